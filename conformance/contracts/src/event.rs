@@ -1,0 +1,298 @@
+//! What a trace is made of: one line an event, in one total order.
+//!
+//! The journal writes these lines from a real kernel, the simulation from a simulated one, and a recorder
+//! from somebody else's traffic. The rules of this crate read them and nothing else, so a rule holds
+//! wherever a trace comes from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One line of `trace.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceLine {
+    /// Position in the one order of the trace, from 1, without gaps.
+    pub seq: u64,
+    /// Milliseconds since the trace began. For people: no rule depends on it but the bounded ones.
+    pub t_ms: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What can happen. The names of the variants, in snake case, are the `ev` of a line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ev", rename_all = "snake_case")]
+pub enum Event {
+    /// A CSI call reached the socket the manager speaks to.
+    RpcStart(RpcStart),
+    /// Its answer left the socket.
+    RpcEnd(RpcEnd),
+    /// A mount appeared at a path.
+    MountAdd(Mount),
+    /// A mount was taken away.
+    MountDel(MountDel),
+    /// Options or propagation of a mount changed.
+    MountChg(Mount),
+    /// The manager says it did something to the node; whether the kernel agrees is in the line.
+    Effect(Effect),
+    /// The manager's books changed: its actual or its desired state of the world.
+    State(StateChange),
+    /// An operation was started, or has ended.
+    Operation(OperationEdge),
+    /// An object of the API was created, changed or deleted, and by whom.
+    Api(ApiChange),
+    /// A Kubernetes event was emitted about an object.
+    Event(Emitted),
+    /// A wait for a pod's volumes returned.
+    Wait(WaitReturned),
+    /// A process of the run started or ended.
+    Process(ProcessEdge),
+    /// Something happened that nobody announced and nobody had a reason to do.
+    Stray(Irregular),
+    /// Something was announced that the kernel does not show.
+    Phantom(Irregular),
+    /// What the case, the scenario or the player did.
+    Step(Step),
+    /// The whole outcome at one moment: mounts, tree, metadata, books.
+    Snapshot(Box<Snapshot>),
+}
+
+/// The start of a CSI call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RpcStart {
+    /// Pairs the start with its end.
+    pub id: u64,
+    /// The bare method name, such as `NodeStageVolume`.
+    pub method: String,
+    /// The request as JSON in the protobuf mapping (camelCase); secrets are `***`.
+    pub req: Value,
+    /// Seconds the caller was prepared to wait, if it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<f64>,
+}
+
+/// The end of a CSI call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RpcEnd {
+    /// The `id` of the start.
+    pub id: u64,
+    /// The bare method name.
+    pub method: String,
+    /// The gRPC code in Go's spelling, such as `OK` or `DeadlineExceeded`.
+    pub code: String,
+    /// The driver's message, if the code is not `OK`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// How long the call took.
+    pub dur_ms: f64,
+    /// The answer as JSON; null unless the code is `OK`.
+    #[serde(default)]
+    pub resp: Value,
+    /// What was changed on the way, when a fault was ordered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injected: Option<String>,
+}
+
+/// Who did something, as far as it can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Actor {
+    /// The process that holds the volume manager.
+    Node,
+    /// The driver, or a process it started.
+    Driver,
+    /// The harness, on behalf of a case.
+    Harness,
+    /// Nobody known.
+    Unknown,
+}
+
+/// A mount, as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Where it is mounted.
+    pub target: String,
+    /// Which part of its file system it shows.
+    pub root: String,
+    /// The type of its file system.
+    pub fstype: String,
+    /// What was named as its source.
+    pub source: String,
+    /// Options of this mount, as mountinfo shows them.
+    pub opts: String,
+    /// Options of its file system.
+    #[serde(rename = "super")]
+    pub super_opts: String,
+    /// Device of the file system, `major:minor`.
+    pub dev: String,
+    /// For a device node bound over a file, the device it reaches, `major:minor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdev: Option<String>,
+    /// Propagation, as mountinfo's optional fields show it (`shared:1 master:2`).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub propagation: String,
+    /// The kernel's unique id of this mount; 0 where it has none.
+    pub id: u64,
+    /// Who did it.
+    pub by: Actor,
+    /// Which witness saw it: `fanotify`, `poll` or `simulation`.
+    pub seen_by: String,
+}
+
+/// A mount that is gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MountDel {
+    /// Where it was mounted.
+    pub target: String,
+    /// Its unique id.
+    pub id: u64,
+    /// Who did it.
+    pub by: Actor,
+    /// Which witness saw it.
+    pub seen_by: String,
+}
+
+/// Something the manager announced after it succeeded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// `mount`, `bind`, `remount`, `umount`, `link`, `unlink`, `lock`, `unlock`, `mkdir`, `rmdir`, `write`, …
+    pub effect: String,
+    /// The path it was done to.
+    pub path: String,
+    /// What it was done with: a bind's source, a link's target, a lock's loop device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Everything else that was announced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
+    /// Whether the kernel showed it when the journal looked.
+    pub confirmed: bool,
+}
+
+/// One entry of the manager's books changed. Empty `from`: it is new; empty `to`: it is gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateChange {
+    /// `actual` or `desired`.
+    pub world: String,
+    /// `volume <unique name>` or `pod <uid> <unique name>`.
+    pub key: String,
+    /// The state before, in the words of the recordings (`VolumeMounted`, `DeviceGloballyMounted …`).
+    pub from: String,
+    /// The state after.
+    pub to: String,
+}
+
+/// The start or the end of an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationEdge {
+    /// The name that back-off and metrics use, such as `volume_mount`.
+    pub name: String,
+    /// The volume of its key; empty for none.
+    pub volume: String,
+    /// The pod of its key; empty for every pod.
+    pub pod: String,
+    /// `start` or `end`.
+    pub edge: String,
+    /// Why it failed, when it ended and did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A change of an API object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApiChange {
+    /// `create`, `update`, `patch`, `delete` or `token`.
+    pub verb: String,
+    /// The object's kind, such as `PersistentVolumeClaim`.
+    pub kind: String,
+    /// `namespace/name`, or `name` for what has no namespace.
+    pub object: String,
+    /// Who did it: `node`, `controller`, `case`.
+    pub by: String,
+    /// The fields that matter to a rule, such as `status.volumesInUse`.
+    #[serde(default)]
+    pub body: Value,
+}
+
+/// A Kubernetes event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Emitted {
+    /// `pod/a`, `pv/pv-v1`.
+    pub obj: String,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kubelet's reason, such as `FailedMount`.
+    pub reason: String,
+    /// The text.
+    pub message: String,
+}
+
+/// A wait for the volumes of a pod came back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitReturned {
+    /// `mounted`, `unmounted` or `gone`.
+    pub what: String,
+    /// The pod.
+    pub pod: String,
+    /// The error's text; empty for success.
+    pub err: String,
+}
+
+/// A process of the run started or ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessEdge {
+    /// `node` or `driver`, or the driver's name for a second one.
+    pub who: String,
+    /// `start`, `exit`, `kill`, `registered`.
+    pub edge: String,
+    /// Exit status or signal, where it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// A stray or a phantom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Irregular {
+    /// What was seen or announced, in the words of the story.
+    pub what: String,
+    /// Who did it.
+    pub by: Actor,
+}
+
+/// What a case or a scenario did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The step's name: `add_pod`, `remove_pod`, `kill_node`, …
+    #[serde(rename = "do")]
+    pub action: String,
+    /// What it was done to.
+    #[serde(default)]
+    pub on: String,
+    /// Where in the case's source it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// The outcome at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// What it was taken for; `final` follows the last step.
+    pub label: String,
+    /// Mounts below the run's root, one line each, in order.
+    pub mounts: Vec<String>,
+    /// The manager's tree with modes, owners and links.
+    pub tree: Vec<String>,
+    /// Every vol_data.json by path.
+    pub vol_data: BTreeMap<String, Value>,
+    /// The actual state of the world, as in `StateChange`.
+    pub asw: BTreeMap<String, String>,
+    /// The desired state of the world.
+    pub dsw: BTreeMap<String, String>,
+    /// Claims with their status.
+    pub pvcs: Vec<Value>,
+    /// Bound loop devices of this run.
+    pub loop_devices: Vec<String>,
+}
