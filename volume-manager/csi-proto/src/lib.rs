@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The Container Storage Interface 1.12.0 and the kubelet's plugin registration, as Rust.
+//!
+//! [`v1`] has the messages, clients and servers of the five CSI services; [`registration`] has those of
+//! `pluginregistration.v1`. Both are generated from `proto/`, which is ours, and which `proto/wire.txt` and a
+//! test hold to the published names and numbers.
+//!
+//! [`descriptor`] answers questions about the contract itself, such as which fields are secret. [`json`] turns
+//! any call into JSON without knowing its types, with secrets masked: that is how a proxy records traffic.
+
+pub mod descriptor;
+pub mod json;
+
+/// The messages, clients and servers of CSI.
+#[allow(missing_docs, reason = "generated; the specification documents the fields")]
+#[allow(unreachable_pub, clippy::allow_attributes_without_reason, reason = "generated")]
+pub mod v1 {
+    tonic::include_proto!("csi.v1");
+}
+
+/// The messages, client and server of the kubelet's plugin registration.
+#[allow(missing_docs, reason = "generated; the contract is six messages long")]
+#[allow(unreachable_pub, clippy::allow_attributes_without_reason, reason = "generated")]
+pub mod registration {
+    tonic::include_proto!("pluginregistration");
+}

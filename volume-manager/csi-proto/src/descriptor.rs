@@ -1,0 +1,43 @@
+//! What the contract says about itself: its methods, and which of its fields are secret.
+
+use std::sync::LazyLock;
+
+use prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, MethodDescriptor, Value};
+
+/// Both contracts and what they import, as a serialized `FileDescriptorSet` with the custom options in it.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contracts.fds"));
+
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the build script has encoded this very set")
+});
+
+static CSI_SECRET: LazyLock<ExtensionDescriptor> =
+    LazyLock::new(|| POOL.get_extension_by_name("csi.v1.csi_secret").expect("csi.proto declares it"));
+
+/// All descriptors of both contracts.
+pub fn pool() -> &'static DescriptorPool {
+    &POOL
+}
+
+/// The method of a path such as `/csi.v1.Node/NodeStageVolume`.
+///
+/// The leading slash may be absent, and so may the service: within the two contracts a method's bare name says
+/// which one is meant.
+pub fn method(path: &str) -> Option<MethodDescriptor> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (service, name) = path.rsplit_once('/').map_or((None, path), |(service, name)| (Some(service), name));
+    POOL.services()
+        .filter(|candidate| service.is_none_or(|wanted| candidate.full_name() == wanted))
+        .flat_map(|candidate| candidate.methods().collect::<Vec<_>>())
+        .find(|candidate| candidate.name() == name)
+}
+
+/// Whether the contract marks this field as one that must never be printed.
+pub fn is_secret(field: &FieldDescriptor) -> bool {
+    field.options().get_extension(&CSI_SECRET).as_ref() == &Value::Bool(true)
+}
+
+/// Every field that must never be printed.
+pub fn secret_fields() -> impl Iterator<Item = FieldDescriptor> {
+    POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()).filter(is_secret)
+}

@@ -1,0 +1,95 @@
+//! Any unary call as JSON, from its bytes and its method's name alone.
+//!
+//! The mapping is protobuf's own: camelCase names, enum values by name, 64-bit integers as strings, absent fields
+//! left out. What the contract marks as secret, and a pod's service account tokens wherever they travel, becomes
+//! `***`; the keys stay, because which secrets were sent is worth knowing.
+
+use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, SerializeOptions, Value};
+
+use crate::descriptor;
+
+/// What stands in place of a secret.
+pub const MASK: &str = "***";
+
+/// The key under which a kubelet hands tokens to a driver, in the volume context or among the secrets.
+pub const TOKENS_KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+
+/// Why bytes could not be told as JSON.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// Neither contract has such a method.
+    #[error("cannot find the method `{method}`")]
+    UnknownMethod {
+        /// The path that was asked for.
+        method: String,
+    },
+    /// The bytes are no message of that type.
+    #[error("cannot decode `{message}`")]
+    Decode {
+        /// The full name of the type.
+        message: String,
+        /// What the decoder said.
+        #[source]
+        source: prost::DecodeError,
+    },
+    /// The message holds what JSON cannot, such as a time outside all years.
+    #[error("cannot write `{message}` as JSON")]
+    Serialize {
+        /// The full name of the type.
+        message: String,
+        /// What the serializer said.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The request of `method` (such as `/csi.v1.Node/NodeStageVolume`), secrets masked.
+///
+/// # Errors
+/// When the method is unknown or the bytes are not its request.
+pub fn request(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
+    convert(&find(method)?.input(), bytes)
+}
+
+/// The response of `method`, secrets masked.
+///
+/// # Errors
+/// When the method is unknown or the bytes are not its response.
+pub fn response(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
+    convert(&find(method)?.output(), bytes)
+}
+
+fn find(method: &str) -> Result<prost_reflect::MethodDescriptor, JsonError> {
+    descriptor::method(method).ok_or_else(|| JsonError::UnknownMethod { method: method.to_owned() })
+}
+
+fn convert(kind: &MessageDescriptor, bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
+    let mut message = DynamicMessage::decode(kind.clone(), bytes)
+        .map_err(|source| JsonError::Decode { message: kind.full_name().to_owned(), source })?;
+    mask(&mut message);
+    message
+        .serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())
+        .map_err(|source| JsonError::Serialize { message: kind.full_name().to_owned(), source })
+}
+
+fn mask(message: &mut DynamicMessage) {
+    for (field, value) in message.fields_mut() {
+        mask_value(value, descriptor::is_secret(&field));
+    }
+}
+
+fn mask_value(value: &mut Value, secret: bool) {
+    match value {
+        Value::Message(message) => mask(message),
+        Value::List(items) => items.iter_mut().for_each(|item| mask_value(item, secret)),
+        Value::Map(entries) => {
+            for (key, entry) in entries {
+                let tokens = matches!(key, MapKey::String(key) if key == TOKENS_KEY);
+                mask_value(entry, secret || tokens);
+            }
+        }
+        other if secret => *other = Value::String(MASK.to_owned()),
+        _ => {}
+    }
+}
