@@ -1,0 +1,73 @@
+//! Where things lie inside a sandbox. Names only: nothing here touches a disk.
+
+use std::path::{Path, PathBuf};
+
+/// The two directories everything of a case lies below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    root: PathBuf,
+    state: PathBuf,
+}
+
+impl Layout {
+    /// The layout inside a sandbox. The node's root is the one kubelets use, because drivers hard-code it,
+    /// and because a socket path has 108 bytes.
+    pub fn standard() -> Self {
+        Self::new("/var/lib/kubelet", "/var/lib/volproof")
+    }
+
+    /// A layout below two directories of the caller's.
+    pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), state: state.into() }
+    }
+
+    /// The node's root directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the harness keeps beside it.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The socket the node reaches a driver at. The proxy serves it.
+    pub fn csi_socket(&self, driver: &str) -> PathBuf {
+        self.root.join("plugins").join(driver).join("csi.sock")
+    }
+
+    /// The socket a driver is registered through.
+    pub fn registration_socket(&self, driver: &str) -> PathBuf {
+        self.root.join("plugins_registry").join(format!("{driver}-reg.sock"))
+    }
+
+    /// The driver's own directory, `{state}` in a manifest.
+    pub fn driver_state(&self) -> PathBuf {
+        self.state.join("driver")
+    }
+
+    /// The socket the driver itself serves, `{socket}` in a manifest.
+    pub fn driver_socket(&self) -> PathBuf {
+        self.driver_state().join("csi.sock")
+    }
+
+    /// Where the API objects are served to the node.
+    pub fn cluster_socket(&self) -> PathBuf {
+        self.sockets().join("cluster.sock")
+    }
+
+    /// Where the node takes orders and sends notices.
+    pub fn node_socket(&self) -> PathBuf {
+        self.sockets().join("node.sock")
+    }
+
+    /// Where the node announces its effects and waits for the journal.
+    pub fn effects_socket(&self) -> PathBuf {
+        self.sockets().join("effects.sock")
+    }
+
+    /// The directory of the harness's sockets.
+    pub fn sockets(&self) -> PathBuf {
+        self.state.join("sock")
+    }
+}

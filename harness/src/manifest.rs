@@ -1,0 +1,355 @@
+//! What the suite must know about a driver and cannot ask it: `driver.toml`.
+//!
+//! Reads the manifest and the secret files it names, and nothing else.
+
+mod nearest;
+mod quantity;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+pub use nearest::nearest;
+pub use quantity::{QuantityError, Size, Span};
+pub use secrets::{Secrets, Sensitive};
+
+use crate::Layout;
+
+/// A driver, as its author describes it. All paths in it are absolute once it was read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The name the driver must answer with. Asked of the driver when it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How it is started, with the placeholders `{socket}`, `{endpoint}`, `{node}` and `{state}`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The socket of a driver that already runs, instead of `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// The socket of the controller service, where that is another process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_socket: Option<PathBuf>,
+    /// How many nodes may be played at once.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub nodes: u32,
+    /// What volumes are to be like.
+    #[serde(default)]
+    pub volume: VolumeSettings,
+    /// What the driver needs when cases run in a virtual machine.
+    #[serde(default)]
+    pub guest: Guest,
+    /// How long the driver may take.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// Files with the secrets of each kind of call.
+    #[serde(default)]
+    pub secrets: Secrets,
+    /// Cases that are known to fail, and why. Passing anyway fails the run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expected_failures: BTreeMap<String, String>,
+}
+
+/// What the volumes of the suite are to be like.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSettings {
+    /// How large they are made.
+    #[serde(default)]
+    pub size: Option<Size>,
+    /// The file systems to try, the first one by default. Empty: the driver chooses.
+    #[serde(default)]
+    pub fs_types: Vec<String>,
+    /// Handed to `CreateVolume` unchanged.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+    /// Handles of volumes that exist, for drivers without `CreateVolume`.
+    #[serde(default)]
+    pub existing: Vec<String>,
+}
+
+/// What a virtual machine must be given for this driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guest {
+    /// Files beside the driver itself.
+    #[serde(default)]
+    pub files: Vec<PathBuf>,
+}
+
+/// How long the driver may take.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timeouts {
+    /// Until it answers `Probe`.
+    #[serde(default = "ten_seconds")]
+    pub start: Span,
+    /// For one call.
+    #[serde(default = "thirty_seconds")]
+    pub call: Span,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { start: ten_seconds(), call: thirty_seconds() }
+    }
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file says something the manifest has no place for.
+    #[error("cannot use `{path}`, line {line}, column {column}")]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong there.
+        #[source]
+        source: Problem,
+    },
+    /// It says neither how to start the driver nor where it is.
+    #[error("cannot use `{path}`: it names neither a `command` nor a `socket`")]
+    NoDriver {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It says both.
+    #[error("cannot use `{path}`: it names a `command` and a `socket`, of which only one can be meant")]
+    TwoDrivers {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A command line that is given as one text does not end where it should.
+    #[error("cannot split the command `{command}`: a quotation mark is never closed")]
+    OpenQuote {
+        /// The text.
+        command: String,
+    },
+}
+
+/// What is wrong at a place in a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Problem {
+    message: String,
+    hint: Option<String>,
+}
+
+impl ManifestError {
+    /// What to do about it, as one line.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { source, .. } => source.hint.as_deref(),
+            Self::NoDriver { .. } => {
+                Some("add `command = [\"./my-driver\", \"--endpoint={endpoint}\", \"--nodeid={node}\"]`")
+            }
+            Self::TwoDrivers { .. } => Some("remove one of the two"),
+            Self::Read { .. } | Self::OpenQuote { .. } => None,
+        }
+    }
+}
+
+impl Manifest {
+    /// Reads `driver.toml`. Relative paths in it are relative to its directory.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says something it has no place for.
+    pub fn read(path: &Path) -> Result<Self, ManifestError> {
+        let failed = |source| ManifestError::Read { path: path.to_owned(), source };
+        let text = fs::read_to_string(path).map_err(failed)?;
+        let directory = std::path::absolute(path).map_err(failed)?;
+        let directory = directory.parent().unwrap_or(Path::new("/"));
+        let mut manifest = Self::parse(&text, path)?;
+        manifest.resolve(directory);
+        Ok(manifest)
+    }
+
+    /// A manifest from its text. Paths stay as they are; `path` is for messages.
+    ///
+    /// # Errors
+    /// When the text says something a manifest has no place for.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
+        let manifest: Self = toml::from_str(text).map_err(|error| invalid(text, path, &error))?;
+        match (manifest.command.is_empty(), manifest.socket.is_some()) {
+            (true, false) => Err(ManifestError::NoDriver { path: path.to_owned() }),
+            (false, true) => Err(ManifestError::TwoDrivers { path: path.to_owned() }),
+            _ => Ok(manifest),
+        }
+    }
+
+    /// The manifest of a driver of which only the command line is known, written as for a shell.
+    ///
+    /// # Errors
+    /// When a quotation mark is never closed.
+    pub fn from_command(command: &str) -> Result<Self, ManifestError> {
+        let words = split(command).ok_or_else(|| ManifestError::OpenQuote { command: command.to_owned() })?;
+        let mut manifest = Self { command: words, ..Self::bare() };
+        if let Ok(here) = std::env::current_dir() {
+            manifest.resolve(&here);
+        }
+        Ok(manifest)
+    }
+
+    /// The manifest of a driver that already runs.
+    pub fn from_socket(socket: &Path) -> Self {
+        let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+        Self { socket: Some(socket), ..Self::bare() }
+    }
+
+    /// The manifest of the driver inside this binary, with more arguments for it.
+    pub fn fake_csi(arguments: &[String]) -> Self {
+        let mut command: Vec<String> =
+            ["/proc/self/exe", "__fake-csi", "--endpoint={endpoint}", "--node={node}", "--state-dir={state}"]
+                .map(str::to_owned)
+                .into();
+        command.extend_from_slice(arguments);
+        Self { command, ..Self::bare() }
+    }
+
+    /// Whether the driver is one that already runs.
+    pub fn is_running_already(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// The size volumes are made with.
+    pub fn volume_size(&self) -> u64 {
+        self.volume.size.map_or(DEFAULT_SIZE, Size::bytes)
+    }
+
+    /// How long the driver may take until it answers.
+    pub fn start_timeout(&self) -> Duration {
+        self.timeouts.start.duration()
+    }
+
+    /// How long one call may take.
+    pub fn call_timeout(&self) -> Duration {
+        self.timeouts.call.duration()
+    }
+
+    /// The command line with its placeholders filled in.
+    pub fn command_line(&self, layout: &Layout, node: &str) -> Vec<String> {
+        let socket = layout.driver_socket().to_string_lossy().into_owned();
+        let state = layout.driver_state().to_string_lossy().into_owned();
+        let fill = |word: &String| {
+            word.replace("{endpoint}", &format!("unix://{socket}"))
+                .replace("{socket}", &socket)
+                .replace("{node}", node)
+                .replace("{state}", &state)
+        };
+        self.command.iter().map(fill).collect()
+    }
+
+    fn bare() -> Self {
+        Self { nodes: 1, ..Self::default() }
+    }
+
+    fn resolve(&mut self, directory: &Path) {
+        // A program without a slash is looked for on PATH, as a shell does.
+        if let Some(program) = self.command.first_mut().filter(|program| program.contains('/')) {
+            let program_path = directory.join(&*program);
+            *program =
+                std::path::absolute(&program_path).unwrap_or(program_path).to_string_lossy().into_owned();
+        }
+        for socket in [&mut self.socket, &mut self.controller_socket].into_iter().flatten() {
+            *socket = directory.join(&*socket);
+        }
+        for file in &mut self.guest.files {
+            *file = directory.join(&*file);
+        }
+        self.secrets.resolve(directory);
+    }
+}
+
+/// Small enough to be quick, large enough for any file system, xfs but for its newest tools included.
+const DEFAULT_SIZE: u64 = 64 << 20;
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_one(nodes: &u32) -> bool {
+    *nodes == 1
+}
+
+fn ten_seconds() -> Span {
+    Span::new(Duration::from_secs(10))
+}
+
+fn thirty_seconds() -> Span {
+    Span::new(Duration::from_secs(30))
+}
+
+fn invalid(text: &str, path: &Path, error: &toml::de::Error) -> ManifestError {
+    let at = error.span().map_or(0, |span| span.start).min(text.len());
+    let before = text.get(..at).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    ManifestError::Invalid {
+        path: path.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        source: problem(error.message()),
+    }
+}
+
+/// Serde says "unknown field `x`, expected one of `a`, `b`"; the reader wants the one that was meant.
+fn problem(message: &str) -> Problem {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let Some(rest) = message.strip_prefix("unknown field ").and(Some(quoted.as_slice())) else {
+        return Problem { message: message.trim().to_owned(), hint: None };
+    };
+    let (unknown, known) = rest.split_first().map_or(("", &[][..]), |(first, rest)| (*first, rest));
+    let hint = match nearest(unknown, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("known here: {}", known.join(", ")),
+    };
+    Problem { message: format!("unknown key `{unknown}`"), hint: Some(hint) }
+}
+
+/// Splits a command line as a shell does, without any of its expansions.
+fn split(command: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = command.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next()? {
+                        end if end == c => break,
+                        '\\' if c == '"' => word.push(chars.next()?),
+                        other => word.push(other),
+                    }
+                }
+            }
+            '\\' => word.get_or_insert_default().extend(chars.next()),
+            space if space.is_whitespace() => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests;

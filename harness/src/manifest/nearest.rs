@@ -1,0 +1,23 @@
+//! Which known word somebody meant.
+
+/// The known word nearest to `word`, if one is near enough to have been meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.into_iter().map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate));
+    let (distance, candidate) = scored.min_by_key(|(distance, _)| *distance)?;
+    // Three letters wrong in ten is a slip; more is another word.
+    (distance * 10 <= word.chars().count().max(4) * 4).then_some(candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_is_recognised_and_another_word_is_not() {
+        assert_eq!(nearest("comand", ["command", "socket"]), Some("command"));
+        assert_eq!(nearest("scoket", ["command", "socket"]), Some("socket"));
+        assert_eq!(nearest("volumes", ["volume", "guest"]), Some("volume"));
+        assert_eq!(nearest("frequency", ["command", "socket"]), None);
+        assert_eq!(nearest("x", []), None);
+    }
+}

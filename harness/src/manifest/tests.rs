@@ -1,0 +1,151 @@
+//! What a manifest may say, and what is said when it says something else.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+const GOOD: &str = r#"
+name    = "block.csi.example.com"
+command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}", "--dir={state}", "{socket}"]
+
+[volume]
+size       = "64MiB"
+fs_types   = ["ext4", "xfs"]
+parameters = { tier = "fast" }
+
+[guest]
+files = ["/usr/sbin/mkfs.xfs"]
+
+[timeouts]
+start = "10s"
+call  = "1500ms"
+
+[secrets]
+node_stage = "secrets/stage.toml"
+
+[expected_failures]
+"csi::expand::grows_while_mounted[block]" = "resize needs the device closed, our issue 41"
+"#;
+
+fn parse(text: &str) -> Result<Manifest, ManifestError> {
+    Manifest::parse(text, Path::new("driver.toml"))
+}
+
+#[track_caller]
+fn check(text: &str, expected: Expect) {
+    let error = parse(text).expect_err("the text is wrong on purpose");
+    let mut said = format!("error: {error}\n");
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        said += &format!("cause: {error}\n");
+        cause = error.source();
+    }
+    if let Some(hint) = error.hint() {
+        said += &format!("hint: {hint}\n");
+    }
+    expected.assert_eq(&said);
+}
+
+#[test]
+fn everything_it_may_say_is_understood() {
+    let manifest = parse(GOOD).unwrap();
+    assert_eq!(manifest.name.as_deref(), Some("block.csi.example.com"));
+    assert_eq!(manifest.volume_size(), 64 << 20);
+    assert_eq!(manifest.call_timeout(), Duration::from_millis(1500));
+    assert_eq!(manifest.expected_failures.len(), 1);
+    assert_eq!(
+        manifest.command_line(&Layout::standard(), "node-1"),
+        [
+            "./my-driver",
+            "--endpoint=unix:///var/lib/volproof/driver/csi.sock",
+            "--nodeid=node-1",
+            "--dir=/var/lib/volproof/driver",
+            "/var/lib/volproof/driver/csi.sock"
+        ]
+    );
+}
+
+#[test]
+fn it_survives_the_way_to_the_worker() {
+    let manifest = parse(GOOD).unwrap();
+    let sent = serde_json::to_string(&manifest).unwrap();
+    assert_eq!(serde_json::from_str::<Manifest>(&sent).unwrap(), manifest);
+}
+
+#[test]
+fn relative_paths_belong_to_the_directory_of_the_file() {
+    let mut manifest = parse(GOOD).unwrap();
+    manifest.resolve(Path::new("/home/me"));
+    assert_eq!(manifest.command[0], "/home/me/my-driver");
+    assert_eq!(manifest.secrets.node_stage.as_deref(), Some(Path::new("/home/me/secrets/stage.toml")));
+}
+
+#[test]
+fn an_unknown_key_is_told_with_its_place_and_the_one_that_was_meant() {
+    check(
+        "name = \"x\"\ncomand = [\"x\"]\n",
+        expect![[r#"
+            error: cannot use `driver.toml`, line 2, column 1
+            cause: unknown key `comand`
+            hint: did you mean `command`?
+        "#]],
+    );
+    check(
+        "command = [\"x\"]\n[volume]\nfs_type = \"ext4\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`, line 3, column 1
+            cause: unknown key `fs_type`
+            hint: did you mean `fs_types`?
+        "#]],
+    );
+}
+
+#[test]
+fn a_wrong_value_is_told_with_its_place() {
+    check(
+        "command = [\"x\"]\n[volume]\nsize = \"64 apples\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`, line 3, column 8
+            cause: cannot read `64 apples` as a size; write it like `64MiB`
+        "#]],
+    );
+    check(
+        "command = \"x\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`, line 1, column 11
+            cause: invalid type: string "x", expected a sequence
+        "#]],
+    );
+}
+
+#[test]
+fn a_driver_is_started_or_found_but_not_both() {
+    check(
+        "name = \"x\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`: it names neither a `command` nor a `socket`
+            hint: add `command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]`
+        "#]],
+    );
+    check(
+        "command = [\"x\"]\nsocket = \"y\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`: it names a `command` and a `socket`, of which only one can be meant
+            hint: remove one of the two
+        "#]],
+    );
+}
+
+#[test]
+fn a_command_is_split_as_a_shell_would() {
+    let words = |text: &str| Manifest::from_command(text).map(|manifest| manifest.command);
+    assert_eq!(words("driver --a='b c' \"d\\\"e\" f\\ g").unwrap(), ["driver", "--a=b c", "d\"e", "f g"]);
+    assert!(matches!(words("driver 'never closed"), Err(ManifestError::OpenQuote { .. })));
+}
+
+#[test]
+fn secrets_are_not_in_what_is_printed() {
+    let masked = Sensitive::new("hunter2".to_owned());
+    assert_eq!(format!("{masked:?}"), "<masked>");
+    assert_eq!(masked.reveal(), "hunter2");
+}

@@ -1,0 +1,351 @@
+//! Names that are equal between runs, for paths, uids and handles that are not.
+//!
+//! A story says `<publish:data/web>` where the kernel says `/var/lib/kubelet/pods/…/mount`; a trace that is
+//! compared with a recording says `$VOLID_v1`. Both are translations of what this table knows. Nothing here
+//! touches a disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use crate::Layout;
+
+/// The table of names of one case. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Symbols {
+    layout: Layout,
+    table: Arc<Mutex<Table>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    pods: BTreeMap<String, String>,
+    volumes: BTreeMap<String, Volume>,
+    devices: BTreeMap<String, String>,
+    attachments: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone)]
+struct Volume {
+    inner: String,
+    handle: String,
+}
+
+/// What a path below the node's root stands for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Where a driver publishes a volume for a pod.
+    Publish {
+        /// The volume.
+        volume: String,
+        /// The pod.
+        pod: String,
+    },
+    /// Where a driver stages a volume.
+    Stage {
+        /// The volume.
+        volume: String,
+    },
+    /// The global map directory of a raw block volume, or one pod's file in it.
+    Map {
+        /// The volume.
+        volume: String,
+        /// The pod, for its file; none for the directory.
+        pod: Option<String>,
+    },
+    /// A volume inside a pod's own directory: the link of a raw block volume, or a local volume.
+    InPod {
+        /// The volume.
+        volume: String,
+        /// The pod.
+        pod: String,
+    },
+}
+
+impl Place {
+    /// The volume it belongs to.
+    pub fn volume(&self) -> &str {
+        match self {
+            Self::Publish { volume, .. }
+            | Self::Stage { volume }
+            | Self::Map { volume, .. }
+            | Self::InPod { volume, .. } => volume,
+        }
+    }
+
+    /// The pod it belongs to, if to one.
+    pub fn pod(&self) -> Option<&str> {
+        match self {
+            Self::Publish { pod, .. } | Self::InPod { pod, .. } => Some(pod),
+            Self::Map { pod, .. } => pod.as_deref(),
+            Self::Stage { .. } => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Publish { volume, pod } => write!(f, "<publish:{volume}/{pod}>"),
+            Self::Stage { volume } => write!(f, "<stage:{volume}>"),
+            Self::Map { volume, pod: Some(pod) } => write!(f, "<map:{volume}/{pod}>"),
+            Self::Map { volume, pod: None } => write!(f, "<map:{volume}>"),
+            Self::InPod { volume, pod } => write!(f, "<{pod}>/{volume}"),
+        }
+    }
+}
+
+impl Symbols {
+    /// An empty table for paths of this layout.
+    pub fn new(layout: Layout) -> Self {
+        Self { layout, table: Arc::default() }
+    }
+
+    /// Gives a pod's uid its name.
+    pub fn name_pod(&self, uid: &str, name: &str) {
+        self.table().pods.insert(uid.to_owned(), name.to_owned());
+    }
+
+    /// Gives a volume its name: `inner` is the name its directories carry (its PersistentVolume's, or the
+    /// pod volume's for an inline one), `handle` is what the driver calls it.
+    pub fn name_volume(&self, name: &str, inner: &str, handle: &str) {
+        let volume = Volume { inner: inner.to_owned(), handle: handle.to_owned() };
+        self.table().volumes.insert(name.to_owned(), volume);
+    }
+
+    /// Says that a device, `major:minor`, is how a volume is reached just now.
+    pub fn name_device(&self, volume: &str, device: &str) {
+        self.table().devices.insert(device.to_owned(), volume.to_owned());
+    }
+
+    /// Gives a VolumeAttachment the name of its volume.
+    pub fn name_attachment(&self, volume: &str, attachment: &str) {
+        self.table().attachments.insert(attachment.to_owned(), volume.to_owned());
+    }
+
+    /// The name of a pod, or its uid when it has none.
+    pub fn pod(&self, uid: &str) -> String {
+        self.table().pods.get(uid).cloned().unwrap_or_else(|| uid.to_owned())
+    }
+
+    /// The name of the volume a driver calls `handle`, or the handle when it has none.
+    pub fn volume(&self, handle: &str) -> String {
+        self.table().by_handle(handle).unwrap_or_else(|| handle.to_owned())
+    }
+
+    /// What the driver calls a volume.
+    pub fn handle(&self, volume: &str) -> Option<String> {
+        self.table().volumes.get(volume).map(|known| known.handle.clone())
+    }
+
+    /// `<device:data>` for a device that some volume is reached through.
+    pub fn device(&self, device: &str) -> Option<String> {
+        self.table().devices.get(device).map(|volume| format!("<device:{volume}>"))
+    }
+
+    /// What a path stands for, if it is one a story may name.
+    pub fn place(&self, path: &Path) -> Option<Place> {
+        let below = path.strip_prefix(self.layout.root()).ok()?;
+        let parts: Vec<&str> = below.iter().map(|part| part.to_str()).collect::<Option<_>>()?;
+        let table = self.table();
+        let pod = |uid: &str| table.pods.get(uid).cloned().unwrap_or_else(|| uid.to_owned());
+        let inner = |name: &str| table.by_inner(name);
+        match parts.as_slice() {
+            ["pods", uid, "volumes", "kubernetes.io~csi", name, "mount"] => {
+                Some(Place::Publish { volume: inner(name), pod: pod(uid) })
+            }
+            ["pods", uid, "volumes" | "volumeDevices", _, name] => {
+                Some(Place::InPod { volume: inner(name), pod: pod(uid) })
+            }
+            ["plugins", "kubernetes.io", "csi", "volumeDevices", rest @ ..] => match rest {
+                ["staging", name] => Some(Place::Stage { volume: inner(name) }),
+                ["publish", name, uid] => Some(Place::Publish { volume: inner(name), pod: pod(uid) }),
+                [name, "dev"] => Some(Place::Map { volume: inner(name), pod: None }),
+                [name, "dev", uid] => Some(Place::Map { volume: inner(name), pod: Some(pod(uid)) }),
+                _ => None,
+            },
+            ["plugins", "kubernetes.io", "csi", _, hash, "globalmount"] => {
+                Some(Place::Stage { volume: table.by_hash(hash).unwrap_or_else(|| (*hash).to_owned()) })
+            }
+            _ => None,
+        }
+    }
+
+    /// The path in the words of a story: a [`Place`] where it is one, else with known parts replaced.
+    pub fn path(&self, path: &Path) -> String {
+        match self.place(path) {
+            Some(place) => place.to_string(),
+            None => self.text(&path.to_string_lossy()),
+        }
+    }
+
+    /// A text in the words of a story: paths, uids and handles in it become symbols.
+    pub fn text(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for piece in text.split_inclusive(is_delimiter) {
+            let (word, delimiter) = match piece.char_indices().next_back() {
+                Some((at, last)) if is_delimiter(last) => piece.split_at(at),
+                _ => (piece, ""),
+            };
+            match self.place(Path::new(word)) {
+                Some(place) => out.push_str(&place.to_string()),
+                None => out.push_str(&self.words(word)),
+            }
+            out.push_str(delimiter);
+        }
+        out
+    }
+
+    /// A text in the words of the recordings: `$ROOT`, `$VOLID_x`, `$SHA256_VOLID_x`, `$VA_x`.
+    pub fn golden(&self, text: &str) -> String {
+        let table = self.table();
+        let mut pairs = Vec::new();
+        for (name, volume) in &table.volumes {
+            pairs.push((hash(&volume.handle), format!("$SHA256_VOLID_{name}")));
+            pairs.push((volume.handle.clone(), format!("$VOLID_{name}")));
+        }
+        for (attachment, volume) in &table.attachments {
+            pairs.push((attachment.clone(), format!("$VA_{volume}")));
+        }
+        pairs.push((self.layout.driver_state().to_string_lossy().into_owned(), "$ROOT/drv".to_owned()));
+        pairs.push((self.layout.root().to_string_lossy().into_owned(), "$ROOT/kl".to_owned()));
+        replace_longest_first(text, pairs)
+    }
+
+    /// The real path behind a symbol of a story.
+    pub fn real(&self, symbol: &str) -> Option<PathBuf> {
+        let table = self.table();
+        let known = |name: &str| table.volumes.get(name).cloned();
+        let uid = |name: &str| table.pods.iter().find(|(_, pod)| *pod == name).map(|(uid, _)| uid.clone());
+        let root = self.layout.root();
+        let devices = root.join("plugins/kubernetes.io/csi/volumeDevices");
+        let (kind, rest) = symbol.strip_prefix('<')?.strip_suffix('>')?.split_once(':')?;
+        let (volume, pod) = rest.split_once('/').map_or((rest, None), |(volume, pod)| (volume, Some(pod)));
+        let volume = known(volume)?;
+        match (kind, pod) {
+            ("publish", Some(pod)) => {
+                let csi = root.join("pods").join(uid(pod)?).join("volumes/kubernetes.io~csi");
+                Some(csi.join(volume.inner).join("mount"))
+            }
+            ("map", Some(pod)) => Some(devices.join(volume.inner).join("dev").join(uid(pod)?)),
+            ("map", None) => Some(devices.join(volume.inner).join("dev")),
+            _ => None,
+        }
+    }
+
+    /// Replaces whole handles, hashes and uids inside a word.
+    fn words(&self, word: &str) -> String {
+        let table = self.table();
+        let mut pairs = Vec::new();
+        for (name, volume) in &table.volumes {
+            pairs.push((hash(&volume.handle), format!("<hash:{name}>")));
+            // A short handle may be a part of any word; only a long one is safe to replace anywhere.
+            if volume.handle.len() >= 8 || volume.handle == word {
+                pairs.push((volume.handle.clone(), format!("<volume:{name}>")));
+            }
+        }
+        for (uid, name) in &table.pods {
+            pairs.push((uid.clone(), format!("<{name}>")));
+        }
+        replace_longest_first(word, pairs)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // The table is valid after every statement that changes it, so a panic elsewhere spoils nothing.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn by_handle(&self, handle: &str) -> Option<String> {
+        self.volumes.iter().find(|(_, volume)| volume.handle == handle).map(|(name, _)| name.clone())
+    }
+
+    fn by_inner(&self, inner: &str) -> String {
+        let found = self.volumes.iter().find(|(_, volume)| volume.inner == inner);
+        found.map_or_else(|| inner.to_owned(), |(name, _)| name.clone())
+    }
+
+    fn by_hash(&self, wanted: &str) -> Option<String> {
+        self.volumes.iter().find(|(_, volume)| hash(&volume.handle) == wanted).map(|(name, _)| name.clone())
+    }
+}
+
+fn is_delimiter(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '=')
+}
+
+/// The hash that names a volume's staging directory.
+fn hash(handle: &str) -> String {
+    Sha256::digest(handle.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn replace_longest_first(text: &str, mut pairs: Vec<(String, String)>) -> String {
+    pairs.retain(|(from, _)| !from.is_empty());
+    // The hash of a handle, or a handle inside another, must not be cut apart by a shorter match.
+    pairs.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
+    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from.as_str(), to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols() -> Symbols {
+        let symbols = Symbols::new(Layout::standard());
+        symbols.name_pod("uid-1", "web");
+        symbols.name_volume("data", "pv-data", "handle-0001");
+        symbols
+    }
+
+    #[track_caller]
+    fn check(path: &str, symbol: &str) {
+        assert_eq!(symbols().path(Path::new(path)), symbol);
+    }
+
+    #[test]
+    fn contract_paths_have_names() {
+        check("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount", "<publish:data/web>");
+        check(
+            "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-data/uid-1",
+            "<publish:data/web>",
+        );
+        check("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv-data/dev/uid-1", "<map:data/web>");
+        check("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv-data/dev", "<map:data>");
+        check("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/staging/pv-data", "<stage:data>");
+        check("/var/lib/kubelet/pods/uid-1/volumeDevices/kubernetes.io~csi/pv-data", "<web>/data");
+        check("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~empty-dir/cache", "<web>/cache");
+    }
+
+    #[test]
+    fn a_staging_directory_is_known_by_the_hash_of_its_handle() {
+        let path =
+            format!("/var/lib/kubelet/plugins/kubernetes.io/csi/d/{}/globalmount", hash("handle-0001"));
+        check(&path, "<stage:data>");
+    }
+
+    #[test]
+    fn paths_inside_messages_are_named_too() {
+        let text = "target \"/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount\" of handle-0001 is busy";
+        assert_eq!(symbols().text(text), "target \"<publish:data/web>\" of <volume:data> is busy");
+    }
+
+    #[test]
+    fn recordings_have_names_of_their_own() {
+        let path =
+            format!("/var/lib/kubelet/plugins/kubernetes.io/csi/d/{}/globalmount", hash("handle-0001"));
+        assert_eq!(
+            symbols().golden(&path),
+            "$ROOT/kl/plugins/kubernetes.io/csi/d/$SHA256_VOLID_data/globalmount"
+        );
+        assert_eq!(symbols().golden("handle-0001"), "$VOLID_data");
+    }
+
+    #[test]
+    fn a_symbol_leads_back_to_its_path() {
+        let path = "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount";
+        assert_eq!(symbols().real("<publish:data/web>"), Some(PathBuf::from(path)));
+    }
+}
