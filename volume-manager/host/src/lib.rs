@@ -1,1 +1,37 @@
-//! Placeholder.
+//! The only door to the kernel: everything a volume manager asks of its node.
+//!
+//! [`Host`] is the door. Its required methods are primitive, one system call or one command each, so that a
+//! fault can be put between any two of them; what is composed of several lives in free functions over
+//! `&dyn Host`, and so is the same for every kind of host:
+//!
+//! - [`bind`]: the two-step bind mount, and the device node bound over a file;
+//! - [`cleanup`]: unmount and remove a mount point, also with force after a deadline;
+//! - [`format`]: probe, check or make a file system, then mount it;
+//! - [`lookup`]: does a path exist, what refers to a mount, is the node's root shared.
+//!
+//! What is passed through the door: [`MountSpec`] and [`MountOptions`] with their [`Sensitive`] part,
+//! [`MountTable`] read from mountinfo, [`Metadata`] and [`DirEntry`] of files, [`HostError`] with the
+//! questions that steer a clean-up ([`HostError::is_corrupted_mount`] and its sisters).
+//!
+//! Every method that changes something announces it as one `tracing` event with target
+//! [`effect::TARGET`] after it has succeeded, from the thread that did it.
+
+pub mod bind;
+pub mod cleanup;
+mod door;
+pub mod effect;
+pub mod errno;
+mod error;
+mod file;
+pub mod format;
+pub mod lookup;
+mod mount_table;
+mod options;
+mod ownership;
+
+pub use door::{Bind, Host, OpenedBeneath, Propagation, Removal};
+pub use error::{Action, HostError, Result, ToolError};
+pub use file::{DirEntry, FileKind, FsStats, Metadata, Usage};
+pub use mount_table::{DeviceNumber, MountEntry, MountTable, ParseError};
+pub use options::{MountOptions, MountSpec, Scope, Sensitive};
+pub use ownership::{OwnershipChange, WalkProgress};

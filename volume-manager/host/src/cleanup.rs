@@ -1,0 +1,95 @@
+//! Unmounting and removing a mount point, whatever state it is in (07 §6 and §7). Touches a [`Host`].
+
+use std::future::Future;
+use std::path::Path;
+
+use crate::door::Host;
+use crate::error::{HostError, Result};
+
+/// How a mount point is recognised before it is unmounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// By statx alone ([`Host::is_likely_mount_point`]).
+    Likely,
+    /// With certainty ([`Host::is_mount_point`]), as for bind mounts on old kernels.
+    Extensive,
+}
+
+/// Unmounts `path` and removes its directory. Missing: success.
+///
+/// One layer of stacked mounts is taken away a call; with another below it the directory is busy, which is
+/// the error. A plain directory is removed only when it is empty. A mount that no longer answers is
+/// unmounted all the same.
+///
+/// Every kind of host has the safe unmount (unmounting what is no mount is success), so no mount-point
+/// check precedes it, as in the kubelet where `umount` reports "not mounted". `check` decides only how a
+/// host without a working stat is asked afterwards, and is kept for callers that name what they expect.
+pub async fn mount_point(host: &dyn Host, path: &Path, check: Check) -> Result<()> {
+    if !must_go(host, path).await? {
+        return Ok(());
+    }
+    host.unmount(path).await?;
+    remove_unmounted(host, path, check).await
+}
+
+/// The same with an unmount that turns to force when `deadline` ends first. Only NFS needs it.
+pub async fn mount_point_with_force(
+    host: &dyn Host,
+    path: &Path,
+    check: Check,
+    deadline: impl Future<Output = ()> + Send,
+) -> Result<()> {
+    if !must_go(host, path).await? {
+        return Ok(());
+    }
+    unmount_with_force(host, path, deadline).await?;
+    remove_unmounted(host, path, check).await
+}
+
+/// Unmounts; if that has not ended when `deadline` does, unmounts with force, without a deadline. A failure
+/// before the deadline is returned without force.
+pub async fn unmount_with_force(
+    host: &dyn Host,
+    path: &Path,
+    deadline: impl Future<Output = ()> + Send,
+) -> Result<()> {
+    tokio::select! {
+        biased;
+        result = host.unmount(path) => result,
+        () = deadline => host.unmount_forced(path).await,
+    }
+}
+
+/// Whether there is anything to clean: a stat that fails as a dead mount's does means there is.
+async fn must_go(host: &dyn Host, path: &Path) -> Result<bool> {
+    match crate::lookup::path_exists(host, path).await {
+        Ok(exists) => {
+            if !exists {
+                tracing::warn!(path = %path.display(), "nothing to clean up: the path does not exist");
+            }
+            Ok(exists)
+        }
+        Err(error) if error.is_corrupted_mount() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+async fn remove_unmounted(host: &dyn Host, path: &Path, check: Check) -> Result<()> {
+    match host.remove_dir(path).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        // Busy has two causes that call for different answers: another layer, or somebody else's mount
+        // namespace or open directory.
+        Err(error) if error.is_busy() && still_mounted(host, path, check).await => {
+            Err(HostError::StillMounted { path: path.to_owned() })
+        }
+        other => other,
+    }
+}
+
+async fn still_mounted(host: &dyn Host, path: &Path, check: Check) -> bool {
+    match check {
+        Check::Likely => host.is_likely_mount_point(path).await,
+        Check::Extensive => host.is_mount_point(path).await,
+    }
+    .unwrap_or(false)
+}

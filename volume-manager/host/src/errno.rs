@@ -1,0 +1,16 @@
+//! The kernel's error numbers, as `i32`, the type [`std::io::Error`] has them in. For asking an error what
+//! it is, and for ordering a simulated host to fail.
+
+use linux_raw_sys::errno as raw;
+
+macro_rules! numbers {
+    ($($name:ident)*) => { $(
+        #[doc = concat!("`", stringify!($name), "`")]
+        pub const $name: i32 = raw::$name.cast_signed();
+    )* };
+}
+
+numbers! {
+    EACCES EAGAIN EBUSY EEXIST EHOSTDOWN EINVAL EIO EISDIR ELOOP ENAMETOOLONG ENODEV ENOENT ENOMEM ENOSPC ENOSYS
+    ENOTBLK ENOTCONN ENOTDIR ENOTEMPTY ENXIO EPERM EROFS ESTALE ETIMEDOUT EXDEV EDQUOT
+}

@@ -1,0 +1,284 @@
+//! The mount table as mountinfo shows it: parsed, and asked. Touches nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::options::split_options;
+
+/// All mounts of a mount namespace that are reachable from a root, in the kernel's order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MountTable {
+    entries: Vec<MountEntry>,
+}
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Its id. The kernel gives it again after the mount is gone.
+    pub id: u64,
+    /// The id of the mount it is mounted on; its own id for the root.
+    pub parent: u64,
+    /// The device of its file system.
+    pub dev: DeviceNumber,
+    /// Which part of its file system it shows. `/` for all.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Options of this mount.
+    pub options: Vec<String>,
+    /// The peer group it shares mounts with (`shared:N`).
+    pub shared: Option<u64>,
+    /// The peer group it receives mounts from (`master:N`).
+    pub master: Option<u64>,
+    /// The nearest group it really receives from, where its master is not visible (`propagate_from:N`).
+    pub propagate_from: Option<u64>,
+    /// Whether it cannot be bound.
+    pub unbindable: bool,
+    /// The type of its file system, with a subtype after a dot.
+    pub fs_type: String,
+    /// What was named as its source. A device path, `server:/path`, a word, or empty.
+    pub source: OsString,
+    /// Options of its file system.
+    pub super_options: Vec<String>,
+}
+
+/// A device number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceNumber {
+    /// The driver's part.
+    pub major: u32,
+    /// The device's part.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// `major:minor`.
+    pub fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// A line of mountinfo that is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot parse line {line} of mountinfo: {defect}: `{text}`")]
+pub struct ParseError {
+    /// Which line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub defect: &'static str,
+    /// The line.
+    pub text: String,
+}
+
+impl MountTable {
+    /// A table of these mounts, in this order.
+    pub fn new(entries: Vec<MountEntry>) -> Self {
+        Self { entries }
+    }
+
+    /// Reads the text of `/proc/<pid>/mountinfo`. Empty lines are passed over; anything else that has fewer
+    /// than ten fields, no `-`, or no number where one belongs is an error.
+    pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
+        let mut entries = Vec::with_capacity(text.len() / 160);
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            let entry = MountEntry::parse(line).map_err(|defect| ParseError {
+                line: index + 1,
+                defect,
+                text: String::from_utf8_lossy(line).into_owned(),
+            })?;
+            entries.push(entry);
+        }
+        Ok(Self { entries })
+    }
+
+    /// The mounts, in the kernel's order: what is mounted later on the same point comes later.
+    pub fn entries(&self) -> &[MountEntry] {
+        &self.entries
+    }
+
+    /// The topmost mount at exactly `path`, which must be free of links. `None` if nothing is mounted there.
+    pub fn at(&self, path: &Path) -> Option<&MountEntry> {
+        self.entries.iter().rev().find(|entry| entry.is_at(path))
+    }
+
+    /// The mount that shows `path`, which must be free of links: the last one in the table whose mount point
+    /// is `path` or above it. `None` only where the root itself is not in the table.
+    pub fn containing(&self, path: &Path) -> Option<&MountEntry> {
+        self.entries.iter().rev().find(|entry| path.starts_with(entry.mount_point_alive()))
+    }
+
+    /// How often something is mounted at exactly `path`.
+    pub fn layers(&self, path: &Path) -> usize {
+        self.entries.iter().filter(|entry| entry.is_at(path)).count()
+    }
+
+    /// All mounts at or below `path`, deepest and latest last.
+    pub fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a MountEntry> {
+        self.entries.iter().filter(move |entry| entry.mount_point.starts_with(path))
+    }
+
+    /// Where else the directory or file that `path` shows is mounted (07 §8): the mount points of all other
+    /// mounts with the same root on the same device. `path` must be free of links. No mount above: none.
+    pub fn references(&self, path: &Path) -> Vec<PathBuf> {
+        let Some(own) = self.containing(path) else { return Vec::new() };
+        let rest = path.strip_prefix(own.mount_point_alive()).unwrap_or(Path::new(""));
+        // Joining an empty path would add a slash at the end.
+        let root = if rest.as_os_str().is_empty() { own.root.clone() } else { own.root.join(rest) };
+        let same = |entry: &&MountEntry| entry.id != own.id && entry.dev == own.dev && entry.root == root;
+        self.entries.iter().filter(same).map(|entry| entry.mount_point.clone()).collect()
+    }
+
+    /// The source of the first mount at exactly `path`, and how many mounts have that source (07 §8,
+    /// `GetDeviceNameFromMount`). `None` if nothing is mounted there.
+    pub fn device_of(&self, path: &Path) -> Option<(&OsStr, usize)> {
+        let source = self.entries.iter().find(|entry| entry.mount_point == path)?.source.as_os_str();
+        let count = self.entries.iter().filter(|entry| entry.source == source).count();
+        Some((source, count))
+    }
+}
+
+impl MountEntry {
+    /// Whether it is mounted at exactly `path`, also when the point's name has been deleted since.
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.mount_point == path || self.mount_point_alive() == path
+    }
+
+    /// The value of `name=…` among the options of the mount or its file system, without quotes.
+    pub fn option_value(&self, name: &str) -> Option<&str> {
+        self.options.iter().chain(&self.super_options).find_map(|option| {
+            let value = option.strip_prefix(name)?.strip_prefix('=')?;
+            Some(value.trim_matches('"'))
+        })
+    }
+
+    /// Whether `option` is among the options of the mount or its file system.
+    pub fn has_option(&self, option: &str) -> bool {
+        self.options.iter().chain(&self.super_options).any(|have| have == option)
+    }
+
+    /// The label its file system was mounted with (`context=`), if any.
+    pub fn selinux_context(&self) -> Option<&str> {
+        self.option_value("context")
+    }
+
+    /// The mount point without the mark the kernel gives to a deleted one.
+    fn mount_point_alive(&self) -> &Path {
+        let bytes = self.mount_point.as_os_str().as_bytes();
+        // The mark as printed through `\040` or, on newer kernels, `//deleted`.
+        let alive = bytes.strip_suffix(b" (deleted)").or_else(|| bytes.strip_suffix(b"//deleted"));
+        alive.map_or(&self.mount_point, |alive| Path::new(OsStr::from_bytes(alive)))
+    }
+
+    fn parse(line: &[u8]) -> Result<Self, &'static str> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let mut next = |defect| fields.next().ok_or(defect);
+        let id = number(next("it has no id")?)?;
+        let parent = number(next("it has no parent")?)?;
+        let dev = device(next("it has no device")?)?;
+        let root = path(next("it has no root")?);
+        let mount_point = path(next("it has no mount point")?);
+        let options = options(next("it has no options")?);
+        let mut entry = Self {
+            id,
+            parent,
+            dev,
+            root,
+            mount_point,
+            options,
+            shared: None,
+            master: None,
+            propagate_from: None,
+            unbindable: false,
+            fs_type: String::new(),
+            source: OsString::new(),
+            super_options: Vec::new(),
+        };
+        loop {
+            match next("it has no separator")? {
+                b"-" => break,
+                field => entry.take_optional(field)?,
+            }
+        }
+        entry.fs_type = String::from_utf8_lossy(&unescape(next("it has no type")?)).into_owned();
+        entry.source = OsString::from_vec(unescape(next("it has no source")?));
+        entry.super_options = split_field(next("it has no file system options")?);
+        Ok(entry)
+    }
+
+    /// An optional field. Those this crate does not know are passed over, as the kernel's manual demands.
+    fn take_optional(&mut self, field: &[u8]) -> Result<(), &'static str> {
+        if let Some(group) = field.strip_prefix(b"shared:") {
+            self.shared = Some(number(group)?);
+        } else if let Some(group) = field.strip_prefix(b"master:") {
+            self.master = Some(number(group)?);
+        } else if let Some(group) = field.strip_prefix(b"propagate_from:") {
+            self.propagate_from = Some(number(group)?);
+        } else if field == b"unbindable" {
+            self.unbindable = true;
+        }
+        Ok(())
+    }
+}
+
+fn number(field: &[u8]) -> Result<u64, &'static str> {
+    let text = std::str::from_utf8(field).map_err(|_| "a number is not text")?;
+    text.parse().map_err(|_| "a number is none")
+}
+
+fn device(field: &[u8]) -> Result<DeviceNumber, &'static str> {
+    const DEFECT: &str = "its device is no major:minor";
+    let text = std::str::from_utf8(field).map_err(|_| DEFECT)?;
+    let (major, minor) = text.split_once(':').ok_or(DEFECT)?;
+    let parse = |part: &str| part.parse::<u32>().map_err(|_| DEFECT);
+    Ok(DeviceNumber::new(parse(major)?, parse(minor)?))
+}
+
+fn path(field: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(field)))
+}
+
+fn options(field: &[u8]) -> Vec<String> {
+    split_field(field)
+}
+
+fn split_field(field: &[u8]) -> Vec<String> {
+    split_options(&String::from_utf8_lossy(&unescape(field)))
+}
+
+/// Undoes the kernel's octal escapes (`\040` for a blank, `\011`, `\012`, `\134`, `\043`).
+///
+/// A backslash that begins no three octal digits stands for itself: file systems print theirs unescaped.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    if !field.contains(&b'\\') {
+        return field.to_vec();
+    }
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = if first == b'\\' { tail.get(..3).and_then(octal_byte) } else { None };
+        plain.push(octal.unwrap_or(first));
+        rest = if octal.is_some() { &tail[3..] } else { tail };
+    }
+    plain
+}
+
+fn octal_byte(digits: &[u8]) -> Option<u8> {
+    let value = digits.iter().try_fold(0u32, |value, digit| {
+        (b'0'..=b'7').contains(digit).then(|| value * 8 + u32::from(digit - b'0'))
+    })?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests;
