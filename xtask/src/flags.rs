@@ -1,0 +1,89 @@
+//! The command line: what `cargo xtask` understands, and the help it prints.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The commands of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+#[command(
+    after_help = "`conformance` and `test` are all most people need. Each command has a --help of its own."
+)]
+pub(crate) struct Xtask {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Build volproof and run its cases against a driver
+    Conformance(Conformance),
+    /// Run everything CI runs on this machine, and count it
+    Test(Test),
+    /// Run one lane of CI
+    Ci(Ci),
+    /// Check the rules of this repository
+    Tidy,
+    /// Write the skeleton of a case
+    NewCase(NewCase),
+}
+
+/// Build volproof in release and run its cases: every argument goes to `volproof run`.
+///
+/// With no arguments the driver is fake-csi, the one that comes with this repository.
+/// `cargo xtask conformance -- --help` shows what `volproof run` understands.
+/// The exit code is that of `volproof run`, or 4 if it could not be built.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Conformance {
+    /// Never install system packages: name the command that would, instead
+    #[arg(long)]
+    pub(crate) no_install: bool,
+    /// Handed to `volproof run` as they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<OsString>,
+}
+
+/// Formatting, lints, repository rules, unit and product tests, and the cases against fake-csi.
+///
+/// As root the cases run on the host tier, else on the rootless one; what that leaves out is said.
+/// The last line is `N passed, N failed, N skipped`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Test {
+    /// Never install system packages: name the command that would, instead
+    #[arg(long)]
+    pub(crate) no_install: bool,
+}
+
+/// One lane of CI. The lanes carry the names of the tiers.
+#[derive(Debug, Args)]
+pub(crate) struct Ci {
+    /// Which lane
+    pub(crate) lane: LaneName,
+    /// Never install system packages: name the command that would, instead
+    #[arg(long)]
+    pub(crate) no_install: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LaneName {
+    /// Formatting, lints, repository rules, unit tests
+    Check,
+    /// The cases that need no root, in a user namespace
+    Rootless,
+    /// The product tests, and all cases on this kernel: needs root
+    Host,
+    /// All cases in a guest, on each of its kernels
+    Vm,
+    /// Succeeds only if each lane in $NEEDS did (GitHub's `toJSON(needs)`)
+    Gate,
+}
+
+/// Write the skeleton of a case, ready to be filled in.
+#[derive(Debug, Args)]
+pub(crate) struct NewCase {
+    /// Where it belongs: `csi::block`, or `csi::block::is_unmapped_in_reverse_order`
+    pub(crate) case: String,
+}

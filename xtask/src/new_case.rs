@@ -1,0 +1,188 @@
+//! `cargo xtask new-case csi::block`: the skeleton of a case, which is also the guide to writing one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::flags::NewCase;
+use crate::workspace::root;
+
+/// Where cases live, from the root of the repository.
+const CASES: &str = "conformance/src/cases";
+
+/// The name of a case nobody has named yet.
+const UNNAMED: &str = "does_what_it_should";
+
+const HEADER: &str = "//! SUBJECT: what it is, in one line.
+
+use crate::prelude::*;
+";
+
+/// The comments are the guide: a person who has read them may delete them.
+const SKELETON: &str = r#"
+/// The sentence this case proves, as the standard would put it: `volproof explain` prints it.
+///
+/// CSI, NodePublishVolume: where the sentence comes from.
+// Needs stand here and nowhere else: the runner asks the driver and the machine before anything is set up.
+#[case(needs = [])]
+async fn NAME(cx: &mut Cx) -> Result {
+    // A volume on the driver; `.block()` for a raw block device. Each name is written once.
+    let data = cx.volume("data").create().await?;
+
+    // A pod that uses it, up to the moment its containers may start.
+    let web = cx.pod("web").mount(&data, "/data").start().await?;
+    // Everything that happened since the last look, in order. It waits by itself until nothing is pending.
+    // Leave it empty, run the case once with UPDATE_EXPECT=1, and then read what was written here.
+    cx.sees(expect![[r""]])?;
+
+    web.stop().await?;
+    // Nothing is cleaned up here: what is left behind after the case is what the census reports.
+    cx.sees(expect![[r""]])
+}
+"#;
+
+/// Where a new case goes.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    /// The modules below `cases`, outermost first.
+    modules: Vec<String>,
+    /// The function.
+    name: String,
+}
+
+pub(crate) fn run(flags: &NewCase) -> Result<ExitCode> {
+    let place = place(&flags.case)?;
+    let cases = root().join(CASES);
+    let file = write(&cases, &place)?;
+    let shown = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+    println!("{:>12} {} in {shown}", "Wrote", place.name);
+    println!("{:>12} cargo xtask conformance '{}::{}'", "Run it with", place.modules.join("::"), place.name);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `a::b` is a file, `a::b::c` a function `c` in it: files are at most two deep.
+fn place(case: &str) -> Result<Place> {
+    let parts: Vec<String> = case.split("::").map(str::to_owned).collect();
+    for part in &parts {
+        let fits = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        ensure!(
+            fits && part.starts_with(|c: char| c.is_ascii_lowercase()),
+            "`{part}` is no name of a module"
+        );
+    }
+    match parts.as_slice() {
+        [file] => Ok(Place { modules: vec![file.clone()], name: UNNAMED.into() }),
+        [group, file] => Ok(Place { modules: vec![group.clone(), file.clone()], name: UNNAMED.into() }),
+        [group, file, name] => Ok(Place { modules: vec![group.clone(), file.clone()], name: name.clone() }),
+        _ => anyhow::bail!("`{case}` is too deep: a case is `group::subject::what_it_proves`"),
+    }
+}
+
+fn write(cases: &Path, place: &Place) -> Result<PathBuf> {
+    declare(cases, &place.modules)?;
+    let mut file = cases.join(place.modules.join("/"));
+    file.set_extension("rs");
+    let before = if file.exists() { read(&file)? } else { header(&place.modules) };
+    ensure!(
+        !before.contains(&format!("fn {}(", place.name)),
+        "`{}` is already in `{}`",
+        place.name,
+        file.display()
+    );
+    save(&file, &(before + &SKELETON.replace("NAME", &place.name)))?;
+    Ok(file)
+}
+
+fn header(modules: &[String]) -> String {
+    let subject = modules.last().map(|module| module.replace('_', " ")).unwrap_or_default();
+    let mut letters = subject.chars();
+    let subject = letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect());
+    HEADER.replace("SUBJECT", &subject)
+}
+
+/// Adds the `mod` lines a new file needs; nothing for a case in a file that is there.
+fn declare(cases: &Path, modules: &[String]) -> Result<()> {
+    let mut parent = cases.with_extension("rs");
+    let mut directory = cases.to_path_buf();
+    for module in modules {
+        let text = if parent.exists() { read(&parent)? } else { header(std::slice::from_ref(module)) };
+        let line = format!("mod {module};");
+        let declared = text.lines().any(|known| known == line || known == format!("pub {line}"));
+        if !declared {
+            save(&parent, &with_line(&text, &line))?;
+        }
+        parent = directory.join(format!("{module}.rs"));
+        directory = directory.join(module);
+    }
+    Ok(())
+}
+
+/// The line among the other `mod` lines, in their order, or at the end.
+fn with_line(text: &str, line: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let is_mod = |known: &str| known.starts_with("mod ") || known.starts_with("pub mod ");
+    let at = lines
+        .iter()
+        .position(|known| is_mod(known) && known.trim_start_matches("pub ") > line)
+        .or_else(|| lines.iter().rposition(|known| is_mod(known)).map(|last| last + 1))
+        .unwrap_or(lines.len());
+    lines.insert(at, line);
+    lines.join("\n") + "\n"
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
+    }
+    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_has_a_group_a_subject_and_a_name() {
+        let placed = place("csi::block::is_mapped").expect("a full name");
+        assert_eq!(placed, Place { modules: vec!["csi".into(), "block".into()], name: "is_mapped".into() });
+        assert_eq!(place("csi::block").expect("a file").name, UNNAMED);
+        for bad in ["", "Csi", "csi::", "csi::1a", "a::b::c::d", "csi/block"] {
+            assert!(place(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn module_lines_stay_in_order() {
+        assert_eq!(with_line("//! A.\n\nmod a;\nmod c;\n", "mod b;"), "//! A.\n\nmod a;\nmod b;\nmod c;\n");
+        assert_eq!(
+            with_line("//! A.\n\nmod a;\n\nfn f() {}\n", "mod b;"),
+            "//! A.\n\nmod a;\nmod b;\n\nfn f() {}\n"
+        );
+        assert_eq!(with_line("//! A.\n", "mod b;"), "//! A.\nmod b;\n");
+    }
+
+    #[test]
+    fn a_second_case_goes_into_the_same_file() {
+        let directory = std::env::temp_dir().join(format!("xtask-new-case-{}", std::process::id()));
+        let cases = directory.join("cases");
+        let first = place("csi::block::one").expect("a name");
+        let second = place("csi::block::two").expect("a name");
+        write(&cases, &first).expect("the first");
+        let file = write(&cases, &second).expect("the second");
+        let text = read(&file).expect("what was written");
+        let twice = write(&cases, &first);
+        let parent = read(&cases.join("csi.rs")).expect("the parent");
+        fs::remove_dir_all(&directory).expect("what the test made");
+
+        assert!(text.starts_with("//! Block: "), "{text}");
+        assert_eq!(text.matches("#[case(").count(), 2);
+        assert!(parent.contains("\nmod block;\n"), "{parent}");
+        assert!(twice.is_err(), "the same name twice");
+    }
+}

@@ -1,0 +1,187 @@
+//! The steps that lanes are made of: each runs one thing to its end and says what came of it.
+//!
+//! Everything is built once, in the development profile, by one command; the steps after it find their
+//! programs ready. That is what keeps a clean run on two cores short.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::libtest::Reader;
+use crate::tally::Tally;
+use crate::tidy;
+use crate::workspace::{cargo, status, target_directory};
+
+/// One thing CI does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The code is formatted.
+    Format,
+    /// The compiler and clippy have nothing to say.
+    Lints,
+    /// The rules of this repository hold.
+    Tidy,
+    /// Everything builds: once, for all that follows.
+    Build,
+    /// Tests inside the crates.
+    UnitTests,
+    /// Tests in `tests/` directories: of crates, and of the product as a product.
+    ProductTests,
+    /// All cases against fake-csi, on a tier.
+    Conformance(Tier),
+}
+
+/// A place to run cases, by its name on volproof's command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Host,
+    Rootless,
+    Vm,
+}
+
+impl Tier {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Tier::Host => &["--tier", "host"],
+            Tier::Rootless => &["--tier", "rootless"],
+            Tier::Vm => &["--tier", "vm", "--kernel", "all"],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        self.arguments()[1]
+    }
+}
+
+/// Runs steps in order, prints what came of each, and adds everything up.
+///
+/// A step that fails does not stop the next: one run shows all that is wrong. Only a failed build does,
+/// since what follows would only repeat it.
+pub(crate) fn run_all(steps: &[Step]) -> Result<Tally> {
+    let mut total = Tally::default();
+    for step in steps {
+        eprintln!("\n{:>12} {}", "Step", step.title());
+        let began = Instant::now();
+        let tally = step.run()?;
+        eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), began.elapsed().as_secs_f64());
+        total += tally;
+        if *step == Step::Build && !tally.is_good() {
+            break;
+        }
+    }
+    Ok(total)
+}
+
+impl Step {
+    fn title(self) -> String {
+        match self {
+            Step::Format => "formatting".into(),
+            Step::Lints => "lints".into(),
+            Step::Tidy => "tidy".into(),
+            Step::Build => "build".into(),
+            Step::UnitTests => "unit tests".into(),
+            Step::ProductTests => "product tests".into(),
+            Step::Conformance(tier) => format!("conformance of fake-csi, tier {}", tier.name()),
+        }
+    }
+
+    fn run(self) -> Result<Tally> {
+        match self {
+            Step::Format => one(cargo().args(["fmt", "--all", "--check"])),
+            Step::Lints => one(cargo()
+                .args(["clippy", "--workspace", "--all-targets", "--locked"])
+                .args(["--quiet", "--", "-D", "warnings"])),
+            Step::Tidy => Ok(tidy::tally(&tidy::violations()?)),
+            // `--all-targets` so that programs and tests agree on the features of what they share: built
+            // apart, half of the dependencies would be built twice.
+            Step::Build => one(cargo().args(["build", "--workspace", "--all-targets", "--locked"])),
+            Step::UnitTests => tests(&["--lib", "--bins"]),
+            Step::ProductTests => tests(&["--test", "*"]),
+            Step::Conformance(tier) => conformance(tier),
+        }
+    }
+}
+
+fn one(command: &mut Command) -> Result<Tally> {
+    Ok(Tally::one(status(command)?.success()))
+}
+
+fn tests(which: &[&str]) -> Result<Tally> {
+    let mut child = cargo()
+        .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
+        .args(which)
+        .args(["--", "--show-output", "--format=pretty"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run `cargo test`")?;
+    let mut reader = Reader::default();
+    let output = child.stdout.take().expect("stdout was asked for");
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read what `cargo test` prints")?;
+        if let Some(shown) = reader.line(&String::from_utf8_lossy(&line)) {
+            writeln!(std::io::stderr(), "{shown}")?;
+        }
+    }
+    let ended = child.wait().context("cannot wait for `cargo test`")?;
+    let mut tally = reader.tally();
+    // A program that died, or tests that do not compile, leave no counts: that must not look like success.
+    if !ended.success() && tally.failed == 0 {
+        tally.failed = 1;
+    }
+    Ok(tally)
+}
+
+fn conformance(tier: Tier) -> Result<Tally> {
+    let target = target_directory()?;
+    let report = target.join("xtask/conformance").join(tier.name());
+    // Yesterday's results must never be taken for today's.
+    if report.exists() {
+        std::fs::remove_dir_all(&report).with_context(|| format!("cannot remove `{}`", report.display()))?;
+    }
+    let mut volproof = Command::new(target.join("debug/volproof"));
+    volproof.arg("run").args(tier.arguments()).arg("--report").arg(&report);
+    let ended = status(&mut volproof)?;
+    let mut tally = results(&report.join("results.json")).unwrap_or_default();
+    if !ended.success() && tally.failed == 0 {
+        eprintln!("error: `volproof run` ended with {ended}");
+        tally.failed = 1;
+    }
+    Ok(tally)
+}
+
+fn results(path: &Path) -> Result<Tally> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let results: Value =
+        serde_json::from_str(&text).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let cases = results["cases"].as_array().context("no `cases` in the results")?;
+    Ok(cases.iter().fold(Tally::default(), |mut all, case| {
+        all += of_status(case["status"].as_str().unwrap_or_default());
+        all
+    }))
+}
+
+/// One case's status, counted. A status nobody here knows is a failure, not a success.
+fn of_status(status: &str) -> Tally {
+    match status {
+        "skipped_driver" | "skipped_host" => Tally { skipped: 1, ..Tally::default() },
+        status => Tally::one(matches!(status, "passed" | "xfail")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passed_unexpectedly_or_leaked_has_failed() {
+        for failed in ["failed", "leaked", "error", "driver_exited", "xpass", "", "new"] {
+            assert_eq!(of_status(failed), Tally::one(false), "{failed}");
+        }
+        assert_eq!(of_status("xfail"), Tally::one(true));
+        assert_eq!(of_status("skipped_host").skipped, 1);
+    }
+}

@@ -1,0 +1,25 @@
+//! `cargo xtask test`: everything CI runs on this machine, counted.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::flags::Test;
+use crate::workspace::is_root;
+use crate::{lane, packages, step};
+
+pub(crate) fn run(flags: Test) -> Result<ExitCode> {
+    if let Err(code) = packages::prepare(flags.no_install)? {
+        return Ok(code);
+    }
+    let root = is_root();
+    let total = step::run_all(&lane::everything(root))?;
+    if !root {
+        eprintln!(
+            "\nnote: without root the host tier was left out: loop devices, file systems, block volumes"
+        );
+    }
+    eprintln!();
+    println!("{total}");
+    Ok(if total.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,63 @@
+//! Where things are: the root of the repository, what cargo knows about it, and how cargo is called.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// The exit code for "the environment could not be prepared", as of `volproof run`.
+pub(crate) const NOT_PREPARED: u8 = 4;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().expect("xtask is a directory of the repository").to_path_buf()
+}
+
+/// A cargo command in the root of the repository: the very cargo that runs us.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    // What `cargo run` tells a program about its package would make every nested build think it changed.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs a command to its end with our own terminal.
+pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
+    command.status().with_context(|| format!("cannot run `{}`", command.get_program().display()))
+}
+
+/// What `cargo metadata` says about our own packages.
+pub(crate) fn metadata() -> Result<Value> {
+    let output = cargo()
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .output()
+        .context("cannot run `cargo metadata`")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "`cargo metadata` failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    serde_json::from_slice(&output.stdout).context("cannot read the answer of `cargo metadata`")
+}
+
+/// Where cargo puts what it builds, whatever the environment or a configuration file says.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let metadata = metadata()?;
+    let directory =
+        metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?;
+    Ok(PathBuf::from(directory))
+}
+
+/// Whether we may mount on this machine.
+pub(crate) fn is_root() -> bool {
+    // The effective user owns what /proc shows of this process: no system call wrapper needed.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
