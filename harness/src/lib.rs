@@ -8,6 +8,9 @@
 
 pub mod layout;
 pub mod manifest;
+pub mod observe;
+pub mod sandbox;
 pub mod symbols;
 
 pub use layout::Layout;
+

@@ -1,0 +1,293 @@
+//! Mount events as the kernel reports them: what was attached, moved, changed and detached, in order, by whom.
+//!
+//! Where the kernel has mount notifications (fanotify, 6.15) an event can be read as soon as the system call
+//! that caused it has returned, is never merged with another and carries the acting process. Elsewhere
+//! [`MountWatch`] compares one reading of mountinfo with the next: order within one look is then guessed
+//! (detached before attached), and nobody is named. This file reads kernel tables and changes nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use contracts::event::{Actor, Mount as MountLine, MountDel};
+
+mod fanotify;
+mod mountinfo;
+mod poll;
+mod statmount;
+
+pub use statmount::MountId;
+
+/// A mount, as the kernel described it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The kernel's unique id; without statmount, mountinfo's, which is used again.
+    pub id: MountId,
+    /// The id of the mount it is mounted on.
+    pub parent: MountId,
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// Which part of its file system it shows.
+    pub root: PathBuf,
+    /// The type of its file system, with its sub-type (`fuse.sshfs`).
+    pub fstype: String,
+    /// What was named as its source.
+    pub source: String,
+    /// Options of the mount.
+    pub opts: String,
+    /// Options of the file system.
+    pub super_opts: String,
+    /// The device of the file system.
+    pub dev: Device,
+    /// The device this mount *is*, when a device node was bound over a file.
+    pub rdev: Option<Device>,
+    /// Peer groups, as mountinfo shows them (`shared:1 master:2`).
+    pub propagation: String,
+}
+
+/// A device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    /// The driver's number.
+    pub major: u32,
+    /// The device's number.
+    pub minor: u32,
+}
+
+impl Device {
+    /// From `st_dev` or `st_rdev`.
+    pub fn from_raw(raw: u64) -> Device {
+        Device { major: libc::major(raw), minor: libc::minor(raw) }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+impl Mount {
+    /// The line of a trace that tells of this mount.
+    pub fn line(&self, by: Actor, witness: Witness) -> MountLine {
+        MountLine {
+            target: self.target.display().to_string(),
+            root: self.root.display().to_string(),
+            fstype: self.fstype.clone(),
+            source: self.source.clone(),
+            opts: self.opts.clone(),
+            super_opts: self.super_opts.clone(),
+            dev: self.dev.to_string(),
+            rdev: self.rdev.map(|rdev| rdev.to_string()),
+            propagation: self.propagation.clone(),
+            id: self.id.0,
+            by,
+            seen_by: witness.to_string(),
+        }
+    }
+
+    /// The line of a trace that tells that this mount is gone.
+    pub fn gone(&self, by: Actor, witness: Witness) -> MountDel {
+        MountDel {
+            target: self.target.display().to_string(),
+            id: self.id.0,
+            by,
+            seen_by: witness.to_string(),
+        }
+    }
+}
+
+/// One change of the mount table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEvent {
+    /// What happened.
+    pub kind: MountEventKind,
+    /// Which mount it happened to.
+    pub id: MountId,
+    /// The process whose system call it was, in this PID namespace; 0 if that is not known.
+    pub pid: i32,
+    /// The mount: after the change, or for a detached one as it was last known. Absent for one that was
+    /// attached and detached between two looks: its description died with it.
+    pub mount: Option<Mount>,
+}
+
+/// The kinds of [`MountEvent`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountEventKind {
+    /// It appeared.
+    Attach,
+    /// It is gone.
+    Detach,
+    /// It is the same mount at another place.
+    Move {
+        /// Where it was.
+        from: Option<PathBuf>,
+    },
+    /// Its options or its propagation are others now.
+    Change {
+        /// What it was like.
+        before: Box<Mount>,
+    },
+}
+
+/// By what means mounts are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Witness {
+    /// The kernel's own notifications.
+    Fanotify,
+    /// Comparing one reading of mountinfo with the next.
+    Poll,
+}
+
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Witness::Fanotify => "fanotify",
+            Witness::Poll => "poll",
+        })
+    }
+}
+
+/// Why mounts cannot be seen.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// A table or a notification could not be read.
+    #[error("cannot read {what}")]
+    Read {
+        /// Which one.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel has no such notification, or not for this user.
+    #[error("cannot watch mounts by {what}")]
+    Watch {
+        /// Which call was refused.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A line of mountinfo was not as documented.
+    #[error("cannot understand the mountinfo line `{line}`")]
+    Line {
+        /// The line.
+        line: String,
+    },
+    /// Notifications were lost.
+    #[error("cannot vouch for the order of mounts: the kernel's queue overflowed")]
+    Overflow,
+}
+
+/// A watch over the mounts of the caller's mount namespace.
+///
+/// Any thread may drain it; what is drained is in the kernel's order, and each event is handed out once.
+#[derive(Debug)]
+pub struct MountWatch {
+    eye: Mutex<Eye>,
+    witness: Witness,
+}
+
+#[derive(Debug)]
+enum Eye {
+    Fanotify(fanotify::Fanotify),
+    Poll(poll::Poll),
+}
+
+impl MountWatch {
+    /// Starts watching with the best witness this kernel and this user have.
+    pub fn start() -> Result<MountWatch, ObserveError> {
+        MountWatch::start_with(Witness::Fanotify).or_else(|_| MountWatch::start_with(Witness::Poll))
+    }
+
+    /// Starts watching with this witness.
+    pub fn start_with(witness: Witness) -> Result<MountWatch, ObserveError> {
+        let eye = match witness {
+            Witness::Fanotify => Eye::Fanotify(fanotify::Fanotify::start()?),
+            Witness::Poll => Eye::Poll(poll::Poll::start()?),
+        };
+        Ok(MountWatch { eye: Mutex::new(eye), witness })
+    }
+
+    /// By what means it sees.
+    pub fn witness(&self) -> Witness {
+        self.witness
+    }
+
+    /// Everything that happened since the last call, in order. Never waits.
+    ///
+    /// A system call that has returned is in it. Attached mounts are described as they are now.
+    pub fn drain(&self) -> Result<Vec<MountEvent>, ObserveError> {
+        match &mut *self.eye() {
+            Eye::Fanotify(eye) => eye.drain(),
+            Eye::Poll(eye) => eye.drain(),
+        }
+    }
+
+    /// Drains, and compares what is known now with the kernel's own list.
+    ///
+    /// The second list is what the events did not explain: empty, or the watch missed something.
+    pub fn checkpoint(&self) -> Result<(Vec<MountEvent>, Vec<Missed>), ObserveError> {
+        match &mut *self.eye() {
+            Eye::Fanotify(eye) => eye.checkpoint(),
+            Eye::Poll(eye) => Ok((eye.drain()?, Vec::new())),
+        }
+    }
+
+    /// Every mount known at the last look, by id.
+    pub fn mounts(&self) -> BTreeMap<MountId, Mount> {
+        match &*self.eye() {
+            Eye::Fanotify(eye) => eye.known().clone(),
+            Eye::Poll(eye) => eye.known().clone(),
+        }
+    }
+
+    /// What is known of one mount.
+    pub fn get(&self, id: MountId) -> Option<Mount> {
+        match &*self.eye() {
+            Eye::Fanotify(eye) => eye.known().get(&id).cloned(),
+            Eye::Poll(eye) => eye.known().get(&id).cloned(),
+        }
+    }
+
+    /// The mounts at exactly this path, the topmost last.
+    pub fn at(&self, target: &Path) -> Vec<Mount> {
+        let mounts = self.mounts();
+        mounts.into_values().filter(|mount| mount.target == target).collect()
+    }
+
+    fn eye(&self) -> std::sync::MutexGuard<'_, Eye> {
+        // A panic elsewhere cannot leave the tables half written: every step replaces whole entries.
+        self.eye.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A difference between what the events said and what the kernel lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missed {
+    /// The kernel lists a mount that no event announced.
+    Unannounced(MountId),
+    /// A mount is gone and no event said so.
+    Vanished(MountId),
+}
+
+/// Completes a mount that shows a single file with the device it is, if it is one.
+///
+/// Only device nodes on local file systems are asked: a network or FUSE file system may not answer.
+fn with_rdev(mut mount: Mount) -> Mount {
+    let asks = ["devtmpfs", "tmpfs", "ext4", "xfs", "btrfs", "overlay"];
+    if mount.root.as_os_str() != "/" && asks.contains(&mount.fstype.as_str()) {
+        let metadata = std::fs::symlink_metadata(&mount.target).ok();
+        mount.rdev = metadata.filter(is_device).map(|m| Device::from_raw(m.rdev()));
+    }
+    mount
+}
+
+fn is_device(metadata: &std::fs::Metadata) -> bool {
+    let kind = metadata.file_type();
+    kind.is_block_device() || kind.is_char_device()
+}

@@ -1,0 +1,220 @@
+//! The first witness: the kernel's mount notifications, resolved by `statmount` as they are read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::poll::Table;
+use super::{Missed, Mount, MountEvent, MountEventKind, MountId, ObserveError, statmount};
+
+const FAN_REPORT_MNT: u32 = 0x4000;
+const FAN_MARK_MNTNS: u32 = 0x110;
+const FAN_MNT_ATTACH: u64 = 0x0100_0000;
+const FAN_MNT_DETACH: u64 = 0x0200_0000;
+const INFO_TYPE_MNT: u8 = 7;
+const METADATA: usize = 24;
+
+/// A notification group on the caller's mount namespace, and every mount it knows of.
+#[derive(Debug)]
+pub(super) struct Fanotify {
+    group: File,
+    table: Table,
+    known: BTreeMap<MountId, Mount>,
+    /// The table changed, and whether only by what was notified is not known yet.
+    suspect: bool,
+}
+
+/// A notification as it was read.
+struct Notice {
+    mask: u64,
+    pid: i32,
+    id: MountId,
+}
+
+impl Fanotify {
+    pub(super) fn start() -> Result<Fanotify, ObserveError> {
+        let group = open_group()?;
+        mark_namespace(&group)?;
+        let table = Table::open()?;
+        table.changed();
+        // Listed after the mark: what is attached in between is both listed and notified, never neither.
+        let known = describe_all()?;
+        Ok(Fanotify { group, table, known, suspect: false })
+    }
+
+    pub(super) fn known(&self) -> &BTreeMap<MountId, Mount> {
+        &self.known
+    }
+
+    pub(super) fn drain(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
+        // Asked before the notifications are read: a change that comes later is told by a later call.
+        self.suspect |= self.table.changed();
+        let mut events = self.read_events()?;
+        // A remount is notified by nobody. Looking for it costs a microsecond a mount, so with a large table
+        // it is put off until enough has happened, or nothing else did.
+        if self.suspect && (events.is_empty() || self.known.len() <= 256.max(64 * events.len())) {
+            self.suspect = false;
+            events.extend(self.changes()?);
+        }
+        Ok(events)
+    }
+
+    pub(super) fn checkpoint(&mut self) -> Result<(Vec<MountEvent>, Vec<Missed>), ObserveError> {
+        let mut events = self.read_events()?;
+        events.extend(self.changes()?);
+        let listed = statmount::list().map_err(unlistable)?;
+        let unannounced =
+            listed.iter().filter(|id| !self.known.contains_key(*id)).copied().map(Missed::Unannounced);
+        let vanished = self.known.keys().filter(|id| listed.binary_search(*id).is_err()).copied();
+        let missed: Vec<Missed> = unannounced.chain(vanished.map(Missed::Vanished)).collect();
+        Ok((events, missed))
+    }
+
+    fn read_events(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
+        let mut events = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let length = match (&self.group).read(&mut buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(source) => return Err(ObserveError::Read { what: "mount notifications", source }),
+            };
+            for notice in notices(&buffer[..length])? {
+                events.extend(self.take(notice)?);
+            }
+        }
+    }
+
+    /// Books one notification. An attachment that was listed at the start is no news.
+    fn take(&mut self, notice: Notice) -> Result<Option<MountEvent>, ObserveError> {
+        let Notice { mask, pid, id } = notice;
+        if mask & FAN_MNT_ATTACH == 0 {
+            let mount = self.known.remove(&id);
+            return Ok(Some(MountEvent { kind: MountEventKind::Detach, id, pid, mount }));
+        }
+        let mount = describe(id)?;
+        let before = match &mount {
+            Some(mount) => self.known.insert(id, mount.clone()),
+            None => self.known.remove(&id),
+        };
+        let kind = match (mask & FAN_MNT_DETACH != 0, before) {
+            (true, before) => MountEventKind::Move { from: before.map(|mount| mount.target) },
+            (false, None) => MountEventKind::Attach,
+            (false, Some(_)) => return Ok(None),
+        };
+        Ok(Some(MountEvent { kind, id, pid, mount }))
+    }
+
+    /// Asks about every known mount whether it is still as it was.
+    fn changes(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
+        let mut events = Vec::new();
+        for (id, known) in &mut self.known {
+            // Gone: its notification is on the way.
+            let Some(now) = describe(*id)? else { continue };
+            // A parent that moved takes its children along, and nobody is notified of those.
+            if now != *known {
+                let before = std::mem::replace(known, now.clone());
+                let kind = if before.target == now.target {
+                    MountEventKind::Change { before: Box::new(before) }
+                } else {
+                    MountEventKind::Move { from: Some(before.target) }
+                };
+                events.push(MountEvent { kind, id: *id, pid: 0, mount: Some(now) });
+            }
+        }
+        Ok(events)
+    }
+}
+
+fn open_group() -> Result<File, ObserveError> {
+    let base = FAN_REPORT_MNT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+    let flags = libc::O_RDONLY as libc::c_uint;
+    let init = |wanted| {
+        // SAFETY: no pointers; the result is checked before it is used as a descriptor.
+        let fd = unsafe { libc::fanotify_init(wanted, flags) };
+        // SAFETY: a descriptor the kernel has just returned belongs to nobody else.
+        (fd >= 0).then(|| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    };
+    // Root of a user namespace may not have an endless queue; 16384 events between two looks will do, and
+    // an overflow is an error of its own.
+    init(base | libc::FAN_UNLIMITED_QUEUE).or_else(|| init(base)).ok_or_else(|| watch("fanotify_init"))
+}
+
+fn mark_namespace(group: &File) -> Result<(), ObserveError> {
+    let namespace = File::open("/proc/thread-self/ns/mnt")
+        .map_err(|source| ObserveError::Watch { what: "/proc/thread-self/ns/mnt", source })?;
+    // SAFETY: both descriptors are open, and without a path none is read.
+    let result = unsafe {
+        libc::fanotify_mark(
+            group.as_raw_fd(),
+            libc::FAN_MARK_ADD | FAN_MARK_MNTNS,
+            FAN_MNT_ATTACH | FAN_MNT_DETACH,
+            namespace.as_raw_fd(),
+            std::ptr::null(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(watch("fanotify_mark")) }
+}
+
+fn watch(what: &'static str) -> ObserveError {
+    ObserveError::Watch { what, source: io::Error::last_os_error() }
+}
+
+fn describe_all() -> Result<BTreeMap<MountId, Mount>, ObserveError> {
+    let ids = statmount::list().map_err(unlistable)?;
+    let mut known = BTreeMap::new();
+    for id in ids {
+        known.extend(describe(id)?.map(|mount| (id, mount)));
+    }
+    Ok(known)
+}
+
+fn describe(id: MountId) -> Result<Option<Mount>, ObserveError> {
+    let mount = statmount::resolve(id)
+        .map_err(|source| ObserveError::Read { what: "a mount by statmount", source })?;
+    Ok(mount.map(super::with_rdev))
+}
+
+fn unlistable(source: io::Error) -> ObserveError {
+    ObserveError::Read { what: "the mounts by listmount", source }
+}
+
+/// Cuts what was read into notifications.
+fn notices(bytes: &[u8]) -> Result<Vec<Notice>, ObserveError> {
+    let mut found = Vec::new();
+    let mut rest = bytes;
+    while rest.len() >= METADATA {
+        let length = u32::from_ne_bytes(four(rest, 0)) as usize;
+        let mask = u64::from_ne_bytes(eight(rest, 8));
+        let pid = i32::from_ne_bytes(four(rest, 20));
+        if mask & libc::FAN_Q_OVERFLOW != 0 {
+            return Err(ObserveError::Overflow);
+        }
+        let (event, after) = rest.split_at(length.clamp(METADATA, rest.len()));
+        found.extend(mount_id(&event[METADATA..]).map(|id| Notice { mask, pid, id }));
+        rest = after;
+    }
+    Ok(found)
+}
+
+/// The mount's id among the records that follow a notification.
+fn mount_id(mut records: &[u8]) -> Option<MountId> {
+    while records.len() >= 4 {
+        let length = usize::from(u16::from_ne_bytes([records[2], records[3]]));
+        if records[0] == INFO_TYPE_MNT && length >= 16 && records.len() >= 16 {
+            return Some(MountId(u64::from_ne_bytes(eight(records, 8))));
+        }
+        records = records.get(length.max(4)..)?;
+    }
+    None
+}
+
+fn four(bytes: &[u8], at: usize) -> [u8; 4] {
+    std::array::from_fn(|i| bytes[at + i])
+}
+
+fn eight(bytes: &[u8], at: usize) -> [u8; 8] {
+    std::array::from_fn(|i| bytes[at + i])
+}

@@ -1,0 +1,103 @@
+//! The fallback witness: mountinfo, read again whenever the kernel says that it changed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Mount, MountEvent, MountEventKind, MountId, ObserveError, mountinfo};
+
+/// An open mountinfo: it remembers which state of the table its reader has seen.
+#[derive(Debug)]
+pub(super) struct Table(File);
+
+impl Table {
+    pub(super) fn open() -> Result<Table, ObserveError> {
+        File::open("/proc/thread-self/mountinfo").map(Table).map_err(read)
+    }
+
+    /// Whether mounts or their flags changed since the last call. Changes of propagation are not told.
+    pub(super) fn changed(&self) -> bool {
+        let mut watched = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
+        matches!(poll(&mut watched, PollTimeout::ZERO), Ok(1))
+    }
+
+    pub(super) fn read(&mut self) -> Result<Vec<Mount>, ObserveError> {
+        let mut bytes = Vec::new();
+        self.0.rewind().and_then(|()| self.0.read_to_end(&mut bytes)).map_err(read)?;
+        mountinfo::parse(&bytes)
+    }
+}
+
+fn read(source: io::Error) -> ObserveError {
+    ObserveError::Read { what: "/proc/thread-self/mountinfo", source }
+}
+
+/// The witness itself.
+#[derive(Debug)]
+pub(super) struct Poll {
+    table: Table,
+    known: BTreeMap<MountId, Mount>,
+}
+
+impl Poll {
+    pub(super) fn start() -> Result<Poll, ObserveError> {
+        let mut table = Table::open()?;
+        let known = by_id(table.read()?);
+        Ok(Poll { table, known })
+    }
+
+    pub(super) fn known(&self) -> &BTreeMap<MountId, Mount> {
+        &self.known
+    }
+
+    pub(super) fn drain(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
+        // Read without asking whether it changed: poll is silent about propagation.
+        let now = by_id(self.table.read()?);
+        let events = difference(&self.known, &now);
+        self.known = now;
+        Ok(events)
+    }
+}
+
+fn by_id(table: Vec<Mount>) -> BTreeMap<MountId, Mount> {
+    table.into_iter().map(|mount| (mount.id, super::with_rdev(mount))).collect()
+}
+
+/// What leads from one table to the other: detached (youngest first), then moved and changed, then attached.
+fn difference(before: &BTreeMap<MountId, Mount>, now: &BTreeMap<MountId, Mount>) -> Vec<MountEvent> {
+    let mut events = Vec::new();
+    for (id, old) in before.iter().rev() {
+        // An id that shows another file system or another part of it was given to a new mount.
+        if now.get(id).is_none_or(|new| !same_mount(old, new)) {
+            events.push(event(MountEventKind::Detach, old));
+        }
+    }
+    for (id, new) in now {
+        match before.get(id).filter(|old| same_mount(old, new)) {
+            Some(old) if old.target != new.target => {
+                events.push(event(MountEventKind::Move { from: Some(old.target.clone()) }, new));
+            }
+            Some(old) if old != new => {
+                events.push(event(MountEventKind::Change { before: Box::new(old.clone()) }, new));
+            }
+            _ => {}
+        }
+    }
+    for (id, new) in now {
+        if before.get(id).is_none_or(|old| !same_mount(old, new)) {
+            events.push(event(MountEventKind::Attach, new));
+        }
+    }
+    events
+}
+
+fn same_mount(a: &Mount, b: &Mount) -> bool {
+    a.dev == b.dev && a.root == b.root && a.source == b.source
+}
+
+fn event(kind: MountEventKind, mount: &Mount) -> MountEvent {
+    MountEvent { kind, id: mount.id, pid: 0, mount: Some(mount.clone()) }
+}

@@ -1,0 +1,144 @@
+//! The sandbox of one case: a process tree in its own mount and PID namespaces.
+//!
+//! Whatever a case mounts, starts or writes below the node's root dies with its first process, also after
+//! `SIGKILL`: the kernel does the cleaning up. This file unshares, mounts inside the new namespace and makes
+//! directories there; nothing is ever created on the machine's own file system.
+//!
+//! Three processes come out of [`Sandbox::enter`]: the caller becomes the *keeper*, which only waits and
+//! passes the exit status on; below it PID 1 reaps orphans and watches the lifelines; below that the function
+//! returns, in the *worker*. PID 1 is not the worker itself, because whoever reaps every orphan would also
+//! take exit statuses that an async runtime in the same process is waiting for.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+mod error;
+mod init;
+mod layout;
+
+pub use error::SandboxError;
+pub use init::{LOST_LIFELINE, SIGNALLED};
+
+/// The node's root directory: the kubelet's, because drivers expect it and a socket path has 108 bytes.
+pub const NODE_ROOT: &str = "/var/lib/kubelet";
+
+/// Where the driver keeps its state and everybody their sockets.
+pub const STATE_ROOT: &str = "/var/lib/volproof";
+
+/// How a sandbox is made.
+#[derive(Debug)]
+pub struct SandboxOptions {
+    /// The read end of a pipe whose write end only the run holds. At its end everything in the sandbox dies.
+    pub lifeline: Option<OwnedFd>,
+    /// Whether to make a user namespace, too, and be root in there only.
+    pub user_namespace: bool,
+    /// Whether to leave the caller's process group, so that a terminal's Ctrl-C reaches the run alone.
+    pub own_group: bool,
+    /// Where the run keeps its ledger; what outlives a namespace is written down there first.
+    pub ledger: Option<PathBuf>,
+    /// What the ledger calls this sandbox: the id of the case.
+    pub name: String,
+    /// Most bytes the node's root directory can hold.
+    pub node_bytes: u64,
+    /// Most bytes the state directory can hold: volumes of a driver that keeps them in files lie there.
+    pub state_bytes: u64,
+}
+
+impl Default for SandboxOptions {
+    fn default() -> Self {
+        SandboxOptions {
+            lifeline: None,
+            user_namespace: !nix::unistd::geteuid().is_root(),
+            own_group: true,
+            ledger: None,
+            name: String::new(),
+            node_bytes: 256 << 20,
+            state_bytes: 4 << 30,
+        }
+    }
+}
+
+/// The namespaces the calling process is in, as it made them.
+#[derive(Debug)]
+pub struct Sandbox {
+    rootless: bool,
+    devices: Vec<u64>,
+    took: Duration,
+}
+
+impl Sandbox {
+    /// Moves the caller into a new sandbox.
+    ///
+    /// Returns in a *new process*; the calling one waits for it and exits with its status (128 and the
+    /// signal's number, if a signal ended it). To be called first thing in `main`: with a second thread
+    /// running it refuses, because a namespace belongs to a thread.
+    pub fn enter(options: SandboxOptions) -> Result<Sandbox, SandboxError> {
+        let begin = std::time::Instant::now();
+        init::become_init(&options)?;
+        drop(options.lifeline);
+        let devices = layout::furnish(options.node_bytes, options.state_bytes)?;
+        Ok(Sandbox { rootless: options.user_namespace, devices, took: begin.elapsed() })
+    }
+
+    /// Whether being root ends at the sandbox's edge.
+    pub fn rootless(&self) -> bool {
+        self.rootless
+    }
+
+    /// How long the set-up took.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The devices (`st_dev`) of the file systems that live and die with this sandbox. A loop device whose
+    /// backing file lies on one of them is this sandbox's, whoever attached it.
+    pub fn devices(&self) -> &[u64] {
+        &self.devices
+    }
+
+    /// The node's root directory.
+    pub fn node_root(&self) -> &'static Path {
+        Path::new(NODE_ROOT)
+    }
+
+    /// The directory of everything that is not the node's.
+    pub fn state_root(&self) -> &'static Path {
+        Path::new(STATE_ROOT)
+    }
+
+    /// The driver's own directory, `{state}` in its command.
+    pub fn driver_state(&self) -> PathBuf {
+        self.state_root().join("driver")
+    }
+
+    /// The driver's socket, `{socket}` in its command. The node never sees it.
+    pub fn driver_socket(&self) -> PathBuf {
+        self.driver_state().join("csi.sock")
+    }
+
+    /// The CSI socket the node speaks to, which the proxy serves.
+    pub fn csi_socket(&self, driver: &str) -> PathBuf {
+        self.node_root().join("plugins").join(driver).join("csi.sock")
+    }
+
+    /// The socket on which the driver is registered with the node.
+    pub fn registration_socket(&self, driver: &str) -> PathBuf {
+        self.node_root().join("plugins_registry").join(format!("{driver}-reg.sock"))
+    }
+
+    /// Where the cluster's objects are served to the node.
+    pub fn cluster_socket(&self) -> PathBuf {
+        self.state_root().join("sock/cluster.sock")
+    }
+
+    /// Where the node takes its orders.
+    pub fn node_socket(&self) -> PathBuf {
+        self.state_root().join("sock/node.sock")
+    }
+
+    /// Where the node announces its effects.
+    pub fn effects_socket(&self) -> PathBuf {
+        self.state_root().join("sock/effects.sock")
+    }
+}

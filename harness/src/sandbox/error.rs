@@ -1,0 +1,103 @@
+//! What can stand in the way of a sandbox, and what a person can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a sandbox could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A namespace belongs to a thread, so there may be only one.
+    #[error("cannot enter a sandbox with {count} threads running")]
+    Threads {
+        /// How many there are.
+        count: usize,
+    },
+    /// The kernel refused the namespaces.
+    #[error("cannot create {what} namespaces")]
+    Namespaces {
+        /// Which ones.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The caller could not be made root of its user namespace.
+    #[error("cannot write `{file}`")]
+    IdMap {
+        /// The file that takes the mapping.
+        file: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A process could not be started or watched.
+    #[error("cannot {what}")]
+    Process {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A mount was refused.
+    #[error("cannot mount {what} at `{target}`")]
+    Mount {
+        /// What should have been mounted.
+        what: &'static str,
+        /// Where.
+        target: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory or its description could not be made or read.
+    #[error("cannot prepare `{path}`")]
+    Path {
+        /// Which one.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl SandboxError {
+    /// What can be done about it, where that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            SandboxError::Namespaces { what, source } => namespaces_hint(what, source),
+            SandboxError::IdMap { .. } => Some(
+                "allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or run as root",
+            ),
+            SandboxError::Mount { what: "proc", source, .. } if denied(source) => Some(
+                "in a container parts of /proc are covered: start it with `--privileged` or `--security-opt systempaths=unconfined`",
+            ),
+            SandboxError::Mount { source, .. } if denied(source) => Some(
+                "run as root with CAP_SYS_ADMIN (in a container: `--privileged`), or allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+            ),
+            SandboxError::Threads { .. }
+            | SandboxError::Process { .. }
+            | SandboxError::Mount { .. }
+            | SandboxError::Path { .. } => None,
+        }
+    }
+}
+
+fn namespaces_hint(what: &str, source: &io::Error) -> Option<&'static str> {
+    match source.raw_os_error() {
+        Some(libc::EPERM) if what.starts_with("user") => {
+            Some("allow user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1`, or run as root")
+        }
+        Some(libc::EPERM) => {
+            Some("run as root with CAP_SYS_ADMIN; in a container: `--privileged` or `--cap-add SYS_ADMIN`")
+        }
+        Some(libc::ENOSPC) => {
+            Some("raise the limit: `sysctl -w user.max_user_namespaces=15000 user.max_mnt_namespaces=15000`")
+        }
+        _ => None,
+    }
+}
+
+fn denied(source: &io::Error) -> bool {
+    matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+}

@@ -1,0 +1,117 @@
+//! What a sandbox has mounted where. Runs inside the new mount namespace and touches nothing outside.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::{NODE_ROOT, STATE_ROOT, SandboxError};
+
+/// Mounts and makes everything, and returns the devices of what lives and dies with the namespace.
+pub(super) fn furnish(node_bytes: u64, state_bytes: u64) -> Result<Vec<u64>, SandboxError> {
+    // First: from here on no mount reaches the machine.
+    attach("a private root", "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+    let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    attach("proc", "/proc", Some("proc"), proc_flags, None)?;
+    release_machine_volumes();
+    let mut devices = Vec::new();
+    if !Path::new(NODE_ROOT).is_dir() || !Path::new(STATE_ROOT).is_dir() {
+        devices.push(cover_var_lib()?);
+    }
+    // The kubelet's root is 0750; what is shared in it is shared by its sub-directories' modes.
+    tmpfs(NODE_ROOT, node_bytes, "0750")?;
+    // A peer group of its own: what a container or a driver mounts below with propagation comes back here.
+    attach("a shared node root", NODE_ROOT, None, MsFlags::MS_SHARED, None)?;
+    tmpfs(STATE_ROOT, state_bytes, "0755")?;
+    for below in ["pods", "plugins", "plugins_registry"] {
+        make_dir(&Path::new(NODE_ROOT).join(below), 0o750)?;
+    }
+    for below in ["driver", "sock"] {
+        make_dir(&Path::new(STATE_ROOT).join(below), 0o755)?;
+    }
+    devices.push(device_of(Path::new(NODE_ROOT))?);
+    devices.push(device_of(Path::new(STATE_ROOT))?);
+    Ok(devices)
+}
+
+/// Lets go of volumes that a real kubelet on this machine has mounted.
+///
+/// The new namespace has copies of them, and a copy keeps a device busy that the real kubelet wants to detach.
+fn release_machine_volumes() {
+    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let below = format!("{NODE_ROOT}/");
+    let targets = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut volumes: Vec<&str> = targets.filter(|t| *t == NODE_ROOT || t.starts_with(&below)).collect();
+    volumes.reverse();
+    for target in volumes {
+        // In a user namespace inherited mounts are locked together; there they hold nothing anyway.
+        let _ = umount2(target, MntFlags::MNT_DETACH);
+    }
+}
+
+/// Puts a writable layer over `/var/lib`, so that missing mount points can be made without making them on the
+/// machine. Returns its device.
+fn cover_var_lib() -> Result<u64, SandboxError> {
+    let covered = Path::new("/var/lib");
+    // Opened before it is covered, and in this namespace: overlay wants its lower layer in the caller's own.
+    let lower = fs::File::open(covered).map_err(|source| path_error(covered, source))?;
+    tmpfs("/var/lib", 64 << 20, "0755")?;
+    let device = device_of(covered)?;
+    for layer in ["upper", "work"] {
+        make_dir(&covered.join(layer), 0o755)?;
+    }
+    let options =
+        format!("lowerdir=/proc/self/fd/{},upperdir=/var/lib/upper,workdir=/var/lib/work", lower.as_raw_fd());
+    let stacked = mount(Some("volproof"), covered, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
+    if stacked.is_err() {
+        // No overlay in this kernel: a bare tmpfs hides what else lies there, which few programs need.
+        for layer in ["upper", "work"] {
+            let layer = covered.join(layer);
+            fs::remove_dir_all(&layer).map_err(|source| path_error(&layer, source))?;
+        }
+    }
+    for root in [NODE_ROOT, STATE_ROOT] {
+        make_dir(Path::new(root), 0o755)?;
+    }
+    Ok(device)
+}
+
+fn tmpfs(target: &'static str, bytes: u64, mode: &str) -> Result<(), SandboxError> {
+    let options = format!("size={bytes},mode={mode}");
+    attach("a tmpfs", target, Some("tmpfs"), MsFlags::empty(), Some(&options))
+}
+
+fn attach(
+    what: &'static str,
+    target: &'static str,
+    fstype: Option<&str>,
+    flags: MsFlags,
+    options: Option<&str>,
+) -> Result<(), SandboxError> {
+    mount(fstype.map(|_| "volproof"), target, fstype, flags, options).map_err(|errno| SandboxError::Mount {
+        what,
+        target: PathBuf::from(target),
+        source: io::Error::from(errno),
+    })
+}
+
+/// Makes a directory of exactly this mode, whatever the umask says; one that exists keeps its own.
+fn make_dir(path: &Path, mode: u32) -> Result<(), SandboxError> {
+    match fs::create_dir(path) {
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+    .map_err(|source| path_error(path, source))
+}
+
+fn device_of(path: &Path) -> Result<u64, SandboxError> {
+    Ok(fs::metadata(path).map_err(|source| path_error(path, source))?.dev())
+}
+
+fn path_error(path: &Path, source: io::Error) -> SandboxError {
+    SandboxError::Path { path: path.to_owned(), source }
+}
