@@ -13,4 +13,3 @@ pub mod sandbox;
 pub mod symbols;
 
 pub use layout::Layout;
-

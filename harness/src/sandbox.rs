@@ -10,21 +10,17 @@
 //! take exit statuses that an async runtime in the same process is waiting for.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::Layout;
+
 mod error;
+mod furnish;
 mod init;
-mod layout;
 
 pub use error::SandboxError;
 pub use init::{LOST_LIFELINE, SIGNALLED};
-
-/// The node's root directory: the kubelet's, because drivers expect it and a socket path has 108 bytes.
-pub const NODE_ROOT: &str = "/var/lib/kubelet";
-
-/// Where the driver keeps its state and everybody their sockets.
-pub const STATE_ROOT: &str = "/var/lib/volproof";
 
 /// How a sandbox is made.
 #[derive(Debug)]
@@ -77,7 +73,7 @@ impl Sandbox {
         let begin = std::time::Instant::now();
         init::become_init(&options)?;
         drop(options.lifeline);
-        let devices = layout::furnish(options.node_bytes, options.state_bytes)?;
+        let devices = furnish::furnish(&Layout::standard(), options.node_bytes, options.state_bytes)?;
         Ok(Sandbox { rootless: options.user_namespace, devices, took: begin.elapsed() })
     }
 
@@ -97,48 +93,8 @@ impl Sandbox {
         &self.devices
     }
 
-    /// The node's root directory.
-    pub fn node_root(&self) -> &'static Path {
-        Path::new(NODE_ROOT)
-    }
-
-    /// The directory of everything that is not the node's.
-    pub fn state_root(&self) -> &'static Path {
-        Path::new(STATE_ROOT)
-    }
-
-    /// The driver's own directory, `{state}` in its command.
-    pub fn driver_state(&self) -> PathBuf {
-        self.state_root().join("driver")
-    }
-
-    /// The driver's socket, `{socket}` in its command. The node never sees it.
-    pub fn driver_socket(&self) -> PathBuf {
-        self.driver_state().join("csi.sock")
-    }
-
-    /// The CSI socket the node speaks to, which the proxy serves.
-    pub fn csi_socket(&self, driver: &str) -> PathBuf {
-        self.node_root().join("plugins").join(driver).join("csi.sock")
-    }
-
-    /// The socket on which the driver is registered with the node.
-    pub fn registration_socket(&self, driver: &str) -> PathBuf {
-        self.node_root().join("plugins_registry").join(format!("{driver}-reg.sock"))
-    }
-
-    /// Where the cluster's objects are served to the node.
-    pub fn cluster_socket(&self) -> PathBuf {
-        self.state_root().join("sock/cluster.sock")
-    }
-
-    /// Where the node takes its orders.
-    pub fn node_socket(&self) -> PathBuf {
-        self.state_root().join("sock/node.sock")
-    }
-
-    /// Where the node announces its effects.
-    pub fn effects_socket(&self) -> PathBuf {
-        self.state_root().join("sock/effects.sock")
+    /// Where everything lies in here.
+    pub fn layout(&self) -> Layout {
+        Layout::standard()
     }
 }

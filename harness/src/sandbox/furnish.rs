@@ -4,47 +4,47 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::{NODE_ROOT, STATE_ROOT, SandboxError};
+use super::SandboxError;
+use crate::Layout;
 
 /// Mounts and makes everything, and returns the devices of what lives and dies with the namespace.
-pub(super) fn furnish(node_bytes: u64, state_bytes: u64) -> Result<Vec<u64>, SandboxError> {
+pub(super) fn furnish(layout: &Layout, node_bytes: u64, state_bytes: u64) -> Result<Vec<u64>, SandboxError> {
     // First: from here on no mount reaches the machine.
-    attach("a private root", "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+    attach("a private root", Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    attach("proc", "/proc", Some("proc"), proc_flags, None)?;
-    release_machine_volumes();
+    attach("proc", Path::new("/proc"), Some("proc"), proc_flags, None)?;
+    release_machine_volumes(layout.root());
     let mut devices = Vec::new();
-    if !Path::new(NODE_ROOT).is_dir() || !Path::new(STATE_ROOT).is_dir() {
-        devices.push(cover_var_lib()?);
+    if !layout.root().is_dir() || !layout.state().is_dir() {
+        devices.push(cover_var_lib(layout)?);
     }
-    // The kubelet's root is 0750; what is shared in it is shared by its sub-directories' modes.
-    tmpfs(NODE_ROOT, node_bytes, "0750")?;
+    // The kubelet's own mode.
+    tmpfs(layout.root(), node_bytes, "0750")?;
     // A peer group of its own: what a container or a driver mounts below with propagation comes back here.
-    attach("a shared node root", NODE_ROOT, None, MsFlags::MS_SHARED, None)?;
-    tmpfs(STATE_ROOT, state_bytes, "0755")?;
+    attach("a shared node root", layout.root(), None, MsFlags::MS_SHARED, None)?;
+    tmpfs(layout.state(), state_bytes, "0755")?;
     for below in ["pods", "plugins", "plugins_registry"] {
-        make_dir(&Path::new(NODE_ROOT).join(below), 0o750)?;
+        make_dir(&layout.root().join(below), 0o750)?;
     }
-    for below in ["driver", "sock"] {
-        make_dir(&Path::new(STATE_ROOT).join(below), 0o755)?;
-    }
-    devices.push(device_of(Path::new(NODE_ROOT))?);
-    devices.push(device_of(Path::new(STATE_ROOT))?);
+    make_dir(&layout.driver_state(), 0o755)?;
+    make_dir(&layout.sockets(), 0o755)?;
+    devices.push(device_of(layout.root())?);
+    devices.push(device_of(layout.state())?);
     Ok(devices)
 }
 
 /// Lets go of volumes that a real kubelet on this machine has mounted.
 ///
 /// The new namespace has copies of them, and a copy keeps a device busy that the real kubelet wants to detach.
-fn release_machine_volumes() {
+fn release_machine_volumes(node_root: &Path) {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
-    let below = format!("{NODE_ROOT}/");
     let targets = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let mut volumes: Vec<&str> = targets.filter(|t| *t == NODE_ROOT || t.starts_with(&below)).collect();
+    let mut volumes: Vec<&str> = targets.filter(|target| Path::new(target).starts_with(node_root)).collect();
+    // Youngest first, so that none is asked for under another.
     volumes.reverse();
     for target in volumes {
         // In a user namespace inherited mounts are locked together; there they hold nothing anyway.
@@ -54,11 +54,11 @@ fn release_machine_volumes() {
 
 /// Puts a writable layer over `/var/lib`, so that missing mount points can be made without making them on the
 /// machine. Returns its device.
-fn cover_var_lib() -> Result<u64, SandboxError> {
+fn cover_var_lib(layout: &Layout) -> Result<u64, SandboxError> {
     let covered = Path::new("/var/lib");
     // Opened before it is covered, and in this namespace: overlay wants its lower layer in the caller's own.
     let lower = fs::File::open(covered).map_err(|source| path_error(covered, source))?;
-    tmpfs("/var/lib", 64 << 20, "0755")?;
+    tmpfs(covered, 64 << 20, "0755")?;
     let device = device_of(covered)?;
     for layer in ["upper", "work"] {
         make_dir(&covered.join(layer), 0o755)?;
@@ -73,27 +73,26 @@ fn cover_var_lib() -> Result<u64, SandboxError> {
             fs::remove_dir_all(&layer).map_err(|source| path_error(&layer, source))?;
         }
     }
-    for root in [NODE_ROOT, STATE_ROOT] {
-        make_dir(Path::new(root), 0o755)?;
-    }
+    make_dir(layout.root(), 0o755)?;
+    make_dir(layout.state(), 0o755)?;
     Ok(device)
 }
 
-fn tmpfs(target: &'static str, bytes: u64, mode: &str) -> Result<(), SandboxError> {
+fn tmpfs(target: &Path, bytes: u64, mode: &str) -> Result<(), SandboxError> {
     let options = format!("size={bytes},mode={mode}");
     attach("a tmpfs", target, Some("tmpfs"), MsFlags::empty(), Some(&options))
 }
 
 fn attach(
     what: &'static str,
-    target: &'static str,
+    target: &Path,
     fstype: Option<&str>,
     flags: MsFlags,
     options: Option<&str>,
 ) -> Result<(), SandboxError> {
     mount(fstype.map(|_| "volproof"), target, fstype, flags, options).map_err(|errno| SandboxError::Mount {
         what,
-        target: PathBuf::from(target),
+        target: target.to_owned(),
         source: io::Error::from(errno),
     })
 }
