@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The node's volume manager: attaches, stages, publishes, and takes it all back.
+//!
+//! Start with [`VolumeManager`]: it is told about pods and makes their volumes appear. Behind it one task, the
+//! loop in [`manager`], owns all state. Everything that happens reaches it as an [`event::Event`]: the
+//! [`populator`] turns pods into desired state, [`operation::Transition`]s change the actual state, and the
+//! reconciler compares the two and starts [`operation::Operation`]s, which run in the background, one at a
+//! time per [`operation::Key`].
+//!
+//! Operations act through [`plugin::VolumePlugin`]s, which reach the node through [`host::Host`] and nothing
+//! else, the API through [`api::ApiSource`], and time through [`clock::Clock`].
+
+pub mod api;
+pub mod clock;
+pub mod error;
+pub mod event;
+pub mod manager;
+pub mod names;
+pub mod operation;
+pub mod paths;
+pub mod plugin;
+pub mod populator;
+pub mod reconstruct;
+
+pub use event::{MountedVolume, Notice, PodState, Registration};
+pub use manager::{ClientStyle, Config, DialError, Dialer, Parts, VolumeManager, WAIT_LIMIT};

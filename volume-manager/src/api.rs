@@ -1,0 +1,297 @@
+//! What the manager reads from and writes to the Kubernetes API, and the trait it does that through.
+//!
+//! The objects in here are lean: what a volume manager and the controllers around it look at, and nothing
+//! else. Kubernetes' own shapes exist only at the edge. An [`ApiSource`] may be an in-memory
+//! cluster, the same behind a socket, or a real API server.
+
+pub mod content;
+pub mod node;
+pub mod object;
+pub mod patch;
+pub mod pod;
+pub mod storage;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::names::Namespaced;
+
+pub use content::{ConfigMap, Notification, Secret, Sensitive, Severity, Token, TokenRequest};
+pub use node::{AttachedVolume, CsiNode, CsiNodeDriver, Node, Taint};
+pub use object::{Bytes, Meta, Owner, Reference};
+pub use patch::{ClaimStatusPatch, Patch, PatchBody};
+pub use pod::{Container, ContainerKind, Pod, PodVolume, VolumeSource};
+pub use storage::{
+    AccessMode, Attachment, Claim, ClaimPhase, Class, CsiDriver, PersistentSource, Volume, VolumeMode,
+};
+
+/// List, get, watch and write, for every kind the manager and its controllers know.
+///
+/// Calls are independent of each other and may be dropped at any await. Nothing retries in here: callers
+/// have ladders of their own.
+#[async_trait]
+pub trait ApiSource: fmt::Debug + Send + Sync + 'static {
+    /// The object as it is now; never from a cache.
+    async fn get(&self, key: &Key) -> Result<Object, ApiError>;
+
+    /// Every object of a kind, in the order of their keys.
+    async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError>;
+
+    /// Every object of a kind as it is now, then [`Change::Synced`], then each change, until the stream
+    /// ends. A source that loses its server ends the stream; the watcher starts again.
+    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError>;
+
+    /// Makes an object and returns it as stored.
+    async fn create(&self, object: Object) -> Result<Object, ApiError>;
+
+    /// Replaces an object. A `resource_version` that is not empty must be the stored one.
+    async fn update(&self, object: Object) -> Result<Object, ApiError>;
+
+    /// Changes some fields of an object and returns it as stored.
+    async fn patch(&self, patch: Patch) -> Result<Object, ApiError>;
+
+    /// Deletes an object: at once if it has no finalizers, else by marking it.
+    async fn delete(&self, key: &Key) -> Result<(), ApiError>;
+
+    /// Asks for a service-account token that is bound to a pod.
+    async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError>;
+}
+
+/// What an [`ApiSource`] can fail with. The three that callers tell apart have names; all else is a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum ApiError {
+    /// There is no such object.
+    #[error("{} \"{}\" not found", key.kind.plural(), key.name)]
+    NotFound {
+        /// What was asked for.
+        key: Key,
+    },
+    /// The object has changed since it was read, or exists already.
+    #[error("operation cannot be fulfilled on {} \"{}\": {reason}", key.kind.plural(), key.name)]
+    Conflict {
+        /// What was to be written.
+        key: Key,
+        /// What it collided with.
+        reason: String,
+    },
+    /// No answer: the server is away, overloaded or too slow. What was asked may have been done.
+    #[error("the API server did not answer: {reason}")]
+    Unavailable {
+        /// What happened instead.
+        reason: String,
+    },
+    /// The server said no, and will say so again.
+    #[error("the API server refused {} \"{}\": {reason}", key.kind.plural(), key.name)]
+    Refused {
+        /// What was asked for.
+        key: Key,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl ApiError {
+    /// Whether the object certainly does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether the object changed or existed already.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether the same request may well succeed later without anybody doing anything.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
+/// A stream of changes of one kind.
+pub type Watch = mpsc::UnboundedReceiver<Change>;
+
+/// One line of a [`Watch`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Change {
+    /// An object exists, is new, or has changed.
+    Applied(Object),
+    /// An object is gone; this is what it last was.
+    Deleted(Object),
+    /// Everything that existed when the watch began has been sent.
+    Synced,
+}
+
+/// Names an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for kinds that have none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// Names an object in a namespace.
+    pub fn namespaced(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Names an object of a kind without namespaces.
+    pub fn cluster(kind: Kind, name: impl Into<String>) -> Self {
+        Self { kind, namespace: String::new(), name: name.into() }
+    }
+
+    /// Namespace and name alone.
+    pub fn namespaced_name(&self) -> Namespaced {
+        Namespaced::new(&self.namespace, &self.name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// A kind of object, and the type that holds it: what makes [`get`] and its sisters typed.
+pub trait Resource: Sized + Clone + Send + Sync + 'static {
+    /// The kind.
+    const KIND: Kind;
+    /// Its metadata.
+    fn meta(&self) -> &Meta;
+    /// Wraps it for an [`ApiSource`].
+    fn into_object(self) -> Object;
+    /// The same without a copy.
+    fn from_arc(object: Arc<Self>) -> Object;
+    /// Takes it out again, if it is of this kind.
+    fn from_object(object: Object) -> Option<Arc<Self>>;
+
+    /// Names this very object.
+    fn key(&self) -> Key {
+        Key::namespaced(Self::KIND, &self.meta().namespace, &self.meta().name)
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$about:meta])* $kind:ident($type:ty, $name:literal, $plural:literal);)*) => {
+        /// Every kind of object there is here.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Kind { $($(#[$about])* $kind,)* }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+
+            /// The kind as a manifest names it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
+            /// The kind as messages of the API server name it.
+            pub fn plural(self) -> &'static str {
+                match self { $(Self::$kind => $plural,)* }
+            }
+        }
+
+        /// An object of any kind, shared and never changed in place.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        pub enum Object { $($(#[$about])* $kind(Arc<$type>),)* }
+
+        impl Object {
+            /// Its kind.
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)* }
+            }
+
+            /// Its metadata.
+            pub fn meta(&self) -> &Meta {
+                match self { $(Self::$kind(object) => &object.meta,)* }
+            }
+
+            /// Its metadata, to change a copy of the object.
+            pub fn meta_mut(&mut self) -> &mut Meta {
+                match self { $(Self::$kind(object) => &mut Arc::make_mut(object).meta,)* }
+            }
+        }
+
+        $(impl Resource for $type {
+            const KIND: Kind = Kind::$kind;
+            fn meta(&self) -> &Meta {
+                &self.meta
+            }
+            fn into_object(self) -> Object {
+                Object::$kind(Arc::new(self))
+            }
+            fn from_arc(object: Arc<Self>) -> Object {
+                Object::$kind(object)
+            }
+            fn from_object(object: Object) -> Option<Arc<Self>> {
+                match object {
+                    Object::$kind(object) => Some(object),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+kinds! {
+    /// A pod.
+    Pod(Pod, "Pod", "pods");
+    /// A claim.
+    Claim(Claim, "PersistentVolumeClaim", "persistentvolumeclaims");
+    /// A persistent volume.
+    Volume(Volume, "PersistentVolume", "persistentvolumes");
+    /// A storage class.
+    Class(Class, "StorageClass", "storageclasses");
+    /// A CSI driver and what it wants from a node.
+    CsiDriver(CsiDriver, "CSIDriver", "csidrivers");
+    /// A node.
+    Node(Node, "Node", "nodes");
+    /// An attachment of a volume to a node.
+    Attachment(Attachment, "VolumeAttachment", "volumeattachments");
+    /// The drivers of a node.
+    CsiNode(CsiNode, "CSINode", "csinodes");
+    /// A secret.
+    Secret(Secret, "Secret", "secrets");
+    /// A config map.
+    ConfigMap(ConfigMap, "ConfigMap", "configmaps");
+    /// An event about another object.
+    Notification(Notification, "Event", "events");
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Object {
+    /// Names this very object.
+    pub fn key(&self) -> Key {
+        Key::namespaced(self.kind(), &self.meta().namespace, &self.meta().name)
+    }
+}
+
+/// Gets an object of a type, by namespace (empty for kinds without one) and name.
+pub async fn get<R: Resource>(api: &dyn ApiSource, namespace: &str, name: &str) -> Result<Arc<R>, ApiError> {
+    let key = Key::namespaced(R::KIND, namespace, name);
+    let object = api.get(&key).await?;
+    R::from_object(object)
+        .ok_or_else(|| ApiError::Refused { key, reason: "the answer is of another kind".to_owned() })
+}
+
+/// Lists the objects of a type.
+pub async fn list<R: Resource>(api: &dyn ApiSource) -> Result<Vec<Arc<R>>, ApiError> {
+    Ok(api.list(R::KIND).await?.into_iter().filter_map(R::from_object).collect())
+}

@@ -1,0 +1,74 @@
+//! Nodes and their drivers.
+
+use serde::{Deserialize, Serialize};
+
+use super::object::{Bytes, Meta};
+use crate::names::VolumeName;
+
+/// A node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Metadata, with the labels affinity is judged by.
+    pub meta: Meta,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// Whether its agent is alive and well.
+    pub ready: bool,
+    /// The volumes the node uses, or may use.
+    pub volumes_in_use: Vec<VolumeName>,
+    /// The volumes the controller has attached to it.
+    pub volumes_attached: Vec<AttachedVolume>,
+    /// What pods may use of its memory; zero if unknown.
+    pub allocatable_memory: Bytes,
+}
+
+impl Node {
+    /// How the controller attached a volume, if it did.
+    pub fn attached(&self, volume: &VolumeName) -> Option<&AttachedVolume> {
+        self.volumes_attached.iter().find(|attached| &attached.name == volume)
+    }
+}
+
+/// A volume the controller has attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedVolume {
+    /// Its unique name.
+    pub name: VolumeName,
+    /// Where its device is; empty for CSI.
+    pub device_path: String,
+}
+
+/// A taint of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taint {
+    /// What it is about.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// The drivers of a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CsiNode {
+    /// Metadata. The name is the node's.
+    pub meta: Meta,
+    /// The drivers, in the order of their registration.
+    pub drivers: Vec<CsiNodeDriver>,
+}
+
+/// One driver of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CsiNodeDriver {
+    /// Its name.
+    pub name: String,
+    /// The driver's own name for the node.
+    pub node_id: String,
+    /// The keys of its topology, in order.
+    pub topology_keys: Vec<String>,
+    /// How many of its volumes fit the node; `None` for any number.
+    pub allocatable: Option<i32>,
+}

@@ -1,0 +1,361 @@
+//! Pods, as far as their volumes go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::object::{Bytes, Meta};
+use super::storage::ClaimTemplate;
+use crate::names::{ContainerName, DriverName, OuterName, PodUid};
+
+/// A pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Metadata. The UID is the pod's identity.
+    pub meta: Meta,
+    /// The node it is bound to.
+    pub node: String,
+    /// The service account tokens are made for.
+    pub service_account: String,
+    /// Its volumes.
+    pub volumes: Vec<PodVolume>,
+    /// Its containers of all kinds: init, then regular, then ephemeral.
+    pub containers: Vec<Container>,
+    /// What holds for all its containers.
+    pub security: PodSecurity,
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or empty.
+    pub phase: String,
+    /// Its address, for the downward API and its hosts file.
+    pub ip: String,
+    /// Its host's addresses.
+    pub host_ips: Vec<String>,
+    /// Whether it uses the network of its node.
+    pub host_network: bool,
+    /// The host name it asked for.
+    pub hostname: String,
+    /// The subdomain it asked for.
+    pub subdomain: String,
+    /// Addresses it wants in its hosts file, with their names.
+    pub host_aliases: Vec<HostAlias>,
+    /// Whether it runs in a user namespace of its own.
+    pub user_namespace: bool,
+}
+
+/// What a pod asks for on behalf of all its containers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodSecurity {
+    /// The group volumes are given to.
+    pub fs_group: Option<u32>,
+    /// Whether a volume whose root already has the group is left alone.
+    pub fs_group_on_root_mismatch: bool,
+    /// The user containers run as unless they say otherwise.
+    pub run_as_user: Option<u32>,
+    /// Further groups.
+    pub supplemental_groups: Vec<u32>,
+    /// The SELinux label containers run with unless they say otherwise.
+    pub selinux: Option<SeLinuxOptions>,
+    /// Whether labels are set by walking the volume and never by a mount option.
+    pub selinux_recursive: bool,
+}
+
+/// Parts of an SELinux label; empty ones come from the system's defaults.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SeLinuxOptions {
+    /// User.
+    pub user: String,
+    /// Role.
+    pub role: String,
+    /// Type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Level.
+    pub level: String,
+}
+
+/// One line of `hostAliases`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostAlias {
+    /// The address.
+    pub ip: String,
+    /// Its names.
+    pub names: Vec<String>,
+}
+
+/// When a container runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ContainerKind {
+    /// Before the others, to its end.
+    Init,
+    /// For the life of the pod.
+    #[default]
+    Regular,
+    /// Added later, to look at the others.
+    Ephemeral,
+}
+
+/// A container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// The volumes it sees as directories.
+    pub mounts: Vec<VolumeMount>,
+    /// The volumes it sees as devices.
+    pub devices: Vec<VolumeDevice>,
+    /// The user it runs as.
+    pub run_as_user: Option<u32>,
+    /// Its SELinux label.
+    pub selinux: Option<SeLinuxOptions>,
+    /// Whether it may do anything.
+    pub privileged: bool,
+    /// The most ephemeral storage it may use.
+    pub ephemeral_storage_limit: Option<Bytes>,
+    /// Its resource limits and requests as written, for the downward API (`limits.cpu` and so on).
+    pub resources: BTreeMap<String, String>,
+    /// Where its last words are read from; empty if nowhere.
+    pub termination_message_path: String,
+    /// Its environment, which sub-path expressions are expanded with.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// A volume in a container, as a directory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeMount {
+    /// Which volume of the pod.
+    pub volume: String,
+    /// Where in the container.
+    pub path: String,
+    /// Whether it is read-only there.
+    pub read_only: bool,
+    /// `Enabled`, `IfPossible` or `Disabled`; empty for the default.
+    pub recursive_read_only: String,
+    /// Which part of the volume; empty for all.
+    pub sub_path: String,
+    /// The same with variables of the environment in it; empty for none.
+    pub sub_path_expr: String,
+    /// `None`, `HostToContainer` or `Bidirectional`; empty for the default.
+    pub propagation: String,
+}
+
+/// A volume in a container, as a device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeDevice {
+    /// Which volume of the pod.
+    pub volume: String,
+    /// Where in the container.
+    pub path: String,
+}
+
+/// A volume of a pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PodVolume {
+    /// Its name, which containers refer to.
+    pub name: OuterName,
+    /// Where it comes from.
+    pub source: VolumeSource,
+}
+
+/// Where a volume of a pod comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum VolumeSource {
+    /// A claim.
+    Claim {
+        /// Its name, in the pod's namespace.
+        claim: String,
+        /// Whether the pod only reads it.
+        read_only: bool,
+    },
+    /// A claim that is made for the pod and dies with it; its name is `<pod>-<volume>`.
+    Ephemeral {
+        /// What it is made from.
+        template: Box<ClaimTemplate>,
+    },
+    /// A CSI volume that exists only for this pod.
+    Csi(InlineCsi),
+    /// An empty directory.
+    EmptyDir {
+        /// `""`, `Memory` or `HugePages…`.
+        medium: String,
+        /// The most it may hold.
+        size_limit: Option<Bytes>,
+    },
+    /// A path of the node.
+    HostPath {
+        /// The path.
+        path: String,
+        /// What must be there; empty for anything.
+        kind: String,
+    },
+    /// An export of an NFS server.
+    Nfs {
+        /// The server.
+        server: String,
+        /// The export.
+        path: String,
+        /// Whether it is mounted read-only.
+        read_only: bool,
+    },
+    /// A config map as files.
+    ConfigMap(Content),
+    /// A secret as files.
+    Secret(Content),
+    /// Fields of the pod as files.
+    DownwardApi {
+        /// The files.
+        items: Vec<DownwardItem>,
+        /// Mode of files that give none.
+        default_mode: u32,
+    },
+    /// Several of these in one directory.
+    Projected {
+        /// What it is made of.
+        sources: Vec<Projection>,
+        /// Mode of files that give none.
+        default_mode: u32,
+    },
+    /// The content of an image.
+    Image {
+        /// Which.
+        reference: String,
+        /// `Always`, `Never` or `IfNotPresent`; empty for the default.
+        pull_policy: String,
+    },
+    /// A git repository, which nothing mounts any more.
+    GitRepo {
+        /// Where it is.
+        repository: String,
+    },
+    /// A kind this manager has no plugin for.
+    Other {
+        /// The name of the field.
+        kind: String,
+    },
+}
+
+/// An inline CSI volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct InlineCsi {
+    /// The driver.
+    pub driver: DriverName,
+    /// The type of file system; empty for the driver's choice.
+    pub fs_type: String,
+    /// Whether it is published read-only.
+    pub read_only: bool,
+    /// Handed to the driver.
+    pub attributes: BTreeMap<String, String>,
+    /// The secret of its publish call, in the pod's namespace.
+    pub secret: Option<String>,
+}
+
+impl Default for DriverName {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+/// A config map or a secret as files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Content {
+    /// The object.
+    pub name: String,
+    /// The keys wanted and their files; empty for all keys.
+    pub items: Vec<KeyFile>,
+    /// Mode of files that give none.
+    pub default_mode: u32,
+    /// Whether it may be missing.
+    pub optional: bool,
+}
+
+/// One key as a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeyFile {
+    /// The key.
+    pub key: String,
+    /// The file, relative to the volume.
+    pub path: String,
+    /// Its mode.
+    pub mode: Option<u32>,
+}
+
+/// One field as a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DownwardItem {
+    /// The file, relative to the volume.
+    pub path: String,
+    /// A field of the pod, such as `metadata.labels`; empty for a resource.
+    pub field: String,
+    /// A resource, such as `limits.cpu`; empty for a field.
+    pub resource: String,
+    /// Whose resource it is.
+    pub container: String,
+    /// What the amount is divided by.
+    pub divisor: String,
+    /// Its mode.
+    pub mode: Option<u32>,
+}
+
+/// One part of a projected volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Projection {
+    /// A secret.
+    Secret(Content),
+    /// A config map.
+    ConfigMap(Content),
+    /// Fields of the pod.
+    DownwardApi {
+        /// The files.
+        items: Vec<DownwardItem>,
+    },
+    /// A token of the pod's service account.
+    ServiceAccountToken {
+        /// Whom it is for; empty for the API server.
+        audience: String,
+        /// Seconds it lasts.
+        expiration: i64,
+        /// The file, relative to the volume.
+        path: String,
+    },
+    /// A kind this manager does not project.
+    Other {
+        /// The name of the field.
+        kind: String,
+    },
+}
+
+impl Pod {
+    /// The pod's identity.
+    pub fn uid(&self) -> PodUid {
+        PodUid::new(&self.meta.uid)
+    }
+
+    /// Names of the volumes some container mounts.
+    pub fn mounted(&self) -> BTreeSet<OuterName> {
+        self.containers.iter().flat_map(|c| &c.mounts).map(|m| OuterName::new(&m.volume)).collect()
+    }
+
+    /// Names of the volumes some container has as a device.
+    pub fn devices(&self) -> BTreeSet<OuterName> {
+        self.containers.iter().flat_map(|c| &c.devices).map(|d| OuterName::new(&d.volume)).collect()
+    }
+
+    /// The user all containers agree on; `None` if one differs or says nothing.
+    pub fn common_user(&self) -> Option<u32> {
+        let mut users = self.containers.iter().map(|c| c.run_as_user.or(self.security.run_as_user));
+        let first = users.next()??;
+        users.all(|user| user == Some(first)).then_some(first)
+    }
+
+    /// A container by its name.
+    pub fn container(&self, name: &ContainerName) -> Option<&Container> {
+        self.containers.iter().find(|container| container.name == name.as_str())
+    }
+}

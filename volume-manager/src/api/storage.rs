@@ -1,0 +1,412 @@
+//! Claims, volumes, classes, drivers and attachments.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::object::{Bytes, Meta};
+use crate::names::{DriverName, Namespaced, VolumeHandle};
+
+/// How many may use a volume, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum AccessMode {
+    /// One node reads and writes.
+    ReadWriteOnce,
+    /// Many nodes read.
+    ReadOnlyMany,
+    /// Many nodes read and write.
+    ReadWriteMany,
+    /// One pod reads and writes.
+    ReadWriteOncePod,
+}
+
+/// A directory or a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum VolumeMode {
+    /// Mounted as a directory.
+    #[default]
+    Filesystem,
+    /// Handed over as a device.
+    Block,
+}
+
+impl std::fmt::Display for VolumeMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Filesystem => "Filesystem",
+            Self::Block => "Block",
+        })
+    }
+}
+
+/// A claim.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Claim {
+    /// Metadata.
+    pub meta: Meta,
+    /// What it asks for.
+    pub spec: ClaimSpec,
+    /// What became of it.
+    pub status: ClaimStatus,
+}
+
+/// What a claim asks for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClaimSpec {
+    /// How it will be used.
+    pub access_modes: Vec<AccessMode>,
+    /// How much it wants.
+    pub request: Bytes,
+    /// The volume it is bound to; empty if none yet.
+    pub volume: String,
+    /// A directory or a device.
+    pub mode: VolumeMode,
+    /// The class; `None` is the default one, empty is none.
+    pub class: Option<String>,
+    /// The claim or snapshot it starts as a copy of.
+    pub data_source: Option<DataSource>,
+}
+
+/// What a new volume starts as a copy of.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DataSource {
+    /// `PersistentVolumeClaim` or `VolumeSnapshot`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What an ephemeral claim is made from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClaimTemplate {
+    /// Labels of the claim.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the claim.
+    pub annotations: BTreeMap<String, String>,
+    /// What it asks for.
+    pub spec: ClaimSpec,
+}
+
+/// Where a claim is in its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ClaimPhase {
+    /// Without a volume.
+    #[default]
+    Pending,
+    /// With one.
+    Bound,
+    /// Its volume is gone.
+    Lost,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClaimStatus {
+    /// Where it is in its life.
+    pub phase: ClaimPhase,
+    /// What it can hold; zero if unknown.
+    pub capacity: Bytes,
+    /// What it is being grown to.
+    pub allocated: Option<Bytes>,
+    /// How far growing has come, such as `NodeResizePending`; empty if it is not being grown.
+    pub resize: String,
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// `Resizing`, `FileSystemResizePending`, `NodeResizeError`, …
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// For people.
+    pub message: String,
+}
+
+/// A persistent volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Volume {
+    /// Metadata.
+    pub meta: Meta,
+    /// What it can hold.
+    pub capacity: Bytes,
+    /// How it may be used. Their order matters: CSI is told the first.
+    pub access_modes: Vec<AccessMode>,
+    /// The claim it is bound to.
+    pub claim: Option<ClaimReference>,
+    /// Options of its mounts.
+    pub mount_options: Vec<String>,
+    /// A directory or a device; an object without it is refused.
+    pub mode: Option<VolumeMode>,
+    /// Where it can be reached from.
+    pub affinity: Option<NodeAffinity>,
+    /// Where its data is.
+    pub source: PersistentSource,
+    /// `Retain` or `Delete`.
+    pub reclaim: String,
+    /// The class it was made from.
+    pub class: String,
+    /// `Available`, `Bound`, `Released` or `Failed`.
+    pub phase: String,
+}
+
+/// The claim a volume is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimReference {
+    /// Which.
+    pub claim: Namespaced,
+    /// Its identity.
+    pub uid: String,
+}
+
+/// Where the data of a persistent volume is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PersistentSource {
+    /// With a CSI driver.
+    Csi(Box<CsiSource>),
+    /// On an NFS server.
+    Nfs {
+        /// The server.
+        server: String,
+        /// The export.
+        path: String,
+        /// Whether it is mounted read-only.
+        read_only: bool,
+    },
+    /// A path of whatever node.
+    HostPath {
+        /// The path.
+        path: String,
+        /// What must be there; empty for anything.
+        kind: String,
+    },
+    /// A path or device of one node.
+    Local {
+        /// The path.
+        path: String,
+        /// The file system to make on a device that has none; empty for the default.
+        fs_type: String,
+    },
+    /// A kind this manager has no plugin for.
+    Other {
+        /// The name of the field.
+        kind: String,
+    },
+}
+
+impl Default for PersistentSource {
+    fn default() -> Self {
+        Self::Other { kind: String::new() }
+    }
+}
+
+/// A volume of a CSI driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CsiSource {
+    /// The driver.
+    pub driver: DriverName,
+    /// The driver's own name for it.
+    pub handle: VolumeHandle,
+    /// The type of file system; empty for the driver's choice.
+    pub fs_type: String,
+    /// For the controller only: no request of a node depends on it.
+    pub read_only: bool,
+    /// Handed to the driver.
+    pub attributes: BTreeMap<String, String>,
+    /// Secret of ControllerPublishVolume.
+    pub controller_publish_secret: Option<Namespaced>,
+    /// Secret of NodeStageVolume.
+    pub node_stage_secret: Option<Namespaced>,
+    /// Secret of NodePublishVolume.
+    pub node_publish_secret: Option<Namespaced>,
+    /// Secret of ControllerExpandVolume.
+    pub controller_expand_secret: Option<Namespaced>,
+    /// Secret of NodeExpandVolume.
+    pub node_expand_secret: Option<Namespaced>,
+}
+
+impl Default for VolumeHandle {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+/// Which nodes reach a volume: one of the terms must match in full.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeAffinity {
+    /// The required terms.
+    pub terms: Vec<Vec<Requirement>>,
+}
+
+/// One requirement on a node's labels.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requirement {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    pub operator: String,
+    /// What it is compared with.
+    pub values: Vec<String>,
+}
+
+impl NodeAffinity {
+    /// Whether a node with these labels reaches the volume.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let holds = |term: &Vec<Requirement>| !term.is_empty() && term.iter().all(|r| r.matches(labels));
+        self.terms.iter().any(holds)
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let label = labels.get(&self.key);
+        let compared = || {
+            let label: i64 = label?.parse().ok()?;
+            let [value] = self.values.as_slice() else { return None };
+            Some(label.cmp(&value.parse().ok()?))
+        };
+        match self.operator.as_str() {
+            "In" => label.is_some_and(|label| self.values.contains(label)),
+            "NotIn" => label.is_none_or(|label| !self.values.contains(label)),
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            "Gt" => compared() == Some(std::cmp::Ordering::Greater),
+            "Lt" => compared() == Some(std::cmp::Ordering::Less),
+            _ => false,
+        }
+    }
+}
+
+/// A storage class.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Class {
+    /// Metadata.
+    pub meta: Meta,
+    /// The driver that makes its volumes.
+    pub provisioner: String,
+    /// Handed to the driver.
+    pub parameters: BTreeMap<String, String>,
+    /// `Retain` or `Delete`.
+    pub reclaim: String,
+    /// Options of the mounts of its volumes.
+    pub mount_options: Vec<String>,
+    /// Whether its claims may grow.
+    pub allow_expansion: bool,
+    /// Whether a volume is made only once a pod wants it.
+    pub wait_for_consumer: bool,
+}
+
+/// What a CSI driver wants from a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CsiDriver {
+    /// Metadata. The name is the driver's.
+    pub meta: Meta,
+    /// Whether volumes are attached before they are staged.
+    pub attach_required: bool,
+    /// Whether publish calls carry the pod.
+    pub pod_info: bool,
+    /// When the node changes ownership; `None` is an object without the field.
+    pub fs_group_policy: Option<FsGroupPolicy>,
+    /// `Persistent`, `Ephemeral` or both.
+    pub lifecycle_modes: Vec<LifecycleMode>,
+    /// Tokens publish calls carry.
+    pub tokens: Vec<DriverToken>,
+    /// Whether tokens go with the secrets rather than the context.
+    pub token_in_secrets: bool,
+    /// Whether volumes of running pods are published again from time to time.
+    pub requires_republish: bool,
+    /// Whether the driver takes `-o context=`.
+    pub selinux_mount: bool,
+    /// Seconds between questions for the node's limit; `None` for only at registration.
+    pub allocatable_period: Option<u64>,
+}
+
+impl Default for CsiDriver {
+    /// An object in which nothing was written.
+    fn default() -> Self {
+        Self {
+            meta: Meta::default(),
+            attach_required: true,
+            pod_info: false,
+            fs_group_policy: Some(FsGroupPolicy::ReadWriteOnceWithFsType),
+            lifecycle_modes: vec![LifecycleMode::Persistent],
+            tokens: Vec::new(),
+            token_in_secrets: false,
+            requires_republish: false,
+            selinux_mount: false,
+            allocatable_period: None,
+        }
+    }
+}
+
+/// When the node changes the ownership of a volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FsGroupPolicy {
+    /// Never.
+    None,
+    /// Whenever a pod has a group.
+    File,
+    /// If the volume has a type of file system and one node writes it.
+    #[default]
+    ReadWriteOnceWithFsType,
+}
+
+/// Where a CSI volume comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LifecycleMode {
+    /// From a claim.
+    #[default]
+    Persistent,
+    /// Inline in a pod.
+    Ephemeral,
+}
+
+/// One token a driver asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DriverToken {
+    /// Whom it is for.
+    pub audience: String,
+    /// Seconds it lasts; `None` for the server's choice.
+    pub expiration: Option<i64>,
+}
+
+/// An attachment of a volume to a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attachment {
+    /// Metadata.
+    pub meta: Meta,
+    /// The driver.
+    pub attacher: String,
+    /// The node.
+    pub node: String,
+    /// The persistent volume.
+    pub volume: String,
+    /// Whether the driver has attached it.
+    pub attached: bool,
+    /// What the driver said, handed to the node's calls as publish context.
+    pub metadata: BTreeMap<String, String>,
+    /// Why attaching failed last.
+    pub attach_error: Option<AttachmentError>,
+    /// Why detaching failed last.
+    pub detach_error: Option<AttachmentError>,
+}
+
+/// Why attaching or detaching failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AttachmentError {
+    /// The driver's message.
+    pub message: String,
+    /// The gRPC code.
+    pub code: Option<i32>,
+}

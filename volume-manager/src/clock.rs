@@ -1,0 +1,129 @@
+//! The only source of time: every deadline, period and back-off reads a [`Clock`].
+//!
+//! There is no wall time in the manager. Three kinds of clock exist in two types: [`TokioClock`] is the real
+//! one, and on a paused runtime the simulated one; [`AdvancingClock`] is real, too, but can be told to skip,
+//! so that a case that proves a back-off of two minutes does not wait for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+/// A moment on some clock. Moments of different clocks are not compared.
+pub use tokio::time::Instant;
+
+/// Tells the time and waits for it.
+#[async_trait]
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Instant;
+
+    /// Returns once `moment` has come. May be dropped at any time.
+    async fn sleep_until(&self, moment: Instant);
+
+    /// Returns once `duration` has passed.
+    async fn sleep(&self, duration: Duration) {
+        self.sleep_until(self.now() + duration).await;
+    }
+}
+
+/// Runs `future` for at most `limit`; `None` if it took longer.
+pub async fn within<F: Future>(clock: &dyn Clock, limit: Duration, future: F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = clock.sleep(limit) => None,
+    }
+}
+
+/// The runtime's own clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TokioClock;
+
+impl TokioClock {
+    /// The clock, ready to be shared.
+    pub fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self)
+    }
+}
+
+#[async_trait]
+impl Clock for TokioClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    async fn sleep_until(&self, moment: Instant) {
+        tokio::time::sleep_until(moment).await;
+    }
+}
+
+/// A real clock that runs ahead of the runtime's by as much as it was told to. Clones are the same clock.
+#[derive(Debug, Clone)]
+pub struct AdvancingClock {
+    ahead: Arc<watch::Sender<Duration>>,
+}
+
+impl Default for AdvancingClock {
+    fn default() -> Self {
+        Self { ahead: Arc::new(watch::Sender::new(Duration::ZERO)) }
+    }
+}
+
+impl AdvancingClock {
+    /// Skips `by`: whoever sleeps until a moment that is now past wakes at once.
+    pub fn advance(&self, by: Duration) {
+        self.ahead.send_modify(|ahead| *ahead += by);
+    }
+}
+
+#[async_trait]
+impl Clock for AdvancingClock {
+    fn now(&self) -> Instant {
+        Instant::now() + *self.ahead.borrow()
+    }
+
+    async fn sleep_until(&self, moment: Instant) {
+        let mut changes = self.ahead.subscribe();
+        loop {
+            let ahead = *changes.borrow_and_update();
+            let Some(due) = moment.checked_sub(ahead) else { return };
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(due) => return,
+                // The sender lives in `self`, so this only ever means that the clock was advanced.
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn advancing_wakes_those_whose_moment_is_past() {
+        let clock = AdvancingClock::default();
+        let started = Instant::now();
+        let sleeper = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.sleep(Duration::from_secs(122)).await }
+        });
+        tokio::task::yield_now().await;
+        clock.advance(Duration::from_secs(121));
+        clock.advance(Duration::from_secs(1));
+        sleeper.await.expect("it only sleeps");
+        assert_eq!(Instant::now(), started, "no time of the runtime has passed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_too_long_is_given_up() {
+        let clock = TokioClock;
+        let forever = std::future::pending::<()>();
+        assert_eq!(within(&clock, Duration::from_secs(1), forever).await, None);
+        assert_eq!(within(&clock, Duration::from_secs(1), async { 7 }).await, Some(7));
+    }
+}

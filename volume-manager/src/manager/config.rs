@@ -1,0 +1,88 @@
+//! How a manager is started, and what it is given to work with.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use host::Host;
+use serde::{Deserialize, Serialize};
+use tonic::transport::Channel;
+
+use crate::api::ApiSource;
+use crate::clock::Clock;
+use crate::names::NodeName;
+use crate::plugin::registry::Registry;
+
+/// How a manager is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Config {
+    /// This node.
+    pub node: NodeName,
+    /// The root directory, in canonical form.
+    pub root: PathBuf,
+    /// How CSI drivers are spoken to.
+    pub client_style: ClientStyle,
+    /// How long a CSI operation may take, its questions for capabilities included.
+    pub call_deadline: Duration,
+    /// Whether pods may be mounted while they wait for CSIDriver objects; a cluster has them, and a node
+    /// that did not ask yet must not conclude from their absence.
+    pub watch_api: bool,
+}
+
+impl Config {
+    /// The kubelet's ways, for a node and its root directory.
+    pub fn new(node: impl Into<NodeName>, root: impl Into<PathBuf>) -> Self {
+        Self {
+            node: node.into(),
+            root: root.into(),
+            client_style: ClientStyle::Kubelet,
+            call_deadline: Duration::from_secs(120),
+            watch_api: true,
+        }
+    }
+}
+
+/// How CSI drivers are spoken to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientStyle {
+    /// A connection and questions for capabilities with every call, as the kubelet does.
+    #[default]
+    Kubelet,
+    /// One connection, and the questions once per driver instance.
+    Lean,
+}
+
+/// What a manager is given to work with.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The API.
+    pub api: Arc<dyn ApiSource>,
+    /// The node.
+    pub host: Arc<dyn Host>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Connections to drivers.
+    pub dialer: Arc<dyn Dialer>,
+    /// The kinds of volumes.
+    pub registry: Registry,
+}
+
+/// Connects to a driver. The real one opens its socket; a simulation may stay in memory.
+#[async_trait]
+pub trait Dialer: fmt::Debug + Send + Sync + 'static {
+    /// A new connection to the socket.
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError>;
+}
+
+/// Why a socket could not be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to `{endpoint}`")]
+pub struct DialError {
+    /// The socket.
+    pub endpoint: PathBuf,
+    /// Why.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}

@@ -1,0 +1,224 @@
+//! What every operation is given.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use host::Host;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{PodRecord, Transition};
+use crate::api::{ApiSource, Kind, Pod, Reference, Severity};
+use crate::clock::Clock;
+use crate::error::{ErrorClass, Withdrawn};
+use crate::event::{Event, OperationId, Report};
+use crate::manager::{Config, Dialer};
+use crate::names::{PodUid, VolumeName};
+use crate::paths::Paths;
+use crate::plugin::registry::Registry;
+use crate::plugin::{Facts, Mounted};
+
+/// The hands of an operation. Cloning shares everything.
+#[derive(Debug, Clone)]
+pub struct OperationContext {
+    /// The node.
+    pub host: Arc<dyn Host>,
+    /// The API.
+    pub api: Arc<dyn ApiSource>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Connections to drivers.
+    pub dialer: Arc<dyn Dialer>,
+    /// The plugins.
+    pub registry: Arc<Registry>,
+    /// The layout of the root directory.
+    pub paths: Arc<Paths>,
+    /// How the manager was started.
+    pub config: Arc<Config>,
+    /// Kubernetes events.
+    pub events: EventSink,
+    /// The books.
+    pub mark: Mark,
+    pub(crate) facts: watch::Receiver<Arc<Facts>>,
+}
+
+impl OperationContext {
+    /// What the manager knows of the world right now.
+    pub fn facts(&self) -> Arc<Facts> {
+        Arc::clone(&self.facts.borrow())
+    }
+}
+
+/// Where one operation reports what it learns about its volume.
+///
+/// Each method returns once the books have it. If the manager is gone it never returns: an operation nobody
+/// listens to does nothing more.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    pub(crate) volume: VolumeName,
+    pub(crate) operation: OperationId,
+    pub(crate) record: Option<Arc<PodRecord>>,
+    pub(crate) sender: mpsc::UnboundedSender<Event>,
+}
+
+impl Mark {
+    /// The volume of the operation.
+    pub fn volume(&self) -> &VolumeName {
+        &self.volume
+    }
+
+    /// Before the step per node is risked. Refused if no pod wants the volume any more.
+    pub async fn device_uncertain(&self, path: impl Into<PathBuf>) -> Result<(), Withdrawn> {
+        self.report(Transition::DeviceUncertain { path: path.into() }).await
+    }
+
+    /// After the step per node was done. An empty `device_path` keeps the one that is known.
+    pub async fn device_mounted(
+        &self,
+        path: impl Into<PathBuf>,
+        device_path: impl Into<String>,
+        selinux_label: impl Into<String>,
+    ) {
+        let (path, device_path) = (path.into(), device_path.into());
+        let selinux_label = selinux_label.into();
+        self.tell(Transition::DeviceMounted { path, device_path, selinux_label }).await;
+    }
+
+    /// After the step per node has failed.
+    pub async fn device_failed(&self, path: impl Into<PathBuf>, class: ErrorClass) {
+        self.tell(Transition::DeviceFailed { path: path.into(), class }).await;
+    }
+
+    /// Before the step per node is undone.
+    pub async fn device_undoing(&self) {
+        self.tell(Transition::DeviceUndoing).await;
+    }
+
+    /// After the step per node was undone.
+    pub async fn device_unmounted(&self) {
+        self.tell(Transition::DeviceUnmounted).await;
+    }
+
+    /// Before the step per pod is risked. Refused if the pod is gone or no longer wants the volume. Only
+    /// mounts and maps may say this and the next two.
+    pub async fn pod_uncertain(&self) -> Result<(), Withdrawn> {
+        self.report(Transition::PodUncertain(self.record())).await
+    }
+
+    /// After the step per pod was done.
+    pub async fn pod_mounted(&self, mounted: Mounted) {
+        self.tell(Transition::PodMounted(self.record(), mounted)).await;
+    }
+
+    /// After the step per pod has failed.
+    pub async fn pod_failed(&self, class: ErrorClass) {
+        self.tell(Transition::PodFailed(self.record(), class)).await;
+    }
+
+    fn record(&self) -> PodRecord {
+        let record = self.record.as_deref();
+        record.expect("only mounts and maps report that a pod has its volume").clone()
+    }
+
+    /// Before the step per pod is undone.
+    pub async fn pod_undoing(&self, pod: &PodUid) {
+        self.tell(Transition::PodUndoing(pod.clone())).await;
+    }
+
+    /// After the step per pod was undone.
+    pub async fn pod_unmounted(&self, pod: &PodUid) {
+        self.tell(Transition::PodUnmounted(pod.clone())).await;
+    }
+
+    /// Reports anything that cannot be refused.
+    pub async fn tell(&self, transition: Transition) {
+        // Only the two marks before a risk are ever refused.
+        let _ = self.report(transition).await;
+    }
+
+    async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
+        let (done, applied) = oneshot::channel();
+        let report = Report::Learned { transition, done };
+        let sent = self.sender.send(Event::Operation(self.operation, report));
+        match (sent, applied.await) {
+            (Ok(()), Ok(answer)) => answer,
+            // The manager is gone. Going on would do things no book knows.
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Where Kubernetes events are sent to: at once, without waiting, in order.
+#[derive(Debug, Clone)]
+pub struct EventSink {
+    pub(crate) sender: mpsc::UnboundedSender<Event>,
+}
+
+impl EventSink {
+    /// Tells about an object.
+    pub fn emit(&self, about: Reference, severity: Severity, reason: Reason, message: impl Into<String>) {
+        let told = Told { about, severity, reason, message: message.into() };
+        // A manager that is gone has nobody to tell.
+        let _ = self.sender.send(Event::Tell(told));
+    }
+
+    /// Bad news about a pod.
+    pub fn warn_pod(&self, pod: &Pod, reason: Reason, message: impl Into<String>) {
+        self.emit(Reference::to(Kind::Pod, &pod.meta), Severity::Warning, reason, message);
+    }
+
+    /// Good news about a pod.
+    pub fn tell_pod(&self, pod: &Pod, reason: Reason, message: impl Into<String>) {
+        self.emit(Reference::to(Kind::Pod, &pod.meta), Severity::Normal, reason, message);
+    }
+}
+
+/// An event about an object, before it is one in the API.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// The object.
+    pub about: Reference,
+    /// Whether it is bad news.
+    pub severity: Severity,
+    /// One word for machines.
+    pub reason: Reason,
+    /// The text.
+    pub message: String,
+}
+
+/// The reasons of events, which are the kubelet's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// A volume could not be mounted.
+    FailedMount,
+    /// A device could not be mapped.
+    FailedMapVolume,
+    /// A device was mapped.
+    SuccessfulMountVolume,
+    /// A volume could not be attached.
+    FailedAttachVolume,
+    /// A volume was attached.
+    SuccessfulAttachVolume,
+    /// A volume could not be grown.
+    VolumeResizeFailed,
+    /// A volume was grown on the node.
+    FileSystemResizeSuccessful,
+    /// A file system could not be grown.
+    FileSystemResizeFailed,
+    /// A device holds another file system than asked for.
+    FailedMountOnFilesystemMismatch,
+    /// A mount was there already.
+    AlreadyMountedVolume,
+    /// Changing the ownership of a volume takes long.
+    VolumePermissionChangeInProgress,
+    /// The node can attach no more volumes of a driver.
+    VolumeAttachmentLimitExceeded,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The names of the variants are the words of the API.
+        fmt::Debug::fmt(self, f)
+    }
+}
