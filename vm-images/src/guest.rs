@@ -1,0 +1,231 @@
+//! PID 1 of a guest: mounts, modules, loopback, then orders from the host until it says power off.
+//!
+//! No shell and no other program is needed to come up, and every way out ends in power off: a guest that
+//! has lost its host must not go on.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+
+use crate::initramfs::{MODULE_DIR, MODULE_ORDER};
+use crate::protocol::{CONTROL_PORT, DATA_PORT, Order, Told};
+
+mod program;
+
+/// What is mounted before anything else, in this order.
+const MOUNTS: &[(&str, &str, &str)] = &[
+    ("proc", "/proc", ""),
+    ("sysfs", "/sys", ""),
+    ("devtmpfs", "/dev", ""),
+    ("devpts", "/dev/pts", "ptmxmode=0666"),
+    ("tmpfs", "/dev/shm", ""),
+    ("tmpfs", "/tmp", ""),
+    ("tmpfs", "/run", ""),
+    ("tmpfs", "/var/lib", ""),
+    ("cgroup2", "/sys/fs/cgroup", ""),
+];
+
+/// Links that programs expect and no kernel makes.
+const LINKS: &[(&str, &str)] = &[
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+    ("/proc/mounts", "/etc/mtab"),
+];
+
+/// Where what the guest tells goes, whole lines at a time.
+#[derive(Clone)]
+pub(crate) struct Voice(Arc<Mutex<File>>);
+
+impl Voice {
+    /// Tells the host; one that does not listen any more is noticed by the loop that reads its orders.
+    pub(crate) fn tell(&self, told: &Told) {
+        let mut line = serde_json::to_vec(told).expect("what is told is plain data");
+        line.push(b'\n');
+        let mut port = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _ = port.write_all(&line);
+    }
+}
+
+/// Brings the guest up and serves orders; power is off when this would return.
+pub fn main() -> ! {
+    if let Err(error) = serve() {
+        eprintln!("guest: {error}");
+    }
+    power_off()
+}
+
+fn serve() -> io::Result<()> {
+    mount_all();
+    let module_errors = load_modules();
+    loopback_up();
+    let control = open_port(CONTROL_PORT)?;
+    let mut data = open_port(DATA_PORT)?;
+    let voice = Voice(Arc::new(Mutex::new(control.try_clone()?)));
+    voice.tell(&hello(&module_errors));
+    let programs = program::Programs::new(voice.clone());
+    for line in BufReader::new(control).lines() {
+        match serde_json::from_str::<Order>(&line?) {
+            Ok(Order::Hello { now_ns }) => {
+                set_clock(now_ns);
+                voice.tell(&hello(&module_errors));
+            }
+            Ok(Order::Run(run)) => programs.start(run),
+            Ok(Order::Kill { id }) => programs.kill(id),
+            Ok(Order::Put { path, len, mode }) => {
+                let error = take(&mut data, Path::new(&path), len, mode).err().map(|error| error.to_string());
+                voice.tell(&Told::Taken { error });
+            }
+            Ok(Order::Get { path }) => give(&mut data, &voice, Path::new(&path))?,
+            Ok(Order::PowerOff) => {
+                voice.tell(&Told::Bye);
+                return Ok(());
+            }
+            Err(error) => voice.tell(&Told::Refused { why: error.to_string() }),
+        }
+    }
+    Ok(())
+}
+
+fn mount_all() {
+    for (kind, at, options) in MOUNTS {
+        // A kernel without one of these still boots; what misses it says so by itself.
+        let _ = fs::create_dir_all(at);
+        if let Err(error) = mount(Some(*kind), *at, Some(*kind), MsFlags::empty(), Some(*options)) {
+            eprintln!("guest: cannot mount {kind} on {at}: {error}");
+        }
+    }
+    for (to, at) in LINKS {
+        let _ = std::os::unix::fs::symlink(to, at);
+    }
+}
+
+/// Loads what the initramfs lists, in its order; a module that is there already is no error.
+fn load_modules() -> BTreeMap<String, String> {
+    let mut errors = BTreeMap::new();
+    for name in fs::read_to_string(MODULE_ORDER).unwrap_or_default().lines() {
+        let path = Path::new(MODULE_DIR).join(format!("{name}.ko"));
+        let loaded =
+            File::open(&path).map_err(|error| error.to_string()).and_then(|file| {
+                match finit_module(file, c"", ModuleInitFlags::empty()) {
+                    Ok(()) | Err(nix::Error::EEXIST) => Ok(()),
+                    Err(error) => Err(error.to_string()),
+                }
+            });
+        if let Err(error) = loaded {
+            errors.insert(name.to_owned(), error);
+        }
+    }
+    errors
+}
+
+fn loopback_up() {
+    // SAFETY: the socket is a plain descriptor closed below, and the request is a zeroed struct whose name
+    // and flags are set before the kernel reads it.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = *from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        if libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request) != 0 {
+            eprintln!("guest: cannot bring up lo: {}", io::Error::last_os_error());
+        }
+        libc::close(socket);
+    }
+}
+
+fn hello(module_errors: &BTreeMap<String, String>) -> Told {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let uptime: f64 = read("/proc/uptime").split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0.0);
+    Told::Hello {
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        uptime_ms: (uptime * 1000.0) as u64,
+        module_errors: module_errors.clone(),
+    }
+}
+
+/// Opens the virtio port of that name; the device may come up a moment after its module.
+fn open_port(name: &str) -> io::Result<File> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        if let Some(path) = find_port(name) {
+            return OpenOptions::new().read(true).write(true).open(path);
+        }
+        if Instant::now() > deadline {
+            return Err(io::Error::other(format!("there is no virtio port `{name}`")));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn find_port(name: &str) -> Option<PathBuf> {
+    let ports = fs::read_dir("/sys/class/virtio-ports").ok()?;
+    let port = ports
+        .flatten()
+        .find(|port| fs::read_to_string(port.path().join("name")).is_ok_and(|found| found.trim() == name))?;
+    Some(Path::new("/dev").join(port.file_name()))
+}
+
+fn set_clock(now_ns: i64) {
+    let now = libc::timespec { tv_sec: now_ns / 1_000_000_000, tv_nsec: now_ns % 1_000_000_000 };
+    // SAFETY: `now` is a valid timespec that lives for the call.
+    if unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &now) } != 0 {
+        eprintln!("guest: cannot set the clock: {}", io::Error::last_os_error());
+    }
+}
+
+fn take(data: &mut File, path: &Path, len: u64, mode: u32) -> io::Result<()> {
+    // The bytes are on their way whatever happens here, and must be taken off the port.
+    let mut bytes = data.take(len);
+    let written = (|| {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+        io::copy(&mut bytes, &mut file)
+    })();
+    io::copy(&mut bytes, &mut io::sink())?;
+    written.map(drop)
+}
+
+fn give(data: &mut File, voice: &Voice, path: &Path) -> io::Result<()> {
+    let archive = (|| {
+        let mut archive = tar::Builder::new(Vec::new());
+        archive.follow_symlinks(false);
+        if path.is_dir() {
+            archive.append_dir_all(".", path)?;
+        } else {
+            archive.append_path_with_name(path, path.file_name().unwrap_or_default())?;
+        }
+        archive.into_inner()
+    })();
+    match archive {
+        Ok(bytes) => {
+            voice.tell(&Told::Given { len: bytes.len() as u64, error: None });
+            data.write_all(&bytes)
+        }
+        Err(error) => {
+            voice.tell(&Told::Given { len: 0, error: Some(error.to_string()) });
+            Ok(())
+        }
+    }
+}
+
+fn power_off() -> ! {
+    nix::unistd::sync();
+    let _ = reboot(RebootMode::RB_POWER_OFF);
+    // Only a PID 1 without the right to power off comes here, and its end is a panic of the kernel.
+    std::process::exit(1)
+}

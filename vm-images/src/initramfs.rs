@@ -1,0 +1,171 @@
+//! The root file system of a guest, as one archive that the kernel unpacks into memory.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use cpio::newc::{self, ModeFileType};
+
+use crate::elf::{ElfError, libraries};
+use crate::modules::{Module, ModuleError, Modules};
+
+/// The modules that carry the talk with the host, needed by every guest.
+pub const TRANSPORT: &[&str] = &["virtio_pci", "virtio_console"];
+
+/// Where the guest finds its modules, and the file that says in which order to load them.
+pub(crate) const MODULE_DIR: &str = "/lib/modules";
+pub(crate) const MODULE_ORDER: &str = "/lib/modules/order";
+
+/// Directories that are there before PID 1 mounts anything.
+const DIRECTORIES: &[&str] = &[
+    "bin", "dev", "etc", "mnt", "proc", "root", "run", "sbin", "sys", "tmp", "usr/bin", "usr/sbin", "var/lib",
+];
+
+/// What stood in the way of building a guest's root.
+#[derive(Debug, thiserror::Error)]
+pub enum InitramfsError {
+    /// A file that is to go into the guest could not be read.
+    #[error("cannot put `{path}` into the guest")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A program's libraries could not be found.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// A module could not be found.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The archive could not be written.
+    #[error("cannot write the guest's root")]
+    Write(#[source] io::Error),
+}
+
+/// A root under construction. Every directory is written before what is in it, and every path once.
+pub struct Initramfs {
+    archive: Vec<u8>,
+    written: BTreeSet<PathBuf>,
+    next_inode: u32,
+}
+
+impl Initramfs {
+    /// A root with nothing but directories and the two devices that PID 1 needs to speak.
+    pub fn new() -> Result<Self, InitramfsError> {
+        let mut root = Self { archive: Vec::new(), written: BTreeSet::new(), next_inode: 1 };
+        for directory in DIRECTORIES {
+            root.directory(Path::new(directory))?;
+        }
+        root.device("dev/console", (5, 1))?;
+        root.device("dev/null", (1, 3))?;
+        Ok(root)
+    }
+
+    /// Puts a program there, with all libraries it needs.
+    pub fn program(&mut self, from: &Path, to: &Path) -> Result<&mut Self, InitramfsError> {
+        for (place, content) in libraries(from)? {
+            self.file(&place, &content, 0o755)?;
+        }
+        self.copy(from, to)
+    }
+
+    /// Puts a file of this machine there, with its mode.
+    pub fn copy(&mut self, from: &Path, to: &Path) -> Result<&mut Self, InitramfsError> {
+        let read = |source| InitramfsError::Read { path: from.to_owned(), source };
+        let mode = fs::metadata(from).map_err(read)?.permissions().mode() & 0o7777;
+        let content = fs::read(from).map_err(read)?;
+        self.file(to, &content, mode)
+    }
+
+    /// Puts the named modules there, and all they depend on.
+    pub fn modules(&mut self, all: &Modules, names: &[&str]) -> Result<&mut Self, InitramfsError> {
+        let order = all.order(names)?;
+        for Module { name, object } in &order {
+            self.file(&Path::new(MODULE_DIR).join(format!("{name}.ko")), object, 0o644)?;
+        }
+        let listed: String = order.iter().map(|module| format!("{}\n", module.name)).collect();
+        self.file(Path::new(MODULE_ORDER), listed.as_bytes(), 0o644)
+    }
+
+    /// Puts a file with this content there. A path that is there already is left alone.
+    pub fn file(&mut self, to: &Path, content: &[u8], mode: u32) -> Result<&mut Self, InitramfsError> {
+        let to = to.strip_prefix("/").unwrap_or(to);
+        if let Some(parent) = to.parent() {
+            self.directory(parent)?;
+        }
+        self.record(to, |entry| entry.mode(mode).set_mode_file_type(ModeFileType::Regular), content)?;
+        Ok(self)
+    }
+
+    /// The finished archive.
+    pub fn finish(self) -> Result<Vec<u8>, InitramfsError> {
+        newc::trailer(self.archive).map_err(InitramfsError::Write)
+    }
+
+    fn directory(&mut self, path: &Path) -> Result<(), InitramfsError> {
+        let mut so_far = PathBuf::new();
+        for part in path.components() {
+            so_far.push(part);
+            self.record(&so_far, |e| e.mode(0o755).set_mode_file_type(ModeFileType::Directory), b"")?;
+        }
+        Ok(())
+    }
+
+    fn device(&mut self, path: &str, (major, minor): (u32, u32)) -> Result<(), InitramfsError> {
+        let device = |entry: newc::Builder| {
+            entry.mode(0o600).set_mode_file_type(ModeFileType::Char).rdev_major(major).rdev_minor(minor)
+        };
+        self.record(Path::new(path), device, b"")
+    }
+
+    fn record(
+        &mut self,
+        path: &Path,
+        kind: impl FnOnce(newc::Builder) -> newc::Builder,
+        content: &[u8],
+    ) -> Result<(), InitramfsError> {
+        if path.as_os_str().is_empty() || !self.written.insert(path.to_owned()) {
+            return Ok(());
+        }
+        let entry = kind(newc::Builder::new(&path.to_string_lossy()).ino(self.next_inode).nlink(1));
+        self.next_inode += 1;
+        let too_big =
+            |_| InitramfsError::Write(io::Error::other("a file is larger than an archive can hold"));
+        let mut writer = entry.write(&mut self.archive, u32::try_from(content.len()).map_err(too_big)?);
+        writer.write_all(content).map_err(InitramfsError::Write)?;
+        writer.finish().map_err(InitramfsError::Write)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(archive: &[u8]) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut rest = archive;
+        loop {
+            let reader = newc::Reader::new(rest).expect("a sound archive");
+            if reader.entry().is_trailer() {
+                return names;
+            }
+            names.push(reader.entry().name().to_owned());
+            rest = reader.finish().expect("a sound archive");
+        }
+    }
+
+    #[test]
+    fn a_directory_comes_before_what_is_in_it() {
+        let mut root = Initramfs::new().unwrap();
+        root.file(Path::new("/opt/a/b"), b"x", 0o644).unwrap();
+        root.file(Path::new("/opt/a/b"), b"again", 0o644).unwrap();
+        let names = names(&root.finish().unwrap());
+        let at = |name: &str| names.iter().position(|n| n == name).expect(name);
+        assert!(at("opt") < at("opt/a") && at("opt/a") < at("opt/a/b"));
+        assert_eq!(names.iter().filter(|name| *name == "opt/a/b").count(), 1);
+    }
+}

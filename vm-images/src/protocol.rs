@@ -1,0 +1,129 @@
+//! What host and guest say to each other: JSON lines on the control port, raw bytes on the data port.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Name of the control port below `/sys/class/virtio-ports`.
+pub const CONTROL_PORT: &str = "volproof.control";
+/// Name of the data port.
+pub const DATA_PORT: &str = "volproof.data";
+
+/// What the host orders.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Say hello again: the guest has just come out of a snapshot.
+    Hello {
+        /// Nanoseconds since the epoch: the guest's clock stood still meanwhile.
+        now_ns: i64,
+    },
+    /// Run a program until it ends, and tell all it says.
+    Run(Run),
+    /// Kill the process group of a program that runs.
+    Kill {
+        /// The program's order.
+        id: u64,
+    },
+    /// Take a file: its bytes follow on the data port.
+    Put {
+        /// Where it goes.
+        path: String,
+        /// How many bytes follow.
+        len: u64,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Give a file or a directory, as a tar archive on the data port.
+    Get {
+        /// What is wanted.
+        path: String,
+    },
+    /// Sync and power off.
+    PowerOff,
+}
+
+/// A program to be run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Names the program in what is told of it.
+    pub id: u64,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Environment beside `PATH` and `HOME`.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub stdin: String,
+    /// Descriptors beside 1 and 2 whose output is wanted.
+    #[serde(default)]
+    pub also: Vec<i32>,
+    /// A descriptor on which it reads for as long as it may live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifeline: Option<i32>,
+    /// After this it is killed.
+    pub timeout_ms: u64,
+}
+
+/// What the guest tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "told", rename_all = "snake_case")]
+pub enum Told {
+    /// The guest is up.
+    Hello {
+        /// Its kernel.
+        kernel: String,
+        /// Milliseconds since its kernel started.
+        uptime_ms: u64,
+        /// Modules that would not load, and why.
+        module_errors: BTreeMap<String, String>,
+    },
+    /// A program said something.
+    Output {
+        /// The program's order.
+        id: u64,
+        /// The descriptor it said it on.
+        fd: i32,
+        /// What it said; bytes that are no UTF-8 are replaced.
+        data: String,
+    },
+    /// A program has ended.
+    Exit(Exit),
+    /// A file was taken.
+    Taken {
+        /// Why not, if it was not.
+        error: Option<String>,
+    },
+    /// So many bytes of an archive follow on the data port.
+    Given {
+        /// How many.
+        len: u64,
+        /// Why there is nothing, if there is nothing.
+        error: Option<String>,
+    },
+    /// An order was not understood.
+    Refused {
+        /// What was wrong with it.
+        why: String,
+    },
+    /// The last word before power is off.
+    Bye,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The program's order.
+    pub id: u64,
+    /// Its exit status, if it exited.
+    pub code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// Why it could not be started, if it could not.
+    pub error: Option<String>,
+    /// It ran into its deadline.
+    pub timed_out: bool,
+    /// It was killed and is still there: it waits in the kernel, and the kernel log says where.
+    pub stuck: bool,
+}
