@@ -5,7 +5,7 @@
 //!
 //! - [`images`] knows the kernels by name, version and checksum (`images.toml`);
 //! - [`fetch`] brings their packages into the [`cache`] with the system's package client;
-//! - [`deb`] unpacks them, [`modules`] puts kernel modules into loading order, [`elf`] finds the libraries a
+//! - [`deb`] unpacks them, [`kernel`] takes the image out, [`modules`] puts kernel modules into loading order, [`elf`] finds the libraries a
 //!   program needs;
 //! - [`initramfs`] writes all of it as one archive;
 //! - [`qemu`] boots it, and tells a machine that can use KVM from one that cannot;
@@ -20,6 +20,7 @@ pub mod fetch;
 pub mod guest;
 pub mod images;
 pub mod initramfs;
+pub mod kernel;
 pub mod modules;
 pub mod protocol;
 pub mod qemu;

@@ -1,0 +1,141 @@
+//! Boots a real guest from this very binary, runs programs in it, and brings it back from a snapshot.
+//!
+//! Needs QEMU and a kernel in the cache (or a package client that can fetch one); says so when it cannot.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use vm_images::cache::Cache;
+use vm_images::initramfs::{Initramfs, TRANSPORT};
+use vm_images::kernel::KernelFiles;
+use vm_images::protocol::{Exit, Order, Run, Told};
+use vm_images::qemu::{Accelerator, Boot, Guest};
+use vm_images::{fetch, guest, images::Images};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        guest::main();
+    }
+    if std::env::args().any(|argument| argument == "--list") {
+        println!("boot: test");
+        return ExitCode::SUCCESS;
+    }
+    match prepare() {
+        Ok((boot, dir)) => {
+            programs_run_and_files_travel(&boot);
+            a_panic_ends_the_guest_at_once_and_is_named(&boot);
+            a_guest_comes_back_from_its_snapshot(&boot, dir.path());
+            println!("\ntest result: ok. 3 passed; 0 failed; 0 ignored");
+        }
+        Err(reason) => println!("\nskipped: {reason}\n\ntest result: ok. 0 passed; 0 failed; 3 ignored"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// A guest made of this binary and the default kernel, or why there is none.
+fn prepare() -> Result<(Boot, tempfile::TempDir), String> {
+    let qemu = PathBuf::from("/usr/bin/qemu-system-x86_64");
+    if !qemu.exists() {
+        return Err(format!("there is no {}", qemu.display()));
+    }
+    let cache = Cache::of_user().map_err(|error| error.to_string())?;
+    let images = Images::built_in();
+    let packages = match fetch::cached(&cache, images.default_kernel()).map_err(|error| error.to_string())? {
+        Some(packages) => packages,
+        None if std::env::var_os("VOLPROOF_FETCH").is_some() => {
+            fetch::fetch(&cache, images.default_kernel()).map_err(|error| error.to_string())?
+        }
+        None => return Err("no kernel is cached; VOLPROOF_FETCH=1 fetches one".to_owned()),
+    };
+    let kernel = KernelFiles::from_packages(&packages).expect("a kernel in its packages");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut root = Initramfs::new().expect("an empty root");
+    let me = std::env::current_exe().expect("this binary");
+    root.program(&me, Path::new("/init")).expect("this binary goes in");
+    root.modules(&kernel.modules, TRANSPORT).expect("its modules go in");
+    let (image, initramfs) = (dir.path().join("vmlinuz"), dir.path().join("root.cpio"));
+    std::fs::write(&image, &kernel.image).expect("room for a kernel");
+    std::fs::write(&initramfs, root.finish().expect("a whole archive")).expect("room for a root");
+    let boot = Boot {
+        qemu,
+        kernel: image,
+        initramfs,
+        init: Vec::new(),
+        memory_mib: 512,
+        accelerator: Accelerator::Tcg,
+        disks: Vec::new(),
+    };
+    Ok((boot, dir))
+}
+
+fn programs_run_and_files_travel(boot: &Boot) {
+    let started = Instant::now();
+    let (mut guest, hello) = Guest::boot(boot, WITHIN).expect("the guest comes up");
+    let Told::Hello { kernel, module_errors, .. } = hello else { panic!("{hello:?}") };
+    assert!(module_errors.is_empty(), "{module_errors:?}");
+    println!("guest with {kernel} up after {:.1}s", started.elapsed().as_secs_f64());
+
+    let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    guest.put("/tmp/deep/er/file", &sent, 0o600).expect("a file goes in");
+    let archive = guest.get("/tmp/deep").expect("its directory comes out");
+    let mut archive = tar::Archive::new(archive.as_slice());
+    let found = archive.entries().expect("an archive").any(|entry| {
+        let mut entry = entry.expect("an entry");
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).expect("its bytes");
+        entry.path().expect("a path").ends_with("er/file") && bytes == sent
+    });
+    assert!(found, "the file comes out as it went in");
+
+    let exit = run(&mut guest, Run { argv: vec!["/no/such/program".into()], ..order(1) }).1;
+    assert!(exit.error.is_some_and(|why| why.contains("No such file")));
+    guest.close().expect("power goes off");
+}
+
+fn a_panic_ends_the_guest_at_once_and_is_named(boot: &Boot) {
+    let (mut guest, _) = Guest::boot(boot, WITHIN).expect("the guest comes up");
+    let _ = guest.put("/proc/sysrq-trigger", b"c", 0o644);
+    let error = guest.hear(WITHIN).expect_err("the guest is dead");
+    assert!(error.to_string().contains("panic"), "{error}");
+}
+
+fn a_guest_comes_back_from_its_snapshot(boot: &Boot, dir: &Path) {
+    let snapshot = dir.join("snapshot");
+    let (guest, _) = Guest::boot(boot, WITHIN).expect("the guest comes up");
+    guest.save(&snapshot).expect("it is kept");
+    for _ in 0..2 {
+        let started = Instant::now();
+        let (mut guest, _) = Guest::restore(boot, &snapshot).expect("it comes back");
+        println!("restored in {:.2}s", started.elapsed().as_secs_f64());
+        guest.put("/tmp/x", b"x", 0o600).expect("it works");
+        guest.close().expect("power goes off");
+    }
+}
+
+fn order(id: u64) -> Run {
+    Run {
+        id,
+        argv: Vec::new(),
+        env: Default::default(),
+        stdin: String::new(),
+        also: Vec::new(),
+        lifeline: None,
+        timeout_ms: 30_000,
+    }
+}
+
+/// Runs a program in the guest: what it said, and how it ended.
+fn run(guest: &mut Guest, run: Run) -> (String, Exit) {
+    guest.order(&Order::Run(run)).expect("an order");
+    let mut said = String::new();
+    loop {
+        match guest.hear(WITHIN).expect("the guest tells") {
+            Told::Output { data, .. } => said.push_str(&data),
+            Told::Exit(exit) => return (said, exit),
+            other => panic!("{other:?}"),
+        }
+    }
+}
