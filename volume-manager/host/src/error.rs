@@ -70,6 +70,14 @@ pub enum HostError {
         /// The tree's root.
         path: PathBuf,
     },
+    /// No tool grows a file system of this type.
+    #[error("cannot grow `{}`: resize of format {fs_type} is not supported", device.display())]
+    CannotGrow {
+        /// The device it is on.
+        device: PathBuf,
+        /// Its type.
+        fs_type: String,
+    },
     /// The container that has to run a plugin's mounts cannot be used.
     #[error(transparent)]
     Container(Box<dyn std::error::Error + Send + Sync>),
@@ -103,6 +111,7 @@ impl HostError {
             | Self::StillMounted { .. }
             | Self::MountTable(_)
             | Self::Stopped { .. }
+            | Self::CannotGrow { .. }
             | Self::Container(_) => None,
         }
     }

@@ -24,6 +24,7 @@ pub mod errno;
 mod error;
 mod file;
 pub mod format;
+pub mod linux;
 pub mod lookup;
 mod mount_table;
 mod options;

@@ -1,0 +1,140 @@
+//! Paths below a directory whose content belongs to a pod, which may swap links while we look. Touches the
+//! file system through `openat2`, which resolves and checks in one step, and the mount table.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
+
+use super::file;
+use crate::door::OpenedBeneath;
+use crate::effect::Effect;
+use crate::error::{Action, HostError, Result};
+
+/// Opens `sub` below `base` without opening its content, and holds it.
+pub(super) fn open_beneath(base: &Path, sub: &Path) -> Result<OpenedBeneath> {
+    names(base, sub)?;
+    let dir = open_base(base)?;
+    let found = step(dir.as_fd(), sub, OFlags::PATH).map_err(|error| refusal(base, sub, error))?;
+    let found = std::fs::File::from(found);
+    let failed = |error| HostError::os(Action::Stat, base.join(sub), error);
+    let metadata = file::describe(&found.metadata().map_err(failed)?);
+    let shown = rustix::path::DecInt::from_fd(&found);
+    let link = Path::new("/proc/thread-self/fd").join(shown.as_ref() as &Path);
+    // For texts only; a process without /proc sees the path that was asked for.
+    let path = std::fs::read_link(link).unwrap_or_else(|_| base.join(sub));
+    Ok(OpenedBeneath::new(metadata, path, Arc::new(OwnedFd::from(found))))
+}
+
+/// Binds what was opened. No name of the pod's is looked at again.
+pub(super) fn bind_opened(opened: &OpenedBeneath, target: &Path) -> Result<()> {
+    let failed = |error| HostError::pair(Action::Bind, &opened.path, target, error);
+    let held: &OwnedFd = opened.handle().ok_or_else(|| failed(Errno::BADF))?;
+    attach(held.as_fd(), target).map_err(failed)?;
+    Effect::new("bind", target).source(&opened.path).announce();
+    Ok(())
+}
+
+fn attach(held: BorrowedFd<'_>, target: &Path) -> Result<(), Errno> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    match rustix::mount::open_tree(held, "", flags) {
+        Ok(tree) => {
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            rustix::mount::move_mount(&tree, "", rustix::fs::CWD, target, flags)
+        }
+        // Before 5.2. The magic link leads to the file itself and not to a name.
+        Err(Errno::NOSYS) => {
+            let number = rustix::path::DecInt::from_fd(held);
+            let link = Path::new("/proc/thread-self/fd").join(number.as_ref() as &Path);
+            rustix::mount::mount_bind(link, target)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes what is missing of `sub` below `base`, each directory with exactly `mode`.
+pub(super) fn make_dirs_beneath(base: &Path, sub: &Path, mode: &u32) -> Result<()> {
+    let names = names(base, sub)?;
+    let dir = open_base(base)?;
+    let directory = OFlags::PATH | OFlags::DIRECTORY;
+    match step(dir.as_fd(), sub, directory) {
+        Ok(_) => return Ok(()),
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(refusal(base, sub, error)),
+    }
+    let mut walked = PathBuf::new();
+    let mut here =
+        dir.as_fd().try_clone_to_owned().map_err(|error| HostError::os(Action::Open, base, error))?;
+    for name in names {
+        walked.push(name);
+        // From the base each time, so that a link may lead sideways but never out.
+        here = match step(dir.as_fd(), &walked, directory) {
+            Ok(next) => next,
+            Err(Errno::NOENT) => make_one(here.as_fd(), name, *mode, &base.join(&walked))?,
+            Err(error) => return Err(refusal(base, &walked, error)),
+        };
+    }
+    Ok(())
+}
+
+/// Makes one directory below an opened one and opens it. The mode is set afterwards: mkdir would take the
+/// umask and drop setgid.
+fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, path: &Path) -> Result<OwnedFd> {
+    let failed = |error: Errno| match error {
+        Errno::LOOP | Errno::EXIST => HostError::os(Action::MakeDir, path, Errno::NOTDIR),
+        error => HostError::os(Action::MakeDir, path, error),
+    };
+    let mode = Mode::from_bits_retain(mode & 0o7777);
+    rustix::fs::mkdirat(parent, name, mode).map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(failed)?;
+    rustix::fs::fchmod(&made, mode).map_err(failed)?;
+    Effect::new("mkdir", path).announce();
+    Ok(made)
+}
+
+fn open_base(base: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(base, flags, Mode::empty()).map_err(|error| HostError::os(Action::Open, base, error))
+}
+
+/// One resolution that cannot leave `dir`, whatever is renamed meanwhile.
+fn step(dir: BorrowedFd<'_>, sub: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let sub = if sub.as_os_str().is_empty() { Path::new(".") } else { sub };
+    loop {
+        match rustix::fs::openat2(dir, sub, flags | OFlags::CLOEXEC, Mode::empty(), stay) {
+            // Something on the way was renamed at the wrong moment: the kernel could not be sure.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// The names of a relative path; a path with `..` or from the root would leave.
+fn names<'a>(base: &Path, sub: &'a Path) -> Result<Vec<&'a OsStr>> {
+    let escape = || refusal(base, sub, Errno::XDEV);
+    let mut names = Vec::new();
+    for component in sub.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escape()),
+        }
+    }
+    Ok(names)
+}
+
+fn refusal(base: &Path, sub: &Path, error: Errno) -> HostError {
+    match error {
+        Errno::XDEV | Errno::LOOP => {
+            HostError::Escape { base: base.to_owned(), sub: sub.to_owned(), source: error.into() }
+        }
+        error => HostError::os(Action::Open, base.join(sub), error),
+    }
+}

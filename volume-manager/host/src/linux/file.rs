@@ -1,0 +1,199 @@
+//! Directories, files and links by their paths. Touches the file system.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+
+use crate::effect::Effect;
+use crate::error::{Action, HostError, Result};
+use crate::file::{DirEntry, FileKind, FsStats, Metadata};
+use crate::mount_table::DeviceNumber;
+
+/// A directory with its missing parents, from the top down.
+pub(super) fn make_dir_all(path: &Path, mode: u32) -> Result<()> {
+    match make_dir(path, mode) {
+        Err(error) if error.is_exists() => {
+            // Something is there; it is what was wanted if it is a directory, or a link to one.
+            let there = metadata(path)?;
+            let not_a_directory = || HostError::os(Action::MakeDir, path, rustix::io::Errno::NOTDIR);
+            if there.is_dir() { Ok(()) } else { Err(not_a_directory()) }
+        }
+        Err(error) if error.is_not_found() => match path.parent() {
+            Some(parent) => {
+                make_dir_all(parent, mode)?;
+                // Another may have made it in the meantime.
+                make_dir(path, mode).or_else(|error| if error.is_exists() { Ok(()) } else { Err(error) })
+            }
+            None => Err(error),
+        },
+        other => other,
+    }
+}
+
+pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
+    fs::DirBuilder::new()
+        .mode(mode)
+        .create(path)
+        .map_err(|error| HostError::os(Action::MakeDir, path, error))?;
+    Effect::new("mkdir", path).announce();
+    Ok(())
+}
+
+pub(super) fn remove_dir(path: &Path) -> Result<()> {
+    fs::remove_dir(path).map_err(|error| HostError::os(Action::RemoveDir, path, error))?;
+    Effect::new("rmdir", path).announce();
+    Ok(())
+}
+
+pub(super) fn remove_file(path: &Path) -> Result<()> {
+    let failed = |error| HostError::os(Action::RemoveFile, path, error);
+    let link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
+    fs::remove_file(path).map_err(failed)?;
+    Effect::new(if link { "unlink" } else { "remove" }, path).announce();
+    Ok(())
+}
+
+pub(super) fn read_dir(path: &Path) -> Result<Vec<DirEntry>> {
+    let failed = |error| HostError::os(Action::ReadDir, path, error);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::new(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            // As the directory says. Where it does not, std would look at the entry, and might hang.
+            entries.push(DirEntry { name: name.to_owned(), kind: listed_kind(entry.file_type()) });
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+pub(super) fn listed_kind(file_type: FileType) -> FileKind {
+    match file_type {
+        FileType::Directory => FileKind::Directory,
+        FileType::RegularFile => FileKind::File,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::Socket => FileKind::Socket,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Unknown => FileKind::Unknown,
+    }
+}
+
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| HostError::os(Action::Read, path, error))
+}
+
+pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(path)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(|error| HostError::os(Action::Write, path, error))?;
+    Effect::new("write", path).announce();
+    Ok(())
+}
+
+pub(super) fn create_file(path: &Path, mode: u32) -> Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .map_err(|error| HostError::os(Action::Create, path, error))?;
+    Effect::new("write", path).announce();
+    Ok(())
+}
+
+pub(super) fn symlink(target: &Path, link: &Path) -> Result<()> {
+    std::os::unix::fs::symlink(target, link)
+        .map_err(|error| HostError::pair(Action::Link, target, link, error))?;
+    Effect::new("link", link).to(&target.to_string_lossy()).announce();
+    Ok(())
+}
+
+pub(super) fn read_link(path: &Path) -> Result<PathBuf> {
+    fs::read_link(path).map_err(|error| HostError::os(Action::ReadLink, path, error))
+}
+
+pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|error| HostError::pair(Action::Rename, from, to, error))?;
+    Effect::new("rename", from).to(&to.to_string_lossy()).announce();
+    Ok(())
+}
+
+pub(super) fn metadata(path: impl AsRef<Path>) -> Result<Metadata> {
+    let stat = fs::metadata(&path).map_err(|error| HostError::os(Action::Stat, &path, error))?;
+    Ok(describe(&stat))
+}
+
+pub(super) fn symlink_metadata(path: &Path) -> Result<Metadata> {
+    let stat = fs::symlink_metadata(path).map_err(|error| HostError::os(Action::Stat, path, error))?;
+    Ok(describe(&stat))
+}
+
+/// What std knows of a file, in this crate's words.
+pub(super) fn describe(stat: &fs::Metadata) -> Metadata {
+    let device = |number: u64| DeviceNumber::new(rustix::fs::major(number), rustix::fs::minor(number));
+    Metadata {
+        kind: listed_kind(FileType::from_raw_mode(stat.mode())),
+        mode: stat.mode() & 0o7777,
+        uid: stat.uid(),
+        gid: stat.gid(),
+        dev: device(stat.dev()),
+        ino: stat.ino(),
+        rdev: device(stat.rdev()),
+        nlink: stat.nlink(),
+        size: stat.size(),
+    }
+}
+
+pub(super) fn access(path: &Path) -> Result<()> {
+    rustix::fs::accessat(CWD, path, Access::EXISTS, AtFlags::empty())
+        .map_err(|error| HostError::os(Action::Access, path, error))
+}
+
+pub(super) fn chmod(path: &Path, mode: u32) -> Result<()> {
+    rustix::fs::chmod(path, Mode::from_bits_retain(mode & 0o7777))
+        .map_err(|error| HostError::os(Action::Chmod, path, error))?;
+    Effect::new("chmod", path).to(&format!("{mode:04o}")).announce();
+    Ok(())
+}
+
+pub(super) fn lchown(path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    std::os::unix::fs::lchown(path, uid, gid).map_err(|error| HostError::os(Action::Chown, path, error))?;
+    let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
+    Effect::new("chown", path).to(&format!("{}:{}", id(uid), id(gid))).announce();
+    Ok(())
+}
+
+pub(super) fn canonicalize(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).map_err(|error| HostError::os(Action::Resolve, path, error))
+}
+
+pub(super) fn statfs(path: &Path) -> Result<FsStats> {
+    let failed = |error| HostError::os(Action::StatFs, path, error);
+    // Two calls, since the portable one has no magic number and the other no portable flags.
+    let magic = rustix::fs::statfs(path).map_err(failed)?.f_type;
+    let stats = rustix::fs::statvfs(path).map_err(failed)?;
+    Ok(FsStats {
+        magic: magic.cast_unsigned(),
+        bytes: stats.f_blocks * stats.f_frsize,
+        bytes_free: stats.f_bfree * stats.f_frsize,
+        bytes_available: stats.f_bavail * stats.f_frsize,
+        inodes: stats.f_files,
+        inodes_free: stats.f_ffree,
+        flags: stats.f_flag.bits(),
+    })
+}

@@ -1,0 +1,201 @@
+//! Loop devices as locks on block devices (07 §13). Touches `/dev/loop-control`, `/dev/loop*` and sysfs.
+//!
+//! A loop device over another namespace's path of the same name must not be taken for ours, so besides the
+//! name in sysfs the backing file's device and inode have to agree.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use linux_raw_sys::loop_device as raw;
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl};
+
+use super::file;
+use crate::effect::Effect;
+use crate::error::{Action, HostError, Result};
+
+/// Attaches a loop device to `path`, or takes the one that is attached.
+pub(super) fn lock(path: &Path) -> Result<PathBuf> {
+    if let Some(device) = find(path)? {
+        return Ok(device);
+    }
+    let failed = |error: std::io::Error| HostError::os(Action::LockDevice, path, error);
+    let backing = open_backing(path).map_err(failed)?;
+    let device = attach(&backing, path).map_err(failed)?;
+    Effect::new("lock", path).source(&device).announce();
+    Ok(device)
+}
+
+/// Read-write if that is possible: a device that can only be read is locked as well.
+fn open_backing(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path).or_else(|error| match Errno::from_io_error(&error) {
+        Some(Errno::ROFS | Errno::ACCESS) => File::open(path),
+        _ => Err(error),
+    })
+}
+
+/// Configures a free loop device in one step. A number that is free may be taken by another before we
+/// configure it: then there is the next.
+fn attach(backing: &File, path: &Path) -> std::io::Result<PathBuf> {
+    let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+    loop {
+        // SAFETY: this call takes no argument that could be read or written.
+        let number = unsafe { ioctl(&control, FreeNumber) }?;
+        let device = PathBuf::from(format!("/dev/loop{number}"));
+        let node = match OpenOptions::new().read(true).write(true).open(&device) {
+            Ok(node) => node,
+            Err(error) => match Errno::from_io_error(&error) {
+                // The number is there before its node is, or went again.
+                Some(Errno::NXIO | Errno::NODEV | Errno::NOENT | Errno::BUSY) => {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                _ => return Err(error),
+            },
+        };
+        // SAFETY: the structure is plain data of the kernel's layout, and the descriptor in it is open.
+        match unsafe { ioctl(&node, Setter::<CONFIGURE, _>::new(configuration(backing, path))) } {
+            Ok(()) => return Ok(device),
+            Err(Errno::BUSY | Errno::NXIO) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+const CONFIGURE: Opcode = raw::LOOP_CONFIGURE;
+
+fn configuration(backing: &File, path: &Path) -> raw::loop_config {
+    let mut name = [0u8; 64];
+    let bytes = path.as_os_str().as_encoded_bytes();
+    // The field is short and for people only; sysfs has the whole path. The last byte stays zero.
+    let shown = bytes.len().min(name.len() - 1);
+    name[..shown].copy_from_slice(&bytes[..shown]);
+    raw::loop_config {
+        fd: backing.as_raw_fd().cast_unsigned(),
+        block_size: 0,
+        info: raw::loop_info64 { lo_file_name: name, ..empty_info() },
+        __reserved: [0; 8],
+    }
+}
+
+fn empty_info() -> raw::loop_info64 {
+    raw::loop_info64 {
+        lo_device: 0,
+        lo_inode: 0,
+        lo_rdevice: 0,
+        lo_offset: 0,
+        lo_sizelimit: 0,
+        lo_number: 0,
+        lo_encrypt_type: 0,
+        lo_encrypt_key_size: 0,
+        lo_flags: 0,
+        lo_file_name: [0; 64],
+        lo_crypt_name: [0; 64],
+        lo_encrypt_key: [0; 32],
+        lo_init: [0; 2],
+    }
+}
+
+/// The loop device over `path`, or over what it resolves to. None without such a file.
+pub(super) fn find(path: &Path) -> Result<Option<PathBuf>> {
+    let own = match fs::metadata(path) {
+        Ok(own) => own,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(HostError::os(Action::FindLock, path, error)),
+    };
+    let resolved = file::canonicalize(path)?;
+    let entries = fs::read_dir("/sys/block").map_err(|error| HostError::os(Action::FindLock, path, error))?;
+    let mut found: Vec<u32> = entries
+        .filter_map(|entry| loop_number(entry.ok()?.file_name().to_str()?))
+        .filter(|number| names_backing(*number, path, &resolved) && is_over(*number, &own))
+        .collect();
+    found.sort_unstable();
+    Ok(found.first().map(|number| PathBuf::from(format!("/dev/loop{number}"))))
+}
+
+fn loop_number(name: &str) -> Option<u32> {
+    name.strip_prefix("loop")?.parse().ok()
+}
+
+/// Whether sysfs names one of the paths as the backing file. Unreadable: it does not.
+fn names_backing(number: u32, path: &Path, resolved: &Path) -> bool {
+    let Ok(text) = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")) else {
+        return false;
+    };
+    let text = text.trim_end_matches('\n');
+    let backing = Path::new(text.strip_suffix(" (deleted)").unwrap_or(text));
+    backing == path || backing == resolved
+}
+
+/// Whether the driver's own record of the backing file is this file.
+fn is_over(number: u32, own: &fs::Metadata) -> bool {
+    let Ok(node) = File::open(format!("/dev/loop{number}")) else { return false };
+    // SAFETY: the kernel writes one structure of exactly this layout.
+    let status = unsafe { ioctl(&node, Getter::<{ raw::LOOP_GET_STATUS64 }, raw::loop_info64>::new()) };
+    status.is_ok_and(|info| info.lo_device == own.dev() && info.lo_inode == own.ino())
+}
+
+/// Detaches. The kernel lets go at the last close, so this waits a moment for others to close, too.
+pub(super) fn unlock(device: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| HostError::os(Action::UnlockDevice, device, error);
+    let node = match File::open(device) {
+        Ok(node) => node,
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) => return Ok(()),
+            _ => return Err(failed(error)),
+        },
+    };
+    if !node.metadata().map_err(failed)?.file_type().is_block_device() {
+        return Err(failed(Errno::NOTBLK.into()));
+    }
+    // SAFETY: this call takes no argument.
+    match unsafe { ioctl(&node, NoArg::<{ raw::LOOP_CLR_FD }>::new()) } {
+        Ok(()) => {}
+        Err(Errno::NXIO) => return Ok(()),
+        Err(error) => return Err(failed(error.into())),
+    }
+    drop(node);
+    wait_until_free(device);
+    Effect::new("unlock", device).announce();
+    Ok(())
+}
+
+fn wait_until_free(device: &Path) {
+    let Some(name) = device.file_name() else { return };
+    let bound = Path::new("/sys/block").join(name).join("loop");
+    for _ in 0..200 {
+        if !bound.exists() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    tracing::warn!(device = %device.display(), "somebody keeps the loop device open");
+}
+
+/// `LOOP_CTL_GET_FREE`, whose answer is the call's own result.
+struct FreeNumber;
+
+// SAFETY: the opcode has no argument and answers with a number that is no pointer.
+unsafe impl rustix::ioctl::Ioctl for FreeNumber {
+    type Output = u32;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        raw::LOOP_CTL_GET_FREE
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        core::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(
+        out: rustix::ioctl::IoctlOutput,
+        _: *mut core::ffi::c_void,
+    ) -> rustix::io::Result<u32> {
+        u32::try_from(out).map_err(|_| Errno::INVAL)
+    }
+}

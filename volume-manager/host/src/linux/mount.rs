@@ -1,0 +1,236 @@
+//! Mounting, binding, remounting, unmounting. Touches the mount table.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+
+use super::command;
+use crate::door::{Bind, Propagation};
+use crate::effect::Effect;
+use crate::error::{Action, HostError, Result};
+use crate::format::DiskContent;
+use crate::options::{MountOptions, MountSpec, Scope};
+
+/// A new mount: by system call, or by mount(8) where only a helper of it can.
+pub(super) fn mount(spec: &MountSpec) -> Result<()> {
+    let fs_type = match &spec.fs_type {
+        Some(fs_type) => fs_type.clone(),
+        None => probed_type(spec)?,
+    };
+    if needs_helper(&fs_type, &spec.options) {
+        by_command(spec)?;
+    } else {
+        by_call(spec, &fs_type)?;
+    }
+    Effect::new("mount", &spec.target)
+        .source(Path::new(&spec.source))
+        .fs_type(Some(&fs_type))
+        .options(&spec.options.masked_joined())
+        .announce();
+    Ok(())
+}
+
+fn by_call(spec: &MountSpec, fs_type: &str) -> Result<()> {
+    let failed = |error: Errno| HostError::pair(Action::Mount, &spec.source, &spec.target, error);
+    let (flags, data) = flags_and_data(&spec.options);
+    let data = CString::new(data).map_err(|_| failed(Errno::INVAL))?;
+    let source = if spec.source.is_empty() { "none" } else { &spec.source };
+    // No data is not empty data: some file systems refuse the latter.
+    let data = Some(data.as_c_str()).filter(|data| !data.is_empty());
+    rustix::mount::mount(source, &spec.target, fs_type, flags, data).map_err(failed)
+}
+
+fn by_command(spec: &MountSpec) -> Result<()> {
+    let arguments = |options: &str| {
+        let mut arguments = Vec::new();
+        if let Some(fs_type) = &spec.fs_type {
+            arguments.extend(["-t".to_owned(), fs_type.clone()]);
+        }
+        if !options.is_empty() {
+            arguments.extend(["-o".to_owned(), options.to_owned()]);
+        }
+        arguments.push(spec.source.clone());
+        arguments.push(spec.target.to_string_lossy().into_owned());
+        arguments
+    };
+    let (open, shown) = (arguments(&spec.options.expose_joined()), arguments(&spec.options.masked_joined()));
+    if spec.scope == Scope::Systemd && super::probe::systemd_runs() {
+        let scope = |mount: Vec<String>| {
+            let description =
+                format!("--description=Kubernetes transient mount for {}", spec.target.display());
+            let words = [description, "--scope".to_owned(), "--".to_owned(), "mount".to_owned()];
+            words.into_iter().chain(mount).collect::<Vec<_>>()
+        };
+        return command::must("mount", "systemd-run", &scope(open), &scope(shown).join(" ")).map(drop);
+    }
+    command::must("mount", "mount", &open, &shown.join(" ")).map(drop)
+}
+
+/// Whether the kernel alone cannot make this mount: its type has a helper, or it wants a loop device.
+fn needs_helper(fs_type: &str, options: &MountOptions) -> bool {
+    let base = fs_type.split('.').next().unwrap_or(fs_type);
+    let looped = options.plain().iter().any(|option| option == "loop" || option.starts_with("loop="));
+    let by_name = fs_type.starts_with("fuse.") || matches!(base, "nfs" | "nfs4" | "cifs");
+    // Not for the types whose helpers do nothing for a mount of a plain device.
+    let helper = |name: &str| ["/sbin", "/usr/sbin"].iter().any(|dir| Path::new(dir).join(name).exists());
+    looped || by_name || helper(&format!("mount.{fs_type}"))
+}
+
+fn probed_type(spec: &MountSpec) -> Result<String> {
+    match super::disk::probe(Path::new(&spec.source))? {
+        DiskContent::FileSystem(fs_type) => Ok(fs_type),
+        // mount(8) says "wrong fs type, bad option, bad superblock" here; the kernel's word for it is this.
+        DiskContent::Nothing | DiskContent::Partitions => {
+            Err(HostError::pair(Action::Mount, &spec.source, &spec.target, Errno::INVAL))
+        }
+    }
+}
+
+/// The first step of a bind mount.
+pub(super) fn bind(bind: &Bind) -> Result<()> {
+    let call = if bind.recursive {
+        rustix::mount::mount_bind_recursive(&bind.source, &bind.target)
+    } else {
+        rustix::mount::mount_bind(&bind.source, &bind.target)
+    };
+    call.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))?;
+    Effect::new("bind", &bind.target).source(&bind.source).announce();
+    Ok(())
+}
+
+/// The second step of a bind mount.
+pub(super) fn remount_bind(target: &Path, options: &MountOptions) -> Result<()> {
+    let (flags, _) = flags_and_data(options);
+    rustix::mount::mount_remount(target, MountFlags::BIND | flags, "")
+        .map_err(|error| HostError::os(Action::Remount, target, error))?;
+    Effect::new("remount", target).options(&options.masked_joined()).announce();
+    Ok(())
+}
+
+/// Shared, private, slave or unbindable.
+pub(super) fn set_propagation(target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
+    let (flag, name) = match propagation {
+        Propagation::Shared => (MountPropagationFlags::SHARED, "shared"),
+        Propagation::Private => (MountPropagationFlags::PRIVATE, "private"),
+        Propagation::Slave => (MountPropagationFlags::DOWNSTREAM, "slave"),
+        Propagation::Unbindable => (MountPropagationFlags::UNBINDABLE, "unbindable"),
+    };
+    let flags = if recursive { flag | MountPropagationFlags::REC } else { flag };
+    rustix::mount::mount_change(target, flags)
+        .map_err(|error| HostError::os(Action::Propagate, target, error))?;
+    let name = if recursive { format!("r{name}") } else { name.to_owned() };
+    Effect::new("remount", target).options(&name).announce();
+    Ok(())
+}
+
+/// Takes the topmost mount away. What is no mount is left alone.
+pub(super) fn unmount(target: &Path) -> Result<()> {
+    unmount_with(target, UnmountFlags::NOFOLLOW)
+}
+
+/// The same, without waiting for a server.
+pub(super) fn unmount_forced(target: &Path) -> Result<()> {
+    unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)
+}
+
+fn unmount_with(target: &Path, flags: UnmountFlags) -> Result<()> {
+    match rustix::mount::unmount(target, flags) {
+        Ok(()) => {
+            Effect::new("umount", target).announce();
+            Ok(())
+        }
+        // Not a mount point; or one that belongs to an outer user namespace and is locked here, which has
+        // to stay an error.
+        Err(Errno::INVAL) if !super::mount_point::is_root_of_mount(target).unwrap_or(false) => Ok(()),
+        Err(error) => Err(HostError::os(Action::Unmount, target, error)),
+    }
+}
+
+/// Splits options as mount(8) does: those the kernel has flags for, those only user space minds, and the
+/// rest, which the file system gets as its data.
+fn flags_and_data(options: &MountOptions) -> (MountFlags, String) {
+    let mut flags = MountFlags::empty();
+    let mut data = Vec::new();
+    let secrets = options.sensitive().iter().map(|secret| secret.expose().as_str());
+    for option in options.plain().iter().map(String::as_str).chain(secrets) {
+        if let Some((flag, on)) = flag_of(option) {
+            flags.set(flag, on);
+        } else if !is_for_user_space(option) {
+            data.push(option);
+        }
+    }
+    (flags, data.join(","))
+}
+
+/// The kernel's flag for an option, and whether the option sets or clears it.
+fn flag_of(option: &str) -> Option<(MountFlags, bool)> {
+    Some(match option {
+        "ro" => (MountFlags::RDONLY, true),
+        "rw" => (MountFlags::RDONLY, false),
+        "nosuid" => (MountFlags::NOSUID, true),
+        "suid" => (MountFlags::NOSUID, false),
+        "nodev" => (MountFlags::NODEV, true),
+        "dev" => (MountFlags::NODEV, false),
+        "noexec" => (MountFlags::NOEXEC, true),
+        "exec" => (MountFlags::NOEXEC, false),
+        "sync" => (MountFlags::SYNCHRONOUS, true),
+        "async" => (MountFlags::SYNCHRONOUS, false),
+        "dirsync" => (MountFlags::DIRSYNC, true),
+        "noatime" => (MountFlags::NOATIME, true),
+        "atime" => (MountFlags::NOATIME, false),
+        "nodiratime" => (MountFlags::NODIRATIME, true),
+        "diratime" => (MountFlags::NODIRATIME, false),
+        "relatime" => (MountFlags::RELATIME, true),
+        "norelatime" => (MountFlags::RELATIME, false),
+        "strictatime" => (MountFlags::STRICTATIME, true),
+        "lazytime" => (MountFlags::LAZYTIME, true),
+        "nolazytime" => (MountFlags::LAZYTIME, false),
+        "mand" => (MountFlags::PERMIT_MANDATORY_FILE_LOCKING, true),
+        "nomand" => (MountFlags::PERMIT_MANDATORY_FILE_LOCKING, false),
+        "silent" => (MountFlags::SILENT, true),
+        "loud" => (MountFlags::SILENT, false),
+        "nosymfollow" => (MountFlags::from_bits_retain(0x100), true),
+        "symfollow" => (MountFlags::from_bits_retain(0x100), false),
+        _ => return None,
+    })
+}
+
+fn is_for_user_space(option: &str) -> bool {
+    matches!(
+        option,
+        "defaults"
+            | "_netdev"
+            | "auto"
+            | "noauto"
+            | "user"
+            | "nouser"
+            | "users"
+            | "owner"
+            | "group"
+            | "nofail"
+            | "bind"
+            | "rbind"
+            | "remount"
+    ) || ["x-", "X-", "comment="].iter().any(|prefix| option.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_split_between_kernel_and_file_system() {
+        let options = MountOptions::new(["ro,nodev,size=1m,defaults,_netdev,x-systemd.automount", "rw"]);
+        let (flags, data) = flags_and_data(&options);
+        assert_eq!(flags, MountFlags::NODEV, "the later rw wins");
+        assert_eq!(data, "size=1m");
+    }
+
+    #[test]
+    fn a_label_with_commas_reaches_the_file_system_whole() {
+        let options = MountOptions::new(["context=\"a:b:c:s0:c1,c2\",ro"]);
+        assert_eq!(flags_and_data(&options).1, "context=\"a:b:c:s0:c1,c2\"");
+    }
+}

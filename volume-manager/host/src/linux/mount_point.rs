@@ -1,0 +1,110 @@
+//! Is it a mount point, and which mount shows a path. Touches nothing, looks at the mount table.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+
+use super::{file, statmount};
+use crate::error::{Action, HostError, Result};
+use crate::mount_table::{MountEntry, MountTable};
+
+const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
+
+/// Reads the whole table.
+pub(super) fn table() -> Result<MountTable> {
+    let read =
+        || fs::read(MOUNTINFO).map_err(|error| HostError::os(Action::ReadMountTable, MOUNTINFO, error));
+    let mut text = read()?;
+    // Before 5.8 a mount that goes while the table is read can take others out of it.
+    if super::probe::kernel_version() < (5, 8) {
+        for _ in 0..10 {
+            let again = read()?;
+            if again == text {
+                break;
+            }
+            text = again;
+        }
+    }
+    Ok(MountTable::parse(&text)?)
+}
+
+/// The mount that shows `path`.
+pub(super) fn mount_of(path: &Path) -> Result<MountEntry> {
+    if let Some(entry) = statmount::mount_of(path)? {
+        return Ok(entry);
+    }
+    let resolved = file::canonicalize(path)?;
+    let missing = || HostError::os(Action::Stat, path, Errno::NOENT);
+    table()?.containing(&resolved).cloned().ok_or_else(missing)
+}
+
+/// Whether statx says that `path` is the root of a mount, following a final link.
+pub(super) fn is_likely(path: &Path) -> Result<bool> {
+    likely(path, AtFlags::empty()).map_err(|error| HostError::os(Action::Stat, path, error))
+}
+
+/// The same, of the path itself: a link is no mount.
+pub(super) fn is_root_of_mount(path: &Path) -> Result<bool, Errno> {
+    likely(path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn likely(path: &Path, flags: AtFlags) -> Result<bool, Errno> {
+    let flags = flags | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    match rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE) {
+        Ok(stat) if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
+            Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+        }
+        Ok(_) | Err(Errno::NOSYS) => has_other_device_than_parent(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// What can be known without statx: bind mounts of the same file system are not seen.
+fn has_other_device_than_parent(path: &Path) -> Result<bool, Errno> {
+    let own = rustix::fs::stat(path)?;
+    let parent = rustix::fs::stat(path.join(".."))?;
+    Ok(own.st_dev != parent.st_dev || own.st_ino == parent.st_ino)
+}
+
+/// Whether `path` is a mount point, with certainty.
+pub(super) fn is_certain(path: &Path) -> Result<bool> {
+    if path == Path::new("/") {
+        return Ok(true);
+    }
+    let resolved = match file::canonicalize(path) {
+        Ok(resolved) => resolved,
+        // Root on an export with root_squash may not look; the table still knows.
+        Err(error) if error.is_permission_denied() => return is_in_table(path),
+        Err(error) => return Err(error),
+    };
+    match crosses_a_mount(&resolved) {
+        Ok(crosses) => Ok(crosses),
+        Err(_) if has_other_device_than_parent(&resolved) == Ok(true) => Ok(true),
+        Err(_) => is_in_table(&resolved),
+    }
+}
+
+/// Asks the path walk itself: stepping onto a mount is refused with EXDEV.
+fn crosses_a_mount(resolved: &Path) -> Result<bool, Errno> {
+    let (parent, name) = match (resolved.parent(), resolved.file_name()) {
+        (Some(parent), Some(name)) => (parent, name),
+        _ => return Ok(true),
+    };
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(parent, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let step = |name: &OsStr| {
+        rustix::fs::openat2(&parent, name, flags | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::NO_XDEV)
+    };
+    match step(name) {
+        Ok(_) => Ok(false),
+        Err(Errno::XDEV) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_in_table(path: &Path) -> Result<bool> {
+    Ok(table()?.at(path).is_some())
+}

@@ -1,0 +1,57 @@
+//! What this kernel and this machine can do. Touches nothing but a detached file-system context.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use rustix::mount::{FsOpenFlags, fsconfig_set_flag, fsopen};
+
+use super::command;
+
+/// The kernel's version, as (major, minor). (0, 0) if it does not say.
+pub(super) fn kernel_version() -> (u32, u32) {
+    static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = text.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+        let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+        (next(), next())
+    });
+    *VERSION
+}
+
+/// Whether SELinux is enabled: its file system is mounted where everybody looks for it, and a policy is
+/// loaded, which a context of `kernel` says it is not.
+pub(super) fn selinux_enabled() -> bool {
+    const SELINUX_MAGIC: u64 = 0xf97c_ff8c;
+    let mounted = rustix::fs::statfs("/sys/fs/selinux")
+        .is_ok_and(|stats| u64::try_from(stats.f_type).is_ok_and(|magic| magic == SELINUX_MAGIC));
+    mounted
+        && fs::read_to_string("/proc/thread-self/attr/current")
+            .is_ok_and(|context| context.trim_end_matches(['\0', '\n']) != "kernel")
+}
+
+/// Whether tmpfs takes `noswap`: a context that is never mounted is asked, so nothing has to be undone.
+pub(super) fn tmpfs_takes_noswap() -> bool {
+    if in_user_namespace() {
+        return false;
+    }
+    let Ok(context) = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC) else {
+        return kernel_version() >= (6, 4);
+    };
+    fsconfig_set_flag(&context, "noswap").is_ok()
+}
+
+/// Whether this process is outside the first user namespace: only there are all ids mapped to themselves.
+pub(super) fn in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/thread-self/uid_map").unwrap_or_default();
+    let fields: Vec<&str> = map.split_whitespace().collect();
+    !fields.is_empty() && fields != ["0", "0", "4294967295"]
+}
+
+/// Whether transient systemd scopes can be made here. Asked once.
+pub(super) fn systemd_runs() -> bool {
+    static RUNS: LazyLock<bool> = LazyLock::new(|| {
+        let arguments = ["--description=Kubernetes systemd probe", "--scope", "true"].map(str::to_owned);
+        command::run("systemd-run", &arguments).is_ok_and(|ran| ran.success())
+    });
+    *RUNS
+}

@@ -1,0 +1,130 @@
+//! Giving a tree to a group (06 §8). Touches owners and modes.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::{Entry, Visit, enter, walk};
+use crate::effect::Effect;
+use crate::error::{Action, HostError, Result};
+use crate::linux::file::listed_kind;
+use crate::ownership::{OwnershipChange, WalkProgress};
+
+/// Changes `root` and what is below it. The root comes last, so that a walk that was broken off is seen at
+/// the root the next time.
+pub(in crate::linux) fn change_ownership(
+    root: &Path,
+    change: OwnershipChange,
+    progress: &WalkProgress,
+) -> Result<()> {
+    let failed = |error| HostError::os(Action::Chown, root, error);
+    let name = CString::new(root.as_os_str().as_encoded_bytes()).map_err(|_| failed(Errno::INVAL))?;
+    let mut own = Own { change, progress };
+    let stat = rustix::fs::lstat(root).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        let dir = enter(CWD, &name, true).map_err(failed)?;
+        walk(dir, &mut root.to_owned(), &mut own)?;
+        own.go_on(root)?;
+    }
+    own.give(CWD, &name, &stat, root);
+    Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
+    Ok(())
+}
+
+struct Own<'a> {
+    change: OwnershipChange,
+    progress: &'a WalkProgress,
+}
+
+impl Own<'_> {
+    fn go_on(&self, path: &Path) -> Result<()> {
+        if self.progress.is_stopped() {
+            return Err(HostError::Stopped { path: path.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Changes one entry. What fails is logged: the kubelet goes on, and a pod with one odd file starts.
+    fn give(&self, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat, path: &Path) {
+        let kind = listed_kind(FileType::from_raw_mode(stat.st_mode));
+        let chown = stat.st_gid != self.change.gid;
+        if chown {
+            let gid = Some(Gid::from_raw(self.change.gid));
+            if let Err(error) = rustix::fs::chownat(dir, name, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
+                tracing::error!(path = %path.display(), %error, "cannot change the group");
+            }
+        }
+        let mode = stat.st_mode & 0o7777;
+        if let Some(wanted) = self.change.mode_of(kind, mode) {
+            // Giving a file to another group takes its setuid and setgid bits away: set them again.
+            let stripped = chown && mode & 0o6000 != 0;
+            if (wanted != mode || stripped)
+                && let Err(error) = chmod_no_follow(dir, name, wanted)
+            {
+                tracing::error!(path = %path.display(), %error, "cannot change the mode");
+            }
+        }
+        self.progress.count();
+    }
+
+    fn look(entry: &Entry<'_>) -> Result<Stat> {
+        rustix::fs::statat(entry.dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| HostError::os(Action::Stat, entry.path, error))
+    }
+}
+
+impl Visit for Own<'_> {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<Option<OwnedFd>> {
+        self.go_on(entry.path)?;
+        let failed = |error| HostError::os(Action::ReadDir, entry.path, error);
+        if entry.kind == FileType::Directory {
+            return enter(entry.dir, entry.name, true).map(Some).map_err(failed);
+        }
+        let stat = Self::look(entry)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return enter(entry.dir, entry.name, true).map(Some).map_err(failed);
+        }
+        self.give(entry.dir, entry.name, &stat, entry.path);
+        Ok(None)
+    }
+
+    fn leave(&mut self, entry: &Entry<'_>, _: BorrowedFd<'_>) -> Result<()> {
+        self.go_on(entry.path)?;
+        let stat = Self::look(entry)?;
+        self.give(entry.dir, entry.name, &stat, entry.path);
+        Ok(())
+    }
+}
+
+/// chmod that never goes through a link, so that a file swapped for one since it was looked at cannot lead
+/// it out of the volume.
+fn chmod_no_follow(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<(), Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
+    // SAFETY: the name is a C string that outlives the call, and the descriptor is open.
+    let result = unsafe {
+        let number = libc::c_long::from(linux_raw_sys::general::__NR_fchmodat2.cast_signed());
+        libc::syscall(number, dir.as_raw_fd(), name.as_ptr(), mode, flags)
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSYS) => chmod_by_descriptor(dir, name, mode),
+        Some(error) => Err(error),
+        None => Err(Errno::IO),
+    }
+}
+
+/// The same before 6.6: a descriptor that was not opened through a link, then the file it stands for.
+fn chmod_by_descriptor(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&held)?.st_mode) == FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    let link = PathBuf::from(format!("/proc/thread-self/fd/{}", held.as_raw_fd()));
+    rustix::fs::chmod(link, Mode::from_bits_retain(mode))
+}

@@ -1,0 +1,105 @@
+//! Removing a tree, or as much of it as is permitted. Touches the file system.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::io::Errno;
+
+use super::{Entry, Visit, enter, walk};
+use crate::door::Removal;
+use crate::effect::Effect;
+use crate::error::{Action, HostError, Result};
+
+/// Removes `path` and what is below it. Everything that can go goes; the first thing that cannot is the
+/// error.
+pub(in crate::linux) fn remove_tree(path: &Path, removal: Removal) -> Result<()> {
+    let failed = |error| HostError::os(Action::RemoveTree, path, error);
+    let stat = match rustix::fs::lstat(path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        if removal != Removal::Everything
+            && crate::linux::mount_point::is_root_of_mount(path).map_err(failed)?
+        {
+            return Err(HostError::IsMountPoint { path: path.to_owned() });
+        }
+        remove_dir(path, removal)?;
+    } else if removal == Removal::DirsOnly {
+        return Err(failed(Errno::NOTDIR));
+    } else {
+        rustix::fs::unlink(path).map_err(failed)?;
+    }
+    Effect::new("remove", path).announce();
+    Ok(())
+}
+
+fn remove_dir(path: &Path, removal: Removal) -> Result<()> {
+    let failed = |error| HostError::os(Action::RemoveTree, path, error);
+    // Empty is the common case, and says so itself.
+    match rustix::fs::rmdir(path) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(_) => {}
+    }
+    let name =
+        std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed(Errno::INVAL))?;
+    let root = enter(CWD, &name, true).map_err(failed)?;
+    let mut remove = Remove { removal, first_error: None };
+    walk(root, &mut path.to_owned(), &mut remove)?;
+    match (remove.first_error, rustix::fs::rmdir(path)) {
+        // What was left inside says more than "not empty".
+        (Some(error), Err(_)) => Err(error),
+        (_, Ok(()) | Err(Errno::NOENT)) => Ok(()),
+        (None, Err(error)) => Err(failed(error)),
+    }
+}
+
+struct Remove {
+    removal: Removal,
+    first_error: Option<HostError>,
+}
+
+impl Remove {
+    fn keep(&mut self, error: HostError) {
+        self.first_error.get_or_insert(error);
+    }
+
+    fn failed(&mut self, path: &Path, error: Errno) {
+        if error != Errno::NOENT {
+            self.keep(HostError::os(Action::RemoveTree, path, error));
+        }
+    }
+}
+
+impl Visit for Remove {
+    fn entry(&mut self, entry: &Entry<'_>) -> Result<Option<OwnedFd>> {
+        if entry.kind != FileType::Directory {
+            let flags = if self.removal == Removal::DirsOnly { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            match rustix::fs::unlinkat(entry.dir, entry.name, flags) {
+                Ok(()) => return Ok(None),
+                // The directory did not say what it is, and it is a directory.
+                Err(Errno::ISDIR) => {}
+                Err(Errno::NOTEMPTY) if self.removal == Removal::DirsOnly => {}
+                Err(error) => {
+                    self.failed(entry.path, error);
+                    return Ok(None);
+                }
+            }
+        }
+        match enter(entry.dir, entry.name, self.removal == Removal::Everything) {
+            Ok(dir) => return Ok(Some(dir)),
+            Err(Errno::XDEV) => self.keep(HostError::IsMountPoint { path: entry.path.clone() }),
+            Err(error) => self.failed(entry.path, error),
+        }
+        Ok(None)
+    }
+
+    fn leave(&mut self, entry: &Entry<'_>, _: BorrowedFd<'_>) -> Result<()> {
+        if let Err(error) = rustix::fs::unlinkat(entry.dir, entry.name, AtFlags::REMOVEDIR) {
+            self.failed(entry.path, error);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,11 @@
+//! The rules of the mount utilities, each as a row, on the real kernel and on the simulated one.
+//!
+//! Real mounts are made in a mount namespace of the test's own, which takes root; without it a row says why
+//! it did not run.
+
+#![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
+
+#[path = "kernel/ground.rs"]
+mod ground;
+#[path = "kernel/mounts.rs"]
+mod mounts;

@@ -1,0 +1,86 @@
+//! Where a row stands: a host, and a directory on a file system of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use host::linux::LinuxHost;
+use host::{Host, MountSpec};
+
+/// What a row is given.
+pub(crate) struct Ground {
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) root: PathBuf,
+}
+
+impl Ground {
+    /// A path below the root.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// A new directory below the root.
+    pub(crate) async fn dir(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        self.host.make_dir_all(&path, 0o755).await.unwrap();
+        path
+    }
+
+    /// A new file below the root.
+    pub(crate) async fn file(&self, name: &str, bytes: &str) -> PathBuf {
+        let path = self.path(name);
+        self.host.write_file(&path, bytes.as_bytes(), 0o644).await.unwrap();
+        path
+    }
+
+    /// A new tmpfs below the root.
+    pub(crate) async fn tmpfs(&self, name: &str) -> PathBuf {
+        let path = self.dir(name).await;
+        self.host.mount(&MountSpec::new("tmpfs", &path, "tmpfs")).await.unwrap();
+        path
+    }
+}
+
+/// Runs a row on the real kernel.
+pub(crate) fn on_the_kernel(row: impl AsyncFnOnce(&Ground) + Send + 'static) {
+    if let Err(reason) = in_namespace(move || run_row(row)) {
+        eprintln!("not run on the real kernel: {reason}");
+    }
+}
+
+/// Runs something in a mount namespace of its own, where nothing travels out.
+///
+/// A namespace belongs to a thread: everything is done on one that ends with the row, and on those it starts.
+pub(crate) fn in_namespace(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let thread = std::thread::spawn(move || -> Result<(), String> {
+        use nix::mount::{MsFlags, mount};
+        use nix::sched::{CloneFlags, unshare};
+        unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| format!("unshare(CLONE_NEWNS): {errno}"))?;
+        let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+        mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
+            .map_err(|errno| format!("making / private: {errno}"))?;
+        work();
+        Ok(())
+    });
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn run_row(row: impl AsyncFnOnce(&Ground)) {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().canonicalize().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let host = LinuxHost::shared();
+        host.mount(&MountSpec::new("tmpfs", &root, "tmpfs")).await.unwrap();
+        row(&Ground { host, root: root.clone() }).await;
+    });
+    drop(runtime);
+    detach(&root);
+}
+
+/// Takes the row's file system out of the tree, whatever is left on it.
+fn detach(root: &Path) {
+    nix::mount::umount2(root, nix::mount::MntFlags::MNT_DETACH).unwrap();
+}
