@@ -4,8 +4,9 @@
 //! together a [`Layout`], where everything lies; the driver, as its [`Manifest`](manifest::Manifest) says; a
 //! proxy before the driver's socket, which records every call and can spoil it; the API objects, in memory;
 //! the node, with the volume manager in a process of its own; and the journal, everything that happened in
-//! one order with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
+//! one order ([`Journal`](journal::Journal)) with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
 
+pub mod journal;
 pub mod layout;
 pub mod manifest;
 pub mod observe;

@@ -145,6 +145,11 @@ impl Symbols {
         self.table().devices.get(device).map(|volume| format!("<device:{volume}>"))
     }
 
+    /// Whether some device is known as the way to a volume.
+    pub fn has_device(&self, volume: &str) -> bool {
+        self.table().devices.values().any(|known| known == volume)
+    }
+
     /// What a path stands for, if it is one a story may name.
     pub fn place(&self, path: &Path) -> Option<Place> {
         let below = path.strip_prefix(self.layout.root()).ok()?;

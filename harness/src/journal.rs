@@ -1,0 +1,349 @@
+//! Everything that happened, in one order.
+//!
+//! The journal is asked to record from many sides at once, and what it writes down is one sequence. Three
+//! rules make that sequence true:
+//!
+//! - before anything is recorded, all mount events that are pending are recorded ([`Witness::drain`]);
+//! - the proxy passes an edge of a call on only after it was recorded;
+//! - the node goes on after an effect only when the journal has looked at the kernel and recorded it.
+//!
+//! So whatever stands before a line happened before it. This file holds the order; `kernel` judges who did
+//! what, `confirm` looks at the kernel, `story` tells it to people. It reads links and sysfs, changes nothing,
+//! and writes only the report files it is told to.
+
+mod confirm;
+mod kernel;
+mod report;
+mod story;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use contracts::event::{
+    Actor, ApiChange, Effect, Event, Irregular, ProcessEdge, RpcEnd, RpcStart, Step, TraceLine,
+};
+use serde_json::Value;
+use tokio::sync::watch;
+
+pub use kernel::{Actors, Seen, Witness};
+pub use report::ReportError;
+pub use story::{Story, Teller};
+
+use crate::symbols::Symbols;
+use kernel::Kernel;
+
+/// The one order of a case. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    symbols: Symbols,
+    state: Arc<Mutex<State>>,
+    length: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    started: Instant,
+    lines: Vec<TraceLine>,
+    /// How many lines earlier looks have told.
+    looked: usize,
+    teller: Teller,
+    kernel: Kernel,
+    flights: BTreeMap<u64, Flight>,
+    /// Volumes with a call whose caller went away: the driver may still be at work on them.
+    abandoned: BTreeSet<String>,
+    next_call: u64,
+}
+
+/// A call that is under way.
+#[derive(Debug, Clone)]
+struct Flight {
+    method: String,
+    volume: String,
+    targets: Vec<PathBuf>,
+    started: Instant,
+}
+
+/// An effect as the node announces it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// `mount`, `bind`, `umount`, `link`, …
+    pub effect: String,
+    /// What it was done to.
+    pub path: PathBuf,
+    /// What is shown there now: a bind's source, a lock's loop device.
+    pub source: Option<PathBuf>,
+    /// Everything else: `to`, `fstype`, `options`.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The gRPC code in Go's spelling, such as `OK` or `DeadlineExceeded`.
+    pub code: String,
+    /// The message, if the code is not `OK`.
+    pub message: String,
+    /// The answer as JSON.
+    pub resp: Value,
+    /// What was changed on the way.
+    pub injected: Option<String>,
+    /// Whether the caller went away before the driver had answered.
+    pub abandoned: bool,
+}
+
+/// An edge of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// It reached the socket.
+    Start,
+    /// Its answer left the socket.
+    End,
+}
+
+impl Journal {
+    /// An empty journal. Without a witness, mounts are only what the node says.
+    pub fn new(symbols: Symbols, witness: Option<Box<dyn Witness>>) -> Self {
+        let state = State {
+            started: Instant::now(),
+            lines: Vec::new(),
+            looked: 0,
+            teller: Teller::new(symbols.clone()),
+            kernel: Kernel::new(witness),
+            flights: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
+            next_call: 1,
+        };
+        Self { symbols, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
+    }
+
+    /// The names its stories are told in.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// Who is who among the processes of the sandbox. To be kept up to date by whoever starts one.
+    pub fn with_actors<T>(&self, change: impl FnOnce(&mut Actors) -> T) -> T {
+        change(&mut self.state().kernel.actors)
+    }
+
+    /// Records anything that has no method of its own here.
+    pub fn record(&self, event: Event) {
+        self.change(|state| state.push(event));
+    }
+
+    /// Records what the case does.
+    pub fn step(&self, action: &str, on: &str) {
+        self.record(Event::Step(Step { action: action.to_owned(), on: on.to_owned(), at: None }));
+    }
+
+    /// Records a change of an API object.
+    pub fn api(&self, change: ApiChange) {
+        self.record(Event::Api(change));
+    }
+
+    /// Records the start or the end of a process.
+    pub fn process(&self, who: &str, edge: &str, status: Option<String>) {
+        let edge = ProcessEdge { who: who.to_owned(), edge: edge.to_owned(), status };
+        self.change(|state| {
+            if edge.edge == "exit" && edge.who == "node" {
+                // What it did last it could not announce any more: that is no stray.
+                state.kernel.forget_unclaimed();
+            }
+            state.push(Event::Process(edge));
+        });
+    }
+
+    /// Records that a call has reached the socket, and returns the id to end it with.
+    pub fn rpc_start(&self, method: &str, req: Value, deadline: Option<Duration>) -> u64 {
+        let mut call = 0;
+        self.change(|state| {
+            call = state.next_call;
+            state.next_call += 1;
+            state.flights.insert(call, Flight::new(method, &req));
+            let deadline_s = deadline.map(|deadline| deadline.as_secs_f64());
+            state.push(Event::RpcStart(RpcStart { id: call, method: method.to_owned(), req, deadline_s }));
+        });
+        call
+    }
+
+    /// Records that the answer of a call is about to leave the socket.
+    pub fn rpc_end(&self, call: u64, outcome: Outcome) {
+        self.change(|state| {
+            let Some(flight) = state.flights.get(&call).cloned() else { return };
+            // Mounts at the call's targets may have been remounted since they were seen to appear.
+            for changed in state.kernel.refresh(&flight.targets) {
+                state.push(Event::MountChg(changed));
+            }
+            state.flights.remove(&call);
+            if outcome.abandoned {
+                state.abandoned.insert(flight.volume.clone());
+            } else {
+                state.abandoned.remove(&flight.volume);
+            }
+            state.push(Event::RpcEnd(RpcEnd {
+                id: call,
+                method: flight.method,
+                code: outcome.code,
+                message: outcome.message,
+                dur_ms: flight.started.elapsed().as_secs_f64() * 1e3,
+                resp: outcome.resp,
+                injected: outcome.injected,
+            }));
+        });
+    }
+
+    /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.
+    pub fn effect(&self, said: Announcement) -> bool {
+        let mut confirmed = false;
+        self.change(|state| {
+            confirmed = state.kernel.claim(&said) && confirm::shows(&said);
+            let path = said.path.to_string_lossy().into_owned();
+            if !confirmed {
+                let what = format!("{} {path}", said.effect);
+                state.push(Event::Phantom(Irregular { what, by: Actor::Node }));
+            }
+            if said.effect == "remount" {
+                for changed in state.kernel.refresh(std::slice::from_ref(&said.path)) {
+                    state.push(Event::MountChg(changed));
+                }
+            }
+            state.push(Event::Effect(Effect {
+                effect: said.effect,
+                path,
+                source: said.source.map(|source| source.to_string_lossy().into_owned()),
+                fields: said.fields,
+                confirmed,
+            }));
+        });
+        confirmed
+    }
+
+    /// The story since the last look. To be asked when the node is idle: what a running operation has done
+    /// but not yet announced counts as stray.
+    pub fn look(&self) -> Story {
+        let mut story = Story::default();
+        self.change(|state| {
+            state.tell_strays();
+            let State { teller, lines, looked, .. } = state;
+            story = teller.tell(&lines[*looked..]);
+            *looked = lines.len();
+        });
+        story
+    }
+
+    /// Everything so far, with real paths.
+    pub fn trace(&self) -> Vec<TraceLine> {
+        self.state().lines.clone()
+    }
+
+    /// Strays and phantoms so far. To be asked when the node is idle or gone.
+    pub fn irregular(&self) -> Vec<Irregular> {
+        self.change(State::tell_strays);
+        let irregular = |line: &TraceLine| match &line.event {
+            Event::Stray(found) | Event::Phantom(found) => Some(found.clone()),
+            _ => None,
+        };
+        self.state().lines.iter().filter_map(irregular).collect()
+    }
+
+    /// How many calls of a method have started, or ended.
+    pub fn count(&self, method: &str, edge: Edge) -> usize {
+        let counts = |line: &&TraceLine| match (&line.event, edge) {
+            (Event::RpcStart(start), Edge::Start) => start.method == method,
+            (Event::RpcEnd(end), Edge::End) => end.method == method,
+            _ => false,
+        };
+        self.state().lines.iter().filter(counts).count()
+    }
+
+    /// Waits until so many calls of a method have started, or ended. Returns whether they did in time.
+    pub async fn wait_rpc(&self, method: &str, edge: Edge, count: usize, within: Duration) -> bool {
+        self.wait(within, |journal| journal.count(method, edge) >= count).await
+    }
+
+    /// Waits until something holds of the journal. Returns whether it did in time.
+    pub async fn wait(&self, within: Duration, holds: impl Fn(&Self) -> bool) -> bool {
+        let mut length = self.length.subscribe();
+        let waiting = async {
+            loop {
+                length.borrow_and_update();
+                if holds(self) {
+                    return;
+                }
+                if length.changed().await.is_err() {
+                    // The sender is a part of `self`, which this borrows.
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout(within, waiting).await.is_ok()
+    }
+
+    /// Calls that are under way, oldest first, as `NodeStageVolume for 3.2 s`.
+    pub fn in_flight(&self) -> Vec<String> {
+        let tell = |flight: &Flight| {
+            format!("{} for {:.1} s", flight.method, flight.started.elapsed().as_secs_f64())
+        };
+        self.state().flights.values().map(tell).collect()
+    }
+
+    /// Drains the witness, makes a change, and wakes whoever waits for one.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let length = {
+            let mut state = self.state();
+            state.drain();
+            change(&mut state);
+            state.lines.len() as u64
+        };
+        self.length.send_replace(length);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Lines are pushed whole; a panic while one was being made has lost that one only.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn push(&mut self, event: Event) {
+        let seq = self.lines.len() as u64 + 1;
+        let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
+        self.lines.push(TraceLine { seq, t_ms, event });
+    }
+
+    /// Records what the kernel has to say, judging who did it.
+    fn drain(&mut self) {
+        let excused = !self.flights.is_empty() || !self.abandoned.is_empty();
+        for (event, stray) in self.kernel.drain(excused) {
+            self.push(event);
+            if let Some(stray) = stray {
+                self.push(Event::Stray(stray));
+            }
+        }
+    }
+
+    /// Mount events of the node that no effect has claimed by now will never be claimed.
+    fn tell_strays(&mut self) {
+        for stray in self.kernel.take_unclaimed() {
+            self.push(Event::Stray(stray));
+        }
+    }
+}
+
+impl Flight {
+    fn new(method: &str, req: &Value) -> Self {
+        let text = |key: &str| req.get(key).and_then(Value::as_str);
+        let targets = ["targetPath", "stagingTargetPath", "volumePath"];
+        Self {
+            method: method.to_owned(),
+            volume: text("volumeId").unwrap_or_default().to_owned(),
+            targets: targets.iter().filter_map(|key| text(key)).map(PathBuf::from).collect(),
+            started: Instant::now(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

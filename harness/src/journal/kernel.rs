@@ -1,0 +1,241 @@
+//! What the kernel says about mounts, and who did it.
+//!
+//! Reads `/proc/<pid>/stat` to find out to whom a process belongs; the events come from a [`Witness`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use contracts::event::{Actor, Event, Irregular, Mount, MountDel};
+
+use super::Announcement;
+
+/// Where mount events come from.
+pub trait Witness: Send {
+    /// All events since the last time, in order. Events of a system call that has returned are in it.
+    fn drain(&mut self) -> Vec<Seen>;
+
+    /// The topmost mount at exactly this path, just now.
+    fn at(&mut self, path: &Path) -> Option<Mount>;
+}
+
+/// One mount event. The `by` of its mount is not filled in yet.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// A mount appeared.
+    Added {
+        /// The mount.
+        mount: Mount,
+        /// The process that did it, if that is known.
+        pid: Option<i32>,
+    },
+    /// A mount is gone.
+    Removed {
+        /// Where it was.
+        target: String,
+        /// Its unique id.
+        id: u64,
+        /// The process that did it, if that is known.
+        pid: Option<i32>,
+        /// Which witness saw it.
+        seen_by: String,
+    },
+    /// A mount has other options or propagation now.
+    Changed {
+        /// The mount as it is now.
+        mount: Mount,
+    },
+}
+
+/// Who is who among the processes of a sandbox.
+#[derive(Debug, Default)]
+pub struct Actors {
+    /// The node's process; it is also the id of its group.
+    pub node: Option<i32>,
+    /// The process groups of the driver, dead ones too: a late child of theirs is still theirs.
+    pub drivers: BTreeSet<i32>,
+    /// Groups that belong to the harness beside its own.
+    pub harness: BTreeSet<i32>,
+    known: BTreeMap<i32, Actor>,
+}
+
+impl Actors {
+    /// Whose process this is. A process that is dead already and was never seen is nobody's known.
+    fn who(&mut self, pid: Option<i32>) -> Actor {
+        let Some(pid) = pid else { return Actor::Unknown };
+        if Some(pid) == self.node {
+            return Actor::Node;
+        }
+        if pid == std::process::id().cast_signed() {
+            return Actor::Harness;
+        }
+        let found = group_of(pid).map(|group| self.of_group(group));
+        // Numbers are used again, so what is alive is asked each time.
+        match found {
+            Some(actor) => {
+                self.known.insert(pid, actor);
+                actor
+            }
+            None => self.known.get(&pid).copied().unwrap_or(Actor::Unknown),
+        }
+    }
+
+    fn of_group(&self, group: i32) -> Actor {
+        if Some(group) == self.node {
+            Actor::Node
+        } else if self.drivers.contains(&group) {
+            Actor::Driver
+        } else if self.harness.contains(&group) || Some(group) == group_of(std::process::id().cast_signed()) {
+            Actor::Harness
+        } else {
+            Actor::Unknown
+        }
+    }
+}
+
+/// The process group of a process; none when it is gone.
+fn group_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so the fields are counted from its end.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// The kernel's side of the journal.
+pub(super) struct Kernel {
+    pub(super) actors: Actors,
+    witness: Option<Box<dyn Witness>>,
+    mounts: BTreeMap<u64, Mount>,
+    /// What the node did and has not announced yet.
+    unclaimed: Vec<Unclaimed>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("mounts", &self.mounts.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Unclaimed {
+    added: bool,
+    target: PathBuf,
+    by: Actor,
+}
+
+impl Kernel {
+    pub(super) fn new(witness: Option<Box<dyn Witness>>) -> Self {
+        Self { actors: Actors::default(), witness, mounts: BTreeMap::new(), unclaimed: Vec::new() }
+    }
+
+    /// What happened since the last time; with each event, the stray it is, if it is one. `excused` says
+    /// that a call is under way, which is reason enough for a driver to mount.
+    pub(super) fn drain(&mut self, excused: bool) -> Vec<(Event, Option<Irregular>)> {
+        let seen = self.witness.as_mut().map(|witness| witness.drain()).unwrap_or_default();
+        seen.into_iter().map(|seen| self.judge(seen, excused)).collect()
+    }
+
+    fn judge(&mut self, seen: Seen, excused: bool) -> (Event, Option<Irregular>) {
+        match seen {
+            Seen::Added { mut mount, pid } => {
+                mount.by = self.who(pid, excused);
+                self.mounts.insert(mount.id, mount.clone());
+                let stray = self.stray(true, &mount.target, mount.by, excused);
+                (Event::MountAdd(mount), stray)
+            }
+            Seen::Removed { target, id, pid, seen_by } => {
+                let by = self.who(pid, excused);
+                self.mounts.remove(&id);
+                let stray = self.stray(false, &target, by, excused);
+                (Event::MountDel(MountDel { target, id, by, seen_by }), stray)
+            }
+            Seen::Changed { mount } => {
+                self.mounts.insert(mount.id, mount.clone());
+                (Event::MountChg(mount), None)
+            }
+        }
+    }
+
+    /// A process nobody knows is a child the driver has already reaped, if the driver has a reason to work.
+    fn who(&mut self, pid: Option<i32>, excused: bool) -> Actor {
+        match self.actors.who(pid) {
+            Actor::Unknown if excused => Actor::Driver,
+            known => known,
+        }
+    }
+
+    fn stray(&mut self, added: bool, target: &str, by: Actor, excused: bool) -> Option<Irregular> {
+        match by {
+            Actor::Harness => None,
+            // Announced in a moment, or found unclaimed when the node is idle.
+            Actor::Node => {
+                self.unclaimed.push(Unclaimed { added, target: target.into(), by });
+                None
+            }
+            Actor::Driver if excused || !is_contract(target) => None,
+            Actor::Unknown if !is_contract(target) => None,
+            // It may have been a child of the node that is gone: then an announcement follows.
+            Actor::Unknown if self.actors.node.is_some() => {
+                self.unclaimed.push(Unclaimed { added, target: target.into(), by });
+                None
+            }
+            Actor::Driver | Actor::Unknown => Some(irregular(added, target, by)),
+        }
+    }
+
+    /// Whether the kernel reported what the node announces. Only mounts are reported at all.
+    pub(super) fn claim(&mut self, said: &Announcement) -> bool {
+        let added = match said.effect.as_str() {
+            "mount" | "bind" => true,
+            "umount" => false,
+            _ => return true,
+        };
+        if self.witness.is_none() {
+            return true;
+        }
+        let mine = |event: &Unclaimed| event.added == added && event.target == said.path;
+        match self.unclaimed.iter().position(mine) {
+            Some(at) => {
+                self.unclaimed.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Mounts at these paths whose options differ from those last recorded.
+    pub(super) fn refresh(&mut self, paths: &[PathBuf]) -> Vec<Mount> {
+        let Some(witness) = &mut self.witness else { return Vec::new() };
+        let mut changed = Vec::new();
+        for path in paths {
+            let Some(mut now) = witness.at(path) else { continue };
+            let Some(known) = self.mounts.get_mut(&now.id) else { continue };
+            if known.opts != now.opts || known.propagation != now.propagation {
+                now.by = known.by;
+                *known = now.clone();
+                changed.push(now);
+            }
+        }
+        changed
+    }
+
+    pub(super) fn take_unclaimed(&mut self) -> Vec<Irregular> {
+        let tell = |event: Unclaimed| irregular(event.added, &event.target.to_string_lossy(), event.by);
+        self.unclaimed.drain(..).map(tell).collect()
+    }
+
+    pub(super) fn forget_unclaimed(&mut self) {
+        self.unclaimed.clear();
+    }
+}
+
+/// Below the node's root lies what the node owns or checks; elsewhere a driver may do as it likes.
+fn is_contract(target: &str) -> bool {
+    ["/pods/", "/plugins/kubernetes.io/"].iter().any(|part| target.contains(part))
+}
+
+fn irregular(added: bool, target: &str, by: Actor) -> Irregular {
+    let verb = if added { "mount" } else { "umount" };
+    Irregular { what: format!("{verb} {target}"), by }
+}

@@ -1,0 +1,270 @@
+//! The story: what happened, for people, the same in every run.
+//!
+//! One line for each call that changes something and for each change at a path the node owns or checks.
+//! Volumes are told one after the other, since what happens to two of them has no order to rely on; within
+//! a volume the order is the journal's. How a driver does its work, what it mounts elsewhere and how it
+//! stages, is left out, so that one story fits every driver. Touches nothing.
+
+mod call;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use contracts::event::{Actor, Effect, Event, Mount, TraceLine};
+
+use crate::symbols::{Place, Symbols};
+use call::Call;
+
+/// What happened since the last look.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Story {
+    lines: Vec<Line>,
+}
+
+/// Turns lines of the journal into a story; remembers what a later story needs to know of an earlier one.
+#[derive(Debug)]
+pub struct Teller {
+    symbols: Symbols,
+    /// Calls that had not ended when they were told.
+    open: BTreeMap<u64, Call>,
+    /// What each loop device holds open, by its path.
+    locks: BTreeMap<String, String>,
+    show_private: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Line {
+    /// What it is told with: a volume, or nothing for what concerns none.
+    group: String,
+    verb: &'static str,
+    what: String,
+    rest: String,
+    call: Option<Call>,
+    /// The target, for a mount whose options may be told in the same line.
+    mount: Option<u64>,
+}
+
+impl Teller {
+    /// A teller that leaves out what is the driver's own affair.
+    pub fn new(symbols: Symbols) -> Self {
+        Self { symbols, open: BTreeMap::new(), locks: BTreeMap::new(), show_private: false }
+    }
+
+    /// Whether to tell the driver's own affairs, too.
+    pub fn show_private(&mut self, show: bool) {
+        self.show_private = show;
+    }
+
+    /// The story of these lines.
+    pub fn tell(&mut self, lines: &[TraceLine]) -> Story {
+        let mut told = Vec::new();
+        for line in lines {
+            self.add(&line.event, line.t_ms, &mut told);
+        }
+        fold_retries(&mut told);
+        // A stable sort: within a volume the order stays the journal's. What concerns no volume comes last.
+        told.sort_by(|a, b| (a.group.is_empty(), &a.group).cmp(&(b.group.is_empty(), &b.group)));
+        Story { lines: told }
+    }
+
+    fn add(&mut self, event: &Event, t_ms: f64, told: &mut Vec<Line>) {
+        match event {
+            Event::RpcStart(start) => {
+                if let Some(call) = Call::start(start, t_ms, &self.symbols) {
+                    self.open.insert(start.id, call.clone());
+                    told.push(Line::of_call(call));
+                }
+            }
+            Event::RpcEnd(end) => {
+                let Some(mut call) = self.open.remove(&end.id) else { return };
+                call.end(end, t_ms, &self.symbols);
+                match told.iter_mut().find(|line| line.is_call(end.id)) {
+                    Some(line) => line.call = Some(call),
+                    // Its start was told in an earlier story, as being under way.
+                    None => told.push(Line::of_call(call)),
+                }
+            }
+            Event::MountAdd(mount) => self.add_mount(mount, told),
+            Event::MountChg(mount) => self.change_mount(mount, told),
+            Event::MountDel(gone) if gone.by != Actor::Node => {
+                self.at(&gone.target, "umount", String::new(), told);
+            }
+            Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
+            Event::Stray(found) => told.push(self.irregular("stray", &found.what)),
+            Event::Phantom(found) => told.push(self.irregular("phantom", &found.what)),
+            Event::Process(edge) if edge.edge == "exit" => {
+                let rest = edge.status.clone().unwrap_or_default();
+                told.push(Line::new("", "exit", edge.who.clone(), rest));
+            }
+            _ => {}
+        }
+    }
+
+    /// What the node mounts is told when it announces it, and what nobody has a reason for as a stray.
+    fn add_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
+        if mount.by == Actor::Node {
+            return;
+        }
+        let Some(place) = self.symbols.place(Path::new(&mount.target)) else { return };
+        let (verb, rest) = match &mount.rdev {
+            Some(device) => {
+                self.symbols.name_device(place.volume(), device);
+                let name = self.symbols.device(device).unwrap_or_else(|| device.clone());
+                ("bind", format!("=  {name}"))
+            }
+            None => ("mount", if is_read_only(mount) { "ro".to_owned() } else { String::new() }),
+        };
+        if let Some(mut line) = self.line_at(&mount.target, verb, rest) {
+            line.mount = Some(mount.id);
+            told.push(line);
+        }
+    }
+
+    /// A mount that was told to appear is told with the options it has in the end.
+    fn change_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
+        let rest = if is_read_only(mount) { "ro" } else { "rw" };
+        match told.iter_mut().rfind(|line| line.mount == Some(mount.id) && line.verb == "mount") {
+            Some(line) => line.rest = if rest == "ro" { rest.to_owned() } else { String::new() },
+            None if mount.by != Actor::Node => self.at(&mount.target, "remount", rest.to_owned(), told),
+            None => {}
+        }
+    }
+
+    fn add_effect(&mut self, effect: &Effect, told: &mut Vec<Line>) {
+        let field = |key: &str| effect.fields.get(key).cloned();
+        let source = effect.source.clone().unwrap_or_default();
+        match effect.effect.as_str() {
+            "bind" => self.at(&effect.path, "bind", format!("=  {}", self.source(&source)), told),
+            "mount" => self.at(&effect.path, "mount", field("fstype").unwrap_or_default(), told),
+            "umount" => self.at(&effect.path, "umount", String::new(), told),
+            "link" => {
+                let to = field("to").map(|to| self.symbols.path(Path::new(&to))).unwrap_or_default();
+                self.at(&effect.path, "link", format!("->  {to}"), told);
+            }
+            "unlink" => self.at(&effect.path, "unlink", String::new(), told),
+            "lock" => {
+                self.locks.insert(source, effect.path.clone());
+                self.at(&effect.path, "lock", String::new(), told);
+            }
+            "unlock" => {
+                let held = self.locks.remove(&effect.path).unwrap_or_else(|| effect.path.clone());
+                self.at(&held, "unlock", String::new(), told);
+            }
+            "rmdir" | "remove" => {
+                let place = self.symbols.place(Path::new(&effect.path));
+                if let Some(Place::Map { pod: None, .. }) = place {
+                    self.at(&effect.path, "rmdir", String::new(), told);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A bind's source: the device behind it, where it is a device some volume is reached through.
+    fn source(&self, source: &str) -> String {
+        match self.symbols.place(Path::new(source)) {
+            Some(Place::Publish { volume, .. }) if self.symbols.has_device(&volume) => {
+                format!("<device:{volume}>")
+            }
+            _ => self.symbols.path(Path::new(source)),
+        }
+    }
+
+    fn at(&self, path: &str, verb: &'static str, rest: String, told: &mut Vec<Line>) {
+        told.extend(self.line_at(path, verb, rest));
+    }
+
+    fn line_at(&self, path: &str, verb: &'static str, rest: String) -> Option<Line> {
+        let place = self.symbols.place(Path::new(path))?;
+        // How a volume is staged is the driver's affair.
+        let private = matches!(place, Place::Stage { .. });
+        (!private || self.show_private).then(|| Line::new(place.volume(), verb, place.to_string(), rest))
+    }
+
+    fn irregular(&self, verb: &'static str, what: &str) -> Line {
+        let path = what.split_once(' ').map_or(what, |(_, path)| path);
+        let place = self.symbols.place(Path::new(path));
+        let group = place.as_ref().map(Place::volume).unwrap_or_default();
+        Line::new(group, verb, self.symbols.text(what), String::new())
+    }
+}
+
+impl Line {
+    fn new(group: &str, verb: &'static str, what: String, rest: String) -> Self {
+        Self { group: group.to_owned(), verb, what, rest, call: None, mount: None }
+    }
+
+    fn of_call(call: Call) -> Self {
+        let mut line = Self::new(&call.volume, "csi", call.to_string(), String::new());
+        line.call = Some(call);
+        line
+    }
+
+    fn is_call(&self, id: u64) -> bool {
+        self.call.as_ref().is_some_and(|call| call.id == id)
+    }
+
+    fn rest(&self, spans: bool) -> String {
+        match &self.call {
+            Some(call) => call.result(spans),
+            None => self.rest.clone(),
+        }
+    }
+}
+
+impl Story {
+    /// Whether nothing happened that is worth telling.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The story with the time that retries took, which no two runs share.
+    pub fn with_times(&self) -> String {
+        self.render(true)
+    }
+
+    fn render(&self, spans: bool) -> String {
+        // Columns are as wide as the widest name, in steps of four: then most changes leave other lines alone.
+        let wide = |line: &&Line| !line.rest(spans).is_empty();
+        let widest = self.lines.iter().filter(wide).map(|line| line.what.chars().count() + 2).max();
+        let width = widest.unwrap_or_default().max(20).next_multiple_of(4);
+        let mut text = String::new();
+        for line in &self.lines {
+            let told = format!("{:<6} {:<width$}{}", line.verb, line.what, line.rest(spans));
+            text += told.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+/// Merges each failed attempt with the one before it, if nothing else happened to the volume in between.
+fn fold_retries(told: &mut Vec<Line>) {
+    let mut last: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kept: Vec<Line> = Vec::with_capacity(told.len());
+    for line in told.drain(..) {
+        let before = last.get(&line.group).map(|at| &mut kept[*at]);
+        if let (Some(call), Some(Line { call: Some(earlier), .. })) = (&line.call, before)
+            && earlier.absorbs(call)
+        {
+            continue;
+        }
+        last.insert(line.group.clone(), kept.len());
+        kept.push(line);
+    }
+    *told = kept;
+}
+
+fn is_read_only(mount: &Mount) -> bool {
+    mount.opts.split(',').any(|option| option == "ro")
+}
+
+#[cfg(test)]
+mod tests;

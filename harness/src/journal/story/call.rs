@@ -1,0 +1,115 @@
+//! One CSI call in a story: what it was asked for, how it ended, how often it was tried. Touches nothing.
+
+use std::fmt;
+use std::path::Path;
+
+use contracts::event::{RpcEnd, RpcStart};
+use serde_json::Value;
+
+use crate::symbols::Symbols;
+
+/// A call, or several tries of one that failed alike.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    pub(super) id: u64,
+    pub(super) volume: String,
+    verb: String,
+    pod: Option<String>,
+    started: f64,
+    ended: Option<Ended>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Ended {
+    code: String,
+    message: String,
+    at: f64,
+    times: usize,
+}
+
+impl Call {
+    /// A call, if a story tells it: calls that only read and the harness's own are left out.
+    pub(super) fn start(start: &RpcStart, t_ms: f64, symbols: &Symbols) -> Option<Self> {
+        let verb = verb(&start.method)?;
+        let text = |key: &str| start.req.get(key).and_then(Value::as_str).unwrap_or_default();
+        let target = symbols.place(Path::new(text("targetPath")));
+        Some(Self {
+            id: start.id,
+            volume: symbols.volume(text("volumeId")),
+            verb: verb.to_owned(),
+            pod: target.and_then(|place| place.pod().map(str::to_owned)),
+            started: t_ms,
+            ended: None,
+        })
+    }
+
+    pub(super) fn end(&mut self, end: &RpcEnd, t_ms: f64, symbols: &Symbols) {
+        let message = symbols.text(&end.message);
+        self.ended = Some(Ended { code: end.code.clone(), message, at: t_ms, times: 1 });
+    }
+
+    /// Takes in a later try that failed alike. Returns whether it did.
+    pub(super) fn absorbs(&mut self, later: &Self) -> bool {
+        let same_call = self.verb == later.verb && self.pod == later.pod && self.volume == later.volume;
+        let (Some(mine), Some(theirs)) = (&mut self.ended, &later.ended) else { return false };
+        let alike = mine.code == theirs.code && mine.message == theirs.message && mine.code != "OK";
+        if same_call && alike {
+            mine.times += theirs.times;
+            mine.at = theirs.at;
+        }
+        same_call && alike
+    }
+
+    /// What stands beside the call: nothing when it went well.
+    pub(super) fn result(&self, spans: bool) -> String {
+        let Some(ended) = &self.ended else { return "under way".to_owned() };
+        if ended.code == "OK" {
+            return String::new();
+        }
+        let mut text = upper_snake(&ended.code);
+        if !ended.message.is_empty() {
+            text += &format!(" \"{}\"", ended.message);
+        }
+        if ended.times > 1 {
+            text += &format!(", {} times", ended.times);
+            if spans {
+                text += &format!(" in {:.1} s", (ended.at - self.started) / 1e3);
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.volume)?;
+        match &self.pod {
+            Some(pod) => write!(f, " {pod}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The word for a method that changes something on the node, or to an attachment.
+fn verb(method: &str) -> Option<&'static str> {
+    Some(match method {
+        "NodeStageVolume" => "Stage",
+        "NodeUnstageVolume" => "Unstage",
+        "NodePublishVolume" => "Publish",
+        "NodeUnpublishVolume" => "Unpublish",
+        "NodeExpandVolume" => "Expand",
+        _ => return None,
+    })
+}
+
+/// `FailedPrecondition`, as traces spell it, is `FAILED_PRECONDITION` in the specification.
+fn upper_snake(code: &str) -> String {
+    let mut text = String::new();
+    for (at, c) in code.char_indices() {
+        if c.is_ascii_uppercase() && at > 0 {
+            text.push('_');
+        }
+        text.push(c.to_ascii_uppercase());
+    }
+    text
+}

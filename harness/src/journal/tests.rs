@@ -1,0 +1,179 @@
+//! Order, claims, strays and phantoms, from a witness that says what a test tells it.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use contracts::event::Mount;
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use super::*;
+use crate::Layout;
+
+const TARGET: &str = "/var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount";
+/// A process id no process of a test can have.
+const NODE: i32 = i32::MAX - 1;
+
+struct Scripted(Receiver<Seen>);
+
+impl Witness for Scripted {
+    fn drain(&mut self) -> Vec<Seen> {
+        self.0.try_iter().collect()
+    }
+
+    fn at(&mut self, _: &std::path::Path) -> Option<Mount> {
+        None
+    }
+}
+
+fn journal() -> (Journal, Sender<Seen>) {
+    let symbols = Symbols::new(Layout::standard());
+    symbols.name_pod("uid-web", "web");
+    symbols.name_volume("data", "pv-data", "handle-data");
+    let (sender, receiver) = channel();
+    let journal = Journal::new(symbols, Some(Box::new(Scripted(receiver))));
+    journal.with_actors(|actors| actors.node = Some(NODE));
+    (journal, sender)
+}
+
+fn added(target: &str, pid: i32) -> Seen {
+    let mount = Mount {
+        target: target.into(),
+        root: "/".into(),
+        fstype: "ext4".into(),
+        source: "/dev/loop3".into(),
+        opts: "rw".into(),
+        super_opts: "rw".into(),
+        dev: "7:3".into(),
+        rdev: None,
+        propagation: String::new(),
+        id: 7,
+        by: Actor::Unknown,
+        seen_by: "fanotify".into(),
+    };
+    Seen::Added { mount, pid: Some(pid) }
+}
+
+fn announce(effect: &str, path: &str) -> Announcement {
+    Announcement { effect: effect.into(), path: path.into(), source: None, fields: BTreeMap::new() }
+}
+
+fn ok() -> Outcome {
+    Outcome { code: "OK".into(), ..Outcome::default() }
+}
+
+#[track_caller]
+fn check(journal: &Journal, expected: Expect) {
+    expected.assert_eq(&journal.look().to_string());
+}
+
+#[test]
+fn a_mount_stands_between_the_edges_of_the_call_that_made_it() {
+    let (journal, kernel) = journal();
+    let call = journal.rpc_start(
+        "NodePublishVolume",
+        json!({"volumeId": "handle-data", "targetPath": TARGET}),
+        None,
+    );
+    kernel.send(added(TARGET, 0)).unwrap();
+    journal.rpc_end(call, ok());
+    let names: Vec<&str> = journal
+        .trace()
+        .iter()
+        .map(|line| match &line.event {
+            Event::RpcStart(_) => "start",
+            Event::MountAdd(mount) if mount.by == Actor::Driver => "mount by driver",
+            Event::RpcEnd(_) => "end",
+            other => panic!("{other:?} was not expected"),
+        })
+        .collect();
+    assert_eq!(names, ["start", "mount by driver", "end"]);
+    assert!(journal.irregular().is_empty());
+}
+
+#[test]
+fn a_mount_the_node_announces_is_told_once() {
+    let (journal, kernel) = journal();
+    kernel.send(added(TARGET, NODE)).unwrap();
+    assert!(journal.effect(announce("mount", TARGET)));
+    check(
+        &journal,
+        expect![[r#"
+        mount  <publish:data/web>
+    "#]],
+    );
+    assert!(journal.irregular().is_empty());
+}
+
+#[test]
+fn a_mount_the_node_does_not_announce_is_a_stray() {
+    let (journal, kernel) = journal();
+    kernel.send(added(TARGET, NODE)).unwrap();
+    check(
+        &journal,
+        expect![[r#"
+        stray  mount <publish:data/web>
+    "#]],
+    );
+    assert_eq!(journal.irregular().len(), 1);
+}
+
+#[test]
+fn what_a_killed_node_did_last_is_no_stray() {
+    let (journal, kernel) = journal();
+    kernel.send(added(TARGET, NODE)).unwrap();
+    journal.process("node", "exit", Some("signal 9".into()));
+    assert!(journal.irregular().is_empty());
+}
+
+#[test]
+fn an_announcement_the_kernel_does_not_show_is_a_phantom() {
+    let (journal, _kernel) = journal();
+    assert!(!journal.effect(announce("mount", TARGET)));
+    check(
+        &journal,
+        expect![[r#"
+        phantom mount <publish:data/web>
+    "#]],
+    );
+}
+
+#[test]
+fn a_driver_that_mounts_with_no_call_under_way_strays_unless_a_call_was_abandoned() {
+    let (journal, kernel) = journal();
+    // The parent plays the driver: it is alive, and not this process.
+    let pid = nix::unistd::getppid().as_raw();
+    let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).unwrap().as_raw();
+    journal.with_actors(|actors| actors.drivers.insert(group));
+
+    let call = journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data"}), None);
+    journal.rpc_end(call, Outcome { code: "DeadlineExceeded".into(), abandoned: true, ..Outcome::default() });
+    kernel.send(added(TARGET, pid)).unwrap();
+    assert!(journal.irregular().is_empty());
+
+    let call = journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data"}), None);
+    journal.rpc_end(call, ok());
+    kernel.send(added(TARGET, pid)).unwrap();
+    assert_eq!(journal.irregular().len(), 1);
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_the_call_it_waits_for() {
+    let (journal, _kernel) = journal();
+    let waiting = journal.wait_rpc("NodeStageVolume", Edge::Start, 1, Duration::from_secs(60));
+    let acting = async {
+        journal.rpc_start("NodeGetCapabilities", json!({}), None);
+        journal.rpc_start("NodeStageVolume", json!({}), None);
+    };
+    let (in_time, ()) = tokio::join!(waiting, acting);
+    assert!(in_time);
+}
+
+#[test]
+fn files_speak_the_symbols_of_the_recordings() {
+    let (journal, _kernel) = journal();
+    journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data", "targetPath": TARGET}), None);
+    let line: serde_json::Value = serde_json::from_str(journal.jsonl().lines().next().unwrap()).unwrap();
+    assert_eq!(line["ev"], "rpc_start");
+    assert_eq!(line["req"]["volumeId"], "$VOLID_data");
+    assert_eq!(line["req"]["targetPath"], "$ROOT/kl/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount");
+}
