@@ -57,11 +57,10 @@ struct State {
 }
 
 /// A call that is under way.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Flight {
     method: String,
     volume: String,
-    targets: Vec<PathBuf>,
     started: Instant,
 }
 
@@ -171,12 +170,7 @@ impl Journal {
     /// Records that the answer of a call is about to leave the socket.
     pub fn rpc_end(&self, call: u64, outcome: Outcome) {
         self.change(|state| {
-            let Some(flight) = state.flights.get(&call).cloned() else { return };
-            // Mounts at the call's targets may have been remounted since they were seen to appear.
-            for changed in state.kernel.refresh(&flight.targets) {
-                state.push(Event::MountChg(changed));
-            }
-            state.flights.remove(&call);
+            let Some(flight) = state.flights.remove(&call) else { return };
             if outcome.abandoned {
                 state.abandoned.insert(flight.volume.clone());
             } else {
@@ -203,11 +197,6 @@ impl Journal {
             if !confirmed {
                 let what = format!("{} {path}", said.effect);
                 state.push(Event::Phantom(Irregular { what, by: Actor::Node }));
-            }
-            if said.effect == "remount" {
-                for changed in state.kernel.refresh(std::slice::from_ref(&said.path)) {
-                    state.push(Event::MountChg(changed));
-                }
             }
             state.push(Event::Effect(Effect {
                 effect: said.effect,
@@ -334,14 +323,8 @@ impl State {
 
 impl Flight {
     fn new(method: &str, req: &Value) -> Self {
-        let text = |key: &str| req.get(key).and_then(Value::as_str);
-        let targets = ["targetPath", "stagingTargetPath", "volumePath"];
-        Self {
-            method: method.to_owned(),
-            volume: text("volumeId").unwrap_or_default().to_owned(),
-            targets: targets.iter().filter_map(|key| text(key)).map(PathBuf::from).collect(),
-            started: Instant::now(),
-        }
+        let volume = req.get("volumeId").and_then(Value::as_str).unwrap_or_default();
+        Self { method: method.to_owned(), volume: volume.to_owned(), started: Instant::now() }
     }
 }
 

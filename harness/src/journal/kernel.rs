@@ -5,19 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use contracts::event::{Actor, Event, Irregular, Mount, MountDel};
 
 use super::Announcement;
+use crate::observe::{self, MountEvent, MountEventKind, MountWatch};
 
 /// Where mount events come from.
 pub trait Witness: Send {
     /// All events since the last time, in order. Events of a system call that has returned are in it.
     fn drain(&mut self) -> Vec<Seen>;
-
-    /// The topmost mount at exactly this path, just now.
-    fn at(&mut self, path: &Path) -> Option<Mount>;
 }
 
 /// One mount event. The `by` of its mount is not filled in yet.
@@ -46,6 +44,35 @@ pub enum Seen {
         /// The mount as it is now.
         mount: Mount,
     },
+    /// The order cannot be vouched for any more, and why.
+    Lost(String),
+}
+
+impl Witness for MountWatch {
+    fn drain(&mut self) -> Vec<Seen> {
+        let seen_by = self.witness();
+        match MountWatch::drain(self) {
+            Ok(events) => events.into_iter().flat_map(|event| seen(event, seen_by)).collect(),
+            Err(error) => vec![Seen::Lost(error.to_string())],
+        }
+    }
+}
+
+/// A mount that came and went between two looks has no description, and nothing to be told of.
+fn seen(event: MountEvent, seen_by: observe::Witness) -> Vec<Seen> {
+    let Some(mount) = event.mount else { return Vec::new() };
+    let pid = Some(event.pid).filter(|pid| *pid != 0);
+    let line = mount.line(Actor::Unknown, seen_by);
+    let removed = |target: String| Seen::Removed { target, id: line.id, pid, seen_by: line.seen_by.clone() };
+    match event.kind {
+        MountEventKind::Attach => vec![Seen::Added { mount: line, pid }],
+        MountEventKind::Detach => vec![removed(line.target.clone())],
+        MountEventKind::Change { .. } => vec![Seen::Changed { mount: line }],
+        MountEventKind::Move { from } => {
+            let left = from.map(|from| removed(from.display().to_string()));
+            left.into_iter().chain([Seen::Added { mount: line.clone(), pid }]).collect()
+        }
+    }
 }
 
 /// Who is who among the processes of a sandbox.
@@ -150,10 +177,13 @@ impl Kernel {
                 let stray = self.stray(false, &target, by, excused);
                 (Event::MountDel(MountDel { target, id, by, seen_by }), stray)
             }
-            Seen::Changed { mount } => {
+            Seen::Changed { mut mount } => {
+                // Nobody is named for a change, and whoever made the mount is the likeliest.
+                mount.by = self.mounts.get(&mount.id).map_or(Actor::Unknown, |known| known.by);
                 self.mounts.insert(mount.id, mount.clone());
                 (Event::MountChg(mount), None)
             }
+            Seen::Lost(what) => (Event::Stray(Irregular { what, by: Actor::Unknown }), None),
         }
     }
 
@@ -202,22 +232,6 @@ impl Kernel {
             }
             None => false,
         }
-    }
-
-    /// Mounts at these paths whose options differ from those last recorded.
-    pub(super) fn refresh(&mut self, paths: &[PathBuf]) -> Vec<Mount> {
-        let Some(witness) = &mut self.witness else { return Vec::new() };
-        let mut changed = Vec::new();
-        for path in paths {
-            let Some(mut now) = witness.at(path) else { continue };
-            let Some(known) = self.mounts.get_mut(&now.id) else { continue };
-            if known.opts != now.opts || known.propagation != now.propagation {
-                now.by = known.by;
-                *known = now.clone();
-                changed.push(now);
-            }
-        }
-        changed
     }
 
     pub(super) fn take_unclaimed(&mut self) -> Vec<Irregular> {

@@ -19,10 +19,6 @@ impl Witness for Scripted {
     fn drain(&mut self) -> Vec<Seen> {
         self.0.try_iter().collect()
     }
-
-    fn at(&mut self, _: &std::path::Path) -> Option<Mount> {
-        None
-    }
 }
 
 fn journal() -> (Journal, Sender<Seen>) {
