@@ -1,0 +1,66 @@
+//! What binds the volume manager: the invariants of its specification that a trace can break.
+//!
+//! One file a group. Each rule is tested with a trace that keeps it and one that breaks it.
+
+use crate::rule::Rule;
+
+mod attachment;
+mod back_off;
+mod block;
+mod overlap;
+mod paths;
+mod requests;
+mod staging;
+mod teardown;
+mod uncertain;
+
+/// Every rule that binds the manager, by number.
+pub const RULES: &[&Rule] = &[
+    &staging::PUBLISH_AFTER_STAGE,
+    &attachment::ATTACHED_BEFORE_USE,
+    &teardown::UNSTAGE_LAST,
+    &attachment::IN_USE_UNTIL_UNSTAGED,
+    &attachment::IN_USE_BEFORE_USE,
+    &teardown::EVERY_PUBLISH_IS_UNDONE,
+    &teardown::EVERY_STAGE_IS_UNDONE,
+    &attachment::ATTACHMENTS_ARE_NOT_OURS,
+    &overlap::ONE_OPERATION_A_VOLUME,
+    &overlap::NO_UNMOUNT_DURING_MOUNT,
+    &staging::STAGED_ONCE,
+    &teardown::FINAL_MEANS_UNPUBLISHED,
+    &uncertain::UNKNOWN_IS_UNCERTAIN,
+    &uncertain::FAILED_LEAVES_NOTHING,
+    &uncertain::NEVER_FORGOTTEN,
+    &uncertain::REMOUNT_KEEPS_MOUNTED,
+    &uncertain::FAILED_UNSTAGE_IS_UNCERTAIN,
+    &back_off::LADDER,
+    &back_off::EVERY_FAILURE_IS_TOLD,
+    &attachment::ONE_POD_ONLY,
+    &staging::PUBLISHED_IN_THIS_LIFE,
+    &paths::ONE_PATH_A_VOLUME,
+    &paths::TARGET_IS_THE_DRIVERS,
+    &paths::METADATA_OUTLIVES,
+    &paths::NOTHING_REMAINS,
+    &requests::CONTEXT_IS_THE_VOLUMES,
+    &requests::PUBLISH_CONTEXT_IS_THE_ATTACHMENTS,
+    &requests::SAME_CAPABILITY,
+    &requests::SAME_CONTEXT_AGAIN,
+    &requests::NOTHING_IS_EMPTY,
+    &block::MAPPED_IS_COMPLETE,
+    &block::UNMAPPED_FROM_OUTSIDE,
+    &block::UNSTAGED_WHEN_UNMAPPED,
+    &staging::EXPANDED_WHEN_PUBLISHED,
+    &teardown::SUBPATHS_FIRST,
+    &attachment::DETACHED_WHEN_UNUSED,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_has_its_own_number_and_they_are_in_order() {
+        let ids: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
+        assert!(ids.is_sorted() && ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+    }
+}

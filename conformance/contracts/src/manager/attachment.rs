@@ -1,0 +1,228 @@
+//! Attachment and the node's list of volumes in use: what keeps a volume from being detached under a pod.
+
+use serde_json::Value;
+
+use crate::event::{ApiChange, Event, TraceLine};
+use crate::rule::books::text;
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+use super::staging::handle;
+
+/// The persistent volume of a handle, as far as the trace tells the API's objects.
+fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
+    let mut volumes = books.objects_of("PersistentVolume");
+    volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume)
+}
+
+/// Whether a volume must be attached; false where the trace does not tell.
+fn must_be_attached(books: &Books, volume: &str) -> bool {
+    let Some((_, body)) = persistent_volume(books, volume) else { return false };
+    let driver = text(&body["spec"]["csi"], "driver");
+    books.object("CSIDriver", driver).is_some_and(|driver| driver["spec"]["attachRequired"] != false)
+}
+
+fn is_attached(books: &Books, volume: &str) -> bool {
+    let Some((name, _)) = persistent_volume(books, volume) else { return false };
+    books.objects_of("VolumeAttachment").any(|(_, body)| {
+        body["spec"]["source"]["persistentVolumeName"] == name && body["status"]["attached"] == true
+    })
+}
+
+fn is_in_use(books: &Books, volume: &str) -> bool {
+    let listed = books.in_use.iter().flatten();
+    listed.filter_map(|unique| handle(unique)).any(|listed| listed == volume)
+}
+
+/// The volume that a stage or publish is about to begin for.
+fn begins_for(line: &TraceLine) -> Option<(&str, &str)> {
+    let Event::RpcStart(start) = &line.event else { return None };
+    matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume")
+        .then(|| (start.method.as_str(), text(&start.req, "volumeId")))
+}
+
+/// INV-002.
+pub(super) static ATTACHED_BEFORE_USE: Rule = Rule {
+    id: "INV-002",
+    sentence: "an attachable volume is staged or published only after its attachment says attached",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some((method, volume)) = begins_for(line) else { return };
+        if must_be_attached(books, volume) && !is_attached(books, volume) {
+            report.broken(method, "used before it was attached", volume);
+        }
+    }),
+};
+
+/// INV-005.
+pub(super) static IN_USE_BEFORE_USE: Rule = Rule {
+    id: "INV-005",
+    sentence: "no call for an attachable volume before the node's volumesInUse names it",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some((method, volume)) = begins_for(line) else { return };
+        if must_be_attached(books, volume) && !is_in_use(books, volume) {
+            report.broken(method, "used before the node reported it in use", volume);
+        }
+    }),
+};
+
+/// INV-004.
+pub(super) static IN_USE_UNTIL_UNSTAGED: Rule = Rule {
+    id: "INV-004",
+    sentence: "a volume leaves volumesInUse only after it was unstaged and no pod holds it",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(in_use_until_unstaged),
+};
+
+fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Some(ApiChange { body, .. }) = change_of(line, "Node", |change| change.by == "node") else { return };
+    let Some(listed) = body["status"]["volumesInUse"].as_array() else { return };
+    let gone =
+        books.in_use.iter().flatten().filter(|before| !listed.iter().any(|now| now == before.as_str()));
+    for unique in gone {
+        let known = handle(unique).and_then(|volume| books.volume(volume));
+        if known.is_some_and(|known| !known.staged.is_empty() || !known.published.is_empty()) {
+            report.broken("", "reported as not in use while it was staged or published", unique.as_str());
+        }
+    }
+}
+
+fn change_of<'a>(line: &'a TraceLine, kind: &str, so: impl Fn(&ApiChange) -> bool) -> Option<&'a ApiChange> {
+    match &line.event {
+        Event::Api(change) if change.kind == kind && so(change) => Some(change),
+        _ => None,
+    }
+}
+
+/// INV-008.
+pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
+    id: "INV-008",
+    sentence: "the node creates and deletes no VolumeAttachment",
+    witnesses: &[Witness::Api],
+    check: Checked::Each(|_, line, report| {
+        let by_node = |change: &ApiChange| change.by == "node";
+        let Some(change) = change_of(line, "VolumeAttachment", by_node) else { return };
+        if matches!(change.verb.as_str(), "create" | "delete") {
+            report.broken("", "the node made or removed an attachment", change.object.as_str());
+        }
+    }),
+};
+
+/// INV-035.
+pub(super) static ONE_POD_ONLY: Rule = Rule {
+    id: "INV-035",
+    sentence: "a volume that is ReadWriteOncePod only is published for one pod at a time",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(one_pod_only),
+};
+
+fn one_pod_only(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    if start.method != "NodePublishVolume" {
+        return;
+    }
+    let volume = text(&start.req, "volumeId");
+    let Some((_, body)) = persistent_volume(books, volume) else { return };
+    let modes = body["spec"]["accessModes"].as_array();
+    if !modes.is_some_and(|modes| modes.len() == 1 && modes[0] == "ReadWriteOncePod") {
+        return;
+    }
+    let target = text(&start.req, "targetPath");
+    let other = books.volume(volume).and_then(|known| known.published.keys().find(|other| *other != target));
+    if let Some(other) = other {
+        report.broken(&start.method, "published for a second pod", other.as_str());
+    }
+}
+
+/// INV-078.
+pub(super) static DETACHED_WHEN_UNUSED: Rule = Rule {
+    id: "INV-078",
+    sentence: "a volume is not detached while its node reports it in use, but for a node that is lost",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(detached_when_unused),
+};
+
+fn detached_when_unused(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let volume = text(&start.req, "volumeId");
+    if start.method == "ControllerUnpublishVolume" && is_in_use(books, volume) && !any_node_is_lost(books) {
+        report.broken(&start.method, "detached while its node reported it in use", volume);
+    }
+}
+
+/// A node that is out of service, or has not been ready: then detaching may be forced.
+fn any_node_is_lost(books: &Books) -> bool {
+    books.objects_of("Node").any(|(_, node)| {
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        taints.into_iter().any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
+            || conditions
+                .into_iter()
+                .any(|condition| condition["type"] == "Ready" && condition["status"] != "True")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const PV: &str = r#"
+        api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
+        api create PersistentVolume pv-v1 case {"spec":{"accessModes":["ReadWriteOncePod"],"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
+    "#;
+    const ATTACHED: &str = r#"
+        api create VolumeAttachment csi-1 controller {"spec":{"source":{"persistentVolumeName":"pv-v1"}}}
+        api update VolumeAttachment csi-1 controller {"status":{"attached":true}}
+    "#;
+
+    #[test]
+    fn attached_comes_first() {
+        let rule = &ATTACHED_BEFORE_USE;
+        keeps(rule, &[PV, ATTACHED, "stage v1\npublish v1 a"].concat(), &[]);
+        keeps(rule, "stage v1", &[]);
+        breaks(rule, "used before it was attached", &[PV, "stage v1"].concat(), &[]);
+        let gone = "api delete VolumeAttachment csi-1 controller\npublish v1 a";
+        breaks(rule, "used before it was attached", &[PV, ATTACHED, gone].concat(), &[]);
+    }
+
+    #[test]
+    fn in_use_brackets_the_calls() {
+        keeps(&IN_USE_BEFORE_USE, &[PV, "in-use v1\nstage v1"].concat(), &[]);
+        let early = "used before the node reported it in use";
+        breaks(&IN_USE_BEFORE_USE, early, &[PV, "in-use v2\nstage v1"].concat(), &[]);
+
+        let rule = &IN_USE_UNTIL_UNSTAGED;
+        keeps(rule, "in-use v1 v2\nstage v1\nin-use v1\nunstage v1\nin-use", &[]);
+        let still = "reported as not in use while it was staged or published";
+        breaks(rule, still, "in-use v1\nstage v1\nin-use", &[]);
+        breaks(rule, still, "in-use v1\npublish v1 a Aborted\nin-use", &[]);
+    }
+
+    #[test]
+    fn attachments_belong_to_the_controller() {
+        let rule = &ATTACHMENTS_ARE_NOT_OURS;
+        keeps(rule, ATTACHED, &[]);
+        let ours = "the node made or removed an attachment";
+        breaks(rule, ours, "api create VolumeAttachment csi-1 node", &[]);
+        breaks(rule, ours, "api delete VolumeAttachment csi-1 node", &[]);
+    }
+
+    #[test]
+    fn one_pod_means_one() {
+        let rule = &ONE_POD_ONLY;
+        keeps(rule, &[PV, "publish v1 a\npublish v1 a\nunpublish v1 a\npublish v1 b"].concat(), &[]);
+        let second = "published for a second pod";
+        breaks(rule, second, &[PV, "publish v1 a\npublish v1 b"].concat(), &[]);
+        breaks(rule, second, &[PV, "publish v1 a Unavailable\npublish v1 b"].concat(), &[]);
+    }
+
+    #[test]
+    fn a_volume_in_use_is_not_detached() {
+        let rule = &DETACHED_WHEN_UNUSED;
+        keeps(rule, "in-use v1 v2\nin-use v2\ndetach v1", &[]);
+        breaks(rule, "detached while its node reported it in use", "in-use v1 v2\ndetach v1", &[]);
+        let lost = r#"api update Node node-1 case {"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service"}]}}"#;
+        keeps(rule, &format!("in-use v1\n{lost}\ndetach v1"), &[]);
+    }
+}

@@ -1,0 +1,222 @@
+//! What requests say: the volume's own words, the same ones each time, and nothing empty.
+
+use serde_json::{Map, Value};
+
+use crate::event::{Event, RpcStart, TraceLine};
+use crate::rule::books::text;
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+/// What Kubernetes adds to a volume's context when a driver asks for it.
+const ADDED: &str = "csi.storage.k8s.io/";
+
+/// INV-053.
+pub(super) static CONTEXT_IS_THE_VOLUMES: Rule = Rule {
+    id: "INV-053",
+    sentence: "volume_context is the volume's attributes, and beside them only what the driver asked for",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(context_is_the_volumes),
+};
+
+fn context_is_the_volumes(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Some(start) = with_context(line) else { return };
+    let volume = text(&start.req, "volumeId");
+    let mut volumes = books.objects_of("PersistentVolume");
+    let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
+        return;
+    };
+    let own = object(&body["spec"]["csi"]["volumeAttributes"]);
+    let mut sent = object(&start.req["volumeContext"]);
+    sent.retain(|key, _| !key.starts_with(ADDED) || own.contains_key(key));
+    if sent != own {
+        report.broken(&start.method, "volume_context is not the volume's attributes", volume);
+    }
+}
+
+/// INV-054.
+pub(super) static PUBLISH_CONTEXT_IS_THE_ATTACHMENTS: Rule = Rule {
+    id: "INV-054",
+    sentence: "publish_context is the attachment's metadata, and empty where none is needed",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(publish_context_is_the_attachments),
+};
+
+fn publish_context_is_the_attachments(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Some(start) = with_context(line) else { return };
+    let volume = text(&start.req, "volumeId");
+    let mut volumes = books.objects_of("PersistentVolume");
+    let Some((name, _)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
+        return;
+    };
+    let mut attachments = books.objects_of("VolumeAttachment");
+    let of_it = attachments.find(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name);
+    let metadata = of_it.map(|(_, body)| object(&body["status"]["attachmentMetadata"])).unwrap_or_default();
+    if object(&start.req["publishContext"]) != metadata {
+        report.broken(&start.method, "publish_context is not the attachment's metadata", volume);
+    }
+}
+
+fn with_context(line: &TraceLine) -> Option<&RpcStart> {
+    match &line.event {
+        Event::RpcStart(start)
+            if matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") =>
+        {
+            Some(start)
+        }
+        _ => None,
+    }
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// INV-056.
+pub(super) static SAME_CAPABILITY: Rule = Rule {
+    id: "INV-056",
+    sentence: "a volume is published with the capability it was staged with, but for what belongs to the pod",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(same_capability),
+};
+
+fn same_capability(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let volume = text(&start.req, "volumeId");
+    let staged = books.volume(volume).and_then(|known| known.stage_request.as_ref());
+    let Some(staged) = staged.filter(|_| start.method == "NodePublishVolume") else { return };
+    if without_the_pods(&staged["volumeCapability"]) != without_the_pods(&start.req["volumeCapability"]) {
+        report.broken(&start.method, "published with another capability than it was staged with", volume);
+    }
+}
+
+/// A capability without its volume mount group and SELinux label, which differ by pod.
+fn without_the_pods(capability: &Value) -> Value {
+    let mut capability = capability.clone();
+    if let Some(mount) = capability.get_mut("mount").and_then(Value::as_object_mut) {
+        mount.remove("volumeMountGroup");
+        if let Some(flags) = mount.get_mut("mountFlags").and_then(Value::as_array_mut) {
+            flags.retain(|flag| !flag.as_str().is_some_and(|flag| flag.starts_with("context=")));
+        }
+        mount.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty) && value != "");
+    }
+    capability
+}
+
+/// INV-057.
+pub(super) static SAME_CONTEXT_AGAIN: Rule = Rule {
+    id: "INV-057",
+    sentence: "publishing the same target again sends the same context, but for fresh tokens",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(same_context_again),
+};
+
+fn same_context_again(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let target = text(&start.req, "targetPath");
+    let known = books.volume(text(&start.req, "volumeId"));
+    let before = known.and_then(|known| known.publish_requests.get(target));
+    let Some(before) = before.filter(|_| start.method == "NodePublishVolume") else { return };
+    let lasting = |request: &Value| {
+        let mut context = object(&request["volumeContext"]);
+        context.retain(|key, _| !key.ends_with("serviceAccount.tokens"));
+        context
+    };
+    if lasting(before) != lasting(&start.req) {
+        report.broken(&start.method, "published again with another context", target);
+    }
+}
+
+/// INV-058.
+pub(super) static NOTHING_IS_EMPTY: Rule = Rule {
+    id: "INV-058",
+    sentence: "no call is sent with an empty volume id or an empty path",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(nothing_is_empty),
+};
+
+fn nothing_is_empty(_: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let needed: &[&str] = match start.method.as_str() {
+        "NodeStageVolume" | "NodeUnstageVolume" => &["volumeId", "stagingTargetPath"],
+        "NodePublishVolume" | "NodeUnpublishVolume" => &["volumeId", "targetPath"],
+        "NodeExpandVolume" | "NodeGetVolumeStats" => &["volumeId", "volumePath"],
+        "ControllerPublishVolume" | "ControllerUnpublishVolume" | "DeleteVolume" => &["volumeId"],
+        _ => &[],
+    };
+    if let Some(field) = needed.iter().find(|field| text(&start.req, field).is_empty()) {
+        report.broken(&start.method, "a call was sent with an empty field", *field);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const PV: &str = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1","volumeAttributes":{"tier":"fast"}}}}
+    "#;
+
+    #[test]
+    fn the_context_is_the_volumes_own() {
+        let rule = &CONTEXT_IS_THE_VOLUMES;
+        keeps(rule, &[PV, r#"stage v1 {"volumeContext":{"tier":"fast"}}"#].concat(), &[]);
+        let added = r#"publish v1 a {"volumeContext":{"tier":"fast","csi.storage.k8s.io/pod.name":"a"}}"#;
+        keeps(rule, &[PV, added].concat(), &[]);
+        let wrong = "volume_context is not the volume's attributes";
+        breaks(rule, wrong, &[PV, "stage v1"].concat(), &[]);
+        breaks(rule, wrong, &[PV, r#"stage v1 {"volumeContext":{"tier":"fast","more":"x"}}"#].concat(), &[]);
+    }
+
+    #[test]
+    fn the_publish_context_is_the_attachments() {
+        let rule = &PUBLISH_CONTEXT_IS_THE_ATTACHMENTS;
+        let attached = r#"api create VolumeAttachment x controller {"spec":{"source":{"persistentVolumeName":"pv-v1"}},"status":{"attachmentMetadata":{"dev":"sda"}}}
+        "#;
+        keeps(rule, &[PV, "stage v1"].concat(), &[]);
+        keeps(rule, &[PV, attached, r#"stage v1 {"publishContext":{"dev":"sda"}}"#].concat(), &[]);
+        let wrong = "publish_context is not the attachment's metadata";
+        breaks(rule, wrong, &[PV, attached, "stage v1"].concat(), &[]);
+        breaks(rule, wrong, &[PV, r#"stage v1 {"publishContext":{"dev":"sda"}}"#].concat(), &[]);
+    }
+
+    #[test]
+    fn the_capability_stays_the_same() {
+        let rule = &SAME_CAPABILITY;
+        let grouped = r#"{"volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"mount":{"fsType":"ext4","volumeMountGroup":"2000"}}}"#;
+        let xfs =
+            r#"{"volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"mount":{"fsType":"xfs"}}}"#;
+        keeps(rule, &format!("stage v1\npublish v1 a\npublish v1 b {grouped}"), &[]);
+        breaks(
+            rule,
+            "published with another capability than it was staged with",
+            &format!("stage v1\npublish v1 a {xfs}"),
+            &[],
+        );
+    }
+
+    #[test]
+    fn publishing_again_says_the_same() {
+        let rule = &SAME_CONTEXT_AGAIN;
+        let token = |token: &str| {
+            format!(
+                r#"publish v1 a {{"volumeContext":{{"csi.storage.k8s.io/serviceAccount.tokens":"{token}"}}}}"#
+            )
+        };
+        keeps(rule, &format!("{}\n{}\npublish v1 b", token("1"), token("2")), &[]);
+        breaks(
+            rule,
+            "published again with another context",
+            "publish v1 a\npublish v1 a {\"volumeContext\":{\"merged\":\"twice\"}}",
+            &[],
+        );
+    }
+
+    #[test]
+    fn nothing_empty_is_sent() {
+        let rule = &NOTHING_IS_EMPTY;
+        keeps(rule, "stage v1\npublish v1 a\nexpand v1 a\nunpublish v1 a\nunstage v1", &[]);
+        let empty = "a call was sent with an empty field";
+        breaks(rule, empty, "unpublish v1 a {\"volumeId\":\"\"}", &[]);
+        breaks(rule, empty, "stage v1 {\"stagingTargetPath\":\"\"}", &[]);
+        breaks(rule, empty, "publish v1 a {\"targetPath\":\"\"}", &[]);
+    }
+}

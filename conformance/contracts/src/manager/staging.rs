@@ -1,0 +1,173 @@
+//! Staging comes before publishing, once for all pods, and publishing before what needs it.
+
+use crate::event::{Event, TraceLine};
+use crate::rule::books::{Progress, text};
+use crate::rule::place::Place;
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+/// INV-001.
+pub(super) static PUBLISH_AFTER_STAGE: Rule = Rule {
+    id: "INV-001",
+    sentence: "a volume is published only after it was staged, and before its unstaging begins",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(publish_after_stage),
+};
+
+fn publish_after_stage(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let staging = text(&start.req, "stagingTargetPath");
+    if start.method != "NodePublishVolume" || staging.is_empty() || books.stages == Some(false) {
+        return;
+    }
+    let volume = text(&start.req, "volumeId");
+    let staged = books.volume(volume).and_then(|known| known.staged.get(staging)).copied();
+    match staged {
+        None => report.broken(&start.method, "published before it was staged", volume),
+        Some(Progress::Uncertain) => {
+            report.broken(&start.method, "published while its staging is uncertain", volume)
+        }
+        Some(Progress::Done) => {}
+    }
+    if books.in_flight(volume).any(|call| call.method == "NodeUnstageVolume") {
+        report.broken(&start.method, "published while it is being unstaged", volume);
+    }
+}
+
+/// INV-013.
+pub(super) static STAGED_ONCE: Rule = Rule {
+    id: "INV-013",
+    sentence: "a volume that is staged is not staged again, however many pods use it",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(staged_once),
+};
+
+fn staged_once(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    if start.method != "NodeStageVolume" {
+        return;
+    }
+    let volume = text(&start.req, "volumeId");
+    let staged =
+        books.volume(volume).and_then(|known| known.staged.get(text(&start.req, "stagingTargetPath")));
+    if staged == Some(&Progress::Done) {
+        report.broken(&start.method, "staged again while it was staged", volume);
+    }
+}
+
+/// INV-042, and what it follows from: a report of Mounted is about this life of the node.
+pub(super) static PUBLISHED_IN_THIS_LIFE: Rule = Rule {
+    id: "INV-042",
+    sentence: "a CSI volume counts as mounted only after it was published in this life of the node",
+    witnesses: &[Witness::Rpc, Witness::Manager],
+    check: Checked::Each(published_in_this_life),
+};
+
+fn published_in_this_life(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::State(change) = &line.event else { return };
+    if change.world != "actual" || !change.to.starts_with("VolumeMounted") {
+        return;
+    }
+    let Some((pod, volume)) = pod_and_handle(&change.key) else { return };
+    let published = books.volume(volume).is_some_and(|known| {
+        let mut targets = known.published.iter();
+        targets.any(|(path, progress)| {
+            *progress == Progress::Done && Place::of(path).and_then(Place::pod) == Some(pod)
+        })
+    });
+    if !published {
+        report.broken("", "counted as mounted without having been published", change.key.as_str());
+    }
+}
+
+/// The pod and the handle in the key of a pod's CSI volume: `pod <uid> kubernetes.io/csi/<driver>^<handle>`.
+pub(super) fn pod_and_handle(key: &str) -> Option<(&str, &str)> {
+    let (pod, unique) = key.strip_prefix("pod ")?.split_once(' ')?;
+    Some((pod, handle(unique)?))
+}
+
+/// The handle in a unique name; none for a volume that is one pod's only.
+pub(super) fn handle(unique: &str) -> Option<&str> {
+    unique.strip_prefix("kubernetes.io/csi/")?.split_once('^').map(|(_, handle)| handle)
+}
+
+/// INV-063.
+pub(super) static EXPANDED_WHEN_PUBLISHED: Rule = Rule {
+    id: "INV-063",
+    sentence: "a volume is expanded only after it was published for some pod",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(expanded_when_published),
+};
+
+fn expanded_when_published(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    if start.method != "NodeExpandVolume" {
+        return;
+    }
+    let volume = text(&start.req, "volumeId");
+    let published = books
+        .volume(volume)
+        .is_some_and(|known| known.published.values().any(|step| *step == Progress::Done));
+    if !published {
+        report.broken(&start.method, "expanded while it was published nowhere", volume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn publish_comes_after_stage() {
+        let rule = &PUBLISH_AFTER_STAGE;
+        keeps(rule, "capabilities STAGE_UNSTAGE_VOLUME\nstage v1\npublish v1 a\npublish v1 b", &[]);
+        keeps(rule, "capabilities\npublish v1 a", &[]);
+        breaks(rule, "published before it was staged", "publish v1 a", &[]);
+        breaks(rule, "published before it was staged", "stage v1 Internal\npublish v1 a", &[]);
+        breaks(rule, "published before it was staged", "stage v2\npublish v1 a", &[]);
+        breaks(rule, "published while its staging is uncertain", "stage v1 Aborted\npublish v1 a", &[]);
+        breaks(
+            rule,
+            "published while its staging is uncertain",
+            "stage v1\nunstage v1 Internal\npublish v1 a",
+            &[],
+        );
+        breaks(
+            rule,
+            "published while it is being unstaged",
+            "stage v1\nunstage v1 begins\npublish v1 a",
+            &[],
+        );
+        breaks(
+            rule,
+            "published while its staging is uncertain",
+            "stage v1\nnode kill\nnode start\npublish v1 a",
+            &[],
+        );
+    }
+
+    #[test]
+    fn stage_once_for_all_pods() {
+        let rule = &STAGED_ONCE;
+        keeps(rule, "stage v1 Internal\nstage v1\nunstage v1\nstage v1", &[]);
+        keeps(rule, "stage v1\nnode kill\nnode exit\nnode start\nstage v1", &[]);
+        breaks(rule, "staged again while it was staged", "stage v1\npublish v1 a\nstage v1", &[]);
+    }
+
+    #[test]
+    fn mounted_means_published_now() {
+        let rule = &PUBLISHED_IN_THIS_LIFE;
+        keeps(rule, "publish v1 a\nstate v1/a VolumeMounted", &[]);
+        keeps(rule, "publish b1 a\nstate b1/a VolumeMounted", &[]);
+        let unpublished = "counted as mounted without having been published";
+        breaks(rule, unpublished, "publish v1 b\nstate v1/a VolumeMounted", &[]);
+        breaks(rule, unpublished, "publish v1 a\nnode kill\nnode start\nstate v1/a VolumeMounted", &[]);
+    }
+
+    #[test]
+    fn expansion_needs_a_target() {
+        let rule = &EXPANDED_WHEN_PUBLISHED;
+        keeps(rule, "stage v1\npublish v1 a\nexpand v1 a", &[]);
+        breaks(rule, "expanded while it was published nowhere", "stage v1\nexpand v1 a", &[]);
+    }
+}

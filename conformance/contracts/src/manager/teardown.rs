@@ -1,0 +1,200 @@
+//! Everything is taken back, from the pod outwards, and nobody says so too early.
+
+use crate::event::{Event, TraceLine};
+use crate::rule::books::text;
+use crate::rule::place::Place;
+use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
+
+/// INV-003.
+pub(super) static UNSTAGE_LAST: Rule = Rule {
+    id: "INV-003",
+    sentence: "a volume is unstaged only when none of its targets is published, in flight or uncertain",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(unstage_last),
+};
+
+fn unstage_last(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    if start.method != "NodeUnstageVolume" {
+        return;
+    }
+    let volume = text(&start.req, "volumeId");
+    if let Some(target) = books.volume(volume).and_then(|known| known.published.keys().next()) {
+        report.broken(&start.method, "unstaged before its last target was unpublished", target.as_str());
+    } else if let Some(call) = books.in_flight(volume).find(|call| call.method == "NodePublishVolume") {
+        report.broken(&start.method, "unstaged while it was being published", call.target());
+    }
+}
+
+/// INV-006.
+pub(super) static EVERY_PUBLISH_IS_UNDONE: Rule = Rule {
+    id: "INV-006",
+    sentence: "each target that was published, or may be, is unpublished once its pod is gone",
+    witnesses: &[Witness::Rpc],
+    check: Checked::AtRest(every_publish_is_undone),
+};
+
+fn every_publish_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
+    for known in books.volumes.values() {
+        for target in known.published.keys() {
+            // A target that is not ours belongs to no pod we know: it is wanted while any pod is.
+            let wanted = match Place::of(target).and_then(Place::pod) {
+                Some(pod) => rest.pods.contains(pod),
+                None => !rest.pods.is_empty(),
+            };
+            if !wanted {
+                report.broken(
+                    "NodeUnpublishVolume",
+                    "a target of a pod that is gone was not unpublished",
+                    target,
+                );
+            }
+        }
+    }
+}
+
+/// INV-007.
+pub(super) static EVERY_STAGE_IS_UNDONE: Rule = Rule {
+    id: "INV-007",
+    sentence: "each volume that was staged, or may be, is unstaged once no pod uses it",
+    witnesses: &[Witness::Rpc],
+    check: Checked::AtRest(every_stage_is_undone),
+};
+
+fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
+    // Which volumes the remaining pods want is not in the calls: only a node without pods can be judged.
+    if !rest.pods.is_empty() {
+        return;
+    }
+    for (volume, known) in &books.volumes {
+        if !known.staged.is_empty() {
+            report.broken("NodeUnstageVolume", "a volume that nobody uses was not unstaged", volume);
+        }
+    }
+}
+
+/// INV-017.
+pub(super) static FINAL_MEANS_UNPUBLISHED: Rule = Rule {
+    id: "INV-017",
+    sentence: "a pod's volumes count as gone only when each of them is unpublished and nothing is in flight",
+    witnesses: &[Witness::Rpc, Witness::Manager],
+    check: Checked::Each(final_means_unpublished),
+};
+
+fn final_means_unpublished(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::Wait(wait) = &line.event else { return };
+    if !matches!(wait.what.as_str(), "unmounted" | "gone") || !wait.err.is_empty() {
+        return;
+    }
+    let is_theirs = |path: &str| Place::of(path).and_then(Place::pod) == Some(wait.pod.as_str());
+    let mut published = books.volumes.values().flat_map(|known| known.published.keys());
+    if let Some(target) = published.find(|target| is_theirs(target)) {
+        report.broken("NodeUnpublishVolume", "counted as gone while a target was published", target.as_str());
+    }
+    let mut calls = books.calls.values().filter(|call| call.life == books.life);
+    if let Some(call) = calls.find(|call| is_theirs(call.target())) {
+        report.broken(&call.method, "counted as gone while a call for the pod was in flight", call.target());
+    }
+}
+
+/// INV-069.
+pub(super) static SUBPATHS_FIRST: Rule = Rule {
+    id: "INV-069",
+    sentence: "all sub-path mounts of a pod's volume are gone before it is unpublished",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(subpaths_first),
+};
+
+fn subpaths_first(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    if start.method != "NodeUnpublishVolume" {
+        return;
+    }
+    let Some(Place::Target(of)) = Place::of(text(&start.req, "targetPath")) else { return };
+    let below = of.subpaths();
+    if let Some(mount) =
+        books.mounts.range(below.clone()..).map(|(at, _)| at).find(|at| at.starts_with(&below))
+    {
+        report.broken(&start.method, "unpublished while a sub-path was mounted", mount.as_str());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn unstage_waits_for_the_last_unpublish() {
+        let rule = &UNSTAGE_LAST;
+        keeps(rule, "stage v1\npublish v1 a\npublish v1 b\nunpublish v1 a\nunpublish v1 b\nunstage v1", &[]);
+        keeps(rule, "stage v1\npublish v1 a Internal\nunstage v1", &[]);
+        let early = "unstaged before its last target was unpublished";
+        breaks(rule, early, "stage v1\npublish v1 a\npublish v1 b\nunpublish v1 a\nunstage v1", &[]);
+        breaks(rule, early, "stage v1\npublish v1 a Unavailable\nunstage v1", &[]);
+        breaks(rule, early, "stage v1\npublish v1 a Aborted\npublish v1 a Internal\nunstage v1", &[]);
+        breaks(rule, early, "stage v1\npublish v1 a\nunpublish v1 a Internal\nunstage v1", &[]);
+        breaks(rule, early, "stage v1\npublish v1 a\nunpublish v1 a begins\nunstage v1", &[]);
+        breaks(
+            rule,
+            "unstaged while it was being published",
+            "stage v1\npublish v1 a begins\nunstage v1",
+            &[],
+        );
+    }
+
+    #[test]
+    fn an_uncertain_publish_is_taken_back() {
+        let rule = &EVERY_PUBLISH_IS_UNDONE;
+        keeps(rule, "publish v1 a\nunpublish v1 a Internal\nunpublish v1 a", &[]);
+        keeps(rule, "publish v1 a", &["a"]);
+        let left = "a target of a pod that is gone was not unpublished";
+        breaks(rule, left, "publish v1 a\npublish v1 b\nunpublish v1 b", &["b"]);
+        breaks(rule, left, "publish v1 a DeadlineExceeded\npublish v1 a Internal", &[]);
+        breaks(rule, left, "publish v1 a begins\nnode kill\npublish v1 a ends OK\nnode start", &[]);
+    }
+
+    #[test]
+    fn an_uncertain_stage_is_taken_back() {
+        let rule = &EVERY_STAGE_IS_UNDONE;
+        keeps(rule, "stage v1\nunstage v1", &[]);
+        keeps(rule, "stage v1 Internal", &[]);
+        keeps(rule, "stage v1", &["a"]);
+        let left = "a volume that nobody uses was not unstaged";
+        breaks(rule, left, "stage v1\nunstage v1 Internal", &[]);
+        breaks(rule, left, "stage v1 Unavailable\nstage v1 InvalidArgument", &[]);
+        breaks(rule, left, "stage v1 begins\nnode kill\nnode start", &[]);
+    }
+
+    #[test]
+    fn gone_means_gone() {
+        let rule = &FINAL_MEANS_UNPUBLISHED;
+        keeps(rule, "publish v1 a\nwait unmounted a timed out\nunpublish v1 a\nwait unmounted a", &[]);
+        keeps(rule, "publish v1 b\nwait unmounted a\nwait mounted b", &[]);
+        breaks(
+            rule,
+            "counted as gone while a target was published",
+            "publish v1 a\nunpublish v1 a Internal\nwait unmounted a",
+            &[],
+        );
+        breaks(
+            rule,
+            "counted as gone while a call for the pod was in flight",
+            "publish v1 a begins\nwait gone a",
+            &[],
+        );
+    }
+
+    #[test]
+    fn subpaths_go_first() {
+        let rule = &SUBPATHS_FIRST;
+        keeps(rule, "publish v1 a\nmount subpath:v1/a\numount subpath:v1/a\nunpublish v1 a", &[]);
+        keeps(rule, "publish v1 a\nmount subpath:v1/b\nmount subpath:v2/a\nunpublish v1 a", &[]);
+        breaks(
+            rule,
+            "unpublished while a sub-path was mounted",
+            "publish v1 a\nmount subpath:v1/a\nunpublish v1 a",
+            &[],
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! What may or may not have happened: written down as such, and never forgotten before it is cleared up.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Effect, Event, OperationEdge, RpcEnd, TraceLine};
+use crate::rule::books::{Progress, is_unknown};
+use crate::rule::place::{Place, parent};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+use super::staging::{handle, pod_and_handle};
+
+/// Operations that do something for a pod.
+const MOUNTS: &[&str] = &["volume_mount", "map_volume"];
+
+/// Operations that take it back.
+const UNMOUNTS: &[&str] = &["volume_unmount", "unmap_volume"];
+
+/// INV-018.
+pub(super) static UNKNOWN_IS_UNCERTAIN: Rule = Rule {
+    id: "INV-018",
+    sentence: "after an answer that leaves open what happened the volume is uncertain, and its directories stay",
+    witnesses: &[Witness::Rpc, Witness::File, Witness::Manager, Witness::Operations],
+    check: Checked::Each(unknown_is_uncertain),
+};
+
+fn unknown_is_uncertain(books: &Books, line: &TraceLine, report: &mut Report) {
+    match &line.event {
+        Event::Effect(effect) => directories_stay(books, effect, report),
+        Event::Operation(edge) if edge.edge == "end" && MOUNTS.contains(&edge.name.as_str()) => {
+            entry_is_uncertain(books, edge, report);
+        }
+        _ => {}
+    }
+}
+
+fn directories_stay(books: &Books, effect: &Effect, report: &mut Report) {
+    if !matches!(effect.effect.as_str(), "rmdir" | "remove") {
+        return;
+    }
+    for (volume, known) in &books.volumes {
+        let steps = known.staged.iter().chain(&known.published);
+        for (path, _) in steps.filter(|(_, progress)| **progress == Progress::Uncertain) {
+            let undoing = books.in_flight(volume).any(|call| call.method.contains("Un"));
+            if !undoing && (effect.path == *path || effect.path == parent(path)) {
+                report.broken("", "a directory of an uncertain step was removed", effect.path.as_str());
+            }
+        }
+    }
+}
+
+fn entry_is_uncertain(books: &Books, edge: &OperationEdge, report: &mut Report) {
+    let Some(known) = handle(&edge.volume).and_then(|volume| books.volume(volume)) else { return };
+    for (target, _) in known.published.iter().filter(|(_, progress)| **progress == Progress::Uncertain) {
+        let Some(pod) = Place::of(target).and_then(Place::pod) else { continue };
+        let entry = books.actual.get(&format!("pod {pod} {}", edge.volume));
+        if !entry.is_some_and(|entry| entry.contains("Uncertain")) {
+            report.broken("NodePublishVolume", "an uncertain publish is not in the books", target.as_str());
+        }
+    }
+}
+
+/// INV-019.
+pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
+    id: "INV-019",
+    sentence: "a first attempt that failed for certain leaves neither its directory nor its metadata",
+    witnesses: &[Witness::Rpc, Witness::File, Witness::Manager, Witness::Operations],
+    check: Checked::With(|| Box::new(FailedLeavesNothing::default())),
+};
+
+/// Steps that failed for certain and were never done, with the volume they belong to.
+#[derive(Default)]
+struct FailedLeavesNothing {
+    failed: BTreeMap<String, String>,
+}
+
+impl Check for FailedLeavesNothing {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcEnd(end) => self.answered(books, end),
+            Event::Process(edge) if edge.who == "node" => self.failed.clear(),
+            Event::Operation(edge) if edge.edge == "end" && MOUNTS.contains(&edge.name.as_str()) => {
+                let Some(ended) = handle(&edge.volume) else { return };
+                let of_it: Vec<String> = self
+                    .failed
+                    .iter()
+                    .filter(|(_, volume)| *volume == ended)
+                    .map(|(path, _)| path.clone())
+                    .collect();
+                for path in of_it {
+                    self.failed.remove(&path);
+                    judge_leftovers(books, &path, report);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl FailedLeavesNothing {
+    fn answered(&mut self, books: &Books, end: &RpcEnd) {
+        let Some(call) = books.calls.get(&end.id) else { return };
+        let known = books.volume(call.volume());
+        let (path, before) = match call.method.as_str() {
+            "NodeStageVolume" => (call.staging(), known.and_then(|known| known.staged.get(call.staging()))),
+            "NodePublishVolume" => {
+                (call.target(), known.and_then(|known| known.published.get(call.target())))
+            }
+            _ => return,
+        };
+        if end.code == "OK" || is_unknown(&end.code) || before.is_some() {
+            self.failed.remove(path);
+        } else {
+            self.failed.insert(path.to_owned(), call.volume().to_owned());
+        }
+    }
+}
+
+fn judge_leftovers(books: &Books, path: &str, report: &mut Report) {
+    // A block volume's metadata is shared by all of its pods and has a life of its own.
+    let Some(place @ (Place::Target(_) | Place::Staging { .. })) = Place::of(path) else { return };
+    let metadata = place.metadata();
+    if books.entries.contains_key(&metadata) {
+        report.broken("", "metadata was left after a step failed for certain", metadata);
+    }
+    if books.entries.contains_key(path) {
+        report.broken("", "a directory was left after a step failed for certain", path);
+    }
+}
+
+/// INV-020.
+pub(super) static NEVER_FORGOTTEN: Rule = Rule {
+    id: "INV-020",
+    sentence: "what may have happened stays in the books until it, or its undoing, has succeeded",
+    witnesses: &[Witness::Rpc, Witness::Manager],
+    check: Checked::Each(never_forgotten),
+};
+
+fn never_forgotten(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::State(change) = &line.event else { return };
+    if change.world != "actual" || !(change.to.is_empty() || change.to.starts_with("DeviceNotMounted")) {
+        return;
+    }
+    if let Some((pod, volume)) = pod_and_handle(&change.key) {
+        let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
+        if targets.any(|target| Place::of(target).and_then(Place::pod) == Some(pod)) {
+            report.broken("", "a pod's volume was forgotten while it may be published", change.key.as_str());
+        }
+    } else if let Some(volume) = change.key.strip_prefix("volume ").and_then(handle)
+        && books.volume(volume).is_some_and(|known| !known.staged.is_empty())
+    {
+        report.broken("", "a volume was forgotten while it may be staged", change.key.as_str());
+    }
+}
+
+/// INV-022.
+pub(super) static REMOUNT_KEEPS_MOUNTED: Rule = Rule {
+    id: "INV-022",
+    sentence: "a mounted volume stays mounted in the books until its unmount begins",
+    witnesses: &[Witness::Manager, Witness::Operations],
+    check: Checked::Each(remount_keeps_mounted),
+};
+
+fn remount_keeps_mounted(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::State(change) = &line.event else { return };
+    let downgraded = change.from.starts_with("VolumeMounted") && !change.to.starts_with("VolumeMounted");
+    if change.world != "actual" || !downgraded {
+        return;
+    }
+    let unmounting = books.operations.iter().any(|edge| {
+        UNMOUNTS.contains(&edge.name.as_str()) && change.key == format!("pod {} {}", edge.pod, edge.volume)
+    });
+    if !unmounting {
+        report.broken("", "a mounted volume was downgraded without being unmounted", change.key.as_str());
+    }
+}
+
+/// INV-025.
+pub(super) static FAILED_UNSTAGE_IS_UNCERTAIN: Rule = Rule {
+    id: "INV-025",
+    sentence: "after an unstaging that failed the device is uncertain, so it is staged anew before it is used",
+    witnesses: &[Witness::Rpc, Witness::Manager, Witness::Operations],
+    check: Checked::Each(failed_unstage_is_uncertain),
+};
+
+fn failed_unstage_is_uncertain(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::Operation(edge) = &line.event else { return };
+    let of_device = matches!(edge.name.as_str(), "unmount_device" | "unmap_device");
+    if !of_device || edge.edge != "end" || edge.error.is_none() {
+        return;
+    }
+    let Some(known) = handle(&edge.volume).and_then(|volume| books.volume(volume)) else { return };
+    let entry = books.actual.get(&format!("volume {}", edge.volume));
+    let uncertain = entry.is_some_and(|entry| entry.starts_with("DeviceMountUncertain"));
+    if known.staged.values().any(|progress| *progress == Progress::Uncertain) && !uncertain {
+        report.broken("NodeUnstageVolume", "a failed unstaging is not in the books", edge.volume.as_str());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn unknown_outcomes_are_written_down() {
+        let rule = &UNKNOWN_IS_UNCERTAIN;
+        let begin = "op start volume_mount v1\nstage v1\npublish v1 a DeadlineExceeded\n";
+        let end = "op end volume_mount v1 deadline";
+        keeps(rule, &[begin, "state v1/a VolumeMountUncertain\n", end].concat(), &[]);
+        breaks(rule, "an uncertain publish is not in the books", &[begin, end].concat(), &[]);
+        breaks(
+            rule,
+            "a directory of an uncertain step was removed",
+            &[begin, "rmdir parent:v1/a"].concat(),
+            &[],
+        );
+        keeps(rule, &[begin, "unpublish v1 a\nrmdir parent:v1/a"].concat(), &[]);
+    }
+
+    #[test]
+    fn certain_failures_leave_nothing() {
+        let rule = &FAILED_LEAVES_NOTHING;
+        let begin = "op start volume_mount v1\nmkdir parent:v1/a\nwrite data:v1/a\npublish v1 a Internal\n";
+        let end = "op end volume_mount v1 internal";
+        keeps(rule, &[begin, "remove data:v1/a\nrmdir parent:v1/a\n", end].concat(), &[]);
+        breaks(rule, "metadata was left after a step failed for certain", &[begin, end].concat(), &[]);
+        // What was uncertain before stays, whatever the answer now.
+        keeps(rule, &["write data:v1/a\npublish v1 a Aborted\n", begin, end].concat(), &[]);
+        breaks(
+            rule,
+            "a directory was left after a step failed for certain",
+            "op start volume_mount v1\nmkdir staging:v1\nstage v1 Internal\nop end volume_mount v1 internal",
+            &[],
+        );
+    }
+
+    #[test]
+    fn nothing_is_forgotten() {
+        let rule = &NEVER_FORGOTTEN;
+        keeps(rule, "publish v1 a\nunpublish v1 a\nstate v1/a -\nstage v1\nunstage v1\nstate v1 -", &[]);
+        keeps(rule, "publish v1 a Internal\nstate v1/a -", &[]);
+        breaks(
+            rule,
+            "a pod's volume was forgotten while it may be published",
+            "publish v1 a Aborted\npublish v1 a Internal\nstate v1/a -",
+            &[],
+        );
+        breaks(
+            rule,
+            "a volume was forgotten while it may be staged",
+            "stage v1\nunstage v1 Internal\nstate v1 DeviceNotMounted",
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_failed_remount_keeps_mounted() {
+        let rule = &REMOUNT_KEEPS_MOUNTED;
+        keeps(
+            rule,
+            "state v1/a VolumeMounted\nop start volume_unmount v1/a\nstate v1/a VolumeMountUncertain",
+            &[],
+        );
+        breaks(
+            rule,
+            "a mounted volume was downgraded without being unmounted",
+            "state v1/a VolumeMounted\nop start volume_mount v1\nstate v1/a VolumeMountUncertain",
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_failed_unstage_is_written_down() {
+        let rule = &FAILED_UNSTAGE_IS_UNCERTAIN;
+        let begin =
+            "stage v1\nstate v1 DeviceGloballyMounted\nop start unmount_device v1\nunstage v1 Internal\n";
+        let end = "op end unmount_device v1 internal";
+        keeps(rule, &[begin, "state v1 DeviceMountUncertain\n", end].concat(), &[]);
+        breaks(rule, "a failed unstaging is not in the books", &[begin, end].concat(), &[]);
+    }
+}

@@ -1,0 +1,262 @@
+//! What a rule is, and how a trace is held against rules, event by event or as a whole.
+//!
+//! A [`Rule`] is a numbered promise with the sentence it stands for and the witnesses it needs. A [`Judge`]
+//! feeds it a trace. It keeps the [`Books`] once for all rules, so that a rule is only what is particular to
+//! it. A rule never guesses: where a witness is missing the verdict is [`Verdict::NotObservable`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::event::TraceLine;
+
+pub mod books;
+pub mod place;
+#[cfg(test)]
+pub(crate) mod script;
+
+pub use books::Books;
+
+/// A numbered promise, checked over traces.
+#[derive(Debug)]
+pub struct Rule {
+    /// `INV-…` binds the manager, `DRV-…` the driver.
+    pub id: &'static str,
+    /// The promise in one sentence.
+    pub sentence: &'static str,
+    /// Whose testimony it takes to judge it.
+    pub witnesses: &'static [Witness],
+    /// How it is judged.
+    pub check: Checked,
+}
+
+/// Somebody whose testimony is in a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Witness {
+    /// The calls between manager and driver.
+    Rpc,
+    /// The mount table.
+    Kernel,
+    /// Directories, files, links and locks that the manager made.
+    File,
+    /// Objects of the API.
+    Api,
+    /// The manager's own books: its states, and what its waits returned.
+    Manager,
+    /// Its operations, as they start and end. A recording of somebody else's manager may lack them.
+    Operations,
+    /// The manager's own clock: `t_ms` is what it waited by.
+    Clock,
+}
+
+/// How a rule is judged: most need no memory of their own beside the books.
+#[derive(Debug, Clone, Copy)]
+pub enum Checked {
+    /// At each event, by the event and what was before it.
+    Each(fn(&Books, &TraceLine, &mut Report)),
+    /// When everything has come to rest.
+    AtRest(fn(&Books, &Rest, &mut Report)),
+    /// By something that remembers.
+    With(fn() -> Box<dyn Check>),
+}
+
+/// A check with a memory.
+pub trait Check: Send {
+    /// Takes the next event. `books` hold what was so before it.
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report);
+
+    /// Everything has come to rest: nothing pending, nothing in flight.
+    fn rest(&mut self, _books: &Books, _rest: &Rest, _report: &mut Report) {}
+}
+
+/// The world at rest, as whoever let it come to rest knows it.
+#[derive(Debug, Clone, Default)]
+pub struct Rest {
+    /// The UIDs of pods whose volumes are still wanted.
+    pub pods: BTreeSet<String>,
+}
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Violation {
+    /// The rule's id.
+    pub contract: &'static str,
+    /// The call during or by which it was broken; empty where it was none.
+    pub method: String,
+    /// What was wrong, in words that are the same in every run: part of what tells findings apart.
+    pub cause: &'static str,
+    /// On which volume, at which path: for the person who looks.
+    pub detail: String,
+    /// The line of the trace at which it showed; 0 for the end.
+    pub seq: u64,
+}
+
+/// What a rule hands its violations to.
+#[derive(Debug)]
+pub struct Report {
+    contract: &'static str,
+    seq: u64,
+    violations: Vec<Violation>,
+}
+
+impl Report {
+    /// Records that the rule was broken by `method`.
+    pub fn broken(&mut self, method: &str, cause: &'static str, detail: impl Into<String>) {
+        self.violations.push(Violation {
+            contract: self.contract,
+            method: method.to_owned(),
+            cause,
+            detail: detail.into(),
+            seq: self.seq,
+        });
+    }
+}
+
+/// What a whole trace says about one rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Nothing in the trace breaks it.
+    Kept,
+    /// The trace lacks these witnesses, so it says nothing.
+    NotObservable(Vec<Witness>),
+    /// It was broken, in these ways.
+    Broken(Vec<Violation>),
+}
+
+/// Holds a trace against rules while it is being written.
+pub struct Judge {
+    books: Books,
+    rules: Vec<(&'static Rule, Running)>,
+    unobservable: BTreeMap<&'static str, Vec<Witness>>,
+}
+
+enum Running {
+    Each(fn(&Books, &TraceLine, &mut Report)),
+    AtRest(fn(&Books, &Rest, &mut Report)),
+    With(Box<dyn Check>),
+}
+
+impl Judge {
+    /// A judge of `rules` for a trace in which `witnesses` speak.
+    pub fn new(rules: impl IntoIterator<Item = &'static Rule>, witnesses: &[Witness]) -> Judge {
+        let mut judge = Judge { books: Books::default(), rules: Vec::new(), unobservable: BTreeMap::new() };
+        for rule in rules {
+            let missing: Vec<Witness> =
+                rule.witnesses.iter().copied().filter(|needed| !witnesses.contains(needed)).collect();
+            if missing.is_empty() {
+                judge.rules.push((rule, Running::begin(rule.check)));
+            } else {
+                judge.unobservable.insert(rule.id, missing);
+            }
+        }
+        judge
+    }
+
+    /// Takes the next event, and says what it broke.
+    pub fn event(&mut self, line: &TraceLine) -> Vec<Violation> {
+        let books = &self.books;
+        let violations = collect(&mut self.rules, line.seq, |running, report| match running {
+            Running::Each(check) => check(books, line, report),
+            Running::AtRest(_) => {}
+            Running::With(check) => check.event(books, line, report),
+        });
+        self.books.apply(line);
+        violations
+    }
+
+    /// The world has come to rest; says what is not as it should be then. More events may follow.
+    pub fn rest(&mut self, rest: &Rest) -> Vec<Violation> {
+        let books = &self.books;
+        collect(&mut self.rules, 0, |running, report| match running {
+            Running::Each(_) => {}
+            Running::AtRest(check) => check(books, rest, report),
+            Running::With(check) => check.rest(books, rest, report),
+        })
+    }
+
+    /// What the events so far add up to.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// The rules that cannot be judged here, with what is missing.
+    pub fn unobservable(&self) -> &BTreeMap<&'static str, Vec<Witness>> {
+        &self.unobservable
+    }
+}
+
+impl Running {
+    fn begin(check: Checked) -> Running {
+        match check {
+            Checked::Each(check) => Running::Each(check),
+            Checked::AtRest(check) => Running::AtRest(check),
+            Checked::With(make) => Running::With(make()),
+        }
+    }
+}
+
+fn collect(
+    rules: &mut [(&'static Rule, Running)],
+    seq: u64,
+    mut ask: impl FnMut(&mut Running, &mut Report),
+) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (rule, running) in rules {
+        let mut report = Report { contract: rule.id, seq, violations: Vec::new() };
+        ask(running, &mut report);
+        violations.append(&mut report.violations);
+    }
+    violations
+}
+
+/// Judges a whole trace. `rest` says what was still wanted at its end; without it the trace was cut off, and
+/// what should happen eventually is not asked for.
+pub fn verdicts(
+    trace: &[TraceLine],
+    rules: impl IntoIterator<Item = &'static Rule> + Clone,
+    witnesses: &[Witness],
+    rest: Option<&Rest>,
+) -> BTreeMap<&'static str, Verdict> {
+    let mut verdicts: BTreeMap<&'static str, Verdict> =
+        rules.clone().into_iter().map(|rule| (rule.id, Verdict::Kept)).collect();
+    let mut judge = Judge::new(rules, witnesses);
+    for (id, missing) in judge.unobservable() {
+        verdicts.insert(id, Verdict::NotObservable(missing.clone()));
+    }
+    let mut broken: Vec<Violation> = trace.iter().flat_map(|line| judge.event(line)).collect();
+    broken.extend(rest.into_iter().flat_map(|rest| judge.rest(rest)));
+    for violation in broken {
+        match verdicts.get_mut(violation.contract) {
+            Some(Verdict::Broken(violations)) => violations.push(violation),
+            _ => {
+                verdicts.insert(violation.contract, Verdict::Broken(vec![violation]));
+            }
+        }
+    }
+    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::trace;
+
+    static NEEDS_MANAGER: Rule = Rule {
+        id: "INV-000",
+        sentence: "nothing ever happens",
+        witnesses: &[Witness::Rpc, Witness::Manager],
+        check: Checked::Each(|_, _, report| report.broken("", "something happened", "")),
+    };
+
+    #[test]
+    fn without_its_witnesses_a_rule_is_not_kept_but_not_observable() {
+        let trace = trace("stage v1");
+        let rules = [&NEEDS_MANAGER];
+        let blind = verdicts(&trace, rules, &[Witness::Rpc], None);
+        assert_eq!(blind["INV-000"], Verdict::NotObservable(vec![Witness::Manager]));
+        let seeing = verdicts(&trace, rules, &[Witness::Rpc, Witness::Manager], None);
+        assert!(matches!(&seeing["INV-000"], Verdict::Broken(violations) if violations.len() == trace.len()));
+    }
+}

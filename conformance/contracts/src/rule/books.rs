@@ -1,0 +1,359 @@
+//! What the events of a trace add up to: the state that rules ask about, kept once for all of them.
+//!
+//! The books hold what the *manager* can know. A call that ended in an error the manager must take for final
+//! has not happened; one whose outcome is unknown may have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::event::{
+    ApiChange, Effect, Event, Mount, OperationEdge, ProcessEdge, RpcEnd, RpcStart, TraceLine,
+};
+
+/// How far a step that can be undone has come, as the manager knows it. What is absent is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Done, and not undone since.
+    Done,
+    /// It may be done or not: it must be undone, and done again before it is relied upon.
+    Uncertain,
+}
+
+/// A call in flight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The bare method name.
+    pub method: String,
+    /// The request.
+    pub request: Value,
+    /// The line of its start.
+    pub seq: u64,
+    /// Which life of the node sent it.
+    pub life: u32,
+}
+
+impl Call {
+    fn of(start: &RpcStart, seq: u64, life: u32) -> Call {
+        Call { method: start.method.clone(), request: start.req.clone(), seq, life }
+    }
+
+    /// The volume it is about.
+    pub fn volume(&self) -> &str {
+        text(&self.request, "volumeId")
+    }
+
+    /// The target it names.
+    pub fn target(&self) -> &str {
+        text(&self.request, "targetPath")
+    }
+
+    /// The staging path it names.
+    pub fn staging(&self) -> &str {
+        text(&self.request, "stagingTargetPath")
+    }
+}
+
+/// A string field of a JSON object; empty where it is none.
+pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+/// What is known of one volume on this node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Volume {
+    /// Staging paths with their progress.
+    pub staged: BTreeMap<String, Progress>,
+    /// Targets with their progress.
+    pub published: BTreeMap<String, Progress>,
+    /// The request of the last `NodeStageVolume` that was sent.
+    pub stage_request: Option<Value>,
+    /// The request of the last `NodePublishVolume` for each target.
+    pub publish_requests: BTreeMap<String, Value>,
+}
+
+/// What the manager made in its own tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// A directory.
+    Directory,
+    /// A file it wrote.
+    File,
+    /// A symbolic link.
+    Link,
+}
+
+/// The state a trace has led to.
+#[derive(Debug, Clone, Default)]
+pub struct Books {
+    /// Calls in flight, by their id.
+    pub calls: BTreeMap<u64, Call>,
+    /// Volumes by their id at the driver.
+    pub volumes: BTreeMap<String, Volume>,
+    /// Whether the driver stages, once it was asked.
+    pub stages: Option<bool>,
+    /// Mounts by their target; the last of a list is on top.
+    pub mounts: BTreeMap<String, Vec<Mount>>,
+    /// What the manager made and has not removed.
+    pub entries: BTreeMap<String, Entry>,
+    /// Files that the manager holds open by a loop device.
+    pub locks: BTreeSet<String>,
+    /// Operations under way.
+    pub operations: Vec<OperationEdge>,
+    /// The manager's actual state, by key.
+    pub actual: BTreeMap<String, String>,
+    /// `status.volumesInUse` of the node, once it was seen.
+    pub in_use: Option<BTreeSet<String>>,
+    /// API objects by kind and name, as far as the trace tells them.
+    pub objects: BTreeMap<(String, String), Value>,
+    /// How many lives of the node's process have ended.
+    pub life: u32,
+    /// Whether it has ended and not started again.
+    pub down: bool,
+}
+
+/// Codes after which a call may or may not have worked.
+const UNKNOWN: &[&str] =
+    &["Canceled", "Cancelled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"];
+
+/// Whether a code leaves open what has happened.
+pub fn is_unknown(code: &str) -> bool {
+    UNKNOWN.contains(&code)
+}
+
+impl Books {
+    /// Records one more event.
+    pub fn apply(&mut self, line: &TraceLine) {
+        match &line.event {
+            Event::RpcStart(start) => self.start(start, line.seq),
+            Event::RpcEnd(end) => self.end(end),
+            Event::MountAdd(mount) => {
+                self.mounts.entry(mount.target.clone()).or_default().push(mount.clone())
+            }
+            Event::MountChg(mount) => self.change_mount(mount),
+            Event::MountDel(gone) => self.remove_mount(&gone.target, gone.id),
+            Event::Effect(effect) => self.effect(effect),
+            Event::State(change) if change.world == "actual" => {
+                if change.to.is_empty() {
+                    self.actual.remove(&change.key);
+                } else {
+                    self.actual.insert(change.key.clone(), change.to.clone());
+                }
+            }
+            Event::Operation(edge) => self.operation(edge),
+            Event::Api(change) => self.api(change),
+            Event::Process(edge) => self.process(edge),
+            _ => {}
+        }
+    }
+
+    /// What is known of a volume, if anything.
+    pub fn volume(&self, id: &str) -> Option<&Volume> {
+        self.volumes.get(id)
+    }
+
+    /// Calls that this life of the node has in flight for a volume.
+    pub fn in_flight<'a>(&'a self, volume: &'a str) -> impl Iterator<Item = &'a Call> + 'a {
+        self.calls.values().filter(move |call| call.life == self.life && call.volume() == volume)
+    }
+
+    /// An API object.
+    pub fn object(&self, kind: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&(kind.to_owned(), name.to_owned()))
+    }
+
+    /// All API objects of a kind.
+    pub fn objects_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> + 'a {
+        self.objects
+            .iter()
+            .filter(move |((of, _), _)| of == kind)
+            .map(|((_, name), body)| (name.as_str(), body))
+    }
+
+    fn start(&mut self, start: &RpcStart, seq: u64) {
+        let call = Call::of(start, seq, self.life);
+        match call.method.as_str() {
+            "NodeStageVolume" => {
+                let volume = self.volumes.entry(call.volume().to_owned()).or_default();
+                volume.stage_request = Some(call.request.clone());
+            }
+            "NodePublishVolume" => {
+                let volume = self.volumes.entry(call.volume().to_owned()).or_default();
+                volume.publish_requests.insert(call.target().to_owned(), call.request.clone());
+            }
+            _ => {}
+        }
+        self.calls.insert(start.id, call);
+    }
+
+    fn end(&mut self, end: &RpcEnd) {
+        if end.method == "NodeGetCapabilities" && end.code == "OK" {
+            self.stages = Some(declares(&end.resp, "STAGE_UNSTAGE_VOLUME"));
+        }
+        let Some(call) = self.calls.remove(&end.id) else { return };
+        // A node that died in between has not heard the answer.
+        let heard = call.life == self.life;
+        let volume = self.volumes.entry(call.volume().to_owned()).or_default();
+        let (steps, path) = match call.method.as_str() {
+            "NodeStageVolume" | "NodeUnstageVolume" => (&mut volume.staged, call.staging().to_owned()),
+            "NodePublishVolume" | "NodeUnpublishVolume" => (&mut volume.published, call.target().to_owned()),
+            _ => return,
+        };
+        let before = steps.get(&path).copied();
+        let after = if call.method.contains("Un") {
+            undone(before, end.code == "OK")
+        } else {
+            done(before, &end.code, heard)
+        };
+        match after {
+            Some(progress) => steps.insert(path, progress),
+            None => steps.remove(&path),
+        };
+    }
+
+    fn change_mount(&mut self, changed: &Mount) {
+        let stack = self.mounts.entry(changed.target.clone()).or_default();
+        match stack.iter_mut().rev().find(|mount| mount.id == changed.id) {
+            Some(mount) => *mount = changed.clone(),
+            None => stack.push(changed.clone()),
+        }
+    }
+
+    fn remove_mount(&mut self, target: &str, id: u64) {
+        let Some(stack) = self.mounts.get_mut(target) else { return };
+        let at = stack.iter().rposition(|mount| mount.id == id).or(stack.len().checked_sub(1));
+        if let Some(at) = at {
+            stack.remove(at);
+        }
+        if stack.is_empty() {
+            self.mounts.remove(target);
+        }
+    }
+
+    fn effect(&mut self, effect: &Effect) {
+        let path = effect.path.clone();
+        match effect.effect.as_str() {
+            "mkdir" => _ = self.entries.insert(path, Entry::Directory),
+            "write" => _ = self.entries.insert(path, Entry::File),
+            "link" => _ = self.entries.insert(path, Entry::Link),
+            "lock" => _ = self.locks.insert(path),
+            "unlock" => _ = self.locks.remove(&path),
+            "rmdir" | "remove" | "unlink" => {
+                let below = format!("{path}/");
+                self.entries.retain(|entry, _| *entry != path && !entry.starts_with(&below));
+            }
+            "rename" => {
+                if let (Some(entry), Some(to)) = (self.entries.remove(&path), effect.fields.get("to")) {
+                    self.entries.insert(to.clone(), entry);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn operation(&mut self, edge: &OperationEdge) {
+        let same = |known: &OperationEdge| {
+            (&known.name, &known.volume, &known.pod) == (&edge.name, &edge.volume, &edge.pod)
+        };
+        match edge.edge.as_str() {
+            "start" => self.operations.push(edge.clone()),
+            _ => {
+                if let Some(at) = self.operations.iter().position(same) {
+                    self.operations.remove(at);
+                }
+            }
+        }
+    }
+
+    fn api(&mut self, change: &ApiChange) {
+        let key = (change.kind.clone(), change.object.clone());
+        if change.verb == "delete" {
+            self.objects.remove(&key);
+            return;
+        }
+        if change.kind == "Node"
+            && let Some(volumes) = volumes_in_use(&change.body)
+        {
+            self.in_use = Some(volumes);
+        }
+        match self.objects.get_mut(&key) {
+            Some(known) => merge(known, &change.body),
+            None => _ = self.objects.insert(key, change.body.clone()),
+        }
+    }
+
+    /// A node that ended has lost all memory: what it had in flight, and what it knew for certain.
+    fn process(&mut self, edge: &ProcessEdge) {
+        if edge.who != "node" {
+            return;
+        }
+        match edge.edge.as_str() {
+            // A killed process exits, too: it has died once.
+            "kill" | "exit" if !self.down => self.forget(),
+            "start" => self.down = false,
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self) {
+        for call in self.calls.values().filter(|call| call.life == self.life) {
+            let volume = self.volumes.entry(call.volume().to_owned()).or_default();
+            match call.method.as_str() {
+                "NodeStageVolume" => _ = volume.staged.insert(call.staging().to_owned(), Progress::Uncertain),
+                "NodePublishVolume" => {
+                    _ = volume.published.insert(call.target().to_owned(), Progress::Uncertain)
+                }
+                _ => {}
+            }
+        }
+        for volume in self.volumes.values_mut() {
+            let steps = volume.staged.values_mut().chain(volume.published.values_mut());
+            steps.for_each(|progress| *progress = Progress::Uncertain);
+        }
+        self.operations.clear();
+        self.actual.clear();
+        self.life += 1;
+        self.down = true;
+    }
+}
+
+/// Where a step stands after an attempt to do it.
+fn done(before: Option<Progress>, code: &str, heard: bool) -> Option<Progress> {
+    match (before, code) {
+        (_, "OK") if heard => Some(Progress::Done),
+        (_, "OK") => Some(Progress::Uncertain),
+        // A failed attempt to do again what is done leaves it done: a live mount stays.
+        (Some(Progress::Done), _) if heard => Some(Progress::Done),
+        (_, code) if is_unknown(code) || !heard => Some(Progress::Uncertain),
+        (before, _) => before,
+    }
+}
+
+/// Where a step stands after an attempt to undo it: a failed one may have undone half of it.
+fn undone(before: Option<Progress>, worked: bool) -> Option<Progress> {
+    if worked { None } else { before.map(|_| Progress::Uncertain) }
+}
+
+/// Whether a capability is in the answer of `NodeGetCapabilities`.
+fn declares(answer: &Value, capability: &str) -> bool {
+    let listed = answer["capabilities"].as_array().into_iter().flatten();
+    listed.into_iter().any(|entry| entry["rpc"]["type"] == capability)
+}
+
+/// The list in a node's status, if the change carries one.
+fn volumes_in_use(body: &Value) -> Option<BTreeSet<String>> {
+    let listed = body["status"]["volumesInUse"].as_array()?;
+    Some(listed.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// A change of an object carries the fields it changed; lists and plain values replace what was there.
+fn merge(known: &mut Value, change: &Value) {
+    match (known, change) {
+        (Value::Object(known), Value::Object(change)) => {
+            for (field, value) in change {
+                merge(known.entry(field.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (known, change) => *known = change.clone(),
+    }
+}

@@ -1,0 +1,142 @@
+//! What a path below a kubelet's root stands for: spec of the directory layout, read backwards.
+//!
+//! Paths in a trace begin with whatever root the run had, so they are told by their tails.
+
+/// The plugin directory that CSI volumes live in below a pod.
+const CSI: &str = "kubernetes.io~csi";
+
+/// A path that a CSI call may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place<'a> {
+    /// `pods/<uid>/volumes/kubernetes.io~csi/<inner>/mount`
+    Target(Of<'a>),
+    /// `plugins/kubernetes.io/csi/volumeDevices/publish/<inner>/<uid>`
+    BlockTarget(Of<'a>),
+    /// `plugins/kubernetes.io/csi/<driver>/<hash>/globalmount`
+    Staging {
+        /// Everything before the last name: the directory that holds the metadata, too.
+        parent: &'a str,
+    },
+    /// `plugins/kubernetes.io/csi/volumeDevices/staging/<inner>`
+    BlockStaging {
+        /// The kubelet's root.
+        root: &'a str,
+        /// The volume's directory name.
+        inner: &'a str,
+    },
+}
+
+/// Whose target it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Of<'a> {
+    /// The kubelet's root.
+    pub root: &'a str,
+    /// The pod's UID.
+    pub pod: &'a str,
+    /// The volume's directory name.
+    pub inner: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// Reads a path; none if it is not one of the manager's.
+    pub fn of(path: &'a str) -> Option<Place<'a>> {
+        let parts: Vec<&str> = path.rsplitn(7, '/').collect();
+        match parts.as_slice() {
+            ["mount", inner, plugin, "volumes", pod, "pods", root] if *plugin == CSI => {
+                Some(Place::Target(Of { root, pod, inner }))
+            }
+            [pod, inner, "publish", "volumeDevices", "csi", "kubernetes.io", root] => {
+                let root = root.strip_suffix("/plugins")?;
+                Some(Place::BlockTarget(Of { root, pod, inner }))
+            }
+            [inner, "staging", "volumeDevices", "csi", "kubernetes.io", "plugins", root] => {
+                Some(Place::BlockStaging { root, inner })
+            }
+            ["globalmount", _hash, _driver, "csi", "kubernetes.io", "plugins", _root] => {
+                Some(Place::Staging { parent: path.strip_suffix("/globalmount")? })
+            }
+            _ => None,
+        }
+    }
+
+    /// The pod whose target it is.
+    pub fn pod(self) -> Option<&'a str> {
+        match self {
+            Place::Target(of) | Place::BlockTarget(of) => Some(of.pod),
+            Place::Staging { .. } | Place::BlockStaging { .. } => None,
+        }
+    }
+
+    /// Where the manager keeps what it must know to undo the step.
+    pub fn metadata(self) -> String {
+        match self {
+            Place::Target(Of { root, pod, inner }) => {
+                format!("{root}/pods/{pod}/volumes/{CSI}/{inner}/vol_data.json")
+            }
+            Place::Staging { parent } => format!("{parent}/vol_data.json"),
+            Place::BlockTarget(Of { root, inner, .. }) | Place::BlockStaging { root, inner } => {
+                format!("{}/{inner}/data/vol_data.json", devices(root))
+            }
+        }
+    }
+}
+
+impl Of<'_> {
+    /// The device node that the manager binds for a pod's block volume, and keeps open by a loop device.
+    pub fn map_entry(&self) -> String {
+        format!("{}/{}/dev/{}", devices(self.root), self.inner, self.pod)
+    }
+
+    /// The link in the pod's directory that leads to its block volume.
+    pub fn link(&self) -> String {
+        format!("{}/pods/{}/volumeDevices/{CSI}/{}", self.root, self.pod, self.inner)
+    }
+
+    /// The directory of the pod's sub-path mounts of this volume.
+    pub fn subpaths(&self) -> String {
+        format!("{}/pods/{}/volume-subpaths/{}/", self.root, self.pod, self.inner)
+    }
+}
+
+/// The global map directory of a block volume, with its slash: one entry a pod.
+pub fn map_directory(root: &str, inner: &str) -> String {
+    format!("{}/{inner}/dev/", devices(root))
+}
+
+fn devices(root: &str) -> String {
+    format!("{root}/plugins/kubernetes.io/csi/volumeDevices")
+}
+
+/// Everything before the last name of a path.
+pub fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_of_a_call_is_told() {
+        let of = Of { root: "/r/kl", pod: "uid-a", inner: "pv-v1" };
+        assert_eq!(
+            Place::of("/r/kl/pods/uid-a/volumes/kubernetes.io~csi/pv-v1/mount"),
+            Some(Place::Target(of))
+        );
+        assert_eq!(
+            Place::of("/r/kl/plugins/kubernetes.io/csi/volumeDevices/publish/pv-v1/uid-a"),
+            Some(Place::BlockTarget(of))
+        );
+        assert_eq!(
+            Place::of("$ROOT/kl/plugins/kubernetes.io/csi/d.example.com/$SHA256/globalmount"),
+            Some(Place::Staging { parent: "$ROOT/kl/plugins/kubernetes.io/csi/d.example.com/$SHA256" })
+        );
+        assert_eq!(
+            Place::of("/r/kl/plugins/kubernetes.io/csi/volumeDevices/staging/pv-v1"),
+            Some(Place::BlockStaging { root: "/r/kl", inner: "pv-v1" })
+        );
+        for other in ["", "/", "/srv/target", "/r/kl/pods/uid-a/volumes/kubernetes.io~nfs/x/mount"] {
+            assert_eq!(Place::of(other), None, "{other}");
+        }
+    }
+}

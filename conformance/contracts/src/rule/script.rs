@@ -1,0 +1,300 @@
+//! Hand-made traces for the tests of rules, written as short lines.
+//!
+//! ```text
+//! stage v1                     a call and its answer OK; `stage v1 Internal` another answer
+//! publish v1 a begins          only the start; `publish v1 a ends` only the end
+//! mount target:v1/a ro         the kernel shows a mount, here with an option
+//! mkdir parent:v1/a            the manager made something, and the kernel agrees
+//! state v1/a VolumeMounted     the manager's books; `-` for gone
+//! in-use v1                    the node writes status.volumesInUse
+//! detach v1                    the controller's call
+//! ```
+//!
+//! Volumes whose name begins with `b` are block volumes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Judge, Rest, Rule, Violation, Witness};
+use crate::event::*;
+
+const ROOT: &str = "/kl";
+const CSI: &str = "/kl/plugins/kubernetes.io/csi";
+
+/// Every witness: a rule is tested with all it could ask for.
+const ALL: &[Witness] = &[
+    Witness::Rpc,
+    Witness::Kernel,
+    Witness::File,
+    Witness::Api,
+    Witness::Manager,
+    Witness::Operations,
+    Witness::Clock,
+];
+
+/// Asserts that a rule finds nothing in a trace, at rest with these pods still wanted.
+#[track_caller]
+pub(crate) fn keeps(rule: &'static Rule, script: &str, pods: &[&str]) {
+    assert_eq!(violations(rule, script, Some(pods)), [], "{}", rule.id);
+}
+
+/// Asserts that a rule finds exactly one thing in a trace, for this cause.
+#[track_caller]
+pub(crate) fn breaks(rule: &'static Rule, cause: &str, script: &str, pods: &[&str]) {
+    let found = violations(rule, script, Some(pods));
+    let causes: Vec<&str> = found.iter().map(|violation| violation.cause).collect();
+    assert_eq!(causes, [cause], "{}: {found:#?}", rule.id);
+}
+
+fn violations(rule: &'static Rule, script: &str, pods: Option<&[&str]>) -> Vec<Violation> {
+    let mut judge = Judge::new([rule], ALL);
+    let mut found: Vec<Violation> = trace(script).iter().flat_map(|line| judge.event(line)).collect();
+    if let Some(pods) = pods {
+        found.extend(judge.rest(&Rest { pods: pods.iter().map(|pod| uid(pod)).collect() }));
+    }
+    found
+}
+
+/// The trace that a script stands for.
+pub(crate) fn trace(script: &str) -> Vec<TraceLine> {
+    let mut writer = Writer::default();
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        writer.line(line);
+    }
+    writer.trace
+}
+
+#[derive(Default)]
+struct Writer {
+    trace: Vec<TraceLine>,
+    calls: BTreeMap<String, u64>,
+    states: BTreeMap<String, String>,
+    t_ms: f64,
+}
+
+impl Writer {
+    fn line(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["at", ms] => self.t_ms = ms.parse().expect("milliseconds"),
+            [verb @ ("stage" | "unstage"), volume, rest @ ..] => self.call(verb, volume, "", rest),
+            [verb @ ("publish" | "unpublish" | "expand"), volume, pod, rest @ ..] => {
+                self.call(verb, volume, pod, rest);
+            }
+            ["detach", volume, rest @ ..] => self.call("detach", volume, "", rest),
+            ["capabilities", listed @ ..] => self.capabilities(listed),
+            ["mount", at, opts @ ..] => self.push(Event::MountAdd(mount(&path(at), opts))),
+            ["umount", at] => self.push(Event::MountDel(MountDel {
+                target: path(at),
+                id: 0,
+                by: Actor::Unknown,
+                seen_by: "fanotify".into(),
+            })),
+            ["state", key, to] => self.state(key, to),
+            ["op", edge, name, key, error @ ..] => self.operation(edge, name, key, error),
+            ["in-use", volumes @ ..] => {
+                let listed: Vec<String> = volumes.iter().map(|volume| unique(volume)).collect();
+                self.api("update", "Node", "node-1", "node", json!({"status": {"volumesInUse": listed}}));
+            }
+            ["api", verb, kind, object, by] => self.api(verb, kind, object, by, json!({})),
+            ["api", verb, kind, object, by, body @ ..] => {
+                self.api(verb, kind, object, by, serde_json::from_str(&body.join(" ")).expect("JSON"));
+            }
+            ["wait", what, pod, error @ ..] => self.push(Event::Wait(WaitReturned {
+                what: (*what).into(),
+                pod: uid(pod),
+                err: error.join(" "),
+            })),
+            ["event", reason] => self.push(Event::Event(Emitted {
+                obj: "pod/a".into(),
+                kind: "Warning".into(),
+                reason: (*reason).into(),
+                message: String::new(),
+            })),
+            [who @ ("node" | "driver"), edge] => self.push(Event::Process(ProcessEdge {
+                who: (*who).into(),
+                edge: (*edge).into(),
+                status: None,
+            })),
+            [effect, at, source @ ..] => self.push(Event::Effect(Effect {
+                effect: (*effect).into(),
+                path: path(at),
+                source: source.first().map(|source| (*source).to_owned()),
+                fields: BTreeMap::new(),
+                confirmed: true,
+            })),
+            _ => panic!("no such line: {line}"),
+        }
+    }
+
+    fn push(&mut self, event: Event) {
+        let seq = self.trace.len() as u64 + 1;
+        self.trace.push(TraceLine { seq, t_ms: self.t_ms, event });
+    }
+
+    fn call(&mut self, verb: &str, volume: &str, pod: &str, rest: &[&str]) {
+        let key = format!("{verb} {volume} {pod}");
+        let (begins, ends, rest) = match rest {
+            ["begins", rest @ ..] => (true, false, rest),
+            ["ends", rest @ ..] => (false, true, rest),
+            rest => (true, true, rest),
+        };
+        let method = match verb {
+            "expand" => "NodeExpandVolume".to_owned(),
+            "detach" => "ControllerUnpublishVolume".to_owned(),
+            verb => format!("Node{}{}Volume", verb[..1].to_uppercase(), &verb[1..]),
+        };
+        // The words that are JSON change the request; the other one is the code of the answer.
+        let (changes, code): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('{'));
+        if begins {
+            let id = self.trace.len() as u64 + 1;
+            self.calls.insert(key.clone(), id);
+            let mut req = request(verb, volume, pod);
+            for change in changes {
+                let change: Value = serde_json::from_str(change).expect("JSON");
+                req.as_object_mut()
+                    .expect("an object")
+                    .extend(change.as_object().expect("an object").clone());
+            }
+            self.push(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
+        }
+        if ends {
+            let id = self.calls.remove(&key).expect("the call has begun");
+            let code = code.first().map_or("OK", |code| *code).to_owned();
+            self.push(Event::RpcEnd(RpcEnd {
+                id,
+                method,
+                code,
+                message: String::new(),
+                dur_ms: 0.0,
+                resp: json!({}),
+                injected: None,
+            }));
+        }
+    }
+
+    fn capabilities(&mut self, listed: &[&str]) {
+        let id = self.trace.len() as u64 + 1;
+        let capabilities: Vec<Value> = listed.iter().map(|name| json!({"rpc": {"type": name}})).collect();
+        let method = "NodeGetCapabilities".to_owned();
+        self.push(Event::RpcStart(RpcStart { id, method: method.clone(), req: json!({}), deadline_s: None }));
+        self.push(Event::RpcEnd(RpcEnd {
+            id,
+            method,
+            code: "OK".into(),
+            message: String::new(),
+            dur_ms: 0.0,
+            resp: json!({"capabilities": capabilities}),
+            injected: None,
+        }));
+    }
+
+    fn state(&mut self, key: &str, to: &str) {
+        let key = match key.split_once('/') {
+            Some((volume, pod)) => format!("pod {} {}", uid(pod), unique(volume)),
+            None => format!("volume {}", unique(key)),
+        };
+        let to = if to == "-" { String::new() } else { to.to_owned() };
+        let from = self.states.insert(key.clone(), to.clone()).unwrap_or_default();
+        self.push(Event::State(StateChange { world: "actual".into(), key, from, to }));
+    }
+
+    fn operation(&mut self, edge: &str, name: &str, key: &str, error: &[&str]) {
+        let (volume, pod) = key.split_once('/').unwrap_or((key, ""));
+        self.push(Event::Operation(OperationEdge {
+            name: name.into(),
+            volume: unique(volume),
+            pod: if pod.is_empty() { String::new() } else { uid(pod) },
+            edge: edge.into(),
+            error: (!error.is_empty()).then(|| error.join(" ")),
+        }));
+    }
+
+    fn api(&mut self, verb: &str, kind: &str, object: &str, by: &str, body: Value) {
+        self.push(Event::Api(ApiChange {
+            verb: verb.into(),
+            kind: kind.into(),
+            object: object.into(),
+            by: by.into(),
+            body,
+        }));
+    }
+}
+
+fn uid(pod: &str) -> String {
+    format!("uid-{pod}")
+}
+
+fn unique(volume: &str) -> String {
+    format!("kubernetes.io/csi/d.example.com^{volume}")
+}
+
+fn is_block(volume: &str) -> bool {
+    volume.starts_with('b')
+}
+
+fn request(verb: &str, volume: &str, pod: &str) -> Value {
+    let mut request = json!({"volumeId": volume});
+    let fields = request.as_object_mut().expect("an object");
+    let staging = json!(path(&format!("staging:{volume}")));
+    let target = json!(path(&format!("target:{volume}/{pod}")));
+    match verb {
+        "stage" | "unstage" => _ = fields.insert("stagingTargetPath".into(), staging),
+        "detach" => {}
+        "expand" => _ = fields.insert("volumePath".into(), target),
+        "unpublish" => _ = fields.insert("targetPath".into(), target),
+        _ => {
+            fields.insert("stagingTargetPath".into(), staging);
+            fields.insert("targetPath".into(), target);
+        }
+    }
+    if matches!(verb, "stage" | "publish") {
+        let kind = if is_block(volume) { json!({"block": {}}) } else { json!({"mount": {"fsType": "ext4"}}) };
+        let mut capability = json!({"accessMode": {"mode": "SINGLE_NODE_WRITER"}});
+        capability.as_object_mut().expect("an object").extend(kind.as_object().expect("an object").clone());
+        fields.insert("volumeCapability".into(), capability);
+    }
+    request
+}
+
+fn mount(target: &str, opts: &[&str]) -> Mount {
+    let value = |name: &str| opts.iter().find_map(|opt| opt.strip_prefix(name)).map(str::to_owned);
+    let plain: Vec<&str> = opts.iter().filter(|opt| !opt.contains('=')).copied().collect();
+    Mount {
+        target: target.into(),
+        root: value("root=").unwrap_or_else(|| "/".into()),
+        fstype: value("fstype=").unwrap_or_else(|| "ext4".into()),
+        source: value("source=").unwrap_or_else(|| "/dev/loop0".into()),
+        opts: if plain.is_empty() { "rw,relatime".into() } else { plain.join(",") },
+        super_opts: "rw".into(),
+        dev: value("dev=").unwrap_or_else(|| "7:0".into()),
+        rdev: value("rdev="),
+        propagation: String::new(),
+        id: 0,
+        by: Actor::Driver,
+        seen_by: "fanotify".into(),
+    }
+}
+
+/// The path that a word such as `target:v1/a` stands for; a path stands for itself.
+pub(crate) fn path(word: &str) -> String {
+    let Some((kind, of)) = word.split_once(':') else { return word.to_owned() };
+    let (volume, pod) = of.split_once('/').map_or((of, String::new()), |(volume, pod)| (volume, uid(pod)));
+    let volumes = format!("{ROOT}/pods/{pod}/volumes/kubernetes.io~csi/pv-{volume}");
+    match (kind, is_block(volume)) {
+        ("target", false) => format!("{volumes}/mount"),
+        ("target", true) => format!("{CSI}/volumeDevices/publish/pv-{volume}/{pod}"),
+        ("parent", false) => volumes,
+        ("parent", true) => format!("{CSI}/volumeDevices/publish/pv-{volume}"),
+        ("staging", false) => format!("{CSI}/d.example.com/{volume}/globalmount"),
+        ("staging", true) => format!("{CSI}/volumeDevices/staging/pv-{volume}"),
+        ("data", true) => format!("{CSI}/volumeDevices/pv-{volume}/data/vol_data.json"),
+        ("data", false) if pod.is_empty() => format!("{CSI}/d.example.com/{volume}/vol_data.json"),
+        ("data", false) => format!("{volumes}/vol_data.json"),
+        ("map", _) => format!("{CSI}/volumeDevices/pv-{volume}/dev/{pod}"),
+        ("link", _) => format!("{ROOT}/pods/{pod}/volumeDevices/kubernetes.io~csi/pv-{volume}"),
+        ("subpath", _) => format!("{ROOT}/pods/{pod}/volume-subpaths/pv-{volume}/c/0"),
+        (kind, _) => panic!("no such path: {kind}"),
+    }
+}
