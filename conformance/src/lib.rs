@@ -1,1 +1,49 @@
-//! Placeholder.
+//! The promises a storage driver makes, one case each, and the `volproof` command that checks them.
+//!
+//! A case is an async function with [`#[case]`](macros::case) above it; its doc comment is the sentence it
+//! proves. It is given a [`Cx`](cx::Cx), with which it asks for volumes and pods, spoils calls, kills the node
+//! or the driver, and compares everything that was seen with a story. The attribute puts it into
+//! [`case::CASES`], so that a new case touches one file. What it [needs](need::Need) stands above its body:
+//! whether it can run is decided before anything is started, and a skip says who is the reason.
+//!
+//! The [runner] knows cases, lanes and reporters. Each case runs in a [worker], a process of its own that is
+//! the root of its own namespaces; the run holds its lifeline. What the worker sees after the case, unasked,
+//! becomes [findings](finding::Finding), each told once in a run. The runner emits [events](event::Event) and
+//! [reporters](report) render them: the terminal, JSON, JUnit, HTML, annotations. [Exit codes](exit_code)
+//! are an interface.
+//!
+//! [`main`] is the whole command. A driver's own tests can be the same program: a test target with
+//! `harness = false` whose `main` calls it.
+
+// `#[case]` names this crate by its name, also in its own files.
+extern crate self as conformance;
+
+use std::process::ExitCode;
+
+pub mod case;
+mod cases;
+mod command;
+pub mod cx;
+pub mod event;
+pub mod exit_code;
+pub mod failure;
+pub mod finding;
+pub mod need;
+pub mod prelude;
+pub mod report;
+pub mod runner;
+pub mod select;
+pub mod worker;
+
+pub use failure::{Failure, Result};
+
+/// Answers the command line, and the hidden commands that a run gives to itself.
+///
+/// To be called first thing in `main`, while there is one thread: a worker unshares its namespaces, and a
+/// namespace belongs to a thread.
+pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "__worker") {
+        return worker::main();
+    }
+    command::main()
+}

@@ -1,1 +1,192 @@
-//! Placeholder.
+//! The `#[case]` attribute: turns an async function into a registered case.
+//!
+//! It only rearranges what is written above the function; what a case means is `conformance::case`'s
+//! business. Wrong use is refused here, at the place it stands, because a case that is not registered
+//! would never be missed.
+
+use proc_macro::TokenStream;
+use proc_macro2::{Span, TokenStream as Tokens};
+use quote::{quote, quote_spanned};
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, LitStr, Meta, ReturnType, Token, Type};
+
+/// Registers an `async fn name(cx: &mut Cx) -> Result` as a case.
+///
+/// The doc comment is the sentence the case proves, and is demanded. The arguments, all optional:
+/// `needs = [Block, …]` (variants of `Need`), `each = [A, B]` (one case for each value, which is handed to
+/// the function as its second parameter), `serial = "why no other case may run meanwhile"`,
+/// `xfail = "why it is known to fail"`.
+#[proc_macro_attribute]
+pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let item: Tokens = item.into();
+    match expand(arguments.into(), item.clone()) {
+        Ok(tokens) => tokens.into(),
+        // The function stays, so that the only message is the one about the attribute.
+        Err(error) => {
+            let error = error.into_compile_error();
+            quote!(#error #item).into()
+        }
+    }
+}
+
+fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
+    let arguments: Arguments = syn::parse2(arguments)?;
+    let function: ItemFn = syn::parse2(item).map_err(|error| {
+        Error::new(error.span(), "#[case] belongs on an `async fn name(cx: &mut Cx) -> Result`")
+    })?;
+    let value_type = check_signature(&function, &arguments)?;
+    let proves = doc_comment(&function)?;
+    let name = function.sig.ident.clone();
+    let text = name.to_string();
+    let needs = &arguments.needs;
+    let serial = optional(&arguments.serial);
+    let xfail = optional(&arguments.xfail);
+    // A span of the source itself, so that `line!` answers with the line of the name.
+    let line = quote_spanned!(name.span()=> ::core::line!());
+
+    let variants = match value_type {
+        None => vec![(quote!(None), quote!(#name(cx)), quote!(&[]))],
+        Some(value) => (arguments.each.iter())
+            .map(|each| {
+                let label = each.to_string().to_lowercase();
+                let value = quote!(<#value>::#each);
+                (quote!(Some(#label)), quote!(#name(cx, #value)), quote!(#value.needs()))
+            })
+            .collect(),
+    };
+    let statics = variants.into_iter().map(|(variant, call, more)| {
+        quote! {
+            const _: () = {
+                fn run(cx: &mut ::conformance::cx::Cx) -> ::conformance::case::Running<'_> {
+                    ::std::boxed::Box::pin(#call)
+                }
+                #[::conformance::case::linkme::distributed_slice(::conformance::case::CASES)]
+                #[linkme(crate = ::conformance::case::linkme)]
+                static CASE: ::conformance::case::Case = ::conformance::case::Case {
+                    module: ::core::module_path!(),
+                    name: #text,
+                    variant: #variant,
+                    proves: #proves,
+                    file: ::core::file!(),
+                    line: #line,
+                    needs: &[#(::conformance::need::Need::#needs),*],
+                    variant_needs: #more,
+                    serial: #serial,
+                    xfail: #xfail,
+                    run,
+                };
+            };
+        }
+    });
+    Ok(quote!(#function #(#statics)*))
+}
+
+/// What stands in the parentheses.
+#[derive(Default)]
+struct Arguments {
+    needs: Vec<Ident>,
+    each: Vec<Ident>,
+    serial: Option<LitStr>,
+    xfail: Option<LitStr>,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let mut arguments = Self::default();
+        for meta in Punctuated::<Meta, Token![,]>::parse_terminated(input)? {
+            let pair = meta.require_name_value().map_err(|_| {
+                Error::new(
+                    meta.span(),
+                    "expected `needs = […]`, `each = […]`, `serial = \"…\"` or `xfail = \"…\"`",
+                )
+            })?;
+            let name = pair.path.get_ident().map(Ident::to_string).unwrap_or_default();
+            match name.as_str() {
+                "needs" => arguments.needs = idents(&pair.value)?,
+                "each" => arguments.each = idents(&pair.value)?,
+                "serial" => arguments.serial = Some(reason(&pair.value)?),
+                "xfail" => arguments.xfail = Some(reason(&pair.value)?),
+                _ => {
+                    let message =
+                        format!("unknown argument `{name}`; there are `needs`, `each`, `serial`, `xfail`");
+                    return Err(Error::new(pair.path.span(), message));
+                }
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn idents(value: &Expr) -> syn::Result<Vec<Ident>> {
+    let Expr::Array(array) = value else {
+        return Err(Error::new(value.span(), "expected a list, such as `[Block, StageUnstage]`"));
+    };
+    let ident = |element: &Expr| match element {
+        Expr::Path(path) => path.path.get_ident().cloned(),
+        _ => None,
+    };
+    (array.elems.iter())
+        .map(|element| {
+            ident(element).ok_or_else(|| Error::new(element.span(), "expected a bare name, such as `Block`"))
+        })
+        .collect()
+}
+
+fn reason(value: &Expr) -> syn::Result<LitStr> {
+    match value {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) if !text.value().trim().is_empty() => Ok(text.clone()),
+            other => Err(Error::new(other.span(), "expected the reason, as a string")),
+        },
+        other => Err(Error::new(other.span(), "expected the reason, as a string")),
+    }
+}
+
+fn optional(text: &Option<LitStr>) -> Tokens {
+    text.as_ref().map_or(quote!(None), |text| quote!(Some(#text)))
+}
+
+/// Refuses what cannot be a case; answers the type of the second parameter, if `each` asks for one.
+fn check_signature(function: &ItemFn, arguments: &Arguments) -> syn::Result<Option<Type>> {
+    let signature = &function.sig;
+    if signature.asyncness.is_none() {
+        return Err(Error::new(signature.fn_token.span(), "a case is an `async fn`"));
+    }
+    if !signature.generics.params.is_empty() {
+        return Err(Error::new(signature.generics.span(), "a case has no type parameters; use `each = […]`"));
+    }
+    if matches!(signature.output, ReturnType::Default) {
+        return Err(Error::new(signature.ident.span(), "a case returns `Result`, so that `?` works in it"));
+    }
+    let parameters: Vec<&FnArg> = signature.inputs.iter().collect();
+    match (parameters.as_slice(), arguments.each.is_empty()) {
+        ([_], true) => Ok(None),
+        ([_, FnArg::Typed(value)], false) => Ok(Some((*value.ty).clone())),
+        (_, true) => Err(Error::new(signature.ident.span(), "a case takes `cx: &mut Cx` and nothing else")),
+        (_, false) => {
+            Err(Error::new(signature.ident.span(), "a case with `each` takes `cx: &mut Cx` and the value"))
+        }
+    }
+}
+
+/// The doc comment as one string, lines trimmed. There must be one: it is what the case claims.
+fn doc_comment(function: &ItemFn) -> syn::Result<String> {
+    let lines = function.attrs.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => Some(text.value().trim().to_owned()),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    if text.trim().is_empty() {
+        let message = "a case needs a doc comment: the sentence it proves";
+        return Err(Error::new(function.sig.ident.span().resolved_at(Span::call_site()), message));
+    }
+    Ok(text.trim().to_owned())
+}

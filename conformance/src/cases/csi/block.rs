@@ -1,0 +1,18 @@
+//! Raw block volumes: a device node instead of a directory.
+
+use crate::prelude::*;
+
+/// A block volume is bound below its global map path, linked into the pod and held open. Teardown undoes
+/// this from the pod outwards, and unstages when the last pod has left.
+///
+/// CSI, NodeUnstageVolume: called after every NodeUnpublishVolume on the node succeeded.
+#[case(needs = [Block, StageUnstage, Root, Loop])]
+async fn is_unmapped_in_reverse_order(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+
+    let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
+    cx.sees(expect![[r#""#]]).await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#""#]]).await
+}

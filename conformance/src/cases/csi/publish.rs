@@ -1,0 +1,24 @@
+//! How a volume is published to a pod.
+
+use crate::prelude::*;
+
+/// A claim that is used read-only is published read-only: nothing can be written through it, and what was
+/// written before can be read.
+///
+/// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
+#[case(needs = [Filesystem, Root])]
+async fn read_only(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let writer = cx.pod("writer").volume(&data, "/data").start().await?;
+    writer.writes("/data/greeting", "hello").await?;
+    writer.stop().await?;
+    cx.forget().await?;
+
+    let reader = cx.pod("reader").volume(&data, "/data").read_only().start().await?;
+    reader.reads("/data/greeting", "hello").await?;
+    reader.cannot_write("/data/other").await?;
+    cx.sees(expect![[r#""#]]).await?;
+
+    reader.stop().await?;
+    cx.sees(expect![[r#""#]]).await
+}

@@ -1,0 +1,42 @@
+//! The node or the driver dies, and comes back with nothing but what is on disk.
+
+use crate::prelude::*;
+
+/// When the node dies while a volume is published, and the pod is deleted before it is back, the new node
+/// finds the volume on disk and takes it down.
+///
+/// CSI: the CO is responsible for calling NodeUnpublishVolume and NodeUnstageVolume, whatever it forgot.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    cx.node().kill().await?;
+    web.remove().await?;
+    cx.node().start().await?;
+    cx.sees(expect![[r#""#]]).await
+}
+
+/// When the driver dies after it has published a volume and before it could say so, publishing is tried
+/// again, which the driver must take as done, and the volume is taken down in the end.
+///
+/// CSI, NodePublishVolume: this operation MUST be idempotent.
+#[case(needs = [Filesystem, OwnProcess, Root])]
+async fn driver_killed_in_mid_publish(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let publish = cx.hold(Method::Publish);
+
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    publish.reached().await?;
+    cx.driver().kill().await?;
+    publish.release();
+    cx.driver().start().await?;
+    web.runs().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.sees(expect![[r#""#]]).await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#""#]]).await
+}

@@ -1,0 +1,36 @@
+//! Staging, when it does not go well.
+
+use crate::prelude::*;
+
+/// Staging that fails is tried again, nothing is published before it has worked, and then all goes on as if
+/// it had worked at once.
+///
+/// CSI, NodePublishVolume: called after NodeStageVolume succeeded, where the driver stages.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn fails_and_then_works(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    cx.fail(Method::Stage, Code::Internal).times(2);
+
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.sees(expect![[r#""#]]).await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#""#]]).await
+}
+
+/// A pod that is deleted while its volume is being staged never gets it, and the staging is undone.
+///
+/// CSI, NodeUnstageVolume: the reverse operation of NodeStageVolume.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn pod_deleted_meanwhile(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let stage = cx.hold(Method::Stage);
+
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    stage.reached().await?;
+    web.remove().await?;
+    stage.release();
+
+    cx.sees(expect![[r#""#]]).await
+}

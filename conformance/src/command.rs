@@ -1,0 +1,157 @@
+//! The command line: one file a subcommand, and the words of `--help`.
+//!
+//! clap answers a wrong command line itself, with a suggestion and exit code 2. Every other end is an
+//! [`Exit`], so that the number and the message are decided in one place.
+
+use std::fmt;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::exit_code;
+
+mod doctor;
+mod explain;
+mod init;
+mod list;
+mod look;
+mod run;
+mod sweep;
+
+/// Proves that a storage driver keeps its promises on a real kernel, with no Kubernetes cluster.
+#[derive(Debug, Parser)]
+#[command(name = "volproof", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// When to colour what is printed
+    #[arg(long, value_enum, global = true, default_value_t = Colour::Auto)]
+    color: Colour,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 all passed or were skipped, and at least one ran; 1 a case failed; 2 command line or manifest;
+3 nothing selected, or nothing could run; 4 the environment could not be prepared; 130 interrupted, and clean.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the cases against a driver
+    Run(Box<run::Flags>),
+    /// Show the cases
+    List(list::Flags),
+    /// Say what a case, a promise or a need is about
+    Explain(explain::Flags),
+    /// Say what this machine can do and what it lacks
+    Doctor(doctor::Flags),
+    /// Undo what runs that were killed have left behind
+    Sweep(sweep::Flags),
+    /// Write a commented driver.toml
+    Init(init::Flags),
+}
+
+/// The end of a command that did not go as asked: what to say, and what to exit with.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    code: u8,
+    message: String,
+    /// Lines that belong to the message but are not the sentence: causes, a log's end.
+    details: Vec<String>,
+    hint: Option<String>,
+}
+
+impl Exit {
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: vec![], hint: None }
+    }
+
+    /// The command line or the manifest is wrong.
+    fn usage(message: impl Into<String>) -> Self {
+        Self::new(exit_code::USAGE, message)
+    }
+
+    /// The environment could not be prepared.
+    fn environment(message: impl Into<String>) -> Self {
+        Self::new(exit_code::ENVIRONMENT, message)
+    }
+
+    fn details(mut self, details: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(details);
+        self
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn maybe_hint(mut self, hint: Option<impl Into<String>>) -> Self {
+        self.hint = hint.map(Into::into);
+        self
+    }
+}
+
+/// Whatever nobody foresaw is about the environment: a report that cannot be written, a missing `/proc`.
+impl From<anyhow::Error> for Exit {
+    fn from(error: anyhow::Error) -> Self {
+        let mut chain = error.chain().map(ToString::to_string);
+        Self::environment(chain.next().unwrap_or_default()).details(chain)
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        for detail in &self.details {
+            write!(f, "\n  {}", detail.replace('\n', "\n  "))?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "\n\n  hint: {}", hint.replace('\n', "\n        ")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Parses the command line, does what it says, and answers with the exit code.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let colour = cli.color.wanted();
+    let result = match cli.command {
+        Command::Run(flags) => run::run(*flags, colour),
+        Command::List(flags) => list::run(&flags),
+        Command::Explain(flags) => explain::run(&flags),
+        Command::Doctor(flags) => doctor::run(&flags),
+        Command::Sweep(flags) => sweep::run(&flags),
+        Command::Init(flags) => init::run(&flags),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(exit) => {
+            let style =
+                if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() };
+            // Where even standard error is closed, the exit code has to do.
+            drop(writeln!(std::io::stderr(), "{style}error:{style:#} {exit}"));
+            ExitCode::from(exit.code)
+        }
+    }
+}
+
+impl Colour {
+    /// `NO_COLOR` and `CLICOLOR_FORCE` count where the flag says nothing.
+    fn wanted(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) => false,
+            Self::Auto if std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0") => true,
+            Self::Auto => std::io::stdout().is_terminal(),
+        }
+    }
+}

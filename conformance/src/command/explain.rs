@@ -1,0 +1,73 @@
+//! `volproof explain`: what a name in a report means.
+
+use clap::Args;
+
+use super::Exit;
+use crate::case::{self, Case, CaseId};
+use crate::exit_code;
+use crate::need::{Need, Who};
+use crate::select;
+
+/// Say what a case, a promise or a need is about.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// A case's id, a promise such as INV-013 or DRV-031, or a need such as Block
+    name: String,
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    let text = explain(&flags.name).ok_or_else(|| unknown(&flags.name))?;
+    println!("{}", text.trim_end());
+    Ok(exit_code::OK)
+}
+
+fn explain(name: &str) -> Option<String> {
+    let need =
+        Need::ALL.iter().find(|need| need.name().eq_ignore_ascii_case(name)).map(|need| explain_need(*need));
+    let case = || case::find(&CaseId::new(name)).map(explain_case);
+    need.or_else(case).or_else(|| super::look::contract(name)).or_else(|| only_match(name))
+}
+
+/// A part of an id is enough where it means one case.
+fn only_match(name: &str) -> Option<String> {
+    let all = case::all();
+    let mut meant = all.iter().filter(|case| select::matches(name, &case.id()));
+    match (meant.next(), meant.next()) {
+        (Some(case), None) => Some(explain_case(case)),
+        _ => None,
+    }
+}
+
+fn explain_case(case: &Case) -> String {
+    let mut text = format!("{}   {}:{}\n\n", case.id(), case.file, case.line);
+    case.proves.lines().for_each(|line| text += &format!("  {line}\n"));
+    text += "\n  needs\n";
+    case.needs().iter().for_each(|need| text += &format!("    {need}  {}\n", need.help()));
+    for (word, reason) in [("runs alone", case.serial), ("expected to fail", case.xfail)] {
+        reason.iter().for_each(|reason| text += &format!("\n  {word}: {reason}\n"));
+    }
+    text
+}
+
+fn explain_need(need: Need) -> String {
+    let who = match need.who() {
+        Who::Driver => "asked of the driver",
+        Who::Host => "looked for on the machine",
+    };
+    let mut text = format!("{need}   {who}\n\n  {}\n\n  needed by\n", need.help());
+    let all = case::all();
+    all.iter()
+        .filter(|case| case.needs().contains(&need))
+        .for_each(|case| text += &format!("    {}\n", case.id()));
+    text
+}
+
+fn unknown(name: &str) -> Exit {
+    let known: Vec<CaseId> = (case::all().iter().map(|case| case.id()))
+        .chain(Need::ALL.iter().map(|need| CaseId::new(need.name())))
+        .chain(super::look::contract_ids().into_iter().map(CaseId::new))
+        .collect();
+    let nearest = select::nearest(name, &known);
+    let lines = nearest.iter().map(|id| format!("nearest: {id}"));
+    Exit::new(exit_code::NOTHING_RAN, format!("nothing here is called `{name}`")).details(lines)
+}

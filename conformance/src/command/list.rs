@@ -1,0 +1,63 @@
+//! `volproof list`: the cases of this binary.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+
+use super::Exit;
+use super::run::no_match;
+use crate::case;
+use crate::exit_code;
+use crate::select::{Selection, Shard};
+
+/// Show the cases.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// Substrings or globs of case ids
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    /// Leave out what matches
+    #[arg(long, value_name = "FILTER")]
+    exclude: Vec<String>,
+    /// Only part I of N
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// How to show them
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Id, sentence and needs
+    Human,
+    /// `id: test`, as test runners ask for it
+    Terse,
+    /// One JSON object a line
+    Json,
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
+    let selection = Selection { filters, exclude, shard: flags.shard };
+    let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
+    let mut out = String::new();
+    for case in &cases {
+        let needs: Vec<_> = case.needs().iter().map(ToString::to_string).collect();
+        out += &match flags.format {
+            Format::Terse => format!("{}: test\n", case.id()),
+            Format::Human => {
+                format!("{}\n    {}\n    needs {}\n", case.id(), case.sentence(), needs.join(", "))
+            }
+            Format::Json => {
+                let (id, proves) = (case.id(), case.sentence());
+                serde_json::json!({ "id": id, "proves": proves, "needs": needs, "file": case.file, "line": case.line })
+                    .to_string()
+                    + "\n"
+            }
+        };
+    }
+    // A reader that closes the pipe early has seen enough.
+    drop(std::io::stdout().write_all(out.as_bytes()));
+    Ok(if cases.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK })
+}

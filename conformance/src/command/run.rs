@@ -1,0 +1,397 @@
+//! `volproof run`: from flags to a plan, and from its end to an exit code.
+//!
+//! Everything that can be wrong is looked for before the first case: filters, manifest, tier, the machine,
+//! then the driver itself, which is started once and asked.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use harness::manifest::{Manifest, ManifestError};
+
+use super::{Exit, look};
+use crate::case::{self, Case};
+use crate::event::{Header, Status};
+use crate::exit_code;
+use crate::need::{Ground, Need, skip};
+use crate::report::human::Human;
+use crate::report::line::{Palette, count};
+use crate::report::{Reporter, github, html, json, junit};
+use crate::runner::{self, Ledger, Plan};
+use crate::select::{NoMatch, Selection, Shard};
+
+/// Run the cases against a driver.
+#[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
+pub(super) struct Flags {
+    /// Substrings or globs of case ids; without any, all cases
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    #[command(flatten)]
+    driver: DriverFlags,
+    /// Leave out what matches
+    #[arg(long, value_name = "FILTER")]
+    exclude: Vec<String>,
+    /// Only part I of N
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Where the cases run
+    #[arg(long, value_enum, default_value_t = Tier::Auto)]
+    tier: Tier,
+    /// Kernels to boot: NAME, `all`, or a FILE.deb. Only with --tier vm
+    #[arg(long)]
+    kernel: Vec<String>,
+    /// How many cases run at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// The seed of everything random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Run each case N times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// How long one case may take, such as 60s or 2m
+    #[arg(long, default_value = "60s", value_parser = span)]
+    timeout: Duration,
+    /// Start no case after the first that failed
+    #[arg(long)]
+    fail_fast: bool,
+    /// Fail (exit 4) where a case would be skipped for the machine's sake
+    #[arg(long, value_name = "WHO", value_enum)]
+    require: Option<Require>,
+    /// Write results.json, junit.xml, report.html and the logs of all cases here
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+    /// With each case, the sentence it proves
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Which driver. At most one of these; none at all means fake-csi.
+#[derive(Debug, Args)]
+#[group(multiple = true)]
+struct DriverFlags {
+    /// The driver's manifest
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["driver_cmd", "socket", "testdriver"])]
+    driver: Option<PathBuf>,
+    /// The driver's command line, with {socket}, {endpoint}, {node} and {state}; no manifest is needed
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["socket", "testdriver"])]
+    driver_cmd: Option<String>,
+    /// The socket of a driver that already runs
+    #[arg(long, value_name = "PATH", conflicts_with = "testdriver")]
+    socket: Option<PathBuf>,
+    /// The socket of its controller service, where that is another process
+    #[arg(long, value_name = "PATH")]
+    controller_socket: Option<PathBuf>,
+    /// The manifest of the Kubernetes external storage e2e tests
+    #[arg(long, value_name = "FILE")]
+    testdriver: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    /// On this kernel, as root
+    Host,
+    /// In a user namespace
+    Rootless,
+    /// In guests of their own
+    Vm,
+    /// host for root, else rootless
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Require {
+    /// The machine must have what the selected cases need
+    Host,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Human,
+    Json,
+    Github,
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span: harness::manifest::Span = text.parse().map_err(|error| format!("{error}"))?;
+    if span.duration().is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(span.duration()) }
+}
+
+pub(super) fn run(flags: Flags, colour: bool) -> Result<u8, Exit> {
+    let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
+    let selection = Selection { filters, exclude, shard: flags.shard };
+    let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
+    if cases.is_empty() {
+        return Err(Exit::new(exit_code::NOTHING_RAN, "no case is left to run")
+            .hint("`volproof list` shows all cases; --exclude and --shard take some away"));
+    }
+    let manifest = manifest(&flags.driver)?;
+    check_tier(&flags)?;
+    let reports = Reports::prepare(flags.report.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
+    runtime.block_on(async {
+        let ledger = Ledger::open().await?;
+        match prepare(&flags, manifest, cases, &ledger, &reports).await {
+            Ok(plan) => {
+                let record = runner::run(plan, ledger, reporters(&flags, colour)).await?;
+                reports.write(&record)?;
+                Ok(record.exit_code)
+            }
+            Err(exit) => {
+                drop(ledger.close().await);
+                Err(exit)
+            }
+        }
+    })
+}
+
+/// Looks at the machine, asks the driver, and decides which case runs.
+async fn prepare(
+    flags: &Flags,
+    manifest: Manifest,
+    cases: Vec<&'static Case>,
+    ledger: &Ledger,
+    reports: &Reports,
+) -> Result<Plan, Exit> {
+    let machine = look::machine();
+    // Without these no driver can be started at all, so that nothing could be asked.
+    look::can_sandbox(&machine)?;
+    let abilities = look::ask(&manifest, ledger, &reports.directory).await?;
+    let mut ground = look::ground(&machine, &manifest, &abilities);
+    if flags.tier == Tier::Rootless {
+        ground.lacks(Need::Root, "--tier rootless");
+    }
+    let mut plan = Plan {
+        header: header(flags, &machine, &abilities, &ground, &cases),
+        cases: vec![],
+        skipped: vec![],
+        manifest,
+        abilities,
+        directory: reports.directory.clone(),
+        timeout: flags.timeout,
+        repeat: flags.repeat,
+        fail_fast: flags.fail_fast,
+        again: again(std::env::args().collect(), &flags.filters),
+        update: std::env::var_os("UPDATE_EXPECT").is_some(),
+    };
+    for case in cases {
+        match skip(&ground.missing(&case.needs())) {
+            None => plan.cases.push(case),
+            Some((status, reasons)) => plan.skipped.push((case, status, reasons)),
+        }
+    }
+    if flags.require == Some(Require::Host) {
+        require_host(&plan)?;
+    }
+    Ok(plan)
+}
+
+fn require_host(plan: &Plan) -> Result<(), Exit> {
+    let lacking = plan.skipped.iter().filter(|(_, status, _)| *status == Status::SkippedHost);
+    let lines: Vec<String> =
+        lacking.map(|(case, _, why)| format!("{}: {}", case.id(), why.join("; "))).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} would be skipped for the machine's sake, and --require host forbids it",
+        count(lines.len(), "case")
+    );
+    Err(Exit::environment(message).details(lines).hint("`volproof doctor` says what each need takes"))
+}
+
+fn header(
+    flags: &Flags,
+    machine: &look::Machine,
+    abilities: &crate::worker::message::Abilities,
+    ground: &Ground,
+    cases: &[&'static Case],
+) -> Header {
+    let needed: std::collections::BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
+    let words = |of: crate::need::Who, there: bool| -> Vec<String> {
+        let fitting = needed.iter().filter(|need| need.who() == of && ground.has(**need) == there);
+        fitting.map(|need| need.word().to_owned()).collect()
+    };
+    let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
+    let together = ground.has(Need::OwnProcess);
+    Header {
+        driver: abilities.name.clone(),
+        driver_version: abilities.version.clone(),
+        abilities: words(crate::need::Who::Driver, true),
+        kernel: machine.kernel.clone(),
+        privilege: machine.privilege.clone(),
+        has: words(crate::need::Who::Host, true),
+        lacks: words(crate::need::Who::Host, false),
+        cases: cases.len() * flags.repeat as usize,
+        // A driver that already runs shares the machine's mounts: its cases would see each other's.
+        lanes: if together { flags.jobs.map_or(automatic, usize::from) } else { 1 },
+        seed: flags.seed,
+    }
+}
+
+fn manifest(flags: &DriverFlags) -> Result<Manifest, Exit> {
+    let unusable = |error: ManifestError| {
+        let hint = error.hint().map(str::to_owned);
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        Exit::usage(error.to_string()).details(causes.map(ToString::to_string)).maybe_hint(hint)
+    };
+    if let Some(file) = &flags.testdriver {
+        return Err(Exit::environment(format!("cannot read `{}` yet", file.display())).hint(
+            "write the driver's command line instead: --driver-cmd './my-driver --endpoint={endpoint}'",
+        ));
+    }
+    let mut manifest = match (&flags.driver, &flags.driver_cmd, &flags.socket) {
+        (Some(file), ..) => Manifest::read(file).map_err(unusable)?,
+        (_, Some(command), _) => Manifest::from_command(command).map_err(unusable)?,
+        (.., Some(socket)) => Manifest::from_socket(socket),
+        _ => Manifest::fake_csi(&[]),
+    };
+    if let Some(socket) = &flags.controller_socket {
+        manifest.controller_socket = Some(std::path::absolute(socket).unwrap_or_else(|_| socket.clone()));
+    }
+    if let Some(unknown) =
+        manifest.expected_failures.keys().find(|id| case::find(&case::CaseId::new(*id)).is_none())
+    {
+        let ids: Vec<_> = case::all().iter().map(|case| case.id()).collect();
+        let nearest = crate::select::nearest(unknown, &ids);
+        return Err(Exit::usage(format!("[expected_failures] names `{unknown}`, and there is no such case"))
+            .details(nearest.iter().map(|id| format!("nearest: {id}"))));
+    }
+    Ok(manifest)
+}
+
+fn check_tier(flags: &Flags) -> Result<(), Exit> {
+    let root = nix::unistd::geteuid().is_root();
+    match flags.tier {
+        Tier::Vm => {
+            Err(Exit::environment("cannot run in a guest: no guest image can be made by this version")
+                .hint("--tier host runs the same cases on this kernel"))
+        }
+        _ if !flags.kernel.is_empty() => {
+            Err(Exit::usage("--kernel chooses the kernels of guests, and means nothing without --tier vm"))
+        }
+        Tier::Host if !root => Err(Exit::environment("cannot run on the host: this is not root")
+            .hint("run it with sudo, or with --tier rootless what needs no root")),
+        _ => Ok(()),
+    }
+}
+
+/// What is said of filters that mean nothing.
+pub(super) fn no_match(error: &NoMatch) -> Exit {
+    Exit::new(exit_code::NOTHING_RAN, error.to_string()).hint("`volproof list` shows all cases")
+}
+
+/// The command line again, without what chose the cases: a case's id takes its place.
+fn again(words: Vec<String>, filters: &[String]) -> String {
+    const WITH_VALUE: [&str; 6] = ["--exclude", "--shard", "--repeat", "--report", "--jobs", "--format"];
+    let mut kept = vec!["volproof".to_owned()];
+    let mut words = words.into_iter().skip(1);
+    while let Some(word) = words.next() {
+        let flag = word.split('=').next().unwrap_or_default();
+        if WITH_VALUE.contains(&flag) {
+            if !word.contains('=') {
+                words.next();
+            }
+        } else if !filters.contains(&word) && word != "--fail-fast" {
+            kept.push(quoted(&word));
+        }
+    }
+    // The build tool says under which name the reader started this.
+    match std::env::var("VOLPROOF_AGAIN") {
+        Ok(name) => [name].into_iter().chain(kept.into_iter().skip(2)).collect::<Vec<_>>().join(" "),
+        Err(_) => kept.join(" "),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
+    let palette = if colour { Palette::coloured() } else { Palette::plain() };
+    let human = || {
+        let human = Human::new(io::stdout(), palette, flags.verbose);
+        let live = io::stdout().is_terminal() && io::stderr().is_terminal();
+        if live { human.with_live_line() } else { human }
+    };
+    match flags.format {
+        Format::Human => vec![Box::new(human())],
+        Format::Json => vec![Box::new(json::Lines(io::stdout()))],
+        Format::Github => vec![Box::new(human()), Box::new(github::Annotations(io::stdout()))],
+    }
+}
+
+/// Where everything that outlives the run is written.
+#[derive(Debug)]
+struct Reports {
+    directory: PathBuf,
+    /// Whether the user named it. A directory of our own goes again when there is nothing to read in it.
+    asked: bool,
+}
+
+impl Reports {
+    fn prepare(asked: Option<&Path>) -> Result<Self, Exit> {
+        let directory = match asked {
+            Some(directory) => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
+            None => std::env::temp_dir().join(format!("volproof-{}", std::process::id())),
+        };
+        if directory.starts_with("/var/lib") {
+            return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
+                .hint("a sandbox covers /var/lib, and what its drivers log there would be lost"));
+        }
+        let failed = |error: io::Error| {
+            Exit::environment(format!("cannot write reports to `{}`", directory.display()))
+                .details([error.to_string()])
+        };
+        // What an earlier run wrote about cases must not be taken for this run's.
+        let cases = directory.join("cases");
+        if cases.exists() {
+            std::fs::remove_dir_all(&cases).map_err(failed)?;
+        }
+        std::fs::create_dir_all(&cases).map_err(failed)?;
+        Ok(Self { directory, asked: asked.is_some() })
+    }
+
+    fn write(&self, record: &crate::event::RunRecord) -> anyhow::Result<()> {
+        if self.asked {
+            json::write_results(record, &self.directory)?;
+            junit::write(record, &self.directory)?;
+            html::write(record, &self.directory)?;
+        } else if !record.cases.iter().any(|case| case.status.is_bad()) {
+            std::fs::remove_dir_all(&self.directory)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_runs_a_case_again_keeps_what_is_about_the_driver() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line =
+            "volproof run --driver-cmd x --report out --shard=1/2 publish --seed 7 --exclude a --fail-fast";
+        assert_eq!(again(words(line), &["publish".to_owned()]), "volproof run --driver-cmd x --seed 7");
+    }
+
+    #[test]
+    fn a_word_survives_the_shell() {
+        assert_eq!(quoted("--driver=a.toml"), "--driver=a.toml");
+        assert_eq!(quoted("./d --endpoint={endpoint}"), "'./d --endpoint={endpoint}'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

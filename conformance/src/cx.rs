@@ -1,0 +1,244 @@
+//! What a case is given: volumes and pods, faults, the node and the driver, and one assertion.
+//!
+//! The functions remember the line they were called on, so that a failure names the place in the case and
+//! not one in here. That is why they are plain functions that return futures: an `async fn` would run its
+//! first line where it is polled.
+
+mod fault;
+mod pod;
+mod volume;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::rc::Rc;
+
+use expect_test::Expect;
+
+use crate::event::Place;
+use crate::failure::{Failure, Result, What, place};
+use crate::worker::message::{Expectation, Said};
+use crate::worker::scene::{Scene, SceneError};
+
+pub use fault::{Code, Fault, Held, Method};
+pub use pod::{Pod, PodBuilder};
+pub use volume::{Volume, VolumeBuilder};
+
+/// The context of one case.
+#[derive(Debug)]
+pub struct Cx {
+    shared: Rc<Shared>,
+}
+
+/// What handles of one case share.
+pub(crate) struct Shared {
+    pub(crate) scene: Scene,
+    last: RefCell<Doing>,
+    update: bool,
+    say: Box<dyn Fn(Said)>,
+}
+
+/// A step of a case: what it is called, and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Doing {
+    pub(crate) step: String,
+    pub(crate) at: Place,
+}
+
+impl Cx {
+    pub(crate) fn new(scene: Scene, at: Place, update: bool, say: Box<dyn Fn(Said)>) -> Self {
+        let last = RefCell::new(Doing { step: String::new(), at });
+        Self { shared: Rc::new(Shared { scene, last, update, say }) }
+    }
+
+    pub(crate) fn shared(&self) -> Rc<Shared> {
+        Rc::clone(&self.shared)
+    }
+
+    /// A volume, to be made by the driver.
+    pub fn volume(&self, name: &str) -> VolumeBuilder {
+        VolumeBuilder::new(self.shared(), name)
+    }
+
+    /// A pod, to be given to the node.
+    pub fn pod(&self, name: &str) -> PodBuilder {
+        PodBuilder::new(self.shared(), name)
+    }
+
+    /// Lets calls fail before they reach the driver.
+    pub fn fail(&self, method: Method, code: Code) -> Fault {
+        Fault::new(self.shared(), method, code)
+    }
+
+    /// Holds the answer of the next such call, once the driver has done its work.
+    pub fn hold(&self, method: Method) -> Held {
+        self.shared.scene.hold(method);
+        Held::new(self.shared(), method)
+    }
+
+    /// The node, which holds the volume manager.
+    pub fn node(&self) -> Process {
+        Process { shared: self.shared(), who: Who::Node }
+    }
+
+    /// The driver's process.
+    pub fn driver(&self) -> Process {
+        Process { shared: self.shared(), who: Who::Driver }
+    }
+
+    /// Looks away: what happened so far is another case's story.
+    #[track_caller]
+    pub fn forget(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.forget()", Location::caller());
+        async move {
+            let pending = self.shared.scene.settle().await;
+            self.shared.scene.look();
+            match pending.is_empty() {
+                true => Ok(()),
+                false => Err(Failure { after: doing.step, at: doing.at, what: What::Broken(pending) }),
+            }
+        }
+    }
+
+    /// Compares everything that happened since the last look with the story of the case.
+    ///
+    /// Waits first until the manager is idle, so that there is nothing to sleep for. With `UPDATE_EXPECT=1`
+    /// a story that differs is written into the source.
+    #[track_caller]
+    pub fn sees(&self, story: Expect) -> impl Future<Output = Result> {
+        let at = place(Location::caller());
+        async move {
+            let pending = self.shared.scene.settle().await;
+            let actual = self.shared.scene.look();
+            let expected = unindented(story.data());
+            if expected == actual {
+                return Ok(());
+            }
+            if self.shared.update {
+                let (file, data) = (story.position.file.to_owned(), story.data.to_owned());
+                let (line, column) = (story.position.line, story.position.column);
+                (self.shared.say)(Said::Expectation(Expectation { file, line, column, data, actual }));
+                return Ok(());
+            }
+            let after = self.shared.last.borrow().step.clone();
+            Err(Failure { after, at, what: What::Story { expected, actual, pending } })
+        }
+    }
+}
+
+/// The node or the driver, as something that can die.
+#[derive(Debug)]
+pub struct Process {
+    shared: Rc<Shared>,
+    who: Who,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    Node,
+    Driver,
+}
+
+impl Process {
+    /// Ends it at once, in the middle of whatever it does (SIGKILL).
+    #[track_caller]
+    pub fn kill(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.kill()", self.who), Location::caller());
+        async move {
+            let scene = &self.shared.scene;
+            doing.done(match self.who {
+                Who::Node => scene.kill_node().await,
+                Who::Driver => scene.kill_driver().await,
+            })
+        }
+    }
+
+    /// Starts it again, with nothing but what is on disk.
+    #[track_caller]
+    pub fn start(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.start()", self.who), Location::caller());
+        async move {
+            let scene = &self.shared.scene;
+            doing.done(match self.who {
+                Who::Node => scene.start_node().await,
+                Who::Driver => scene.start_driver().await,
+            })
+        }
+    }
+
+    /// Kills it and starts it again.
+    #[track_caller]
+    pub fn restart(&self) -> impl Future<Output = Result> {
+        let (kill, start) = (self.kill(), self.start());
+        async move {
+            kill.await?;
+            start.await
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "cx.node()",
+            Self::Driver => "cx.driver()",
+        })
+    }
+}
+
+impl Shared {
+    /// Notes what the case does now.
+    pub(crate) fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
+        let doing = Doing { step: step.to_owned(), at: place(location) };
+        self.last.replace(doing.clone());
+        self.scene.step(&doing);
+        (self.say)(Said::Step(doing.step.clone()));
+        doing
+    }
+
+    /// What the case did last.
+    pub(crate) fn last(&self) -> Doing {
+        self.last.borrow().clone()
+    }
+}
+
+impl Doing {
+    /// The result of the step, with the step's place if it failed.
+    pub(crate) fn done<T>(&self, result: std::result::Result<T, SceneError>) -> Result<T> {
+        result.map_err(|error| Failure { after: self.step.clone(), at: self.at.clone(), what: error.what() })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+/// A story as it stands in a source file, without the indentation of the code around it.
+fn unindented(data: &str) -> String {
+    let Some(text) = data.strip_prefix('\n') else { return data.to_owned() };
+    let lines = || text.lines();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let common = lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    let cut = lines().map(|line| line.get(common..).unwrap_or_default().to_owned() + "\n");
+    let text: String = cut.collect();
+    // The last line is the indentation of the closing quote.
+    if text.ends_with("\n\n") { text[..text.len() - 1].to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_is_read_without_the_indentation_around_it() {
+        for (data, story) in [
+            ("", ""),
+            ("\n        a  b\n          c\n    ", "a  b\n  c\n"),
+            ("\n        a\n        b\n        ", "a\nb\n"),
+        ] {
+            assert_eq!(unindented(data), story, "{data:?}");
+        }
+    }
+}

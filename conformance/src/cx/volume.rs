@@ -1,0 +1,53 @@
+//! Volumes: what a case asks the driver to make.
+
+use std::panic::Location;
+use std::rc::Rc;
+
+use super::{Doing, Shared};
+use crate::failure::Result;
+use crate::worker::scene::VolumeSpec;
+
+/// A volume that is about to be made.
+#[derive(Debug)]
+#[must_use = "nothing is made before `create`"]
+pub struct VolumeBuilder {
+    shared: Rc<Shared>,
+    spec: VolumeSpec,
+}
+
+/// A volume the driver has made, with a claim that is bound to it.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    pub(super) name: String,
+}
+
+impl VolumeBuilder {
+    pub(super) fn new(shared: Rc<Shared>, name: &str) -> Self {
+        Self { shared, spec: VolumeSpec::new(name) }
+    }
+
+    /// As a raw block device instead of a file system.
+    pub fn block(mut self) -> Self {
+        self.spec.block = true;
+        self
+    }
+
+    /// For more than one pod at once.
+    pub fn shared(mut self) -> Self {
+        self.spec.shared = true;
+        self
+    }
+
+    /// Has the driver make it, and binds a claim of the same name to it.
+    #[track_caller]
+    pub fn create(self) -> impl Future<Output = Result<Volume>> {
+        let doing =
+            self.shared.begin(&format!("cx.volume(\"{}\").create()", self.spec.name), Location::caller());
+        self.finish(doing)
+    }
+
+    async fn finish(self, doing: Doing) -> Result<Volume> {
+        doing.done(self.shared.scene.create_volume(&self.spec).await)?;
+        Ok(Volume { name: self.spec.name })
+    }
+}

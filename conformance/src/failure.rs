@@ -1,0 +1,137 @@
+//! Why a case ends early: what it had done, where that stands, and what went wrong.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::Location;
+
+use crate::event::{Breakage, Place};
+
+/// What a case's body returns.
+pub type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// A case came to an end it should not have come to.
+///
+/// Deliberately no [`Error`]: then any error can become one with `?`, and takes the line of the `?` along.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// What the case did last.
+    pub(crate) after: String,
+    /// Where in its source.
+    pub(crate) at: Place,
+    /// What went wrong.
+    pub(crate) what: What,
+}
+
+/// What can go wrong.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// Another story was seen. The diff says which; `pending` says what was still under way.
+    Story { expected: String, actual: String, pending: Vec<String> },
+    /// The world is not as the case says: the sentence, and its causes.
+    Broken(Vec<String>),
+    /// The suite could not do its part: our fault, or the machine's.
+    Ours(Vec<String>),
+}
+
+impl Failure {
+    /// With the last step of the case, for a failure that came from outside of any.
+    pub(crate) fn after_step(mut self, step: &str) -> Self {
+        if self.after.is_empty() {
+            step.clone_into(&mut self.after);
+        }
+        self
+    }
+
+    /// The same for reporters.
+    pub(crate) fn breakage(&self) -> Breakage {
+        let (expected, actual, cause) = match &self.what {
+            What::Story { expected, actual, pending } => {
+                let mut cause = vec![story_cause(expected, actual)];
+                cause.extend(pending.iter().map(|what| format!("still under way: {what}")));
+                (Some(expected.clone()), Some(actual.clone()), cause)
+            }
+            What::Broken(chain) | What::Ours(chain) => (None, None, chain.clone()),
+        };
+        Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause }
+    }
+}
+
+/// One sentence about two stories: the first line in which they part.
+fn story_cause(expected: &str, actual: &str) -> String {
+    let (mut wanted, mut seen) = (expected.lines(), actual.lines());
+    loop {
+        match (wanted.next(), seen.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => return format!("Expected `{}`, but saw `{}`.", squeezed(a), squeezed(b)),
+            (Some(a), None) => return format!("Expected `{}`, but nothing more happened.", squeezed(a)),
+            (None, Some(b)) => return format!("Saw `{}`, and nothing more was expected.", squeezed(b)),
+            (None, None) => return "The stories differ in white space only.".to_owned(),
+        }
+    }
+}
+
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An error and its causes, outermost first.
+pub(crate) fn chain(error: &dyn Error) -> Vec<String> {
+    let mut texts = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    // Some libraries repeat the cause in their own text.
+    texts.dedup();
+    texts
+}
+
+/// The place of a caller.
+pub(crate) fn place(location: &Location<'_>) -> Place {
+    Place { file: location.file().to_owned(), line: location.line() }
+}
+
+impl<E: Error> From<E> for Failure {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        let at = place(Location::caller());
+        Self { after: String::new(), at, what: What::Ours(chain(&error)) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.breakage().cause.join(": "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_names_the_first_line_that_differs() {
+        for (expected, actual, cause) in [
+            ("a  x\nb\n", "a  x\nc\n", "Expected `b`, but saw `c`."),
+            (
+                "a\numount   <publish:disk/web>\n",
+                "a\n",
+                "Expected `umount <publish:disk/web>`, but nothing more happened.",
+            ),
+            ("", "a   b\n", "Saw `a b`, and nothing more was expected."),
+        ] {
+            assert_eq!(story_cause(expected, actual), cause);
+        }
+    }
+
+    #[test]
+    fn an_error_takes_the_line_of_its_question_mark_along() {
+        fn fails() -> Result {
+            "x".parse::<u32>()?;
+            Ok(())
+        }
+        let failure = fails().expect_err("x is no number");
+        assert!(failure.at.file.ends_with("failure.rs"), "{failure}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Findings: what a run says against a driver, or against us, each said once.
+//!
+//! Twenty cases may trip over one fault. A finding is identified by the promise, the call it was broken in
+//! and the way it was broken; the run reports it with the case that shows it best and counts the others.
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::CaseId;
+use crate::event::{CaseReport, Status};
+
+/// One broken promise, as one case saw it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Finding {
+    /// The id of the promise: `DRV-…`, `INV-…`, or the id of the case whose story did not come true.
+    pub contract: String,
+    /// The CSI call it was broken in, such as `NodeUnpublishVolume`; empty where there is none.
+    pub method: String,
+    /// How it was broken, in words that are equal whenever it is the same fault: no ids, no numbers.
+    pub cause: String,
+    /// Whose promise it was.
+    pub party: Party,
+    /// What happened, in one plain sentence.
+    pub sentence: String,
+    /// The words of the standard, and which standard.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cites: String,
+}
+
+/// Who made the promise that was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Party {
+    /// The storage driver under test.
+    Driver,
+    /// The volume manager: our bug, never the driver's failure.
+    Manager,
+    /// The harness or the machine.
+    Environment,
+}
+
+impl Finding {
+    /// What makes two findings the same.
+    pub fn key(&self) -> (&str, &str, &str) {
+        (&self.contract, &self.method, &self.cause)
+    }
+}
+
+/// A finding of a run, with everywhere it was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFinding {
+    /// What was found.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// The case that shows it best.
+    pub case: CaseId,
+    /// The other cases that met it.
+    pub also_in: Vec<CaseId>,
+}
+
+/// The findings of a run, each once, in the order of the cases that show them best.
+pub fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
+    let mut gathered: Vec<(Clarity, RunFinding)> = Vec::new();
+    for (position, case) in cases.iter().enumerate() {
+        for finding in &case.findings {
+            let clarity = Clarity::of(case, position);
+            match gathered.iter_mut().find(|(_, known)| known.finding.key() == finding.key()) {
+                Some((best, known)) if clarity < *best => {
+                    let before = std::mem::replace(&mut known.case, case.id.clone());
+                    known.also_in.push(before);
+                    known.finding = finding.clone();
+                    *best = clarity;
+                }
+                Some((_, known)) if known.case != case.id && !known.also_in.contains(&case.id) => {
+                    known.also_in.push(case.id.clone());
+                }
+                Some(_) => {}
+                None => {
+                    let finding = finding.clone();
+                    gathered.push((clarity, RunFinding { finding, case: case.id.clone(), also_in: vec![] }));
+                }
+            }
+        }
+    }
+    gathered.sort_by_key(|(clarity, _)| clarity.position);
+    for (_, finding) in &mut gathered {
+        finding.also_in.sort();
+    }
+    gathered.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// How well a case shows a finding; smaller is better.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Clarity {
+    /// A case that failed shows more than one that only left something behind.
+    indirect: bool,
+    /// A case with one finding is about that finding.
+    others: usize,
+    position: usize,
+}
+
+impl Clarity {
+    fn of(case: &CaseReport, position: usize) -> Self {
+        let direct = matches!(case.status, Status::Failed | Status::Error | Status::DriverExited);
+        Self { indirect: !direct, others: case.findings.len(), position }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(cause: &str) -> Finding {
+        Finding {
+            contract: "DRV-031".into(),
+            method: "NodeUnpublishVolume".into(),
+            cause: cause.into(),
+            party: Party::Driver,
+            sentence: String::new(),
+            cites: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_finding_is_said_once_by_the_case_that_shows_it_best() {
+        let leaked = CaseReport::sample("a", Status::Leaked).with_findings([finding("target still mounted")]);
+        let failed = CaseReport::sample("b", Status::Failed).with_findings([finding("target still mounted")]);
+        let both = CaseReport::sample("c", Status::Failed)
+            .with_findings([finding("target still mounted"), finding("answered twice")]);
+
+        let found = gather(&[leaked, both, failed]);
+
+        let said: Vec<_> = (found.iter())
+            .map(|found| (found.finding.cause.as_str(), found.case.as_str(), found.also_in.len()))
+            .collect();
+        assert_eq!(said, [("answered twice", "c", 0), ("target still mounted", "b", 2)]);
+    }
+}

@@ -1,0 +1,164 @@
+//! What a case may need, and who is the reason when it is not there.
+//!
+//! One variant a need; its doc comment is its help text. A need is looked up before anything is started, and
+//! all that are missing are named, not only the first.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Status;
+
+macro_rules! needs {
+    ($($(#[doc = $doc:literal])+ $variant:ident: $who:ident, $word:literal;)+) => {
+        /// Something that must be there before a case can run.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Need {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Need {
+            /// All of them, driver's first.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Its name in `#[case(needs = […])]`.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant),)+ }
+            }
+
+            /// The help text.
+            pub fn help(self) -> String {
+                match self { $(Self::$variant => [$($doc.trim()),+].join(" "),)+ }
+            }
+
+            /// Who is the reason when it is missing.
+            pub fn who(self) -> Who {
+                match self { $(Self::$variant => Who::$who,)+ }
+            }
+
+            /// What the head of a report calls it.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+    };
+}
+
+needs! {
+    /// The driver reports STAGE_UNSTAGE_VOLUME: a volume is staged once on a node before pods get it.
+    StageUnstage: Driver, "stage";
+    /// The driver creates volumes that are raw block devices. There is no capability for it: it is asked
+    /// for one with CreateVolume and says no or yes.
+    Block: Driver, "block";
+    /// The driver creates volumes with a file system. Asked like `Block`.
+    Filesystem: Driver, "file system";
+    /// Two pods on one node may have the volume at once: the driver reports SINGLE_NODE_MULTI_WRITER, or
+    /// creates volumes with MULTI_NODE_MULTI_WRITER.
+    Shared: Driver, "shared";
+    /// The suite started the driver's process and may kill it and start it again.
+    OwnProcess: Driver, "own process";
+    /// The run is root: the driver formats and mounts devices.
+    Root: Host, "root";
+    /// Loop devices can be had.
+    Loop: Host, "loop";
+}
+
+/// Who is the reason for a skip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Who {
+    /// The driver does not claim it.
+    Driver,
+    /// The machine does not have it.
+    Host,
+}
+
+/// A need that is not there, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The need.
+    pub need: Need,
+    /// One readable reason, naming the thing.
+    pub reason: String,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is there: the reasons against each need that is missing. Whoever fills it has asked the driver and
+/// probed the machine.
+#[derive(Debug, Clone, Default)]
+pub struct Ground {
+    missing: std::collections::BTreeMap<Need, String>,
+}
+
+impl Ground {
+    /// Notes that a need is not there.
+    pub fn lacks(&mut self, need: Need, reason: impl Into<String>) {
+        self.missing.insert(need, reason.into());
+    }
+
+    /// Whether a need is there.
+    pub fn has(&self, need: Need) -> bool {
+        !self.missing.contains_key(&need)
+    }
+
+    /// Why a need is missing, if it is.
+    pub fn reason(&self, need: Need) -> Option<&str> {
+        self.missing.get(&need).map(String::as_str)
+    }
+
+    /// Everything among `needs` that is missing.
+    pub fn missing(&self, needs: &[Need]) -> Vec<Missing> {
+        let why = |need: &Need| Some(Missing { need: *need, reason: self.missing.get(need)?.clone() });
+        needs.iter().filter_map(why).collect()
+    }
+}
+
+/// The status and the reasons of a case that cannot run; none if it can.
+///
+/// The driver comes first: where it does not claim a thing, no machine would help. The machine's reasons are
+/// told as well, because whoever reads them wants to know everything that is in the way.
+pub fn skip(missing: &[Missing]) -> Option<(Status, Vec<String>)> {
+    if missing.is_empty() {
+        return None;
+    }
+    let drivers = missing.iter().any(|missing| missing.need.who() == Who::Driver);
+    let status = if drivers { Status::SkippedDriver } else { Status::SkippedHost };
+    let said = |missing: &Missing| match (missing.need.who(), drivers) {
+        (Who::Host, true) => format!("host: {}", missing.reason),
+        _ => missing.reason.clone(),
+    };
+    let mut ordered: Vec<&Missing> = missing.iter().collect();
+    ordered.sort_by_key(|missing| missing.need.who());
+    Some((status, ordered.into_iter().map(said).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_told_and_the_driver_comes_first() {
+        let mut ground = Ground::default();
+        ground.lacks(Need::Loop, "`/dev/loop-control` is not there");
+        ground.lacks(Need::Block, "does not create block volumes");
+        assert_eq!(skip(&ground.missing(&[Need::StageUnstage])), None);
+        assert_eq!(
+            skip(&ground.missing(&[Need::Loop])),
+            Some((Status::SkippedHost, vec!["`/dev/loop-control` is not there".to_owned()]))
+        );
+        assert_eq!(
+            skip(&ground.missing(&[Need::Loop, Need::Block])),
+            Some((
+                Status::SkippedDriver,
+                vec![
+                    "does not create block volumes".to_owned(),
+                    "host: `/dev/loop-control` is not there".to_owned()
+                ]
+            ))
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! What a file of cases begins with: `use crate::prelude::*;`.
+
+pub use expect_test::expect;
+pub use macros::case;
+
+pub use crate::cx::{Code, Cx, Method, Pod, Volume};
+pub use crate::failure::Result;

@@ -1,0 +1,344 @@
+//! The dispatcher: which case starts when, and what is made of how it ended.
+//!
+//! It runs on one thread and knows cases, lanes and reporters; each case runs in a worker process of its
+//! own ([`lane`]). All that can happen to a run arrives here as one message, in one order, and everything
+//! the user sees is emitted from here.
+
+pub mod lane;
+mod ledger;
+mod verdict;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use harness::manifest::Manifest;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+
+use crate::case::{Case, CaseId};
+use crate::event::{CaseReport, Event, Header, Place, RunRecord, Status};
+use crate::exit_code;
+use crate::finding::gather;
+use crate::report::Reporter;
+use crate::worker::message::{Abilities, Expectation, Orders, Said, Task};
+
+pub use ledger::Ledger;
+use verdict::Verdict;
+
+/// Everything a run is to do, decided before anything is started.
+#[derive(Debug)]
+pub struct Plan {
+    /// What the reporters are told first.
+    pub header: Header,
+    /// The cases that can run.
+    pub cases: Vec<&'static Case>,
+    /// The cases that cannot, and why.
+    pub skipped: Vec<(&'static Case, Status, Vec<String>)>,
+    /// The driver.
+    pub manifest: Manifest,
+    /// What it answered.
+    pub abilities: Abilities,
+    /// Where `cases/<id>/` goes.
+    pub directory: PathBuf,
+    /// How long one case may take.
+    pub timeout: Duration,
+    /// How often each case runs.
+    pub repeat: u32,
+    /// Whether the first bad case is the last one started.
+    pub fail_fast: bool,
+    /// The command line that, with a case's id behind it, runs that case again.
+    pub again: String,
+    /// Whether stories that differ are written into the source.
+    pub update: bool,
+}
+
+/// Runs the plan to its end, or to the user's.
+pub async fn run(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> anyhow::Result<RunRecord> {
+    let interrupts = Interrupts::new()?;
+    let dispatcher = Dispatcher::new(plan, ledger, reporters);
+    LocalSet::new().run_until(dispatcher.run(interrupts)).await
+}
+
+/// A case that is to run, and for the how-manieth time.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    case: &'static Case,
+    repetition: u32,
+}
+
+/// What lanes tell the dispatcher.
+enum Message {
+    Step(CaseId, String),
+    Expectation(Expectation),
+    Ended(Job, Box<Verdict>),
+}
+
+struct Dispatcher {
+    plan: Plan,
+    ledger: Ledger,
+    reporters: Vec<Box<dyn Reporter>>,
+    queue: VecDeque<Job>,
+    /// What runs, by id and repetition, with the handle that ends it.
+    running: BTreeMap<(CaseId, u32), oneshot::Sender<()>>,
+    /// The running case that wants to be alone.
+    alone: bool,
+    done: Vec<CaseReport>,
+    messages: mpsc::UnboundedSender<Message>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    expectations: Vec<Expectation>,
+    started: Instant,
+    interrupted: bool,
+}
+
+impl Dispatcher {
+    fn new(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> Self {
+        let (messages, inbox) = mpsc::unbounded_channel();
+        // Cases that want to be alone come last, so that they keep nobody waiting in between.
+        let mut order = plan.cases.clone();
+        order.sort_by_key(|case| case.serial.is_some());
+        let once = |repetition| order.iter().map(move |case| Job { case, repetition });
+        let queue = (1..=plan.repeat.max(1)).flat_map(once).collect();
+        Self {
+            plan,
+            ledger,
+            reporters,
+            queue,
+            running: BTreeMap::new(),
+            alone: false,
+            done: Vec::new(),
+            messages,
+            inbox,
+            expectations: Vec::new(),
+            started: Instant::now(),
+            interrupted: false,
+        }
+    }
+
+    async fn run(mut self, mut interrupts: Interrupts) -> anyhow::Result<RunRecord> {
+        let header = self.plan.header.clone();
+        self.emit(&Event::RunStarted(header))?;
+        self.report_skipped()?;
+        loop {
+            self.fill_lanes()?;
+            if self.running.is_empty() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = interrupts.next() => self.interrupt()?,
+                message = self.inbox.recv() => self.take(message.expect("this struct holds a sender"))?,
+            }
+        }
+        self.write_expectations()?;
+        self.finish().await
+    }
+
+    /// Starts as many cases as there is room for.
+    fn fill_lanes(&mut self) -> anyhow::Result<()> {
+        while let Some(job) = self.queue.front().copied() {
+            let alone = job.case.serial.is_some();
+            let room =
+                if alone { self.running.is_empty() } else { self.running.len() < self.plan.header.lanes };
+            if !room || self.alone {
+                break;
+            }
+            self.queue.pop_front();
+            self.alone = alone;
+            self.start(job)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, job: Job) -> anyhow::Result<()> {
+        let id = job.case.id();
+        let orders = self.orders(job)?;
+        let (cancel, cancelled) = oneshot::channel();
+        self.running.insert((id.clone(), job.repetition), cancel);
+        self.emit(&Event::CaseStarted { id: id.clone() })?;
+        let messages = self.messages.clone();
+        tokio::task::spawn_local(async move {
+            let mut verdict = Verdict::new(&orders);
+            let hear = |said| match said {
+                Said::Step(step) => {
+                    verdict.step(&step);
+                    drop(messages.send(Message::Step(id.clone(), step)));
+                }
+                Said::Expectation(expectation) => drop(messages.send(Message::Expectation(expectation))),
+                said => verdict.hear(said),
+            };
+            let ended = lane::run(&orders, hear, cancelled).await;
+            verdict.ended(ended);
+            drop(messages.send(Message::Ended(job, Box::new(verdict))));
+        });
+        Ok(())
+    }
+
+    fn orders(&self, job: Job) -> anyhow::Result<Orders> {
+        let plan = &self.plan;
+        let id = job.case.id();
+        let name = if plan.repeat > 1 { format!("{id}@{}", job.repetition) } else { id.to_string() };
+        let directory = plan.directory.join("cases").join(name);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create `{}`", directory.display()))?;
+        Ok(Orders {
+            task: Task::Case(id, plan.abilities.clone()),
+            manifest: plan.manifest.clone(),
+            directory,
+            ledger: self.ledger.directory().to_owned(),
+            seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
+            timeout: plan.timeout,
+            update: plan.update,
+        })
+    }
+
+    fn take(&mut self, message: Message) -> anyhow::Result<()> {
+        match message {
+            Message::Step(id, step) => self.emit(&Event::CaseStep { id, step }),
+            Message::Expectation(expectation) => {
+                self.expectations.push(expectation);
+                Ok(())
+            }
+            Message::Ended(job, verdict) => {
+                self.running.remove(&(job.case.id(), job.repetition));
+                self.alone = false;
+                // A case that was cut short by the user says nothing about anybody.
+                if verdict.was_cancelled() {
+                    return Ok(());
+                }
+                let report = verdict.report(job.case, self.blank(job.case), &self.plan);
+                if self.plan.fail_fast && report.status.is_bad() {
+                    self.queue.clear();
+                }
+                self.file(report)
+            }
+        }
+    }
+
+    fn report_skipped(&mut self) -> anyhow::Result<()> {
+        for (case, status, reasons) in std::mem::take(&mut self.plan.skipped) {
+            let report = CaseReport { status, reasons, ..self.blank(case) };
+            self.file(report)?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, report: CaseReport) -> anyhow::Result<()> {
+        self.done.push(report.clone());
+        self.emit(&Event::CaseFinished(Box::new(report)))
+    }
+
+    /// The report of a case of which nothing is known but that it is the next to end.
+    fn blank(&self, case: &Case) -> CaseReport {
+        CaseReport {
+            id: case.id(),
+            status: Status::Passed,
+            seconds: 0.0,
+            number: self.done.len() + 1,
+            of: self.plan.header.cases,
+            proves: case.proves.to_owned(),
+            at: Place { file: case.file.to_owned(), line: case.line },
+            reasons: vec![],
+            breakage: None,
+            findings: vec![],
+            left_behind: vec![],
+            kernel: vec![],
+            unchecked: vec![],
+            logs: None,
+            log_files: vec![],
+            again: format!("{} {}", self.plan.again, case.id()),
+        }
+    }
+
+    /// Once: no more cases, and the running ones are ended. Twice: out, saying what is left.
+    fn interrupt(&mut self) -> anyhow::Result<()> {
+        let running: Vec<CaseId> = self.running.keys().map(|(id, _)| id.clone()).collect();
+        if self.interrupted {
+            let sweep = self.ledger.would_undo();
+            self.emit(&Event::Interrupted { running, sweep })?;
+            // The lifelines close with this process, so the sandboxes die and the janitor still does its work.
+            std::process::exit(i32::from(exit_code::INTERRUPTED));
+        }
+        self.interrupted = true;
+        self.queue.clear();
+        self.emit(&Event::Interrupted { running, sweep: vec![] })?;
+        // Dropping the handle cancels.
+        for cancel in self.running.values_mut() {
+            let (gone, _) = oneshot::channel();
+            drop(std::mem::replace(cancel, gone));
+        }
+        Ok(())
+    }
+
+    fn write_expectations(&mut self) -> anyhow::Result<()> {
+        // All patches of a run go through this process: two workers would overwrite each other's.
+        for expectation in std::mem::take(&mut self.expectations) {
+            write_expectation(expectation);
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> anyhow::Result<RunRecord> {
+        let left = std::mem::take(&mut self.ledger).close().await;
+        let mut record = RunRecord {
+            version: RunRecord::VERSION,
+            header: self.plan.header.clone(),
+            findings: gather(&self.done),
+            cases: std::mem::take(&mut self.done),
+            seconds: self.started.elapsed().as_secs_f64(),
+            interrupted: self.interrupted,
+            exit_code: exit_code::OK,
+            hints: vec![],
+        };
+        if let Err(error) = left {
+            record
+                .hints
+                .push(format!("the janitor could not undo everything ({error:#}): run `volproof sweep`"));
+        }
+        record.exit_code = verdict::exit_code(&record);
+        record.hints.extend(verdict::hints(&record));
+        let event = Event::RunFinished(Box::new(record));
+        self.emit(&event)?;
+        let Event::RunFinished(record) = event else { unreachable!("it was made three lines above") };
+        Ok(*record)
+    }
+
+    fn emit(&mut self, event: &Event) -> anyhow::Result<()> {
+        self.reporters.iter_mut().try_for_each(|reporter| reporter.report(event))
+    }
+}
+
+/// Rewrites the literal of an `expect!` in its source file.
+fn write_expectation(expectation: Expectation) {
+    // The crate keeps the place by reference to constants; a run writes each at most once.
+    let constant = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let position = expect_test::Position {
+        file: constant(expectation.file),
+        line: expectation.line,
+        column: expectation.column,
+    };
+    expect_test::Expect { position, data: constant(expectation.data), indent: true }
+        .assert_eq(&expectation.actual);
+}
+
+/// Ctrl-C and a polite kill, which mean the same.
+struct Interrupts {
+    keyboard: Signal,
+    polite: Signal,
+}
+
+impl Interrupts {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { keyboard: listen(SignalKind::interrupt())?, polite: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.keyboard.recv() => {}
+            _ = self.polite.recv() => {}
+        }
+    }
+}

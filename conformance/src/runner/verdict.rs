@@ -1,0 +1,153 @@
+//! What is made of how a worker ended, of what was expected, and of a whole run.
+
+use std::path::PathBuf;
+
+use super::Plan;
+use super::lane::{Ended, last_words};
+use crate::case::Case;
+use crate::event::{Breakage, CaseReport, Place, RunRecord, Status};
+use crate::exit_code;
+use crate::report::line::count;
+use crate::worker::message::{Orders, Outcome, Refusal, Said};
+
+/// What is known of one case while its worker runs, and at its end.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    directory: PathBuf,
+    timeout: f64,
+    last_step: String,
+    outcome: Option<Outcome>,
+    refusal: Option<Refusal>,
+    ended: Option<std::io::Result<Ended>>,
+}
+
+impl Verdict {
+    pub(super) fn new(orders: &Orders) -> Self {
+        Self {
+            directory: orders.directory.clone(),
+            timeout: orders.timeout.as_secs_f64(),
+            last_step: String::new(),
+            outcome: None,
+            refusal: None,
+            ended: None,
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &str) {
+        step.clone_into(&mut self.last_step);
+    }
+
+    pub(super) fn hear(&mut self, said: Said) {
+        match said {
+            Said::Outcome(outcome) => self.outcome = Some(*outcome),
+            Said::Refused(refusal) => self.refusal = Some(refusal),
+            Said::Step(_) | Said::Expectation(_) | Said::Abilities(_) => {}
+        }
+    }
+
+    pub(super) fn ended(&mut self, ended: std::io::Result<Ended>) {
+        self.ended = Some(ended);
+    }
+
+    pub(super) fn was_cancelled(&self) -> bool {
+        matches!(self.ended, Some(Ok(Ended::Cancelled)))
+    }
+
+    /// The report, with expectations applied.
+    pub(super) fn report(self, case: &Case, blank: CaseReport, plan: &Plan) -> CaseReport {
+        let mut report = self.raw(blank);
+        let expected =
+            plan.manifest.expected_failures.get(report.id.as_str()).map(String::as_str).or(case.xfail);
+        if let Some(reason) = expected {
+            report.status = match report.status {
+                Status::Passed => Status::Xpass,
+                // Where nothing could begin, or the fault is ours, nothing was learned about the driver.
+                Status::Error => Status::Error,
+                _ => Status::Xfail,
+            };
+            report.reasons = vec![reason.to_owned()];
+        }
+        report
+    }
+
+    fn raw(self, blank: CaseReport) -> CaseReport {
+        let logs = Some(self.directory.clone());
+        let log_files = log_files(&self.directory);
+        if let (Some(outcome), Some(Ok(Ended::Exited(_)))) = (self.outcome.clone(), &self.ended) {
+            let Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked } = outcome;
+            return CaseReport {
+                status,
+                seconds,
+                breakage,
+                findings,
+                left_behind,
+                kernel,
+                unchecked,
+                logs,
+                log_files,
+                ..blank
+            };
+        }
+        let seconds = if matches!(self.ended, Some(Ok(Ended::Hung))) { self.timeout } else { 0.0 };
+        let status = match &self.refusal {
+            Some(refusal) if refusal.driver => Status::DriverExited,
+            _ => Status::Error,
+        };
+        let breakage = Some(self.no_outcome(&blank.at));
+        CaseReport { status, seconds, breakage, logs, log_files, ..blank }
+    }
+
+    /// The breakage of a case whose worker never said how it went.
+    fn no_outcome(self, at: &Place) -> Breakage {
+        let mut cause = match (self.refusal, self.ended) {
+            (Some(refusal), _) => refusal.chain.into_iter().chain(refusal.log).collect(),
+            (None, Some(Ok(Ended::Hung))) => {
+                vec![format!("the worker did not end within {} s and was killed", self.timeout)]
+            }
+            (None, Some(Ok(Ended::Exited(status)))) => {
+                vec![format!("the worker ended without an outcome: {status}")]
+            }
+            (None, Some(Err(error))) => vec!["the worker could not be run".to_owned(), error.to_string()],
+            (None, _) => vec!["the worker ended without an outcome".to_owned()],
+        };
+        cause.extend(last_words(&self.directory));
+        Breakage { after: self.last_step, at: at.clone(), expected: None, actual: None, cause }
+    }
+}
+
+/// The names of the logs that hold something, in the order they are worth reading.
+fn log_files(directory: &std::path::Path) -> Vec<String> {
+    let known = ["journal.txt", "driver.log", "manager.log", "kernel.log", "worker.log", "trace.jsonl"];
+    let holds = |name: &&str| std::fs::metadata(directory.join(name)).is_ok_and(|file| file.len() > 0);
+    known.iter().filter(|name| holds(name)).map(|name| (*name).to_owned()).collect()
+}
+
+/// What the run exits with.
+pub(super) fn exit_code(run: &RunRecord) -> u8 {
+    let ran = run.cases.iter().any(|case| !case.status.is_skip());
+    if run.interrupted {
+        exit_code::INTERRUPTED
+    } else if run.cases.iter().any(|case| case.status.is_bad()) {
+        exit_code::CASES_FAILED
+    } else if !ran {
+        exit_code::NOTHING_RAN
+    } else {
+        exit_code::OK
+    }
+}
+
+/// What a reader may want to do next.
+pub(super) fn hints(run: &RunRecord) -> Vec<String> {
+    let mut hints = Vec::new();
+    let host = run.count(Status::SkippedHost);
+    if host > 0 {
+        hints.push(format!(
+            "{} could not run on this machine; with --require host such a run does not start (exit 4)",
+            count(host, "case")
+        ));
+    }
+    if run.exit_code == exit_code::NOTHING_RAN {
+        hints.push("nothing ran, so nothing is proven (exit 3)".to_owned());
+    }
+    hints
+}

@@ -1,0 +1,186 @@
+//! The worker: one process that carries out one case, in a sandbox of its own.
+//!
+//! It is told what to do on standard input and says how it went on descriptor 3. Its first act is to enter
+//! the sandbox, while it has one thread; whatever it mounts, starts or writes there dies with it.
+
+mod aftermath;
+mod ask;
+pub mod message;
+pub(crate) mod scene;
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::Context;
+use futures::FutureExt;
+use harness::sandbox::{Sandbox, SandboxOptions};
+
+use crate::case::{self, Case, CaseId};
+use crate::cx::Cx;
+use crate::event::{Place, Status};
+use crate::failure::{Failure, What};
+use aftermath::Aftermath;
+use message::{Abilities, LIFELINE_FD, Orders, Outcome, REPORT_FD, Refusal, Said, Task};
+use scene::Scene;
+
+/// Carries out the orders on standard input. To be called first thing in `main`, with one thread.
+pub fn main() -> ExitCode {
+    // SAFETY: the run gave this process these two descriptors and nothing in it has touched them yet.
+    let (report, lifeline) = unsafe { (File::from_raw_fd(REPORT_FD), OwnedFd::from_raw_fd(LIFELINE_FD)) };
+    let voice = Voice(Rc::new(RefCell::new(report)));
+    match enter(lifeline) {
+        Ok((orders, sandbox)) => work(orders, sandbox, &voice),
+        Err(refusal) => voice.say(&Said::Refused(refusal)),
+    }
+    ExitCode::SUCCESS
+}
+
+fn enter(lifeline: OwnedFd) -> Result<(Orders, Sandbox), Refusal> {
+    let orders = read_orders().map_err(|error| Refusal::ours(&error))?;
+    let name = match &orders.task {
+        Task::Ask => "asking the driver".to_owned(),
+        Task::Case(id, _) => id.to_string(),
+    };
+    let ledger = Some(orders.ledger.clone());
+    let options = SandboxOptions { lifeline: Some(lifeline), ledger, name, ..SandboxOptions::default() };
+    // From here on this is another process, and the one that was started only waits for it.
+    let sandbox = Sandbox::enter(options).map_err(|error| {
+        let hint = error.hint().map(str::to_owned);
+        Refusal { chain: crate::failure::chain(&error), hint, log: vec![], driver: false }
+    })?;
+    Ok((orders, sandbox))
+}
+
+fn read_orders() -> anyhow::Result<Orders> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read the orders")?;
+    serde_json::from_str(&text).context("cannot understand the orders")
+}
+
+fn work(orders: Orders, sandbox: Sandbox, voice: &Voice) {
+    // One thread: the journal's order is then the order in which things are done.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return voice.say(&Said::Refused(Refusal::ours(&error.into()))),
+    };
+    let said = runtime.block_on(async {
+        match orders.task.clone() {
+            Task::Ask => {
+                ask::ask(&orders, &sandbox).await.map_or_else(Said::Refused, |a| Said::Abilities(Box::new(a)))
+            }
+            Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
+        }
+    });
+    voice.say(&said);
+}
+
+async fn run_case(
+    orders: &Orders,
+    sandbox: &Sandbox,
+    id: &CaseId,
+    abilities: &Abilities,
+    voice: &Voice,
+) -> Said {
+    let Some(case) = case::find(id) else {
+        return Said::Refused(Refusal::ours(&anyhow::anyhow!("there is no case `{id}` in this binary")));
+    };
+    let scene = match Scene::set(orders, sandbox, abilities).await {
+        Ok(scene) => scene,
+        Err(refusal) => return Said::Refused(refusal),
+    };
+    let begin = Instant::now();
+    let before = aftermath::Before::take(sandbox);
+    let place = Place { file: case.file.to_owned(), line: case.line };
+    let speak = voice.clone();
+    let mut cx = Cx::new(scene, place, orders.update, Box::new(move |said| speak.say(&said)));
+    let failure = body(case, &mut cx, orders).await.err();
+    let after = Aftermath::see(&cx, orders, sandbox, before, failure.is_some()).await;
+    Said::Outcome(Box::new(outcome(failure, after, begin.elapsed().as_secs_f64())))
+}
+
+/// Runs the body to its end, its panic or its deadline.
+async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> {
+    let shared = cx.shared();
+    let panicked = catch_panics();
+    let ended = tokio::time::timeout(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind()).await;
+    let last = shared.last();
+    match ended {
+        Ok(Ok(result)) => result.map_err(|failure| failure.after_step(&last.step)),
+        Ok(Err(_)) => {
+            let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
+            Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]) })
+        }
+        Err(_) => {
+            let mut chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
+            chain.extend(shared.scene.under_way().into_iter().map(|what| format!("still under way: {what}")));
+            Err(Failure { after: last.step, at: last.at, what: What::Broken(chain) })
+        }
+    }
+}
+
+/// Keeps the words and the place of a panic; the backtrace goes to the worker's log.
+fn catch_panics() -> Rc<RefCell<Option<String>>> {
+    thread_local! {
+        static SAID: Rc<RefCell<Option<String>>> = Rc::default();
+    }
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        SAID.with(|said| said.replace(Some(info.to_string())));
+        before(info);
+    }));
+    SAID.with(Rc::clone)
+}
+
+/// One status for the body's end and everything that was seen after it.
+fn outcome(failure: Option<Failure>, after: Aftermath, seconds: f64) -> Outcome {
+    let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited, ours } = after;
+    findings.dedup_by(|a, b| a.key() == b.key());
+    let body_is_ours = matches!(failure.as_ref().map(|failure| &failure.what), Some(What::Ours(_)));
+    let managers = findings.iter().any(|finding| finding.party != crate::finding::Party::Driver);
+    let status = if driver_exited.is_some() {
+        Status::DriverExited
+    } else if body_is_ours || managers || ours.is_some() {
+        Status::Error
+    } else if failure.is_some() || !findings.is_empty() || !kernel.is_empty() {
+        Status::Failed
+    } else if !left_behind.is_empty() {
+        Status::Leaked
+    } else {
+        Status::Passed
+    };
+    let mut breakage = failure.map(|failure| failure.breakage());
+    for said in driver_exited.into_iter().chain(ours) {
+        match &mut breakage {
+            Some(breakage) => breakage.cause.insert(0, said),
+            None => breakage = Some(aftermath::at_the_end(said)),
+        }
+    }
+    Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked }
+}
+
+/// Descriptor 3.
+#[derive(Debug, Clone)]
+pub(crate) struct Voice(Rc<RefCell<File>>);
+
+impl Voice {
+    fn say(&self, said: &Said) {
+        let line = serde_json::to_string(said).expect("a message has text keys only") + "\n";
+        // Where nobody listens any more the run is gone, and this process will be, too.
+        drop(self.0.borrow_mut().write_all(line.as_bytes()));
+    }
+}
+
+impl Refusal {
+    /// Something that is neither the driver's nor the user's fault.
+    pub(crate) fn ours(error: &anyhow::Error) -> Self {
+        let chain = error.chain().map(ToString::to_string).collect();
+        Self { chain, hint: None, log: vec![], driver: false }
+    }
+}

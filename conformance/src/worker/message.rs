@@ -1,0 +1,129 @@
+//! What the run and a worker say to each other: one JSON document in, JSON lines out.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use harness::manifest::Manifest;
+use serde::{Deserialize, Serialize};
+
+use crate::case::CaseId;
+use crate::event::{Breakage, Status};
+use crate::finding::Finding;
+
+/// The descriptor a worker reports on.
+pub const REPORT_FD: i32 = 3;
+/// The descriptor whose end means that the run is gone.
+pub const LIFELINE_FD: i32 = 4;
+
+/// What a worker is told, on standard input.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Orders {
+    /// What to do.
+    pub task: Task,
+    /// The driver.
+    pub manifest: Manifest,
+    /// Where its logs go. Exists, and is not below what the sandbox covers.
+    pub directory: PathBuf,
+    /// The run's ledger directory.
+    pub ledger: PathBuf,
+    /// The seed of everything random in it.
+    pub seed: u64,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Whether stories that differ are to be written into the source instead of failing.
+    pub update: bool,
+}
+
+/// What a worker is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Start the driver once and ask what it can do.
+    Ask,
+    /// Carry out a case with a driver that was asked.
+    Case(CaseId, Abilities),
+}
+
+/// One line of what a worker says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// The case's body has come to a step.
+    Step(String),
+    /// A story differs and is to be written into the source.
+    Expectation(Expectation),
+    /// The answer to [`Task::Ask`].
+    Abilities(Box<Abilities>),
+    /// The sandbox, the driver or the node could not be brought up.
+    Refused(Refusal),
+    /// The end of a case. The last line.
+    Outcome(Box<Outcome>),
+}
+
+/// A story as it was seen, and the place in the source where another one stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expectation {
+    /// The source file, below the workspace.
+    pub file: String,
+    /// The line of `expect!`.
+    pub line: u32,
+    /// Its column.
+    pub column: u32,
+    /// What stands there.
+    pub data: String,
+    /// What should stand there.
+    pub actual: String,
+}
+
+/// Why nothing could begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The error and its causes.
+    pub chain: Vec<String>,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The last lines of the driver's log, where the driver is the reason.
+    pub log: Vec<String>,
+    /// Whether the driver, and not the machine, is the reason.
+    pub driver: bool,
+}
+
+/// What the driver answered when it was asked what it can do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abilities {
+    /// `GetPluginInfo`: its name.
+    pub name: String,
+    /// `GetPluginInfo`: its version.
+    pub version: String,
+    /// `GetPluginCapabilities`, in the spelling of the specification.
+    pub plugin: Vec<String>,
+    /// `NodeGetCapabilities`.
+    pub node: Vec<String>,
+    /// `ControllerGetCapabilities`; empty without a controller service.
+    pub controller: Vec<String>,
+    /// Why it makes no block volume, if it does not.
+    pub no_block: Option<String>,
+    /// Why it makes no volume with a file system, if it does not.
+    pub no_filesystem: Option<String>,
+    /// Why it makes no volume that two pods may have, if it does not.
+    pub no_shared: Option<String>,
+}
+
+/// How a case went, as its worker saw it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Passed, failed, leaked, error or driver exited: expectations are the run's business.
+    pub status: Status,
+    /// How long it took.
+    pub seconds: f64,
+    /// Where it broke.
+    pub breakage: Option<Breakage>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What was left behind.
+    pub left_behind: Vec<String>,
+    /// What the kernel said.
+    pub kernel: Vec<String>,
+    /// What could not be checked, and why.
+    pub unchecked: Vec<String>,
+}
