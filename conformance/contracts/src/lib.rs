@@ -1,11 +1,13 @@
 //! Trace events, and the promises that are held against them.
 //!
 //! A [trace](event::TraceLine) is what happened, in one order. A [`rule`] reads it and says which promise was
-//! broken, by which call, and where. The rules that bind the volume manager are listed in [`manager::RULES`].
+//! broken, by which call, and where. What binds the volume manager is listed in [`manager::RULES`], what binds the
+//! driver in [`driver::RULES`].
 //!
 //! This crate knows no kernel, no driver and no manager, so that the same rule judges a case, the simulation
 //! and a recording of somebody else's node.
 
+pub mod driver;
 pub mod event;
 pub mod manager;
 pub mod rule;
