@@ -10,6 +10,7 @@ pub mod journal;
 pub mod layout;
 pub mod manifest;
 pub mod observe;
+pub mod proxy;
 pub mod sandbox;
 pub mod symbols;
 

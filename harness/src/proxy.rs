@@ -1,0 +1,182 @@
+//! The proxy before a driver's socket: records every call and can spoil it.
+//!
+//! It passes any unary call on without knowing its type. An edge of a call is recorded in the journal before
+//! it is passed on, so that what the driver does lies between the two. [`Rule`]s change what happens on the
+//! way: they answer instead of the driver, wait, lose the answer, or send a request twice. It listens on one
+//! socket, connects to the driver's, and touches nothing else.
+
+mod code;
+mod codec;
+mod forward;
+mod handle;
+mod rule;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::UnixListener;
+use tokio::task::{AbortHandle, JoinSet};
+use tonic::transport::{Channel, Endpoint};
+
+pub use code::{code_from_name, code_name};
+pub use rule::{Gate, Rule, RuleError};
+
+use crate::journal::Journal;
+use forward::Upstreams;
+use handle::Front;
+use rule::Rules;
+
+/// Which sockets a proxy stands between.
+#[derive(Debug, Clone)]
+pub struct ProxyOptions {
+    /// Where it listens: the socket the node knows.
+    pub listen: PathBuf,
+    /// The driver's own socket.
+    pub driver: PathBuf,
+    /// The socket of its controller service, where that is another.
+    pub controller: Option<PathBuf>,
+}
+
+/// Why a proxy cannot work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// Its socket cannot be made.
+    #[error("cannot listen on `{path}`")]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket's path is none that can be connected to.
+    #[error("cannot connect to `{path}`")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: tonic::transport::Error,
+    },
+}
+
+/// A running proxy. Dropping it closes the socket and every connection.
+#[derive(Debug)]
+pub struct Proxy {
+    listen: PathBuf,
+    rules: Arc<Rules>,
+    upstreams: Arc<Upstreams>,
+    task: AbortHandle,
+}
+
+impl Proxy {
+    /// Listens, and passes calls on from now on.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn serve(options: ProxyOptions, journal: Journal) -> Result<Self, ProxyError> {
+        let failed = |source| ProxyError::Listen { path: options.listen.clone(), source };
+        let listener = listen(&options.listen).map_err(failed)?;
+        let rules = Arc::new(Rules::default());
+        let upstreams = Arc::new(Upstreams::new(options.driver, options.controller));
+        let front = Front::new(journal, Arc::clone(&rules), Arc::clone(&upstreams));
+        let task = tokio::spawn(accept(listener, front)).abort_handle();
+        Ok(Self { listen: options.listen, rules, upstreams, task })
+    }
+
+    /// Changes what happens to calls from now on. Of several rules for a call the latest counts.
+    pub fn inject(&self, rule: Rule) {
+        self.rules.add(rule, None);
+    }
+
+    /// Lets the next call of a method reach the driver and holds its answer until the gate is opened.
+    pub fn hold(&self, method: &str) -> Gate {
+        let gate = Gate::new();
+        let rule = Rule { forward: true, times: Some(1), ..Rule::of(method) };
+        self.rules.add(rule, Some(gate.clone()));
+        gate
+    }
+
+    /// Takes back all rules for a method; for all methods if it is empty.
+    pub fn clear(&self, method: &str) {
+        self.rules.clear(method);
+    }
+
+    /// Forgets the connection to the driver, which was started anew.
+    pub fn reconnect(&self) {
+        self.upstreams.forget();
+    }
+
+    /// The socket it listens on.
+    pub fn socket(&self) -> &Path {
+        &self.listen
+    }
+
+    /// A connection through the proxy for the harness's own calls, so that those are recorded, too.
+    ///
+    /// # Errors
+    /// When the socket's path is none that can be connected to.
+    pub fn channel(&self) -> Result<Channel, ProxyError> {
+        connect(&self.listen)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+        // It may be gone with the directory around it.
+        let _ = fs::remove_file(&self.listen);
+    }
+}
+
+/// A connection to a unix socket, made when it is first used and again when it was lost.
+///
+/// # Errors
+/// When the path is none that can be connected to.
+pub fn connect(socket: &Path) -> Result<Channel, ProxyError> {
+    let failed = |source| ProxyError::Connect { path: socket.to_owned(), source };
+    let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).map_err(failed)?;
+    Ok(endpoint.connect_lazy())
+}
+
+/// A listening socket at a path that may hold the remains of an earlier one.
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    UnixListener::bind(path)
+}
+
+async fn accept(listener: UnixListener, front: Front) {
+    // Connections live in here, so that aborting this task ends them, too.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                // A caller that is gone before it was accepted needs no answer.
+                let Ok((stream, _)) = accepted else { continue };
+                let front = TowerToHyperService::new(front.clone());
+                connections.spawn(async move {
+                    let server = auto::Builder::new(TokioExecutor::new()).http2_only();
+                    // How a connection ends matters to nobody: its calls are recorded one by one.
+                    let _ = server.serve_connection(TokioIo::new(stream), front).await;
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! The way from the proxy to the driver. Connects to the driver's sockets.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Extensions, Request, Response, Status};
+
+use super::codec::Raw;
+use super::connect;
+
+/// The driver's sockets, each with the connection that is kept to it.
+#[derive(Debug)]
+pub(super) struct Upstreams {
+    node: Upstream,
+    controller: Option<Upstream>,
+}
+
+#[derive(Debug)]
+struct Upstream {
+    socket: PathBuf,
+    channel: Mutex<Option<Channel>>,
+}
+
+impl Upstreams {
+    pub(super) fn new(node: PathBuf, controller: Option<PathBuf>) -> Self {
+        Self { node: Upstream::new(node), controller: controller.map(Upstream::new) }
+    }
+
+    pub(super) fn forget(&self) {
+        for upstream in [Some(&self.node), self.controller.as_ref()].into_iter().flatten() {
+            *upstream.channel() = None;
+        }
+    }
+
+    /// Passes a call on and returns the driver's answer.
+    pub(super) async fn call(
+        &self,
+        path: &PathAndQuery,
+        metadata: MetadataMap,
+        message: Bytes,
+    ) -> Result<Response<Bytes>, Status> {
+        let service = path.path().trim_start_matches('/').split('/').next().unwrap_or_default();
+        let controls = ["csi.v1.Controller", "csi.v1.GroupController"].contains(&service);
+        let upstream = self.controller.as_ref().filter(|_| controls).unwrap_or(&self.node);
+        upstream.call(path, metadata, message).await
+    }
+}
+
+impl Upstream {
+    fn new(socket: PathBuf) -> Self {
+        Self { socket, channel: Mutex::new(None) }
+    }
+
+    async fn call(
+        &self,
+        path: &PathAndQuery,
+        metadata: MetadataMap,
+        message: Bytes,
+    ) -> Result<Response<Bytes>, Status> {
+        let mut grpc = Grpc::new(self.connected()?)
+            .max_decoding_message_size(usize::MAX)
+            .max_encoding_message_size(usize::MAX);
+        if let Err(error) = grpc.ready().await {
+            *self.channel() = None;
+            return Err(unreachable(&self.socket, &error));
+        }
+        let request = Request::from_parts(metadata, Extensions::default(), message);
+        let answer = grpc.unary(request, path.clone(), Raw).await;
+        answer.map_err(|status| self.explain(status))
+    }
+
+    /// What the client library makes up is told as what it stands for.
+    fn explain(&self, status: Status) -> Status {
+        let Some(cause) = status.source() else { return status };
+        if status.code() == Code::Cancelled {
+            // The library's own clock for `grpc-timeout` has run out; the driver has said nothing.
+            return Status::deadline_exceeded("the driver did not answer in time");
+        }
+        *self.channel() = None;
+        unreachable(&self.socket, cause)
+    }
+
+    fn connected(&self) -> Result<Channel, Status> {
+        let mut kept = self.channel();
+        if let Some(channel) = &*kept {
+            return Ok(channel.clone());
+        }
+        let channel = connect(&self.socket).map_err(|error| unreachable(&self.socket, &error))?;
+        Ok(kept.insert(channel).clone())
+    }
+
+    fn channel(&self) -> MutexGuard<'_, Option<Channel>> {
+        // One value is replaced by another.
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unreachable(socket: &Path, error: &(dyn Error + 'static)) -> Status {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    Status::unavailable(format!("connection error: driver at `{}`: {last}", socket.display()))
+}

@@ -1,0 +1,212 @@
+//! One call through the proxy, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tonic::body::Body;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::{Body as HttpBody, Service, http};
+use tonic::metadata::MetadataMap;
+use tonic::server::{Grpc, UnaryService};
+use tonic::{Request, Response, Status};
+
+use super::code::{code_from_name, code_name};
+use super::codec::Raw;
+use super::forward::Upstreams;
+use super::rule::{Gate, Rule, Rules};
+use crate::journal::{Journal, Outcome};
+
+/// Answers every path.
+#[derive(Debug, Clone)]
+pub(super) struct Front {
+    journal: Journal,
+    rules: Arc<Rules>,
+    upstreams: Arc<Upstreams>,
+}
+
+impl Front {
+    pub(super) fn new(journal: Journal, rules: Arc<Rules>, upstreams: Arc<Upstreams>) -> Self {
+        Self { journal, rules, upstreams }
+    }
+}
+
+type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl<B> Service<http::Request<B>> for Front
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let path = request.uri().path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let call = Call { front: self.clone(), path };
+        let mut grpc =
+            Grpc::new(Raw).max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX);
+        Box::pin(async move { Ok(grpc.unary(call, request).await) })
+    }
+}
+
+/// One call on its way.
+struct Call {
+    front: Front,
+    path: PathAndQuery,
+}
+
+impl UnaryService<Bytes> for Call {
+    type Response = Bytes;
+    type Future = Answer<Result<Response<Bytes>, Status>>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let (front, path) = (self.front.clone(), self.path.clone());
+        Box::pin(async move { front.pass(path, request).await })
+    }
+}
+
+impl Front {
+    async fn pass(self, path: PathAndQuery, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let method = path.path().rsplit('/').next().unwrap_or_default();
+        let told = told(csi_proto::json::request(path.path(), &message), &message);
+        let handle = told.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let deadline = deadline(&metadata);
+        // Recorded before anything is done: the driver's work lies behind this line.
+        let call = self.journal.rpc_start(method, told, deadline);
+        let mut record = Record { journal: &self.journal, call, deadline, since: Instant::now(), rule: None };
+
+        let symbol = self.journal.symbols().volume(&handle);
+        let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
+        record.rule = rule.as_ref().map(Rule::told);
+        let answer = self.spoil(&path, metadata, message, rule.unwrap_or_default(), gate.flatten()).await;
+        record.end(path.path(), &answer);
+        answer
+    }
+
+    /// Does what the rule says; a rule that says nothing passes the call on.
+    async fn spoil(
+        &self,
+        path: &PathAndQuery,
+        metadata: MetadataMap,
+        message: Bytes,
+        rule: Rule,
+        gate: Option<Gate>,
+    ) -> Result<Response<Bytes>, Status> {
+        tokio::time::sleep(Duration::from_millis(rule.delay_ms)).await;
+        let code = rule.code.as_deref().filter(|code| !code.is_empty());
+        let replaced = code.is_some() || rule.hang;
+        let mut answer = match replaced && !rule.forward {
+            true => Err(Status::unknown("injected")),
+            false => self.upstreams.call(path, metadata.clone(), message.clone()).await,
+        };
+        if rule.duplicate {
+            answer = self.upstreams.call(path, metadata, message).await;
+        }
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
+        if rule.hang {
+            // Ends when the caller goes away: then this future is dropped.
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_millis(rule.after_ms)).await;
+        match code {
+            Some("OK") => answer.or_else(|_| Ok(Response::new(Bytes::new()))),
+            Some(code) => {
+                let code = code_from_name(code).unwrap_or(tonic::Code::Unknown);
+                Err(Status::new(code, "injected"))
+            }
+            None => answer,
+        }
+    }
+}
+
+/// Ends the call in the journal, also when its caller goes away and this is dropped.
+struct Record<'a> {
+    journal: &'a Journal,
+    call: u64,
+    deadline: Option<Duration>,
+    since: Instant,
+    rule: Option<String>,
+}
+
+impl Record<'_> {
+    fn end(mut self, path: &str, answer: &Result<Response<Bytes>, Status>) {
+        let injected = self.rule.take();
+        let outcome = match answer {
+            Ok(response) => {
+                let resp = told(csi_proto::json::response(path, response.get_ref()), response.get_ref());
+                Outcome { code: "OK".to_owned(), resp, injected, ..Outcome::default() }
+            }
+            Err(status) => Outcome {
+                code: code_name(status.code()).to_owned(),
+                message: status.message().to_owned(),
+                injected,
+                // With a deadline over, or the connection lost, the driver may go on with its work.
+                abandoned: matches!(
+                    status.code(),
+                    tonic::Code::DeadlineExceeded | tonic::Code::Cancelled | tonic::Code::Unavailable
+                ),
+                ..Outcome::default()
+            },
+        };
+        self.journal.rpc_end(self.call, outcome);
+        // Ended: dropping it has nothing to tell any more.
+        self.call = 0;
+    }
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if self.call == 0 {
+            return;
+        }
+        let over = self.deadline.is_some_and(|deadline| self.since.elapsed() >= deadline);
+        let (code, message) = match over {
+            true => ("DeadlineExceeded", "the caller's time was over"),
+            false => ("Canceled", "the caller went away"),
+        };
+        let outcome = Outcome {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            injected: self.rule.take(),
+            abandoned: true,
+            ..Outcome::default()
+        };
+        self.journal.rpc_end(self.call, outcome);
+    }
+}
+
+/// A message no contract knows is told by its size.
+fn told(json: Result<Value, csi_proto::json::JsonError>, message: &Bytes) -> Value {
+    json.unwrap_or_else(|_| json!({ "bytes": message.len() }))
+}
+
+/// How long the caller is prepared to wait: `grpc-timeout` is at most eight digits and a unit.
+fn deadline(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
+}

@@ -1,0 +1,185 @@
+//! What is to happen to calls on their way. Touches nothing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::code::{code_from_name, names};
+use crate::manifest::nearest;
+
+/// What happens to calls of a method, in the words of a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rule {
+    /// The bare name of the method, such as `NodeStageVolume`.
+    pub method: String,
+    /// Answer with this code, in Go's spelling, instead of the driver's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// For so many calls; without it for all that follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
+    /// Wait so long before anything else.
+    #[serde(default)]
+    pub delay_ms: u64,
+    /// Wait so long with the answer.
+    #[serde(default)]
+    pub after_ms: u64,
+    /// Never answer.
+    #[serde(default)]
+    pub hang: bool,
+    /// Let the driver do its work even though it is not its answer that counts.
+    #[serde(default)]
+    pub forward: bool,
+    /// Only for this volume, by its handle or its symbol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// Send the request to the driver a second time, when it has answered the first.
+    #[serde(default)]
+    pub duplicate: bool,
+}
+
+/// A rule that cannot be meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// There is no such code.
+    #[error("cannot answer with `{code}`: there is no such code")]
+    Code {
+        /// What was written.
+        code: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// There is no such method.
+    #[error("cannot change calls of `{method}`: CSI has no such method")]
+    Method {
+        /// What was written.
+        method: String,
+    },
+}
+
+impl Rule {
+    /// A rule that changes nothing yet.
+    pub fn of(method: &str) -> Self {
+        Self { method: method.to_owned(), ..Self::default() }
+    }
+
+    /// Answers with a code instead of the driver.
+    #[must_use]
+    pub fn code(mut self, code: &str) -> Self {
+        self.code = Some(code.to_owned());
+        self
+    }
+
+    /// Holds for so many calls.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Lets the driver do its work first: with a code, its answer is lost.
+    #[must_use]
+    pub fn forward(mut self) -> Self {
+        self.forward = true;
+        self
+    }
+
+    /// Whether it can be meant.
+    ///
+    /// # Errors
+    /// When its code or its method does not exist.
+    pub fn check(&self) -> Result<(), RuleError> {
+        if csi_proto::descriptor::method(&self.method).is_none() {
+            return Err(RuleError::Method { method: self.method.clone() });
+        }
+        match &self.code {
+            Some(code) if code_from_name(code).is_none() => {
+                Err(RuleError::Code { code: code.clone(), nearest: nearest(code, names()) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How a trace tells that it was at work.
+    pub(super) fn told(&self) -> String {
+        let Self { code, delay_ms, after_ms, forward, hang, .. } = self;
+        let code = code.as_deref().unwrap_or_default();
+        let duplicate = if self.duplicate { " duplicate=true" } else { "" };
+        format!("code={code} delay={delay_ms} after={after_ms} forward={forward} hang={hang}{duplicate}")
+    }
+}
+
+/// Holds one answer back until it is opened. Clones are the same gate.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    reached: Arc<watch::Sender<bool>>,
+    open: Arc<watch::Sender<bool>>,
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self { reached: Arc::new(watch::Sender::new(false)), open: Arc::new(watch::Sender::new(false)) }
+    }
+
+    /// Waits until an answer is held: the driver has done its work, and nobody knows.
+    pub async fn reached(&self) {
+        wait(&self.reached).await;
+    }
+
+    /// Lets the answer go on.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub(super) async fn pass(&self) {
+        self.reached.send_replace(true);
+        wait(&self.open).await;
+    }
+}
+
+async fn wait(flag: &watch::Sender<bool>) {
+    // The sender is borrowed here, so it cannot be gone.
+    let _ = flag.subscribe().wait_for(|set| *set).await;
+}
+
+/// All rules of a proxy.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Mutex<Vec<Active>>);
+
+#[derive(Debug)]
+struct Active {
+    rule: Rule,
+    left: Option<u32>,
+    gate: Option<Gate>,
+}
+
+impl Rules {
+    pub(super) fn add(&self, rule: Rule, gate: Option<Gate>) {
+        let left = rule.times;
+        self.all().push(Active { rule, left, gate });
+    }
+
+    pub(super) fn clear(&self, method: &str) {
+        self.all().retain(|active| !method.is_empty() && active.rule.method != method);
+    }
+
+    /// The rule for a call, which is used up by it. A volume has two names: its handle and its symbol.
+    pub(super) fn take(&self, method: &str, volume: [&str; 2]) -> Option<(Rule, Option<Gate>)> {
+        let mut all = self.all();
+        let meant = |active: &Active| {
+            let of_volume = active.rule.volume.as_deref().is_none_or(|wanted| volume.contains(&wanted));
+            active.rule.method == method && of_volume && active.left != Some(0)
+        };
+        let active = all.iter_mut().rfind(|active| meant(active))?;
+        active.left = active.left.map(|left| left - 1);
+        Some((active.rule.clone(), active.gate.clone()))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Active>> {
+        // Rules are added and used up whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

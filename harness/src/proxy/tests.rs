@@ -1,0 +1,221 @@
+//! Calls through a real proxy over real sockets, to a driver that says what a test tells it.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use contracts::event::Event;
+use csi_proto::v1;
+use csi_proto::v1::node_client::NodeClient;
+use csi_proto::v1::node_server::{Node, NodeServer};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Code, Request, Response, Status};
+
+use super::*;
+use crate::Layout;
+use crate::symbols::Symbols;
+
+/// A driver that counts its calls.
+#[derive(Default)]
+struct Driver {
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+/// A driver of which only staging is implemented.
+macro_rules! only_stages {
+    ($($name:ident($request:ident) -> $response:ident;)*) => {
+        #[tonic::async_trait]
+        impl Node for Driver {
+            async fn node_stage_volume(
+                &self,
+                request: Request<v1::NodeStageVolumeRequest>,
+            ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
+                self.stage(request.into_inner().volume_id).await
+            }
+
+            $(async fn $name(&self, _: Request<v1::$request>) -> Result<Response<v1::$response>, Status> {
+                Err(Status::unimplemented(stringify!($name)))
+            })*
+        }
+    };
+}
+
+only_stages! {
+    node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
+    node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
+    node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
+    node_get_volume_stats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
+    node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
+    node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
+    node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
+}
+
+impl Driver {
+    async fn stage(&self, volume: String) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
+        self.calls.lock().unwrap().push(volume.clone());
+        match volume.as_str() {
+            "broken" => Err(Status::failed_precondition("it is broken")),
+            "slow" => std::future::pending().await,
+            _ => Ok(Response::new(v1::NodeStageVolumeResponse {})),
+        }
+    }
+}
+
+struct Stage {
+    _directory: tempfile::TempDir,
+    journal: Journal,
+    proxy: Proxy,
+    calls: Arc<Mutex<Vec<String>>>,
+    client: NodeClient<Channel>,
+}
+
+fn stage() -> Stage {
+    let directory = tempfile::tempdir().unwrap();
+    let driver = directory.path().join("driver.sock");
+    let listener = UnixListener::bind(&driver).unwrap();
+    let served = Driver::default();
+    let calls = Arc::clone(&served.calls);
+    let server = tonic::transport::Server::builder().add_service(NodeServer::new(served));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    let journal = Journal::new(Symbols::new(Layout::standard()), None);
+    let options = ProxyOptions { listen: directory.path().join("csi.sock"), driver, controller: None };
+    let proxy = Proxy::serve(options, journal.clone()).unwrap();
+    let client = NodeClient::new(proxy.channel().unwrap());
+    Stage { _directory: directory, journal, proxy, calls, client }
+}
+
+impl Stage {
+    async fn call(&mut self, volume: &str) -> Result<(), Status> {
+        self.client.node_stage_volume(request(volume)).await.map(|_| ())
+    }
+
+    fn ends(&self) -> Vec<(String, String)> {
+        let end = |event: Event| match event {
+            Event::RpcEnd(end) => Some((end.code, end.injected.unwrap_or_default())),
+            _ => None,
+        };
+        self.journal.trace().into_iter().filter_map(|line| end(line.event)).collect()
+    }
+
+    fn reached(&self) -> usize {
+        self.calls.lock().unwrap().len()
+    }
+}
+
+fn request(volume: &str) -> v1::NodeStageVolumeRequest {
+    let secrets = [("password".to_owned(), "hunter2".to_owned())].into();
+    v1::NodeStageVolumeRequest { volume_id: volume.to_owned(), secrets, ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_call_goes_through_and_is_recorded_without_its_secrets() {
+    let mut stage = stage();
+    stage.call("data").await.unwrap();
+    assert_eq!(stage.ends(), [("OK".to_owned(), String::new())]);
+    let jsonl = stage.journal.jsonl();
+    assert!(jsonl.contains("\"volumeId\":\"data\""), "{jsonl}");
+    assert!(jsonl.contains("\"password\":\"***\""), "{jsonl}");
+    assert!(!jsonl.contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_driver_s_error_goes_through_as_it_is() {
+    let mut stage = stage();
+    let status = stage.call("broken").await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "it is broken"));
+    assert_eq!(stage.ends(), [("FailedPrecondition".to_owned(), String::new())]);
+}
+
+#[tokio::test]
+async fn an_injected_code_answers_instead_of_the_driver_so_often() {
+    let mut stage = stage();
+    stage.proxy.inject(Rule::of("NodeStageVolume").code("Internal").times(2));
+    assert_eq!(stage.call("data").await.unwrap_err().code(), Code::Internal);
+    assert_eq!(stage.call("data").await.unwrap_err().message(), "injected");
+    assert_eq!(stage.reached(), 0);
+    stage.call("data").await.unwrap();
+    assert_eq!(stage.reached(), 1);
+    let told = "code=Internal delay=0 after=0 forward=false hang=false";
+    assert_eq!(stage.ends()[0], ("Internal".to_owned(), told.to_owned()));
+}
+
+#[tokio::test]
+async fn an_answer_can_be_lost_after_the_driver_has_done_its_work() {
+    let mut stage = stage();
+    stage.proxy.inject(Rule::of("NodeStageVolume").code("Unavailable").forward().times(1));
+    assert_eq!(stage.call("data").await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(stage.reached(), 1);
+}
+
+#[tokio::test]
+async fn a_request_can_reach_the_driver_twice() {
+    let mut stage = stage();
+    stage.proxy.inject(Rule { duplicate: true, ..Rule::of("NodeStageVolume") });
+    stage.call("data").await.unwrap();
+    assert_eq!(stage.reached(), 2);
+    assert_eq!(stage.ends().len(), 1);
+}
+
+#[tokio::test]
+async fn a_rule_can_be_for_one_volume() {
+    let mut stage = stage();
+    stage.journal.symbols().name_volume("mine", "pv-mine", "handle-mine");
+    let rule = Rule { volume: Some("mine".into()), ..Rule::of("NodeStageVolume").code("Internal") };
+    stage.proxy.inject(rule);
+    stage.call("data").await.unwrap();
+    assert_eq!(stage.call("handle-mine").await.unwrap_err().code(), Code::Internal);
+}
+
+#[tokio::test]
+async fn a_held_answer_waits_for_its_gate() {
+    let stage = stage();
+    let gate = stage.proxy.hold("NodeStageVolume");
+    let mut client = stage.client.clone();
+    let calling = tokio::spawn(async move { client.node_stage_volume(request("data")).await });
+    gate.reached().await;
+    assert_eq!(stage.reached(), 1);
+    assert!(!calling.is_finished());
+    assert_eq!(stage.journal.in_flight().len(), 1);
+    gate.open();
+    calling.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_ends_its_call() {
+    let mut stage = stage();
+    let mut slow = Request::new(request("slow"));
+    slow.set_timeout(Duration::from_millis(50));
+    stage.client.node_stage_volume(slow).await.unwrap_err();
+    let ended = stage.journal.wait(Duration::from_secs(10), |journal| journal.in_flight().is_empty()).await;
+    assert!(ended);
+    let [(code, _)] = stage.ends().try_into().unwrap();
+    assert!(["DeadlineExceeded", "Canceled"].contains(&code.as_str()), "{code}");
+}
+
+#[tokio::test]
+async fn a_driver_that_is_away_is_unavailable_and_is_found_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let driver = directory.path().join("driver.sock");
+    let journal = Journal::new(Symbols::new(Layout::standard()), None);
+    let listen = directory.path().join("csi.sock");
+    let options = ProxyOptions { listen, driver: driver.clone(), controller: None };
+    let proxy = Proxy::serve(options, journal).unwrap();
+    let mut client = NodeClient::new(proxy.channel().unwrap());
+    let status = client.node_stage_volume(request("data")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.message().contains("No such file"), "{status:?}");
+
+    let listener = UnixListener::bind(&driver).unwrap();
+    let server = tonic::transport::Server::builder().add_service(NodeServer::new(Driver::default()));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    client.node_stage_volume(request("data")).await.unwrap();
+}
+
+#[test]
+fn a_rule_that_cannot_be_meant_is_told() {
+    let wrong = Rule::of("NodeStageVolume").code("Unavailible").check().unwrap_err();
+    assert_eq!(wrong, RuleError::Code { code: "Unavailible".into(), nearest: Some("Unavailable") });
+    assert!(matches!(Rule::of("NodeStageVolum").check(), Err(RuleError::Method { .. })));
+    let rule: Rule =
+        serde_json::from_str(r#"{"method":"NodeStageVolume","delayMs":3000,"times":1}"#).unwrap();
+    assert_eq!((rule.delay_ms, rule.times), (3000, Some(1)));
+}
