@@ -10,16 +10,19 @@
 //! else, the API through [`api::ApiSource`], and time through [`clock::Clock`].
 
 pub mod api;
+mod block_map;
 pub mod clock;
 pub mod error;
 pub mod event;
 pub mod manager;
 pub mod names;
 pub mod operation;
+mod ownership;
 pub mod paths;
 pub mod plugin;
 pub mod populator;
 pub mod reconstruct;
+pub mod subpath;
 
 pub use event::{MountedVolume, Notice, PodState, Registration};
 pub use manager::{ClientStyle, Config, DialError, Dialer, Parts, VolumeManager, WAIT_LIMIT};

@@ -6,10 +6,16 @@
 //! at any await: what was marked until then is the truth, or on the safe side of it.
 
 pub mod context;
+mod device;
 pub mod executor;
+mod expand;
 pub mod key;
+mod map;
+mod mount;
 pub mod pending;
 pub mod transition;
+mod unmap;
+mod unmount;
 pub mod verify;
 
 use std::path::PathBuf;

@@ -10,6 +10,8 @@
 //! else that can fail, it awaits the mark that says so; if the mark is refused because nobody wants the
 //! volume any more, it stops there.
 
+mod atomic_writer;
+pub mod csi;
 pub mod registry;
 
 use std::collections::BTreeMap;
@@ -356,8 +358,8 @@ pub trait DeviceMounter: fmt::Debug + Send + Sync {
     /// Does it.
     async fn mount_device(&self, cx: &OperationContext, request: &MountDevice) -> Result<(), Failure>;
 
-    /// Undoes it. What is not there is success.
-    async fn unmount_device(&self, cx: &OperationContext, path: &Path) -> Result<(), Failure>;
+    /// Undoes it. What is not there is success. `spec` may be no more than what a directory told.
+    async fn unmount_device(&self, cx: &OperationContext, path: &Path, spec: &Spec) -> Result<(), Failure>;
 
     /// Every other place that shows the same mount.
     async fn device_mount_refs(&self, cx: &OperationContext, path: &Path) -> Result<Vec<PathBuf>, Failure>;

@@ -1,0 +1,99 @@
+//! The bridges from a published block device to a pod: a bind mount below the volume's global map path, a
+//! symbolic link in the pod's directory, and a loop device that keeps the device's number from being given
+//! away. Touches the host below those two directories only.
+//!
+//! On the way in: bind, link, lock. On the way out the other way round, so that nothing is ever reachable
+//! through a bridge whose foundation is gone.
+
+use std::path::{Path, PathBuf};
+
+use host::{FileKind, Host, HostError, Removal};
+
+use crate::names::{PodUid, SpecName};
+
+/// Where one pod's bridges to one block volume are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockMap {
+    /// The volume's global map path.
+    pub(crate) global: PathBuf,
+    /// The directory of the pod's links.
+    pub(crate) links: PathBuf,
+    /// The link's name in it.
+    pub(crate) inner: SpecName,
+    /// The pod, which names the bind's file.
+    pub(crate) pod: PodUid,
+}
+
+impl BlockMap {
+    /// The file the device is bound over.
+    pub(crate) fn bind(&self) -> PathBuf {
+        self.global.join(self.pod.as_str())
+    }
+
+    /// The pod's link.
+    pub(crate) fn link(&self) -> PathBuf {
+        self.links.join(self.inner.as_str())
+    }
+
+    /// Makes all three, whatever an earlier attempt has left of them.
+    pub(crate) async fn build(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
+        host.make_dir_all(&self.global, 0o750).await?;
+        host::bind::device_node(host, device, &self.bind()).await?;
+        host.make_dir_all(&self.links, 0o750).await?;
+        self.relink(host, device).await?;
+        host.lock_device(&self.bind()).await?;
+        Ok(())
+    }
+
+    /// A link that leads to this device already is left alone; after a reboot it may lead elsewhere.
+    async fn relink(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
+        let link = self.link();
+        match host.read_link(&link).await {
+            Ok(target) if target == device => return Ok(()),
+            Ok(_) => host.remove_file(&link).await?,
+            Err(error) if error.is_not_found() => {}
+            Err(error) => match host.symlink_metadata(&link).await {
+                // Something else in the link's place goes, as long as it is no directory.
+                Ok(_) => host.remove_file(&link).await?,
+                Err(_) => return Err(error),
+            },
+        }
+        host.symlink(device, &link).await
+    }
+
+    /// Takes all three away. What is missing is passed over, so it can be repeated.
+    pub(crate) async fn demolish(&self, host: &dyn Host) -> Result<(), HostError> {
+        self.unlock(host).await?;
+        self.unlink(host).await?;
+        host::bind::undo_device_node(host, &self.bind()).await
+    }
+
+    async fn unlock(&self, host: &dyn Host) -> Result<(), HostError> {
+        match host.find_lock(&self.bind()).await? {
+            Some(device) => host.unlock_device(&device).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the link, and only a link: a file of that name is not ours.
+    async fn unlink(&self, host: &dyn Host) -> Result<(), HostError> {
+        let link = self.link();
+        match host.symlink_metadata(&link).await {
+            Ok(there) if there.kind == FileKind::Symlink => host.remove_file(&link).await,
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The pods whose devices are still bound below a global map path.
+pub(crate) async fn references(host: &dyn Host, global: &Path) -> Result<Vec<PathBuf>, HostError> {
+    host::bind::device_nodes_in(host, global).await
+}
+
+/// Removes an unused global map path with the files left in it. It stops at a mount: what is mounted there
+/// is somebody's device.
+pub(crate) async fn remove_global(host: &dyn Host, global: &Path) -> Result<(), HostError> {
+    host.remove_tree(global, Removal::OneFilesystem).await
+}

@@ -1,0 +1,117 @@
+//! Taking a volume back from the node, once no pod has it: unstaging, and for block volumes removing what
+//! their devices were mapped through.
+
+use std::path::{Path, PathBuf};
+
+use super::{Failed, OperationContext, UnmountDevice};
+use crate::block_map;
+use crate::error::{Classified, ErrorClass, Failure, Unfit};
+use crate::plugin::DeviceMounter;
+
+/// Undoes the step per node of a file-system volume.
+pub(crate) async fn unmount(device: &UnmountDevice, cx: &OperationContext) -> Result<(), Failed> {
+    let quiet = |step| move |source: Failure| Failed::quiet(step, &device.volume, source);
+    let plugin = cx.registry.by_name(&device.plugin).map_err(Failure::from);
+    let plugin = plugin.map_err(quiet("UnmountDevice.FindPluginByName failed"))?;
+    let mounter = plugin.device_mounter().ok_or_else(|| no_ability(device, "mount devices"));
+    let mounter = mounter.map_err(quiet("UnmountDevice.FindDeviceMountablePluginByName failed"))?;
+
+    let path = path_of(cx, mounter, device).map_err(quiet("GetDeviceMountPath failed"))?;
+    let foreign = foreign_refs(cx, mounter, &path).await;
+    foreign.map_err(quiet("GetDeviceMountRefs check failed"))?;
+
+    cx.mark.device_undoing().await;
+    let undone = mounter.unmount_device(cx, &path, &device.spec).await;
+    undone.map_err(quiet("UnmountDevice failed"))?;
+    check_closed(cx, device).await.map_err(quiet("UnmountDevice failed"))?;
+    cx.mark.device_unmounted().await;
+    Ok(())
+}
+
+/// Undoes the step per node of a block volume.
+pub(crate) async fn unmap(device: &UnmountDevice, cx: &OperationContext) -> Result<(), Failed> {
+    let quiet = |step| move |source: Failure| Failed::quiet(step, &device.volume, source);
+    let plugin = cx.registry.by_name(&device.plugin).map_err(Failure::from);
+    let plugin = plugin.map_err(quiet("UnmapDevice.FindMapperPluginByName failed"))?;
+    let mapper = plugin.block_mapper().ok_or_else(|| no_ability(device, "map devices"));
+    let mapper = mapper.map_err(quiet("UnmapDevice.NewUnmapper failed"))?;
+
+    // A device bound for some pod is in use, whatever the books say.
+    let global = &device.device_mount_path;
+    unreferenced(cx, global).await.map_err(quiet("GetDeviceBindMountRefs check failed"))?;
+
+    cx.mark.device_undoing().await;
+    let undone = mapper.tear_down_device(cx, &device.spec).await;
+    undone.map_err(quiet("UnmapDevice.TearDownDevice failed"))?;
+    let removed = block_map::remove_global(&*cx.host, global).await.map_err(Failure::from);
+    removed.map_err(quiet("UnmapDevice.RemoveMapPath failed"))?;
+    check_closed(cx, device).await.map_err(quiet("UnmapDevice failed"))?;
+    cx.mark.device_unmounted().await;
+    Ok(())
+}
+
+fn no_ability(device: &UnmountDevice, ability: &'static str) -> Failure {
+    Unfit::NoAbility { plugin: device.plugin.to_string(), ability }.into()
+}
+
+/// Where the step was done: as the plugin says, or as the books do where it can no longer tell.
+fn path_of(
+    cx: &OperationContext,
+    mounter: &dyn DeviceMounter,
+    device: &UnmountDevice,
+) -> Result<PathBuf, Failure> {
+    match mounter.device_mount_path(&cx.paths, &device.spec) {
+        Ok(path) => Ok(path),
+        Err(_) if !device.device_mount_path.as_os_str().is_empty() => Ok(device.device_mount_path.clone()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Refuses while the mount is shown anywhere that is not ours. The same path below another root is: the
+/// root may be seen through several mounts.
+async fn foreign_refs(
+    cx: &OperationContext,
+    mounter: &dyn DeviceMounter,
+    path: &Path,
+) -> Result<(), Failure> {
+    let text = path.to_string_lossy();
+    let ours = text.find("/plugins/kubernetes.io/").map_or(&*text, |at| &text[at..]);
+    let mut refs = mounter.device_mount_refs(cx, path).await?;
+    refs.retain(|other| !other.to_string_lossy().contains(ours));
+    if refs.is_empty() { Ok(()) } else { Err(InUse::MountedElsewhere { path: path.to_owned(), refs }.into()) }
+}
+
+async fn unreferenced(cx: &OperationContext, global: &Path) -> Result<(), Failure> {
+    let refs = block_map::references(&*cx.host, global).await?;
+    if refs.is_empty() { Ok(()) } else { Err(InUse::Mapped { path: global.to_owned(), refs }.into()) }
+}
+
+/// Refuses if somebody holds the device open that nobody should have any more. What the books have is a
+/// device for some plugins only; for CSI it is the name of an attachment.
+async fn check_closed(cx: &OperationContext, device: &UnmountDevice) -> Result<(), Failure> {
+    let path = Path::new(&device.device_path);
+    if path.is_absolute() && cx.host.device_opened(path).await? {
+        return Err(InUse::Open { device: path.to_owned() }.into());
+    }
+    Ok(())
+}
+
+/// Why a volume cannot leave the node yet.
+#[derive(Debug, thiserror::Error)]
+enum InUse {
+    #[error("the device mount path `{}` is still mounted by other references {refs:?}", path.display())]
+    MountedElsewhere { path: PathBuf, refs: Vec<PathBuf> },
+    #[error("the device `{}` is still referenced from other Pods {refs:?}", path.display())]
+    Mapped { path: PathBuf, refs: Vec<PathBuf> },
+    #[error("the device `{}` is in use when it was no longer expected to be in use", device.display())]
+    Open { device: PathBuf },
+}
+
+impl Classified for InUse {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::MountedElsewhere { .. } | Self::Mapped { .. } => ErrorClass::Transient,
+            Self::Open { .. } => ErrorClass::Uncertain,
+        }
+    }
+}

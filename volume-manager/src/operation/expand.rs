@@ -1,0 +1,380 @@
+//! Growing a volume on the node: while a pod uses it, or before the pod gets it.
+//!
+//! Reads and writes the status of the claim; the growing itself is the plugin's.
+//!
+//! Two kinds of cluster-side resizers exist. One writes down how far growing has come
+//! ([`Recovery`](self::recover)), so that a size that turns out impossible can be taken back; the older one
+//! does not, and is served by [`legacy`](self::grow_legacy).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{ExpandVolume, Failed, MountVolume, OperationContext, Reason, Transition};
+use crate::api::storage::Condition;
+use crate::api::{
+    self, AccessMode, Bytes, Claim, ClaimStatusPatch, Kind, Patch, PatchBody, Pod, Reference, Resource,
+    Severity, VolumeMode,
+};
+use crate::error::{Classified, ErrorClass, Failure, Sign};
+use crate::names::PluginName;
+use crate::plugin::{Expand, Mounted, Spec};
+
+/// Where growing stands, in the status of a claim.
+const PENDING: &str = "NodeResizePending";
+const IN_PROGRESS: &str = "NodeResizeInProgress";
+const INFEASIBLE: &str = "NodeResizeInfeasible";
+/// The condition that says why growing fails.
+const NODE_ERROR: &str = "NodeResizeError";
+/// Conditions that end with the growing.
+const RESIZE_CONDITIONS: [&str; 4] =
+    ["Resizing", "FileSystemResizePending", "ControllerResizeError", NODE_ERROR];
+/// Says that a volume many nodes use needs no growing on each of them.
+const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
+
+/// Grows a volume that a pod uses.
+pub(crate) async fn run(expand: &ExpandVolume, cx: &OperationContext) -> Result<(), Failed> {
+    let told = |source: Failure| {
+        let (step, reason) = ("NodeExpandVolume.NodeExpandVolume failed", Reason::VolumeResizeFailed);
+        Failed::told(step, reason, expand.spec.name(), source)
+    };
+    if expand.new_size.is_zero() || expand.old_size.is_zero() {
+        return Err(told(UnknownSize.into()));
+    }
+    let task = Task {
+        cx,
+        spec: &expand.spec,
+        plugin: &expand.plugin,
+        pod: &expand.pod,
+        mounted: &expand.mounted,
+        device_path: &expand.device_path,
+        failed_before: expand.expansion_failed,
+        step: "NodeExpandVolume.NodeExpandVolume",
+    };
+    let claim = task.claim().await.map_err(told)?;
+    if let Some(grown) = task.grow(&claim, expand.old_size, expand.new_size).await.map_err(told)? {
+        cx.mark.tell(Transition::Resized(grown)).await;
+    }
+    Ok(())
+}
+
+/// Grows a volume that has grown while nobody used it, before the pod gets it.
+pub(super) async fn during_mount(
+    cx: &OperationContext,
+    mount: &MountVolume,
+    mounted: &Mounted,
+    device_path: &str,
+) -> Result<(), Failure> {
+    let plugin = cx.registry.by_name(&mount.plugin)?;
+    let Some(volume) = mount.spec.volume() else { return Ok(()) };
+    if mount.expansion_blocked || !plugin.expander().is_some_and(|expander| expander.requires_resize()) {
+        return Ok(());
+    }
+    if volume.claim.is_none() {
+        return Ok(());
+    }
+    let task = Task {
+        cx,
+        spec: &mount.spec,
+        plugin: &mount.plugin,
+        pod: &mount.pod,
+        mounted,
+        device_path,
+        failed_before: mount.expansion_failed,
+        step: "MountVolume.NodeExpandVolume",
+    };
+    let claim = task.claim().await?;
+    if claim.status.capacity < volume.capacity {
+        // What was grown is recorded when the next look at the claim says so.
+        task.grow(&claim, claim.status.capacity, volume.capacity).await?;
+    }
+    Ok(())
+}
+
+/// One volume to be grown.
+struct Task<'a> {
+    cx: &'a OperationContext,
+    spec: &'a Arc<Spec>,
+    plugin: &'a PluginName,
+    pod: &'a Arc<Pod>,
+    mounted: &'a Mounted,
+    device_path: &'a str,
+    /// Whether an earlier attempt failed for good.
+    failed_before: bool,
+    /// What the good news begins with.
+    step: &'static str,
+}
+
+impl Task<'_> {
+    async fn claim(&self) -> Result<Arc<Claim>, Failure> {
+        let reference = self.spec.volume().and_then(|volume| volume.claim.as_ref()).ok_or(NoClaim)?;
+        let (namespace, name) = (&reference.claim.namespace, &reference.claim.name);
+        Ok(api::get(&*self.cx.api, namespace, name).await?)
+    }
+
+    /// Grows the volume. The size it has then, if that is settled.
+    async fn grow(&self, claim: &Claim, old: Bytes, new: Bytes) -> Result<Option<Bytes>, Failure> {
+        if self.spec.read_only {
+            self.tell(claim, Severity::Warning, Reason::FileSystemResizeFailed, {
+                "requested read-only file system".to_owned()
+            });
+            return Ok(Some(new));
+        }
+        if !claim.status.resize.is_empty() || claim.status.allocated.is_some() {
+            let new = claim.status.allocated.unwrap_or(new);
+            return self.recover(claim, old, new).await;
+        }
+        self.grow_legacy(claim, old, new).await
+    }
+
+    async fn grow_legacy(&self, claim: &Claim, old: Bytes, new: Bytes) -> Result<Option<Bytes>, Failure> {
+        match self.call(old, new).await {
+            Ok(()) => {
+                self.tell_success(claim);
+                if claim.status.capacity < new {
+                    self.record_done(claim, new).await?;
+                }
+                Ok(Some(new))
+            }
+            Err(failure) => match failure.sign() {
+                Some(Sign::NotSupported) => Ok(Some(new)),
+                Some(Sign::InUse) => {
+                    self.cx.mark.tell(Transition::ExpansionBlocked).await;
+                    Ok(Some(new))
+                }
+                _ => Err(failure),
+            },
+        }
+    }
+
+    async fn recover(&self, claim: &Claim, old: Bytes, new: Bytes) -> Result<Option<Bytes>, Failure> {
+        let plan = Plan::of(claim, new, self.failed_before);
+        if !plan.allowed {
+            return Ok(plan.updated.then_some(new));
+        }
+        let claim = match plan.updated {
+            true => Arc::new(claim.clone()),
+            false => self.mark_in_progress(claim).await?,
+        };
+        match self.call(old, new).await {
+            Ok(()) => {
+                self.tell_success(&claim);
+                if !plan.updated {
+                    self.record_done(&claim, new).await?;
+                }
+                if self.failed_before {
+                    self.cx.mark.tell(Transition::ExpansionFailed(false)).await;
+                }
+                Ok(Some(new))
+            }
+            Err(failure) => self.recover_from(&claim, &plan, new, failure).await,
+        }
+    }
+
+    async fn recover_from(
+        &self,
+        claim: &Claim,
+        plan: &Plan,
+        new: Bytes,
+        failure: Failure,
+    ) -> Result<Option<Bytes>, Failure> {
+        match failure.sign() {
+            Some(Sign::NotSupported) if plan.updated => return Ok(Some(new)),
+            Some(Sign::InUse) => {
+                self.cx.mark.tell(Transition::ExpansionBlocked).await;
+                return Ok(None);
+            }
+            _ => {}
+        }
+        if failure.class() == ErrorClass::Final {
+            self.cx.mark.tell(Transition::ExpansionFailed(true)).await;
+            let infeasible = plan.infeasible_if_it_fails || failure.sign() == Some(Sign::Infeasible);
+            self.record_failure(claim, infeasible, &failure).await?;
+        }
+        Err(failure)
+    }
+
+    async fn call(&self, old_size: Bytes, new_size: Bytes) -> Result<(), Failure> {
+        let plugin = self.cx.registry.by_name(self.plugin)?;
+        let expander = plugin.expander().ok_or(NoClaim)?;
+        let request = match self.spec.mode() {
+            VolumeMode::Filesystem => {
+                let staging = plugin.device_mounter().filter(|_| plugin.can_device_mount(self.spec));
+                let staging = staging.map(|mounter| mounter.device_mount_path(&self.cx.paths, self.spec));
+                Expand {
+                    spec: Arc::clone(self.spec),
+                    new_size,
+                    old_size,
+                    volume_path: self.mounted.path.clone(),
+                    device_path: self.device_path.to_owned(),
+                    staging_path: staging.transpose()?.unwrap_or_default(),
+                }
+            }
+            VolumeMode::Block => Expand {
+                spec: Arc::clone(self.spec),
+                new_size,
+                old_size,
+                volume_path: PathBuf::from(self.device_path),
+                device_path: self.device_path.to_owned(),
+                staging_path: self.cx.paths.csi_block_staging(&self.spec.name()),
+            },
+        };
+        expander.expand(self.cx, &request).await
+    }
+
+    fn tell_success(&self, claim: &Claim) {
+        let message = format!(
+            "{} succeeded for volume \"{}\" {}",
+            self.step_of_success(),
+            self.spec.name(),
+            self.pod.node
+        );
+        self.tell(claim, Severity::Normal, Reason::FileSystemResizeSuccessful, message);
+    }
+
+    /// The kubelet says "MountVolume" in both cases.
+    fn step_of_success(&self) -> &'static str {
+        tracing::debug!(step = self.step, volume = %self.spec.name(), "grown");
+        "MountVolume.NodeExpandVolume"
+    }
+
+    /// Tells about the pod and about the claim.
+    fn tell(&self, claim: &Claim, severity: Severity, reason: Reason, message: String) {
+        let pod = Reference::to(Kind::Pod, &self.pod.meta);
+        self.cx.events.emit(pod, severity, reason, message.clone());
+        self.cx.events.emit(Reference::to(Kind::Claim, &claim.meta), severity, reason, message);
+    }
+
+    async fn mark_in_progress(&self, claim: &Claim) -> Result<Arc<Claim>, Failure> {
+        let status = ClaimStatusPatch { resize: Some(IN_PROGRESS.to_owned()), ..Default::default() };
+        self.patch(claim, status).await
+    }
+
+    async fn record_done(&self, claim: &Claim, new: Bytes) -> Result<(), Failure> {
+        let mut conditions = claim.status.conditions.clone();
+        conditions.retain(|condition| !RESIZE_CONDITIONS.contains(&condition.kind.as_str()));
+        let status = ClaimStatusPatch {
+            capacity: Some(new),
+            resize: Some(String::new()),
+            conditions: Some(conditions),
+            ..Default::default()
+        };
+        self.patch(claim, status).await.map(drop)
+    }
+
+    async fn record_failure(
+        &self,
+        claim: &Claim,
+        infeasible: bool,
+        failure: &Failure,
+    ) -> Result<(), Failure> {
+        let mut conditions = claim.status.conditions.clone();
+        conditions.retain(|condition| condition.kind != NODE_ERROR);
+        conditions.push(Condition {
+            kind: NODE_ERROR.to_owned(),
+            status: "True".to_owned(),
+            message: failure.chain(),
+        });
+        let status = ClaimStatusPatch {
+            resize: infeasible.then(|| INFEASIBLE.to_owned()),
+            conditions: Some(conditions),
+            ..Default::default()
+        };
+        // Whatever was written meanwhile, this is what the node has seen.
+        let patch = Patch::of(claim.key(), PatchBody::ClaimStatus(status));
+        self.cx.api.patch(patch).await?;
+        Ok(())
+    }
+
+    async fn patch(&self, claim: &Claim, status: ClaimStatusPatch) -> Result<Arc<Claim>, Failure> {
+        let patch = Patch::of_version(claim.key(), &claim.meta, PatchBody::ClaimStatus(status));
+        let stored = self.cx.api.patch(patch).await?;
+        Ok(Claim::from_object(stored).unwrap_or_else(|| Arc::new(claim.clone())))
+    }
+}
+
+/// Whether the node is to grow a volume whose claim writes down how far growing has come.
+struct Plan {
+    /// The claim says already that it is done.
+    updated: bool,
+    /// The node may try.
+    allowed: bool,
+    /// Somebody has given up on this size: if it fails again, it is not to be had.
+    infeasible_if_it_fails: bool,
+}
+
+impl Plan {
+    fn of(claim: &Claim, new: Bytes, failed_before: bool) -> Self {
+        let resize = claim.status.resize.as_str();
+        let updated = claim.status.capacity >= new && resize.is_empty();
+        let every_node = claim.spec.access_modes.contains(&AccessMode::ReadWriteMany)
+            && !claim.meta.annotations.contains_key(NOT_REQUIRED);
+        let allowed = match resize {
+            "" => updated && every_node,
+            PENDING | IN_PROGRESS => true,
+            _ => false,
+        };
+        Self { updated, allowed, infeasible_if_it_fails: failed_before && claim.spec.request != new }
+    }
+}
+
+/// The volume has no claim, or its plugin cannot grow it: the books should not have asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the volume cannot be grown on this node")]
+struct NoClaim;
+
+impl Classified for NoClaim {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Transient
+    }
+}
+
+/// One of the two sizes is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("the size of the volume is not known")]
+struct UnknownSize;
+
+impl Classified for UnknownSize {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Transient
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_claim_says_whether_the_node_is_to_grow_the_volume() {
+        let claim = |capacity, resize: &str, modes: &[AccessMode]| {
+            let mut claim = Claim::default();
+            claim.status.capacity = Bytes(capacity);
+            claim.status.resize = resize.to_owned();
+            claim.spec.access_modes = modes.to_vec();
+            claim
+        };
+        use AccessMode::{ReadWriteMany, ReadWriteOnce};
+        for (claim, updated, allowed) in [
+            (claim(1, PENDING, &[ReadWriteOnce]), false, true),
+            (claim(1, IN_PROGRESS, &[ReadWriteOnce]), false, true),
+            (claim(1, INFEASIBLE, &[ReadWriteOnce]), false, false),
+            (claim(1, "ControllerResizeInProgress", &[ReadWriteOnce]), false, false),
+            (claim(1, "", &[ReadWriteOnce]), false, false),
+            (claim(2, "", &[ReadWriteOnce]), true, false),
+            (claim(2, "", &[ReadWriteMany]), true, true),
+            (claim(2, PENDING, &[ReadWriteOnce]), false, true),
+        ] {
+            let plan = Plan::of(&claim, Bytes(2), false);
+            assert_eq!((plan.updated, plan.allowed), (updated, allowed), "{:?}", claim.status);
+        }
+    }
+
+    #[test]
+    fn a_size_nobody_asks_for_any_more_is_infeasible_if_it_fails_again() {
+        let mut claim = Claim::default();
+        claim.spec.request = Bytes(1);
+        assert!(Plan::of(&claim, Bytes(2), true).infeasible_if_it_fails);
+        assert!(!Plan::of(&claim, Bytes(2), false).infeasible_if_it_fails);
+        claim.spec.request = Bytes(2);
+        assert!(!Plan::of(&claim, Bytes(2), true).infeasible_if_it_fails);
+    }
+}

@@ -1,0 +1,159 @@
+//! Making a block volume appear in a pod: attached, staged, published, and bridged, in this order.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::mount::{check_affinity, check_single_pod, grow, wait_for_attach};
+use super::{Failed, MountVolume, OperationContext, Reason};
+use crate::block_map::BlockMap;
+use crate::error::{Classified, ErrorClass, Failure, Unfit};
+use crate::plugin::{Before, BlockMapper, MapDevice, Mounted, VolumePlugin};
+
+/// Maps the volume for the pod.
+pub(crate) async fn run(map: &MountVolume, cx: &OperationContext) -> Result<(), Failed> {
+    let told =
+        |step| move |source: Failure| Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source);
+    let plugin = cx.registry.by_name(&map.plugin).map_err(Failure::from);
+    let plugin = plugin.map_err(told("MapVolume.FindMapperPluginBySpec failed"))?;
+    let mapper = plugin.block_mapper().ok_or_else(|| no_ability(map));
+    let mapper = mapper.map_err(told("MapVolume.FindMapperPluginBySpec failed"))?;
+    let unreachable = |source| {
+        let step = "MapVolume.NodeAffinity check failed";
+        Failed::told(step, Reason::FailedMount, map.spec.name(), source)
+    };
+    check_affinity(cx, map).await.map_err(unreachable)?;
+    let mut request = MapDevice {
+        spec: Arc::clone(&map.spec),
+        pod: Arc::clone(&map.pod),
+        device_path: map.device_path.clone(),
+        device_before: map.device,
+        before: map.before,
+    };
+    let prepared = mapper.prepare(cx, &request).await;
+    prepared.map_err(told("MapVolume.NewBlockVolumeMapper initialization failed"))?;
+    check_single_pod(map).map_err(told("MapVolume.SetUpDevice failed"))?;
+    let global = mapper.global_map_path(&cx.paths, &map.spec);
+    let global = global.map_err(told("MapVolume.GetGlobalMapPath failed"))?;
+    let attached = wait_for_attach(cx, &**plugin, map).await;
+    request.device_path = attached.map_err(told("MapVolume.WaitForAttach failed"))?;
+
+    if map.device != Before::Mounted {
+        let staged = stage(cx, mapper, &request, &global).await;
+        staged.map_err(told("MapVolume.SetUpDevice failed"))?;
+    }
+    let mapped = publish(cx, mapper, &mut request).await;
+    mapped.map_err(told("MapVolume.MapPodDevice failed"))?;
+    let bridges =
+        BlockMap { global, links: links_of(mapper, cx, map), inner: map.spec.name(), pod: map.pod.uid() };
+    let built = bridge(cx, &bridges, &request).await;
+    let device = match built {
+        Ok(device) => device,
+        Err((step, failure)) => {
+            // The driver has published, so the volume is there, whatever became of our bridges.
+            cx.mark.pod_failed(ErrorClass::Uncertain).await;
+            return Err(told(step)(failure));
+        }
+    };
+    finish(cx, &**plugin, map, &bridges, &device).await
+}
+
+fn no_ability(map: &MountVolume) -> Failure {
+    Unfit::NoAbility { plugin: map.plugin.to_string(), ability: "map devices" }.into()
+}
+
+fn links_of(mapper: &dyn BlockMapper, cx: &OperationContext, map: &MountVolume) -> PathBuf {
+    let link = mapper.pod_device(&cx.paths, &map.pod.uid(), &map.spec.name());
+    link.parent().expect("a pod's link to a device is in a directory").to_owned()
+}
+
+async fn stage(
+    cx: &OperationContext,
+    mapper: &dyn BlockMapper,
+    request: &MapDevice,
+    global: &Path,
+) -> Result<(), Failure> {
+    match mapper.set_up_device(cx, request).await {
+        Ok(_) => {
+            cx.mark.device_mounted(global, &request.device_path, "").await;
+            Ok(())
+        }
+        Err(failure) => {
+            cx.mark.device_failed(global, failure.class()).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Publishes, and puts where the device is from now on into the request.
+async fn publish(
+    cx: &OperationContext,
+    mapper: &dyn BlockMapper,
+    request: &mut MapDevice,
+) -> Result<(), Failure> {
+    match mapper.map_pod_device(cx, request).await {
+        Ok(Some(path)) => request.device_path = path.display().to_string(),
+        Ok(None) if !request.device_path.is_empty() => {}
+        Ok(None) => return Err(NoDevice.into()),
+        Err(failure) => {
+            cx.mark.pod_failed(failure.class()).await;
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// Builds what leads from the published device into the pod. Returns the device without links.
+async fn bridge(
+    cx: &OperationContext,
+    bridges: &BlockMap,
+    request: &MapDevice,
+) -> Result<PathBuf, (&'static str, Failure)> {
+    let failed = |step| move |error: host::HostError| (step, Failure::from(error));
+    let device = cx.host.canonicalize(Path::new(&request.device_path)).await;
+    let device = device.map_err(failed("MapVolume.EvalHostSymlinks failed"))?;
+    cx.mark.device_mounted(&bridges.global, device.display().to_string(), "").await;
+    bridges.build(&*cx.host, &device).await.map_err(failed("MapVolume.MapBlockVolume failed"))?;
+    Ok(device)
+}
+
+async fn finish(
+    cx: &OperationContext,
+    plugin: &dyn VolumePlugin,
+    map: &MountVolume,
+    bridges: &BlockMap,
+    device: &Path,
+) -> Result<(), Failed> {
+    for (what, path) in [("globalMapPath", &bridges.global), ("volumeMapPath", &bridges.links)] {
+        let message = format!(
+            "MapVolume.MapPodDevice succeeded for volume \"{}\" {what} \"{}\"",
+            map.spec.name(),
+            path.display()
+        );
+        cx.events.tell_pod(&map.pod, Reason::SuccessfulMountVolume, message);
+    }
+    let mounted = Mounted {
+        path: bridges.link(),
+        read_only: map.spec.read_only,
+        managed: false,
+        selinux_relabel: false,
+    };
+    let grown = grow(cx, map, &mounted, &device.display().to_string()).await;
+    grown.map_err(|source| {
+        let step = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
+        Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source)
+    })?;
+    tracing::debug!(plugin = %plugin.name(), volume = %map.spec.name(), "mapped");
+    cx.mark.pod_mounted(mounted).await;
+    Ok(())
+}
+
+/// The plugin says it mapped the volume, and not where.
+#[derive(Debug, thiserror::Error)]
+#[error("device path of the volume is empty")]
+struct NoDevice;
+
+impl Classified for NoDevice {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Uncertain
+    }
+}

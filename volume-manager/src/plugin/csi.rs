@@ -1,0 +1,244 @@
+//! Volumes of CSI drivers: one plugin for all of them.
+//!
+//! - [`volume`] is a volume as the calls need it, [`capability`] how it is asked for;
+//! - [`client`] makes the calls, [`status`] says what their failures mean, [`error`] what all failures mean;
+//! - [`stage`], [`publish`] and [`block`] are the steps, [`expand`] and [`stats`] what comes between;
+//! - [`attachment`], [`secret`] and [`pod_info`] fetch what goes into the calls;
+//! - [`volume_data`] and [`record`] are a volume's own note of what it is, [`leftover`] removes it, and
+//!   [`reconstruct`] reads it after a restart;
+//! - [`registration`] makes drivers known, [`version`] judges them.
+
+pub mod attachment;
+pub mod block;
+pub mod capability;
+pub mod client;
+pub mod error;
+pub mod expand;
+pub mod leftover;
+pub mod pod_info;
+pub mod publish;
+pub mod reconstruct;
+pub mod record;
+pub mod registration;
+pub mod secret;
+pub mod stage;
+pub mod stats;
+pub mod status;
+#[cfg(test)]
+mod testing;
+pub mod version;
+pub mod volume;
+pub mod volume_data;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::client::{Capability, Lines, Memories, Session};
+use self::error::{CsiError, NotRegistered};
+use self::volume::CsiVolume;
+use super::{
+    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Mounted, Rebuilt, Scene, SetUp, Spec,
+    SpecSource, TearDown, VolumePlugin,
+};
+use crate::api::{CsiDriver, PersistentSource, VolumeSource};
+use crate::clock;
+use crate::error::Failure;
+use crate::names::{DriverName, Namespaced, PluginName, PodUid, SpecName};
+use crate::operation::OperationContext;
+use crate::paths::Paths;
+
+/// The plugin's name.
+pub const NAME: &str = "kubernetes.io/csi";
+
+/// How long an operation waits for the first look at the CSIDriver objects.
+const DRIVERS_KNOWN: Duration = Duration::from_secs(10);
+
+/// The plugin of all CSI drivers.
+#[derive(Debug, Default)]
+pub struct CsiPlugin {
+    memories: Memories,
+}
+
+impl CsiPlugin {
+    /// A plugin that remembers nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A conversation with a driver, begun for `step`.
+    fn session(
+        &self,
+        cx: &OperationContext,
+        driver: &DriverName,
+        step: &'static str,
+    ) -> Result<Session, CsiError> {
+        let facts = cx.facts();
+        let Some(registered) = facts.registered.get(driver) else {
+            return Err(CsiError::NoDriver { step, source: NotRegistered(driver.clone()) });
+        };
+        let lines = Lines {
+            dialer: Arc::clone(&cx.dialer),
+            clock: Arc::clone(&cx.clock),
+            style: cx.config.client_style,
+            deadline: cx.config.call_deadline,
+        };
+        Ok(Session::new(&registered.endpoint, self.memories.of(driver, registered), lines))
+    }
+}
+
+/// Whether the driver has a capability. Not to know is no reason to believe anything.
+async fn has(session: &Session, capability: Capability, step: &'static str) -> Result<bool, CsiError> {
+    session.has(capability).await.map_err(|source| CsiError::Probe { step, source })
+}
+
+/// The driver's object, once all of them have been seen; `None` if it has none.
+async fn driver_object(
+    cx: &OperationContext,
+    driver: &DriverName,
+) -> Result<Option<Arc<CsiDriver>>, CsiError> {
+    let mut facts = cx.facts.clone();
+    let known = clock::within(&*cx.clock, DRIVERS_KNOWN, facts.wait_for(|facts| facts.csi_drivers_known));
+    match known.await {
+        Some(Ok(facts)) => Ok(facts.csi_drivers.get(driver).cloned()),
+        _ => Err(CsiError::DriversUnknown),
+    }
+}
+
+/// What the driver's controller said when it attached the volume; nothing if it does not attach.
+async fn publish_context(
+    cx: &OperationContext,
+    volume: &CsiVolume,
+    object: Option<&CsiDriver>,
+) -> Result<BTreeMap<String, String>, CsiError> {
+    if !object.is_none_or(|driver| driver.attach_required) {
+        return Ok(BTreeMap::new());
+    }
+    let name = volume.attachment(&cx.config.node);
+    Ok(attachment::publish_context(&*cx.api, &name, &volume.handle).await?)
+}
+
+/// The content of a secret for a call; nothing where none is named.
+async fn fetch_secret(
+    cx: &OperationContext,
+    reference: Option<&Namespaced>,
+) -> Result<BTreeMap<String, String>, CsiError> {
+    Ok(secret::fetch(&*cx.api, reference).await?)
+}
+
+/// The driver of a spec, if it is one of ours.
+fn driver_of(spec: &Spec) -> Option<&DriverName> {
+    match &spec.source {
+        SpecSource::Persistent(volume) => match &volume.source {
+            PersistentSource::Csi(csi) => Some(&csi.driver),
+            _ => None,
+        },
+        SpecSource::Inline(volume) => match &volume.source {
+            VolumeSource::Csi(csi) => Some(&csi.driver),
+            _ => None,
+        },
+    }
+}
+
+#[async_trait]
+impl VolumePlugin for CsiPlugin {
+    fn name(&self) -> PluginName {
+        PluginName::new(NAME)
+    }
+
+    fn supports(&self, spec: &Spec) -> bool {
+        driver_of(spec).is_some()
+    }
+
+    fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
+        // An inline volume's handle would need the pod, and its unique name does not come from here.
+        let volume = CsiVolume::of_uid(spec, &PodUid::new(""))?;
+        Ok(format!("{}^{}", volume.driver, volume.handle))
+    }
+
+    fn requires_remount(&self, spec: &Spec, facts: &Facts) -> bool {
+        let object = driver_of(spec).and_then(|driver| facts.csi_drivers.get(driver));
+        object.is_some_and(|driver| driver.requires_republish)
+    }
+
+    fn takes_mount_options(&self) -> bool {
+        true
+    }
+
+    fn takes_selinux_mount(&self, spec: &Spec, facts: &Facts) -> bool {
+        let object = driver_of(spec).and_then(|driver| facts.csi_drivers.get(driver));
+        object.is_some_and(|driver| driver.selinux_mount)
+    }
+
+    fn can_attach(&self, spec: &Spec, facts: &Facts) -> bool {
+        let Some(driver) = driver_of(spec) else { return false };
+        let object = facts.csi_drivers.get(driver);
+        spec.volume().is_some() && object.is_none_or(|driver| driver.attach_required)
+    }
+
+    fn can_device_mount(&self, spec: &Spec) -> bool {
+        spec.volume().is_some() && driver_of(spec).is_some()
+    }
+
+    fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
+        paths.csi_target(pod, inner)
+    }
+
+    async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure> {
+        publish::set_up(self, cx, request).await
+    }
+
+    async fn tear_down(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {
+        publish::tear_down(self, cx, request).await
+    }
+
+    async fn reconstruct(&self, scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
+        reconstruct::volume(scene, found).await
+    }
+
+    async fn find_staged(&self, scene: &Scene<'_>) -> Vec<Rebuilt> {
+        reconstruct::staged(scene).await
+    }
+
+    async fn identify_orphan(&self, scene: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
+        reconstruct::orphan(scene, found).await
+    }
+
+    fn attacher(&self) -> Option<&dyn Attacher> {
+        Some(self)
+    }
+
+    fn device_mounter(&self) -> Option<&dyn DeviceMounter> {
+        Some(self)
+    }
+
+    fn block_mapper(&self) -> Option<&dyn BlockMapper> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+}
+
+/// A directory that is made if it is missing, and must not be anything else.
+async fn make_dir(cx: &OperationContext, path: &Path, step: &'static str) -> Result<(), CsiError> {
+    match cx.host.make_dir_all(path, 0o750).await {
+        Ok(()) => {}
+        Err(error) if error.is_not_a_directory() || error.is_exists() => {
+            return Err(CsiError::NotADirectory(path.to_owned()));
+        }
+        Err(source) => return Err(CsiError::Directory { step, source }),
+    }
+    // A link to a directory would let the driver work outside of ours.
+    match cx.host.symlink_metadata(path).await {
+        Ok(there) if there.is_dir() => Ok(()),
+        Ok(_) => Err(CsiError::NotADirectory(path.to_owned())),
+        // A dead mount: the driver is asked to bring it back, and knows what it is.
+        Err(error) if error.is_corrupted_mount() => Ok(()),
+        Err(source) => Err(CsiError::Directory { step, source }),
+    }
+}

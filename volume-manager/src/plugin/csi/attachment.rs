@@ -1,0 +1,214 @@
+//! VolumeAttachment objects, as the node reads them: is the volume attached, and what did the driver say?
+//!
+//! The node reads them only; the controller, whose side is here as well, makes and deletes them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::CsiPlugin;
+use super::error::CsiError;
+use super::volume::CsiVolume;
+use crate::api::{self, ApiError, ApiSource, Attachment, Key, Kind, Meta, Resource};
+use crate::error::Failure;
+use crate::names::{AttachmentName, DriverName, NodeName, VolumeHandle};
+use crate::operation::OperationContext;
+use crate::plugin::{Attacher, Remote, Spec, VolumePlugin};
+
+/// Why the attachment of a volume is of no use. All of it may be otherwise at the next attempt.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachmentError {
+    /// The object cannot be read, or does not exist.
+    #[error("volume {handle} has GET error for volume attachment {name}")]
+    Get {
+        /// The volume.
+        handle: VolumeHandle,
+        /// The attachment.
+        name: AttachmentName,
+        /// What the API said.
+        source: ApiError,
+    },
+    /// It is on its way out.
+    #[error("volume attachment is being deleted")]
+    Deleting,
+    /// Attaching failed; this is what the driver said.
+    #[error("{0}")]
+    Failed(String),
+    /// Nothing has been reported yet.
+    #[error("volume {handle} is not attached for volume attachment {name}")]
+    NotAttached {
+        /// The volume.
+        handle: VolumeHandle,
+        /// The attachment.
+        name: AttachmentName,
+    },
+    /// The external attacher took too long to attach.
+    #[error("timed out waiting for external-attacher of {driver} CSI driver to attach volume {handle}")]
+    AttachTimeout {
+        /// The driver.
+        driver: DriverName,
+        /// The volume.
+        handle: VolumeHandle,
+    },
+    /// The external attacher took too long to detach.
+    #[error("timed out waiting for external-attacher of {driver} CSI driver to detach volume {handle}")]
+    DetachTimeout {
+        /// The driver.
+        driver: DriverName,
+        /// The volume.
+        handle: VolumeHandle,
+    },
+    /// What is to be detached is not called `driver^handle`.
+    #[error("cannot detach `{0}`: it names no driver and volume")]
+    BadName(String),
+}
+
+/// Makes sure, by one look, that the volume is attached. Waiting is the caller's back-off.
+pub(crate) async fn check(
+    api: &dyn ApiSource,
+    name: &AttachmentName,
+    handle: &VolumeHandle,
+) -> Result<(), AttachmentError> {
+    let attachment = get(api, name, handle).await?;
+    if attachment.meta.is_deleting() {
+        return Err(AttachmentError::Deleting);
+    }
+    if attachment.attached {
+        return Ok(());
+    }
+    match &attachment.attach_error {
+        Some(error) => Err(AttachmentError::Failed(error.message.clone())),
+        None => Err(AttachmentError::NotAttached { handle: handle.clone(), name: name.clone() }),
+    }
+}
+
+/// What the driver's controller said when it attached the volume, for its node service.
+pub(crate) async fn publish_context(
+    api: &dyn ApiSource,
+    name: &AttachmentName,
+    handle: &VolumeHandle,
+) -> Result<BTreeMap<String, String>, AttachmentError> {
+    Ok(get(api, name, handle).await?.metadata.clone())
+}
+
+async fn get(
+    api: &dyn ApiSource,
+    name: &AttachmentName,
+    handle: &VolumeHandle,
+) -> Result<Arc<Attachment>, AttachmentError> {
+    let failed = |source| AttachmentError::Get { handle: handle.clone(), name: name.clone(), source };
+    api::get(api, "", name.as_str()).await.map_err(failed)
+}
+
+/// How long the controller waits for the external attacher, and how often it looks.
+const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+const SLOWEST_LOOK: Duration = Duration::from_secs(7);
+
+#[async_trait]
+impl Attacher for CsiPlugin {
+    async fn wait_for_attach(
+        &self,
+        cx: &OperationContext,
+        spec: &Spec,
+        _device_path: &str,
+    ) -> Result<String, Failure> {
+        let volume = CsiVolume::persistent(spec)?;
+        let name = volume.attachment(&cx.config.node);
+        check(&*cx.api, &name, &volume.handle).await.map_err(CsiError::from)?;
+        Ok(name.to_string())
+    }
+
+    async fn attach(&self, remote: &Remote<'_>, spec: &Spec, node: &NodeName) -> Result<String, Failure> {
+        let volume = CsiVolume::persistent(spec)?;
+        let name = volume.attachment(node);
+        let wanted = Attachment {
+            meta: Meta::named("", name.as_str()),
+            attacher: volume.driver.to_string(),
+            node: node.to_string(),
+            volume: volume.inner.to_string(),
+            ..Attachment::default()
+        };
+        match remote.api.create(wanted.into_object()).await {
+            Err(error) if !error.is_conflict() => return Err(error.into()),
+            _ => {}
+        }
+        let attached = wait(remote, || look_attached(remote.api, &name, &volume)).await;
+        let timeout = AttachmentError::AttachTimeout { driver: volume.driver.clone(), handle: volume.handle };
+        attached.unwrap_or(Err(timeout)).map_err(CsiError::from)?;
+        // Only the node knows where a CSI volume's device is.
+        Ok(String::new())
+    }
+
+    async fn detach(&self, remote: &Remote<'_>, volume: &str, node: &NodeName) -> Result<(), Failure> {
+        let (driver, handle) = match volume.split('^').collect::<Vec<_>>()[..] {
+            [driver, handle] if !handle.is_empty() => (DriverName::new(driver), VolumeHandle::new(handle)),
+            _ => return Err(CsiError::from(AttachmentError::BadName(volume.to_owned())).into()),
+        };
+        let name = AttachmentName::of(&handle, &driver, node);
+        match remote.api.delete(&Key::cluster(Kind::Attachment, name.as_str())).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            deleted => deleted?,
+        }
+        let detached = wait(remote, || look_detached(remote.api, &name)).await;
+        let timeout = AttachmentError::DetachTimeout { driver, handle };
+        Ok(detached.unwrap_or(Err(timeout)).map_err(CsiError::from)?)
+    }
+
+    async fn is_attached(&self, remote: &Remote<'_>, spec: &Spec, node: &NodeName) -> Result<bool, Failure> {
+        let volume = CsiVolume::persistent(spec)?;
+        if !self.can_attach(spec, remote.facts) {
+            return Ok(true);
+        }
+        match api::get::<Attachment>(remote.api, "", volume.attachment(node).as_str()).await {
+            Ok(attachment) => Ok(attachment.attached),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Looks again and again, less often with time, until there is an answer; `None` if there never was one.
+async fn wait<F>(remote: &Remote<'_>, look: impl Fn() -> F) -> Option<Result<(), AttachmentError>>
+where
+    F: Future<Output = Option<Result<(), AttachmentError>>>,
+{
+    let deadline = remote.clock.now() + ATTACH_DEADLINE;
+    let mut pause = FIRST_LOOK;
+    loop {
+        if let Some(answer) = look().await {
+            return Some(answer);
+        }
+        let next = remote.clock.now() + pause;
+        if next > deadline {
+            return None;
+        }
+        remote.clock.sleep_until(next).await;
+        pause = pause.mul_f64(1.05).min(SLOWEST_LOOK);
+    }
+}
+
+async fn look_attached(
+    api: &dyn ApiSource,
+    name: &AttachmentName,
+    volume: &CsiVolume,
+) -> Option<Result<(), AttachmentError>> {
+    match check(api, name, &volume.handle).await {
+        // Not there yet for whoever serves us, or nothing said yet: both may change.
+        Err(AttachmentError::Get { .. } | AttachmentError::NotAttached { .. }) => None,
+        answer => Some(answer),
+    }
+}
+
+async fn look_detached(api: &dyn ApiSource, name: &AttachmentName) -> Option<Result<(), AttachmentError>> {
+    match api::get::<Attachment>(api, "", name.as_str()).await {
+        Err(error) if error.is_not_found() => Some(Ok(())),
+        Err(_) => None,
+        Ok(attachment) => {
+            let error = attachment.detach_error.as_ref()?;
+            Some(Err(AttachmentError::Failed(error.message.clone())))
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Raw block volumes, as far as the driver goes: staged once per node, published once per pod, each as a
+//! device node. What leads from there into a pod is [`crate::block_map`]'s.
+//!
+//! Touches `plugins/kubernetes.io/csi/volumeDevices`.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use csi_proto::v1::{
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
+};
+use host::{HostError, Removal};
+
+use super::client::{Capability, Session};
+use super::error::CsiError;
+use super::leftover;
+use super::volume::CsiVolume;
+use super::volume_data::{VolumeData, VolumeDataError};
+use super::{
+    CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
+};
+use crate::error::Failure;
+use crate::names::{PluginName, PodUid, SpecName};
+use crate::operation::OperationContext;
+use crate::paths::Paths;
+use crate::plugin::{BlockMapper, MapDevice, Spec, TearDown};
+
+const PREPARE: &str = "failed to create data dir";
+const SAVE: &str = "failed to save volume info data";
+const STAGE_CLIENT: &str = "blockMapper.SetUpDevice failed to get CSI client";
+const STAGE_PROBE: &str = "blockMapper.stageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
+const STAGE_DIR: &str = "blockMapper.stageVolumeForBlock failed to create dir";
+const PUBLISH_CLIENT: &str = "blockMapper.MapPodDevice failed to get CSI client";
+const PUBLISH_PROBE: &str = "blockMapper.publishVolumeForBlock failed to check capabilities";
+const PUBLISH_DIR: &str = "blockMapper.publishVolumeForBlock failed to create dir";
+const UNPUBLISH_CLIENT: &str = "blockMapper.UnmapPodDevice failed to get CSI client";
+const UNSTAGE_CLIENT: &str = "blockMapper.TearDownDevice failed to get CSI client";
+const UNSTAGE_PROBE: &str =
+    "blockMapper.unstageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
+const UNSTAGE_DIR: &str = "blockMapper.unstageVolumeForBlock failed to clean staging path";
+
+#[async_trait]
+impl BlockMapper for CsiPlugin {
+    fn global_map_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure> {
+        Ok(paths.csi_block_map(&CsiVolume::persistent(spec)?.inner))
+    }
+
+    fn pod_device(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
+        paths.pod_device(pod, &PluginName::new(super::NAME), inner)
+    }
+
+    async fn prepare(&self, cx: &OperationContext, request: &MapDevice) -> Result<(), Failure> {
+        let volume = CsiVolume::persistent(&request.spec)?;
+        let dir = cx.paths.csi_block_data(&volume.inner);
+        make_dir(cx, &dir, PREPARE).await?;
+        let data = VolumeData { lifecycle: None, ..volume.data(&cx.config.node, "") };
+        let written = record::write(&*cx.host, &dir, &data).await;
+        Ok(written.map_err(|source| CsiError::Directory { step: SAVE, source })?)
+    }
+
+    async fn set_up_device(
+        &self,
+        cx: &OperationContext,
+        request: &MapDevice,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let volume = CsiVolume::persistent(&request.spec)?;
+        let session = self.session(cx, &volume.driver, STAGE_CLIENT)?;
+        let object = driver_object(cx, &volume.driver).await?;
+        let publish_context = publish_context(cx, &volume, object.as_deref()).await?;
+        if !has(&session, Capability::StageUnstageVolume, STAGE_PROBE).await? {
+            return Ok(None);
+        }
+        let secrets = fetch_secret(cx, volume.stage_secret.as_ref()).await?;
+        let staging = cx.paths.csi_block_staging(&volume.inner);
+        let call = NodeStageVolumeRequest {
+            volume_id: volume.handle.to_string(),
+            publish_context,
+            staging_target_path: staging.display().to_string(),
+            volume_capability: Some(block_capability(&session, &volume, STAGE_PROBE).await?),
+            secrets,
+            volume_context: volume.attributes.clone(),
+        };
+        let outcome = stage(cx, &session, &volume, &staging, call).await;
+        if let Err(failure) = &outcome
+            && leftover::may_go(failure, request.device_before)
+        {
+            // The failure is what has to be told.
+            let _ = clean_up(cx, &volume.inner).await;
+        }
+        outcome.map(|()| Some(staging))
+    }
+
+    async fn map_pod_device(
+        &self,
+        cx: &OperationContext,
+        request: &MapDevice,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let volume = CsiVolume::persistent(&request.spec)?;
+        let session = self.session(cx, &volume.driver, PUBLISH_CLIENT)?;
+        let object = driver_object(cx, &volume.driver).await?;
+        let publish_context = publish_context(cx, &volume, object.as_deref()).await?;
+        let mut volume_context = volume.attributes.clone();
+        if object.is_some_and(|driver| driver.pod_info) {
+            volume_context.extend(pod_info::about(&request.pod, volume.lifecycle));
+        }
+        let target = cx.paths.csi_block_target(&volume.inner, &request.pod.uid());
+        let call = NodePublishVolumeRequest {
+            volume_id: volume.handle.to_string(),
+            publish_context,
+            // Also where nothing is staged: the kubelet has it so, and drivers without the step ignore it.
+            staging_target_path: cx.paths.csi_block_staging(&volume.inner).display().to_string(),
+            target_path: target.display().to_string(),
+            volume_capability: Some(block_capability(&session, &volume, PUBLISH_PROBE).await?),
+            readonly: volume.read_only,
+            secrets: fetch_secret(cx, volume.publish_secret.as_ref()).await?,
+            volume_context,
+        };
+        make_dir(cx, &cx.paths.csi_block_publish_dir(&volume.inner), PUBLISH_DIR).await?;
+        cx.mark.pod_uncertain().await?;
+        session.publish(call).await.map_err(CsiError::from)?;
+        Ok(Some(target))
+    }
+
+    async fn unmap_pod_device(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {
+        let data = mapped_as(cx, &request.inner, request.spec.as_deref()).await?;
+        let session = self.session(cx, &data.driver, UNPUBLISH_CLIENT)?;
+        let call = NodeUnpublishVolumeRequest {
+            volume_id: data.handle.to_string(),
+            target_path: cx.paths.csi_block_target(&request.inner, &request.pod).display().to_string(),
+        };
+        Ok(session.unpublish(call).await.map_err(CsiError::from)?)
+    }
+
+    async fn tear_down_device(&self, cx: &OperationContext, spec: &Spec) -> Result<(), Failure> {
+        let inner = spec.name();
+        let staging = cx.paths.csi_block_staging(&inner);
+        if exists(cx, &staging).await? {
+            unstage(self, cx, &inner, spec, &staging).await?;
+        }
+        // Everything the driver had is undone: what stays behind of ours hurts nobody, and the next use of
+        // the volume takes it over.
+        if let Err(error) = clean_up(cx, &inner).await {
+            tracing::warn!(volume = %inner, error = crate::error::chain(&error), "files of a block volume stay");
+        }
+        Ok(())
+    }
+}
+
+async fn block_capability(
+    session: &Session,
+    volume: &CsiVolume,
+    step: &'static str,
+) -> Result<csi_proto::v1::VolumeCapability, CsiError> {
+    let multi_writer = has(session, Capability::SingleNodeMultiWriter, step).await?;
+    Ok(capability::block(capability::access_mode(&volume.access_modes, multi_writer)))
+}
+
+async fn stage(
+    cx: &OperationContext,
+    session: &Session,
+    volume: &CsiVolume,
+    staging: &Path,
+    call: NodeStageVolumeRequest,
+) -> Result<(), Failure> {
+    make_dir(cx, staging, STAGE_DIR).await?;
+    cx.mark.device_uncertain(cx.paths.csi_block_map(&volume.inner)).await?;
+    Ok(session.stage(call).await.map_err(CsiError::from)?)
+}
+
+async fn unstage(
+    plugin: &CsiPlugin,
+    cx: &OperationContext,
+    inner: &SpecName,
+    spec: &Spec,
+    staging: &Path,
+) -> Result<(), Failure> {
+    let data = mapped_as(cx, inner, Some(spec)).await?;
+    let session = plugin.session(cx, &data.driver, UNSTAGE_CLIENT)?;
+    if has(&session, Capability::StageUnstageVolume, UNSTAGE_PROBE).await? {
+        let call = NodeUnstageVolumeRequest {
+            volume_id: data.handle.to_string(),
+            staging_target_path: staging.display().to_string(),
+        };
+        session.unstage(call).await.map_err(CsiError::from)?;
+    }
+    // A driver's leftovers go with it, but never what is still mounted below.
+    let removed = cx.host.remove_tree(staging, Removal::OneFilesystem).await;
+    Ok(removed.map_err(|source| CsiError::Directory { step: UNSTAGE_DIR, source })?)
+}
+
+/// What is mapped: as the record says, else as the volume's own object says.
+async fn mapped_as(
+    cx: &OperationContext,
+    inner: &SpecName,
+    spec: Option<&Spec>,
+) -> Result<VolumeData, Failure> {
+    let error = match record::read(&*cx.host, &cx.paths.csi_block_data(inner)).await {
+        Ok(data) => return Ok(data),
+        Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
+        Err(error) => error,
+    };
+    match spec.and_then(|spec| CsiVolume::persistent(spec).ok()) {
+        Some(volume) => Ok(volume.data(&cx.config.node, "")),
+        None => Err(CsiError::from(error).into()),
+    }
+}
+
+/// Removes what the node made for a block volume that nobody uses: publish and staging directories if they
+/// are empty, and everything of its own directory that is on this file system.
+async fn clean_up(cx: &OperationContext, inner: &SpecName) -> Result<(), HostError> {
+    for dir in [cx.paths.csi_block_publish_dir(inner), cx.paths.csi_block_staging(inner)] {
+        match cx.host.remove_dir(&dir).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+    }
+    cx.host.remove_tree(&cx.paths.csi_block_volume(inner), Removal::OneFilesystem).await
+}
+
+async fn exists(cx: &OperationContext, path: &Path) -> Result<bool, Failure> {
+    match cx.host.symlink_metadata(path).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        // It is there, and no longer answers.
+        Err(error) if error.is_corrupted_mount() => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,235 @@
+//! Calling a driver's node service.
+//!
+//! A [`Session`] is one operation's conversation: its capability probes and its main call share one
+//! deadline, measured on the manager's clock. How often it connects and asks is a matter of
+//! [`ClientStyle`]. Touches nothing but the driver's socket, through the [`Dialer`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use csi_proto::v1::node_client::NodeClient;
+pub(crate) use csi_proto::v1::node_service_capability::rpc::Type as Capability;
+use csi_proto::v1::{self, node_service_capability};
+use futures::future::BoxFuture;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+
+use super::status::CallError;
+use crate::clock::{Clock, Instant};
+use crate::manager::{ClientStyle, Dialer};
+use crate::names::DriverName;
+use crate::plugin::RegisteredDriver;
+
+/// What a conversation goes over.
+#[derive(Debug, Clone)]
+pub(crate) struct Lines {
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) style: ClientStyle,
+    /// What one conversation may take, all its calls together.
+    pub(crate) deadline: Duration,
+}
+
+/// What the lean style remembers of drivers, by their registration.
+#[derive(Debug, Default)]
+pub(crate) struct Memories(Mutex<BTreeMap<DriverName, (u64, Arc<Memory>)>>);
+
+impl Memories {
+    /// What is remembered of this instance; what was of an earlier one is forgotten.
+    pub(crate) fn of(&self, name: &DriverName, driver: &RegisteredDriver) -> Arc<Memory> {
+        let mut memories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match memories.get(name) {
+            Some((instance, memory)) if *instance == driver.instance => Arc::clone(memory),
+            _ => {
+                let memory = Arc::new(Memory::default());
+                memories.insert(name.clone(), (driver.instance, Arc::clone(&memory)));
+                memory
+            }
+        }
+    }
+}
+
+/// What is remembered of one instance of a driver.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    channel: Option<Channel>,
+    capabilities: Option<Capabilities>,
+}
+
+type Capabilities = Arc<BTreeSet<i32>>;
+
+impl Memory {
+    /// Never held across an await.
+    fn open(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// One operation's conversation with one driver.
+#[derive(Debug)]
+pub(crate) struct Session {
+    endpoint: PathBuf,
+    memory: Arc<Memory>,
+    lines: Lines,
+    deadline: Instant,
+}
+
+impl Session {
+    /// Begins a conversation. The deadline of all its calls runs from now.
+    pub(crate) fn new(endpoint: impl Into<PathBuf>, memory: Arc<Memory>, lines: Lines) -> Self {
+        let deadline = lines.clock.now() + lines.deadline;
+        Self { endpoint: endpoint.into(), memory, lines, deadline }
+    }
+
+    /// Whether the driver's node service claims `capability`.
+    ///
+    /// The kubelet asks each time; so does the style named after it. The lean style asks once for each
+    /// registration, and again when the driver was lost in between.
+    pub(crate) async fn has(&self, capability: Capability) -> Result<bool, CallError> {
+        let known = match self.lines.style {
+            ClientStyle::Kubelet => None,
+            ClientStyle::Lean => self.memory.open().capabilities.clone(),
+        };
+        let capabilities = match known {
+            Some(capabilities) => capabilities,
+            None => self.ask_capabilities().await?,
+        };
+        Ok(capabilities.contains(&(capability as i32)))
+    }
+
+    async fn ask_capabilities(&self) -> Result<Capabilities, CallError> {
+        let request = v1::NodeGetCapabilitiesRequest {};
+        let answer = self
+            .call("NodeGetCapabilities", request, &[], |mut client, request| {
+                Box::pin(async move { client.node_get_capabilities(request).await })
+            })
+            .await?;
+        let rpcs = answer.capabilities.into_iter().filter_map(|capability| match capability.r#type? {
+            node_service_capability::Type::Rpc(rpc) => Some(rpc.r#type),
+        });
+        let capabilities = Arc::new(rpcs.collect::<BTreeSet<_>>());
+        if self.lines.style == ClientStyle::Lean {
+            self.memory.open().capabilities = Some(Arc::clone(&capabilities));
+        }
+        Ok(capabilities)
+    }
+
+    /// What the driver says about this node.
+    pub(crate) async fn info(&self) -> Result<v1::NodeGetInfoResponse, CallError> {
+        self.call("NodeGetInfo", v1::NodeGetInfoRequest {}, &[], |mut client, request| {
+            Box::pin(async move { client.node_get_info(request).await })
+        })
+        .await
+    }
+
+    pub(crate) async fn stage(&self, request: v1::NodeStageVolumeRequest) -> Result<(), CallError> {
+        let secrets: Vec<String> = request.secrets.values().cloned().collect();
+        self.call("NodeStageVolume", request, &secrets, |mut client, request| {
+            Box::pin(async move { client.node_stage_volume(request).await })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(crate) async fn unstage(&self, request: v1::NodeUnstageVolumeRequest) -> Result<(), CallError> {
+        self.call("NodeUnstageVolume", request, &[], |mut client, request| {
+            Box::pin(async move { client.node_unstage_volume(request).await })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(crate) async fn publish(&self, request: v1::NodePublishVolumeRequest) -> Result<(), CallError> {
+        let mut secrets: Vec<String> = request.secrets.values().cloned().collect();
+        // Tokens travel here unless the driver wants them among the secrets.
+        secrets.extend(request.volume_context.get(super::pod_info::TOKENS_KEY).cloned());
+        self.call("NodePublishVolume", request, &secrets, |mut client, request| {
+            Box::pin(async move { client.node_publish_volume(request).await })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(crate) async fn unpublish(&self, request: v1::NodeUnpublishVolumeRequest) -> Result<(), CallError> {
+        self.call("NodeUnpublishVolume", request, &[], |mut client, request| {
+            Box::pin(async move { client.node_unpublish_volume(request).await })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(crate) async fn expand(&self, request: v1::NodeExpandVolumeRequest) -> Result<(), CallError> {
+        let secrets: Vec<String> = request.secrets.values().cloned().collect();
+        self.call("NodeExpandVolume", request, &secrets, |mut client, request| {
+            Box::pin(async move { client.node_expand_volume(request).await })
+        })
+        .await
+        .map(drop)
+    }
+
+    pub(crate) async fn stats(
+        &self,
+        request: v1::NodeGetVolumeStatsRequest,
+    ) -> Result<v1::NodeGetVolumeStatsResponse, CallError> {
+        self.call("NodeGetVolumeStats", request, &[], |mut client, request| {
+            Box::pin(async move { client.node_get_volume_stats(request).await })
+        })
+        .await
+    }
+
+    /// One call, within what is left of the deadline.
+    async fn call<Q, R>(
+        &self,
+        method: &'static str,
+        message: Q,
+        secrets: &[String],
+        send: impl FnOnce(NodeClient<Channel>, Request<Q>) -> BoxFuture<'static, Result<Response<R>, Status>>,
+    ) -> Result<R, CallError> {
+        let exchange = async {
+            let channel = self.channel(method).await?;
+            let mut request = Request::new(message);
+            // The driver is told how long we shall wait. Who ends the wait is our own clock, below.
+            request.set_timeout(self.deadline.saturating_duration_since(self.lines.clock.now()));
+            let answer = send(NodeClient::new(channel), request).await;
+            answer
+                .map(Response::into_inner)
+                .map_err(|status| CallError::new(method, &status, secrets.iter().map(String::as_str)))
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = exchange => outcome,
+            () = self.lines.clock.sleep_until(self.deadline) => Err(CallError::deadline(method)),
+        };
+        if outcome.as_ref().is_err_and(CallError::lost_the_driver) {
+            *self.memory.open() = Remembered::default();
+        }
+        outcome
+    }
+
+    async fn channel(&self, method: &'static str) -> Result<Channel, CallError> {
+        if self.lines.style == ClientStyle::Lean
+            && let Some(channel) = self.memory.open().channel.clone()
+        {
+            return Ok(channel);
+        }
+        let endpoint: &Path = &self.endpoint;
+        let dialled = self.lines.dialer.dial(endpoint).await;
+        let channel = dialled.map_err(|error| CallError::unreachable(method, endpoint, &error))?;
+        if self.lines.style == ClientStyle::Lean {
+            self.memory.open().channel = Some(channel.clone());
+        }
+        Ok(channel)
+    }
+}

@@ -1,0 +1,166 @@
+//! What can go wrong between an operation and a CSI driver, and its class.
+
+use std::path::PathBuf;
+
+use host::HostError;
+
+use super::attachment::AttachmentError;
+use super::secret::SecretError;
+use super::status::CallError;
+use super::volume_data::VolumeDataError;
+use crate::api::ApiError;
+use crate::api::storage::LifecycleMode;
+use crate::error::{Classified, ErrorClass, Sign};
+use crate::names::{DriverName, SpecName, VolumeHandle};
+
+/// Why a step of a CSI volume failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CsiError {
+    /// The driver cannot be reached on this node.
+    #[error("kubernetes.io/csi: {step}")]
+    NoDriver {
+        /// What was begun, in the kubelet's words.
+        step: &'static str,
+        /// Who is missing.
+        source: NotRegistered,
+    },
+    /// The driver did not say what it can do. Nothing was asked of it yet.
+    #[error("kubernetes.io/csi: {step}")]
+    Probe {
+        /// What it was to say, in the kubelet's words.
+        step: &'static str,
+        /// What came instead.
+        source: CallError,
+    },
+    /// The call that does the work failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The volume is not attached, or nobody can tell.
+    #[error(transparent)]
+    Attachment(#[from] AttachmentError),
+    /// A secret is missing.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The driver wants tokens, and there are none to be had.
+    #[error("kubernetes.io/csi: mounter.SetUpAt failed to get service account token attributes")]
+    Token(#[source] ApiError),
+    /// The CSIDriver objects have not been seen yet, and a decision hangs on one.
+    #[error("the CSIDriver objects are not known yet")]
+    DriversUnknown,
+    /// The driver's object does not permit volumes that live as long as this one.
+    #[error("volume mode \"{mode:?}\" not supported by driver {driver} ({reason})")]
+    Lifecycle {
+        /// How long the volume lives.
+        mode: LifecycleMode,
+        /// The driver.
+        driver: DriverName,
+        /// What its object says.
+        reason: String,
+    },
+    /// The driver's object lacks what every served one has.
+    #[error("CSIDriver {0} has no fsGroupPolicy")]
+    NoFsGroupPolicy(DriverName),
+    /// A name that would lead out of its directory, or an empty one.
+    #[error("volume `{volume}` has an impossible {what}")]
+    BadName {
+        /// The volume.
+        volume: SpecName,
+        /// Which of its names.
+        what: &'static str,
+    },
+    /// A directory the driver needs is something else.
+    #[error("path {} exists but is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    /// A directory could not be made, or not be taken away.
+    #[error("kubernetes.io/csi: {step}")]
+    Directory {
+        /// Which.
+        step: &'static str,
+        /// What the kernel said.
+        source: HostError,
+    },
+    /// What a volume's directory says about it cannot be used.
+    #[error("unmounter failed to load volume data file")]
+    Data(#[from] VolumeDataError),
+    /// The volume is published, and its files could not be given to the pod's group.
+    #[error("applyFSGroup failed for vol {handle}")]
+    Ownership {
+        /// The volume.
+        handle: VolumeHandle,
+        /// What the kernel said.
+        source: HostError,
+    },
+    /// The volume is published, and nobody can tell whether it has labels.
+    #[error("kubernetes.io/csi: mounter.SetUpAt failed to detect SELinux support")]
+    SelinuxUnknown(#[source] HostError),
+    /// The driver does not grow volumes on the node.
+    #[error("NodeExpand is not supported by the CSI driver {0}")]
+    ExpandNotSupported(DriverName),
+    /// A size or a path that no call may carry.
+    #[error("cannot expand volume `{volume}`: {reason}")]
+    BadExpand {
+        /// The volume.
+        volume: SpecName,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// Growing failed.
+    #[error("Expander.NodeExpand failed to expand the volume")]
+    Expand(#[source] CallError),
+    /// The driver tells nothing about volumes.
+    #[error("driver {0} does not report volume statistics")]
+    StatsNotSupported(DriverName),
+    /// The driver told nothing about this volume.
+    #[error("driver {0} reported no usage")]
+    NoUsage(DriverName),
+    /// The node cannot attach: only its controller can.
+    #[error("{0} volumes from the kubelet is not supported")]
+    NotFromNode(&'static str),
+}
+
+impl Classified for CsiError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoDriver { .. }
+            | Self::Probe { .. }
+            | Self::Attachment(_)
+            | Self::Secret(_)
+            | Self::Token(_)
+            | Self::DriversUnknown
+            | Self::Lifecycle { .. }
+            | Self::NoFsGroupPolicy(_)
+            | Self::NotFromNode(_) => ErrorClass::Transient,
+            Self::Call(error) | Self::Expand(error) if error.is_final() => ErrorClass::Final,
+            // Done in part, or nobody knows how much of it.
+            Self::Call(_) | Self::Expand(_) | Self::Ownership { .. } | Self::SelinuxUnknown(_) => {
+                ErrorClass::Uncertain
+            }
+            Self::BadName { .. }
+            | Self::NotADirectory(_)
+            | Self::Directory { .. }
+            | Self::Data(_)
+            | Self::ExpandNotSupported(_)
+            | Self::BadExpand { .. }
+            | Self::StatsNotSupported(_)
+            | Self::NoUsage(_) => ErrorClass::Final,
+        }
+    }
+
+    fn sign(&self) -> Option<Sign> {
+        use tonic::Code;
+        match self {
+            Self::ExpandNotSupported(_) => Some(Sign::NotSupported),
+            Self::Expand(error) => match error.code() {
+                Code::FailedPrecondition => Some(Sign::InUse),
+                Code::InvalidArgument | Code::OutOfRange | Code::NotFound => Some(Sign::Infeasible),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// No driver of that name is registered now. It may be later: nothing has changed by asking.
+#[derive(Debug, thiserror::Error)]
+#[error("driver name {0} not found in the list of registered CSI drivers")]
+pub struct NotRegistered(pub(crate) DriverName);

@@ -1,0 +1,44 @@
+//! Removing what the node made around a driver's mount, once the driver's undo has succeeded.
+//!
+//! Touches a mount directory, the `vol_data.json` beside it and the directory of both.
+
+use std::path::Path;
+
+use host::{Host, HostError};
+
+use super::volume_data;
+use crate::error::{ErrorClass, Failure};
+use crate::plugin::Before;
+
+/// Removes the directory `mount`, the `vol_data.json` beside it, and the directory that holds both.
+///
+/// While something is mounted there, nothing is touched and that counts as success: the metadata is what
+/// a later clean-up needs. Each part may be missing, so this can be repeated. The metadata goes after the
+/// mount directory: as long as that one stays, so does the knowledge whose it is.
+pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<(), HostError> {
+    match host.is_likely_mount_point(mount).await {
+        Ok(true) => return Ok(()),
+        Ok(false) => absent_is_fine(host.remove_dir(mount).await)?,
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error),
+    }
+    let Some(parent) = mount.parent() else { return Ok(()) };
+    absent_is_fine(host.remove_file(&parent.join(volume_data::FILE_NAME)).await)?;
+    absent_is_fine(host.remove_dir(parent).await)
+}
+
+/// Whether what was made for an attempt may be taken away again after its failure: only if neither it nor
+/// an earlier one can have left anything that the record is needed for.
+///
+/// The kubelet removes after any final error. An earlier attempt whose outcome is open may have worked
+/// without a mount to show for it, and its undo needs the record.
+pub(crate) fn may_go(failure: &Failure, before: Before) -> bool {
+    before == Before::Absent && failure.class() != ErrorClass::Uncertain
+}
+
+fn absent_is_fine(outcome: Result<(), HostError>) -> Result<(), HostError> {
+    match outcome {
+        Err(error) if error.is_not_found() => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,267 @@
+//! Publishing: the step a volume takes once per pod.
+//!
+//! Touches `pods/<uid>/volumes/kubernetes.io~csi/<volume>` but never the target in it, which is the driver's;
+//! calls NodePublishVolume and NodeUnpublishVolume.
+
+use std::path::Path;
+
+use csi_proto::v1::volume_capability::MountVolume;
+use csi_proto::v1::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
+
+use super::client::{Capability, Session};
+use super::error::CsiError;
+use super::leftover::{self, remove_mount_dir};
+use super::stage::{delegated_group, mount_flags};
+use super::volume::CsiVolume;
+use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
+use super::{
+    CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
+};
+use crate::api::storage::{FsGroupPolicy, LifecycleMode};
+use crate::api::{AccessMode, CsiDriver};
+use crate::error::Failure;
+use crate::operation::OperationContext;
+use crate::ownership::{self, Ownership};
+use crate::plugin::{Mounted, SetUp, TearDown};
+
+const NO_CLIENT: &str = "mounter.SetUpAt failed to get CSI client";
+const NO_CLIENT_DOWN: &str = "Unmounter.TearDownAt failed to get CSI client";
+const PROBE: &str = "mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability";
+const MKDIR: &str = "mounter.SetUpAt failed to create dir";
+const SAVE: &str = "failed to save volume info data";
+const CLEAN: &str = "Unmounter.TearDownAt failed to clean mount dir";
+
+/// Publishes the volume for a pod, and gives its files to the pod's group where that is left to us.
+pub(super) async fn set_up(
+    plugin: &CsiPlugin,
+    cx: &OperationContext,
+    request: &SetUp,
+) -> Result<Mounted, Failure> {
+    let volume = CsiVolume::of(&request.spec, &request.pod)?;
+    let session = plugin.session(cx, &volume.driver, NO_CLIENT)?;
+    let object = driver_object(cx, &volume.driver).await?;
+    permits(&volume, object.as_deref())?;
+    let policy = group_policy(&volume, object.as_deref())?;
+    let call = publish_request(cx, &session, &volume, request, object.as_deref()).await?;
+    // An empty group in the request means: not delegated.
+    let delegated = group_of(&call).is_some_and(|group| !group.is_empty());
+
+    let published = publish(cx, &session, &volume, request, call).await;
+    let target = cx.paths.csi_target(&request.pod.uid(), &volume.inner);
+    if let Err(failure) = published {
+        if leftover::may_go(&failure, request.before) {
+            // The failure is what has to be told; what stays is used by the next attempt.
+            let _ = remove_mount_dir(&*cx.host, &target).await;
+        }
+        return Err(failure);
+    }
+    let selinux_relabel = needs_labels(cx, request, &target).await?;
+    if !delegated && let Some(gid) = request.group.filter(|_| is_ours_to_own(&volume, policy)) {
+        let ownership =
+            Ownership { gid, read_only: volume.read_only, on_root_mismatch: request.group_on_root_mismatch };
+        let walked = ownership::apply(cx, &request.pod, &target, ownership).await;
+        walked.map_err(|source| CsiError::Ownership { handle: volume.handle.clone(), source })?;
+    }
+    Ok(Mounted { path: target, read_only: volume.read_only, managed: !volume.read_only, selinux_relabel })
+}
+
+/// Takes the volume back from a pod.
+pub(super) async fn tear_down(
+    plugin: &CsiPlugin,
+    cx: &OperationContext,
+    request: &TearDown,
+) -> Result<(), Failure> {
+    let data = published_as(cx, request).await?;
+    let session = plugin.session(cx, &data.driver, NO_CLIENT_DOWN)?;
+    let target = cx.paths.csi_target(&request.pod, &request.inner);
+    let call = NodeUnpublishVolumeRequest {
+        volume_id: data.handle.to_string(),
+        target_path: target.display().to_string(),
+    };
+    session.unpublish(call).await.map_err(CsiError::from)?;
+    // If this fails the call is repeated: as long as the record is there, the volume counts as published.
+    let removed = remove_mount_dir(&*cx.host, &target).await;
+    Ok(removed.map_err(|source| CsiError::Directory { step: CLEAN, source })?)
+}
+
+/// Whether the driver's object permits volumes that live as long as this one. Without an object only
+/// persistent ones are.
+fn permits(volume: &CsiVolume, object: Option<&CsiDriver>) -> Result<(), CsiError> {
+    let mode = match volume.lifecycle {
+        Lifecycle::Persistent => LifecycleMode::Persistent,
+        Lifecycle::Ephemeral => LifecycleMode::Ephemeral,
+    };
+    let reason = match object {
+        None if mode == LifecycleMode::Persistent => return Ok(()),
+        None => "no CSIDriver object".to_owned(),
+        Some(driver) if driver.lifecycle_modes.contains(&mode) => return Ok(()),
+        Some(driver) => format!("only supports {:?}", driver.lifecycle_modes),
+    };
+    Err(CsiError::Lifecycle { mode, driver: volume.driver.clone(), reason })
+}
+
+fn group_policy(volume: &CsiVolume, object: Option<&CsiDriver>) -> Result<FsGroupPolicy, CsiError> {
+    match object {
+        None => Ok(FsGroupPolicy::ReadWriteOnceWithFsType),
+        Some(driver) => {
+            driver.fs_group_policy.ok_or_else(|| CsiError::NoFsGroupPolicy(volume.driver.clone()))
+        }
+    }
+}
+
+/// Whether the volume's files are given to the pod's group by the node.
+fn is_ours_to_own(volume: &CsiVolume, policy: FsGroupPolicy) -> bool {
+    let one_writer =
+        |mode: &AccessMode| matches!(mode, AccessMode::ReadWriteOnce | AccessMode::ReadWriteOncePod);
+    let by_policy = match policy {
+        FsGroupPolicy::None => false,
+        FsGroupPolicy::File => true,
+        FsGroupPolicy::ReadWriteOnceWithFsType => {
+            let inline = volume.lifecycle == Lifecycle::Ephemeral;
+            !volume.fs_type.is_empty() && (inline || volume.access_modes.iter().any(one_writer))
+        }
+    };
+    by_policy && !volume.read_only
+}
+
+/// Everything that can fail before anything is risked, and the request that comes of it.
+async fn publish_request(
+    cx: &OperationContext,
+    session: &Session,
+    volume: &CsiVolume,
+    request: &SetUp,
+    object: Option<&CsiDriver>,
+) -> Result<NodePublishVolumeRequest, CsiError> {
+    let persistent = volume.lifecycle == Lifecycle::Persistent;
+    let stages = persistent && has(session, Capability::StageUnstageVolume, PROBE).await?;
+    let staging = stages.then(|| cx.paths.csi_global_mount(&volume.driver, &volume.handle));
+    let publish_context = match persistent {
+        true => publish_context(cx, volume, object).await?,
+        false => Default::default(),
+    };
+    let mut secrets = fetch_secret(cx, volume.publish_secret.as_ref()).await?;
+    let mut volume_context = volume.attributes.clone();
+    if let Some(driver) = object {
+        if driver.pod_info {
+            volume_context.extend(pod_info::about(&request.pod, volume.lifecycle));
+        }
+        let tokens = pod_info::tokens(&*cx.api, driver, &request.pod).await.map_err(CsiError::Token)?;
+        let place = if driver.token_in_secrets { &mut secrets } else { &mut volume_context };
+        place.extend(tokens.map(|tokens| (pod_info::TOKENS_KEY.to_owned(), tokens)));
+    }
+    let mount = MountVolume {
+        fs_type: volume.fs_type.clone(),
+        mount_flags: mount_flags(volume, &request.selinux_label),
+        volume_mount_group: delegated_group(session, request.group).await?,
+    };
+    let multi_writer = has(session, Capability::SingleNodeMultiWriter, PROBE).await?;
+    let mode = capability::access_mode(&volume.access_modes, multi_writer);
+    Ok(NodePublishVolumeRequest {
+        volume_id: volume.handle.to_string(),
+        publish_context,
+        staging_target_path: staging.map(|path| path.display().to_string()).unwrap_or_default(),
+        target_path: cx.paths.csi_target(&request.pod.uid(), &volume.inner).display().to_string(),
+        volume_capability: Some(capability::mounted(mode, mount)),
+        readonly: volume.read_only,
+        secrets,
+        volume_context,
+    })
+}
+
+fn group_of(call: &NodePublishVolumeRequest) -> Option<&str> {
+    use csi_proto::v1::volume_capability::AccessType;
+    match call.volume_capability.as_ref()?.access_type.as_ref()? {
+        AccessType::Mount(mount) => Some(&mount.volume_mount_group),
+        AccessType::Block(_) => None,
+    }
+}
+
+async fn publish(
+    cx: &OperationContext,
+    session: &Session,
+    volume: &CsiVolume,
+    request: &SetUp,
+    call: NodePublishVolumeRequest,
+) -> Result<(), Failure> {
+    let dir = cx.paths.csi_pod_volume(&request.pod.uid(), &volume.inner);
+    make_dir(cx, &dir, MKDIR).await?;
+    // The record is there before the call is: a restart in between finds it and undoes the call.
+    let data = volume.data(&cx.config.node, &request.selinux_label);
+    let written = record::write(&*cx.host, &dir, &data).await;
+    written.map_err(|source| CsiError::Directory { step: SAVE, source })?;
+    cx.mark.pod_uncertain().await?;
+    Ok(session.publish(call).await.map_err(CsiError::from)?)
+}
+
+/// Whether the runtime has to label the files: the mount has labels, and was not given one.
+async fn needs_labels(cx: &OperationContext, request: &SetUp, target: &Path) -> Result<bool, CsiError> {
+    if !request.selinux_label.is_empty() || !cx.facts().selinux {
+        return Ok(false);
+    }
+    let mount = cx.host.mount_of(target).await.map_err(CsiError::SelinuxUnknown)?;
+    Ok(mount.has_option("seclabel"))
+}
+
+/// What is published in the pod: as its record says, else as the volume's own object says.
+async fn published_as(cx: &OperationContext, request: &TearDown) -> Result<VolumeData, Failure> {
+    let dir = cx.paths.csi_pod_volume(&request.pod, &request.inner);
+    let error = match record::read(&*cx.host, &dir).await {
+        Ok(data) => return Ok(data),
+        Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
+        Err(error) => error,
+    };
+    // The record is lost, the volume is not. Its object says the same, if anybody still has it.
+    let known = request.spec.as_deref().and_then(|spec| CsiVolume::of_uid(spec, &request.pod).ok());
+    match known {
+        Some(volume) => Ok(volume.data(&cx.config.node, "")),
+        None => Err(CsiError::from(error).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::csi::testing::persistent_spec;
+
+    #[test]
+    fn files_are_ours_to_own_as_the_policy_the_type_and_the_modes_say() {
+        use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce, ReadWriteOncePod};
+        use FsGroupPolicy::{File, None, ReadWriteOnceWithFsType as Default};
+        let persistent = CsiVolume::persistent(&persistent_spec("pv", "d", "h")).unwrap();
+        for (policy, fs_type, modes, read_only, ours) in [
+            (None, "ext4", &[ReadWriteOnce][..], false, false),
+            (File, "", &[ReadWriteMany], false, true),
+            (File, "", &[ReadWriteMany], true, false),
+            (Default, "ext4", &[ReadWriteOnce], false, true),
+            (Default, "ext4", &[ReadWriteOncePod], false, true),
+            (Default, "ext4", &[ReadOnlyMany, ReadWriteOnce], false, true),
+            (Default, "ext4", &[ReadWriteOnce], true, false),
+            (Default, "", &[ReadWriteOnce], false, false),
+            (Default, "ext4", &[ReadWriteMany], false, false),
+            (Default, "ext4", &[], false, false),
+        ] {
+            let volume = CsiVolume {
+                fs_type: fs_type.into(),
+                access_modes: modes.to_vec(),
+                read_only,
+                ..persistent.clone()
+            };
+            assert_eq!(is_ours_to_own(&volume, policy), ours, "{policy:?} {fs_type:?} {modes:?} {read_only}");
+        }
+    }
+
+    #[test]
+    fn an_inline_volume_needs_a_driver_that_says_it_takes_them() {
+        let persistent = CsiVolume::persistent(&persistent_spec("pv", "d", "h")).unwrap();
+        let inline = CsiVolume { lifecycle: Lifecycle::Ephemeral, ..persistent.clone() };
+        let only = |mode| CsiDriver { lifecycle_modes: vec![mode], ..CsiDriver::default() };
+        assert!(permits(&persistent, Option::None).is_ok());
+        assert!(permits(&persistent, Some(&only(LifecycleMode::Persistent))).is_ok());
+        assert!(permits(&persistent, Some(&only(LifecycleMode::Ephemeral))).is_err());
+        assert!(permits(&inline, Some(&only(LifecycleMode::Ephemeral))).is_ok());
+        assert_eq!(
+            permits(&inline, Option::None).unwrap_err().to_string(),
+            r#"volume mode "Ephemeral" not supported by driver d (no CSIDriver object)"#
+        );
+    }
+}

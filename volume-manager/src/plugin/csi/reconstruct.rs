@@ -1,0 +1,210 @@
+//! What directories found after a restart stand for.
+//!
+//! Reads our own records beside volumes and the mount table; never a volume itself, which may hang. Nothing
+//! is changed, and no id is ever guessed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use host::{DirEntry, FileKind, Host, HostError, MountTable};
+
+use super::error::CsiError;
+use super::record;
+use super::volume_data::{Lifecycle, VolumeData};
+use crate::api::pod::InlineCsi;
+use crate::api::storage::CsiSource;
+use crate::api::{self, Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
+use crate::error::Failure;
+use crate::names::{DriverName, OuterName, PodUid, SpecName, VolumeHandle, escape};
+use crate::plugin::{Found, Rebuilt, Scene, Spec};
+
+/// The directory of block volumes, which is no driver's.
+const BLOCK: &str = "volumeDevices";
+
+/// Rebuilds a volume from its own record.
+pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
+    let dir = match found.mode {
+        VolumeMode::Filesystem => found.path.clone(),
+        VolumeMode::Block => scene.paths.csi_block_data(&found.inner),
+    };
+    let data = record::read(scene.host, &dir).await.map_err(CsiError::from)?;
+    Ok(rebuilt(scene, &data, inner_name(&data, &found.inner), found.mode))
+}
+
+/// The name in the record, if it is the one the directory was named after.
+fn inner_name(data: &VolumeData, directory: &SpecName) -> SpecName {
+    match &data.spec_name {
+        Some(name) if escape(name.as_str()) == directory.as_str() => name.clone(),
+        _ => directory.clone(),
+    }
+}
+
+fn rebuilt(scene: &Scene<'_>, data: &VolumeData, inner: SpecName, mode: VolumeMode) -> Rebuilt {
+    if data.lifecycle() == Lifecycle::Ephemeral {
+        let csi = InlineCsi { driver: data.driver.clone(), ..InlineCsi::default() };
+        let volume = PodVolume { name: OuterName::new(inner.as_str()), source: VolumeSource::Csi(csi) };
+        return Rebuilt {
+            spec: Spec::inline(Arc::new(volume)),
+            device_mount_path: None,
+            selinux_label: data.selinux_context.clone(),
+        };
+    }
+    let device_mount_path = match mode {
+        VolumeMode::Filesystem => scene.paths.csi_global_mount(&data.driver, &data.handle),
+        VolumeMode::Block => scene.paths.csi_block_map(&inner),
+    };
+    let csi = CsiSource { driver: data.driver.clone(), handle: data.handle.clone(), ..CsiSource::default() };
+    let volume = Volume {
+        meta: Meta::named("", inner.as_str()),
+        mode: Some(mode),
+        source: PersistentSource::Csi(Box::new(csi)),
+        ..Volume::default()
+    };
+    Rebuilt {
+        spec: Spec::persistent(Arc::new(volume), false),
+        device_mount_path: Some(device_mount_path),
+        selinux_label: data.selinux_context.clone(),
+    }
+}
+
+/// Every volume that is staged, or was about to be, whether or not a pod has a directory for it.
+///
+/// The kubelet looks at pods only, and forgets a volume if it was stopped between the last unpublish and
+/// the unstage, or during a first stage.
+pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Rebuilt> {
+    let mut found: Vec<Rebuilt> = staged_filesystems(scene)
+        .await
+        .into_iter()
+        .map(|data| {
+            let inner = data.spec_name.clone().unwrap_or_else(|| SpecName::new(data.handle.as_str()));
+            rebuilt(scene, &data, inner, VolumeMode::Filesystem)
+        })
+        .collect();
+    found.extend(staged_devices(scene).await);
+    found
+}
+
+async fn staged_filesystems(scene: &Scene<'_>) -> Vec<VolumeData> {
+    let mut found = Vec::new();
+    for driver in directories(scene.host, &scene.paths.csi()).await {
+        if driver == BLOCK {
+            continue;
+        }
+        let driver = DriverName::new(driver);
+        let dir = scene.paths.csi_driver(&driver);
+        for hash in directories(scene.host, &dir).await {
+            found.extend(staged_in(scene, &driver, &dir.join(&hash), &hash).await);
+        }
+    }
+    found
+}
+
+/// What is staged in one directory. Its name is a hash of the handle: a record that says otherwise is not
+/// this directory's.
+async fn staged_in(scene: &Scene<'_>, driver: &DriverName, dir: &Path, hash: &str) -> Option<VolumeData> {
+    if !directories(scene.host, dir).await.iter().any(|name| name == "globalmount") {
+        return None;
+    }
+    match record::read(scene.host, dir).await {
+        Ok(data) if data.driver == *driver && data.handle.hashed() == hash => Some(data),
+        Ok(_) => {
+            tracing::warn!(dir = %dir.display(), "a staging directory holds another volume's record");
+            None
+        }
+        Err(error) => {
+            let error = crate::error::chain(&error);
+            tracing::warn!(dir = %dir.display(), error, "a staging directory has no usable record");
+            None
+        }
+    }
+}
+
+async fn staged_devices(scene: &Scene<'_>) -> Vec<Rebuilt> {
+    let mut found = Vec::new();
+    let staging = scene.paths.csi_block().join("staging");
+    for name in directories(scene.host, &staging).await {
+        let directory = SpecName::new(&name);
+        // A staging directory without a record is one the driver has been told nothing about.
+        if let Ok(data) = record::read(scene.host, &scene.paths.csi_block_data(&directory)).await {
+            found.push(rebuilt(scene, &data, inner_name(&data, &directory), VolumeMode::Block));
+        }
+    }
+    found
+}
+
+/// Finds out what a directory without a usable record is: the object of that name says it, or the one
+/// staged volume nobody else uses whose file system is the one that is mounted there.
+pub(super) async fn orphan(scene: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
+    let asked = api::get::<Volume>(scene.api, "", found.inner.as_str()).await;
+    if let Ok(volume) = &asked
+        && let PersistentSource::Csi(csi) = &volume.source
+        && volume.mode.unwrap_or_default() == found.mode
+    {
+        let data = VolumeData::of_stage(csi.driver.clone(), csi.handle.clone());
+        return Ok(Some(rebuilt(scene, &data, found.inner.clone(), found.mode)));
+    }
+    if found.mode == VolumeMode::Filesystem
+        && let Some(data) = by_mount(scene, found).await?
+    {
+        return Ok(Some(rebuilt(scene, &data, found.inner.clone(), found.mode)));
+    }
+    match asked {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(None),
+    }
+}
+
+async fn by_mount(scene: &Scene<'_>, found: &Found) -> Result<Option<VolumeData>, HostError> {
+    let table = scene.host.mount_table().await?;
+    let claimed = claimed(scene, found).await;
+    let target = found.path.join("mount");
+    let mut candidates = staged_filesystems(scene).await;
+    candidates.retain(|data| {
+        let staging = scene.paths.csi_global_mount(&data.driver, &data.handle);
+        !claimed.contains(&(data.driver.clone(), data.handle.clone()))
+            && shows_the_same(&table, &staging, &target)
+    });
+    // Two that fit are one too many.
+    let only = candidates.pop().filter(|_| candidates.is_empty());
+    Ok(only)
+}
+
+/// Whether `target` shows the file system of `staging`, or a part of what it shows.
+fn shows_the_same(table: &MountTable, staging: &Path, target: &Path) -> bool {
+    let (Some(staging), Some(target)) = (table.at(staging), table.at(target)) else { return false };
+    staging.dev == target.dev && target.root.starts_with(&staging.root)
+}
+
+/// The volumes that the records of other directories name.
+async fn claimed(scene: &Scene<'_>, but: &Found) -> BTreeSet<(DriverName, VolumeHandle)> {
+    let mut claimed = BTreeSet::new();
+    for pod in directories(scene.host, &scene.paths.pods()).await {
+        let volumes = scene.paths.pod_volumes(&PodUid::new(pod)).join("kubernetes.io~csi");
+        for name in directories(scene.host, &volumes).await {
+            let dir: PathBuf = volumes.join(name);
+            if dir == but.path {
+                continue;
+            }
+            if let Ok(data) = record::read(scene.host, &dir).await {
+                claimed.insert((data.driver, data.handle));
+            }
+        }
+    }
+    claimed
+}
+
+/// Names of the directories in a directory, as it lists them; none if it cannot be read.
+async fn directories(host: &dyn Host, dir: &Path) -> Vec<String> {
+    let entries = match host.read_dir(dir).await {
+        Ok(entries) => entries,
+        Err(error) => {
+            if !error.is_not_found() {
+                tracing::warn!(dir = %dir.display(), error = crate::error::chain(&error), "not read");
+            }
+            return Vec::new();
+        }
+    };
+    let is_dir = |entry: &DirEntry| matches!(entry.kind, FileKind::Directory | FileKind::Unknown);
+    entries.into_iter().filter(is_dir).filter_map(|entry| entry.name.into_string().ok()).collect()
+}

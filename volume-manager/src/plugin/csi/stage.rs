@@ -1,0 +1,181 @@
+//! Staging: the step a volume takes once per node.
+//!
+//! Touches `plugins/kubernetes.io/csi/<driver>/<hash>` and calls NodeStageVolume and NodeUnstageVolume.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use csi_proto::v1::volume_capability::MountVolume;
+use csi_proto::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
+
+use super::client::{Capability, Session};
+use super::error::CsiError;
+use super::leftover::{self, remove_mount_dir};
+use super::volume::CsiVolume;
+use super::volume_data::{VolumeData, VolumeDataError};
+use super::{CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, publish_context, record};
+use crate::error::Failure;
+use crate::operation::OperationContext;
+use crate::paths::Paths;
+use crate::plugin::{DeviceMounter, MountDevice, Spec};
+
+const NO_CLIENT: &str = "attacher.MountDevice failed to create newCsiDriverClient";
+const NO_CLIENT_UNSTAGE: &str = "attacher.UnmountDevice failed to create newCsiDriverClient";
+const STAGE_PROBE: &str = "attacher.MountDevice failed to check STAGE_UNSTAGE_VOLUME";
+const UNSTAGE_PROBE: &str = "attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set";
+const MKDIR: &str = "attacher.MountDevice failed to create dir";
+const SAVE: &str = "failed to save volume info data";
+const CLEAN: &str = "attacher.UnmountDevice failed to remove mount dir";
+
+#[async_trait]
+impl DeviceMounter for CsiPlugin {
+    fn device_mount_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure> {
+        let volume = CsiVolume::persistent(spec)?;
+        Ok(paths.csi_global_mount(&volume.driver, &volume.handle))
+    }
+
+    async fn mount_device(&self, cx: &OperationContext, request: &MountDevice) -> Result<(), Failure> {
+        let volume = CsiVolume::persistent(&request.spec)?;
+        let session = self.session(cx, &volume.driver, NO_CLIENT)?;
+        let stages = has(&session, Capability::StageUnstageVolume, STAGE_PROBE).await?;
+        if !stages {
+            // Nothing is staged, and no record is written, so that nothing will be unstaged either.
+            make_dir(cx, &request.path, MKDIR).await?;
+            return Ok(());
+        }
+        let call = stage_request(cx, &session, &volume, request).await?;
+        let outcome = stage(cx, &session, &volume, request, call).await;
+        if let Err(failure) = &outcome
+            && leftover::may_go(failure, request.before)
+        {
+            // The failure is what has to be told; a directory that stays is used by the next attempt.
+            let _ = remove_mount_dir(&*cx.host, &request.path).await;
+        }
+        outcome
+    }
+
+    async fn unmount_device(&self, cx: &OperationContext, path: &Path, spec: &Spec) -> Result<(), Failure> {
+        let Some(data) = staged_as(cx, path, spec).await? else { return Ok(()) };
+        let session = self.session(cx, &data.driver, NO_CLIENT_UNSTAGE)?;
+        if has(&session, Capability::StageUnstageVolume, UNSTAGE_PROBE).await? {
+            let request = NodeUnstageVolumeRequest {
+                volume_id: data.handle.to_string(),
+                staging_target_path: path.display().to_string(),
+            };
+            session.unstage(request).await.map_err(CsiError::from)?;
+        }
+        let removed = remove_mount_dir(&*cx.host, path).await;
+        Ok(removed.map_err(|source| CsiError::Directory { step: CLEAN, source })?)
+    }
+
+    async fn device_mount_refs(&self, cx: &OperationContext, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        Ok(host::lookup::mount_refs(&*cx.host, path).await?)
+    }
+}
+
+/// Everything that can fail before anything is risked, and the request that comes of it.
+async fn stage_request(
+    cx: &OperationContext,
+    session: &Session,
+    volume: &CsiVolume,
+    request: &MountDevice,
+) -> Result<NodeStageVolumeRequest, CsiError> {
+    let object = driver_object(cx, &volume.driver).await?;
+    let publish_context = publish_context(cx, volume, object.as_deref()).await?;
+    let secrets = fetch_secret(cx, volume.stage_secret.as_ref()).await?;
+    let mount = MountVolume {
+        fs_type: volume.fs_type.clone(),
+        mount_flags: mount_flags(volume, &request.selinux_label),
+        volume_mount_group: delegated_group(session, request.group).await?,
+    };
+    let multi_writer = has(session, Capability::SingleNodeMultiWriter, STAGE_PROBE).await?;
+    let mode = capability::access_mode(&volume.access_modes, multi_writer);
+    Ok(NodeStageVolumeRequest {
+        volume_id: volume.handle.to_string(),
+        publish_context,
+        staging_target_path: request.path.display().to_string(),
+        volume_capability: Some(capability::mounted(mode, mount)),
+        secrets,
+        volume_context: volume.attributes.clone(),
+    })
+}
+
+async fn stage(
+    cx: &OperationContext,
+    session: &Session,
+    volume: &CsiVolume,
+    request: &MountDevice,
+    call: NodeStageVolumeRequest,
+) -> Result<(), Failure> {
+    make_dir(cx, &request.path, MKDIR).await?;
+    // The record is there before the call is: whatever happens to us in between, somebody will know
+    // which volume this directory may hold.
+    let data = VolumeData {
+        selinux_context: Some(request.selinux_label.clone()).filter(|label| !label.is_empty()),
+        ..VolumeData::of_stage(volume.driver.clone(), volume.handle.clone())
+    };
+    let parent = request.path.parent().expect("a global mount is a directory in a directory");
+    let written = record::write(&*cx.host, parent, &data).await;
+    written.map_err(|source| CsiError::Directory { step: SAVE, source })?;
+    cx.mark.device_uncertain(&request.path).await?;
+    Ok(session.stage(call).await.map_err(CsiError::from)?)
+}
+
+/// The mount flags of both calls: the volume's own options, and the label as the kernel takes it.
+pub(super) fn mount_flags(volume: &CsiVolume, selinux_label: &str) -> Vec<String> {
+    let mut flags = volume.mount_options.clone();
+    if !selinux_label.is_empty() {
+        flags.push(format!("context=\"{selinux_label}\""));
+    }
+    flags
+}
+
+/// The pod's group as the driver wants it; empty if there is none or the driver leaves groups to us.
+pub(super) async fn delegated_group(session: &Session, group: Option<u32>) -> Result<String, CsiError> {
+    const STEP: &str = "failed to determine if the node service has VOLUME_MOUNT_GROUP capability";
+    let takes_it = has(session, Capability::VolumeMountGroup, STEP).await?;
+    Ok(group.filter(|_| takes_it).map(|group| group.to_string()).unwrap_or_default())
+}
+
+/// What is staged at `path`: as its record says, else as the volume's own object says. `None` if nothing
+/// has ever been done there.
+///
+/// A record that is lost while the volume is staged must not end with the volume staged for ever. The
+/// object names the driver and the handle as well, and the path is made of nothing else.
+async fn staged_as(cx: &OperationContext, path: &Path, spec: &Spec) -> Result<Option<VolumeData>, Failure> {
+    let parent = path.parent().unwrap_or(path);
+    let error = match record::read(&*cx.host, parent).await {
+        Ok(data) => return Ok(Some(data)),
+        Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
+        Err(error) => error,
+    };
+    let nothing_there = match cx.host.symlink_metadata(path).await {
+        Ok(_) => false,
+        Err(gone) if gone.is_not_found() => true,
+        Err(gone) if gone.is_corrupted_mount() => false,
+        Err(unknown) => return Err(unknown.into()),
+    };
+    if nothing_there && matches!(error, VolumeDataError::Missing { .. }) {
+        return Ok(None);
+    }
+    match CsiVolume::persistent(spec) {
+        Ok(volume) if cx.paths.csi_global_mount(&volume.driver, &volume.handle) == path => {
+            Ok(Some(VolumeData::of_stage(volume.driver, volume.handle)))
+        }
+        _ => Err(CsiError::from(error).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::csi::testing::persistent_spec;
+
+    #[test]
+    fn a_label_is_one_quoted_option_at_the_end() {
+        let volume = CsiVolume::persistent(&persistent_spec("pv", "d", "h")).unwrap();
+        let volume = CsiVolume { mount_options: vec!["noatime".into()], ..volume };
+        assert_eq!(mount_flags(&volume, ""), ["noatime"]);
+        assert_eq!(mount_flags(&volume, "u:r:t:s0:c1,c2"), ["noatime", "context=\"u:r:t:s0:c1,c2\""]);
+    }
+}

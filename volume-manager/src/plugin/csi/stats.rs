@@ -1,0 +1,69 @@
+//! How full a volume is, and whether it is well. Calls NodeGetVolumeStats.
+
+use std::path::Path;
+
+use csi_proto::v1::NodeGetVolumeStatsRequest;
+use csi_proto::v1::volume_usage::Unit;
+
+use super::client::{Capability, Session};
+use super::error::CsiError;
+use super::has;
+use crate::names::{DriverName, VolumeHandle};
+
+const PROBE: &str = "failed to check for GET_VOLUME_STATS capability";
+
+/// What a driver says about a volume in use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VolumeStats {
+    /// In bytes.
+    pub bytes: Option<Usage>,
+    /// In inodes.
+    pub inodes: Option<Usage>,
+    /// What is wrong with the volume, if the driver says that something is.
+    pub abnormal: Option<String>,
+}
+
+/// How much of something there is, is left, and is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In all.
+    pub total: i64,
+    /// Left.
+    pub available: i64,
+    /// Gone.
+    pub used: i64,
+}
+
+/// Asks the driver about one volume. `path` is the target, or for a device its bind in the global map path.
+pub(crate) async fn volume(
+    session: &Session,
+    driver: &DriverName,
+    handle: &VolumeHandle,
+    path: &Path,
+) -> Result<VolumeStats, CsiError> {
+    if !has(session, Capability::GetVolumeStats, PROBE).await? {
+        return Err(CsiError::StatsNotSupported(driver.clone()));
+    }
+    let knows_condition = has(session, Capability::VolumeCondition, PROBE).await?;
+    let request = NodeGetVolumeStatsRequest {
+        volume_id: handle.to_string(),
+        volume_path: path.display().to_string(),
+        staging_target_path: String::new(),
+    };
+    let answer = session.stats(request).await?;
+    if answer.usage.is_empty() && !knows_condition {
+        return Err(CsiError::NoUsage(driver.clone()));
+    }
+    let mut stats = VolumeStats::default();
+    for usage in &answer.usage {
+        let amounts = Usage { total: usage.total, available: usage.available, used: usage.used };
+        match Unit::try_from(usage.unit) {
+            Ok(Unit::Bytes) => stats.bytes = Some(amounts),
+            Ok(Unit::Inodes) => stats.inodes = Some(amounts),
+            _ => tracing::warn!(%driver, unit = usage.unit, "usage in an unknown unit is passed over"),
+        }
+    }
+    let condition = answer.volume_condition.filter(|condition| knows_condition && condition.abnormal);
+    stats.abnormal = condition.map(|condition| condition.message);
+    Ok(stats)
+}

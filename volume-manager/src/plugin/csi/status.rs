@@ -1,0 +1,185 @@
+//! What a failed call means: was it done, certainly not done, or does nobody know?
+//!
+//! Pure. The class is decided here, where the gRPC code is still in hand, and never again.
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+
+use tonic::{Code, Status};
+
+/// A CSI call that did not succeed.
+///
+/// Displayed as the kubelet shows it in events: `rpc error: code = Internal desc = disk on fire`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallError {
+    method: &'static str,
+    code: Code,
+    message: String,
+}
+
+impl CallError {
+    /// The error of `method`, with every one of `secrets` made unreadable: a driver may repeat in its
+    /// message what it was given, and messages end up in events.
+    pub(crate) fn new<'a>(
+        method: &'static str,
+        status: &Status,
+        secrets: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        if let Some(error) = Self::of_the_client(method, status) {
+            return error;
+        }
+        let mut message = status.message().to_owned();
+        for secret in secrets {
+            // A shorter value would make holes in innocent words.
+            if secret.len() >= 3 {
+                message = message.replace(secret, "***");
+            }
+        }
+        Self { method, code: status.code(), message }
+    }
+
+    /// What the gRPC library itself made up, because no status came from the driver.
+    fn of_the_client(method: &'static str, status: &Status) -> Option<Self> {
+        // tonic ends a call at its deadline with this; everybody else's name for it is DeadlineExceeded.
+        if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
+            return Some(Self::deadline(method));
+        }
+        // The answer is too long to be read, so the driver has done its work. The usual name is one that
+        // leaves the outcome open; tonic's would not.
+        if status.code() == Code::OutOfRange && status.message().contains("message length too large") {
+            let message = "received message larger than max".to_owned();
+            return Some(Self { method, code: Code::ResourceExhausted, message });
+        }
+        // The connection broke. Statuses from the wire have no source.
+        let cause = Error::source(status)?;
+        let message = format!("error reading from server: {}", root_cause(cause));
+        Some(Self { method, code: Code::Unavailable, message })
+    }
+
+    /// The operation's deadline passed before `method` answered.
+    pub(crate) fn deadline(method: &'static str) -> Self {
+        Self { method, code: Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() }
+    }
+
+    /// Nobody listens on the driver's socket.
+    pub(crate) fn unreachable(method: &'static str, endpoint: &Path, source: &(dyn Error + 'static)) -> Self {
+        let endpoint = endpoint.display();
+        let message = format!("connection error: cannot dial `{endpoint}`: {}", root_cause(source));
+        Self { method, code: Code::Unavailable, message }
+    }
+
+    /// The call, as the CSI specification names it.
+    pub fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// The gRPC code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// What the driver said.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether the call has certainly ended and had no effect. Otherwise it may have worked, or may
+    /// still be at work, and only its repetition or its undo can tell.
+    pub fn is_final(&self) -> bool {
+        match self.code {
+            Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Unavailable
+            | Code::ResourceExhausted
+            | Code::Aborted => false,
+            Code::Ok
+            | Code::Unknown
+            | Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::DataLoss
+            | Code::Unauthenticated => true,
+        }
+    }
+
+    /// Whether the driver may be another one by now, so that what is remembered of it is worth nothing.
+    pub(crate) fn lost_the_driver(&self) -> bool {
+        self.code == Code::Unavailable
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rpc error: code = {} desc = {}", code_name(self.code), self.message)
+    }
+}
+
+impl Error for CallError {}
+
+/// What is at the bottom of an error.
+fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut root = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    root
+}
+
+/// The code's name in events and logs: the spelling of Go's gRPC, which everybody greps for.
+pub(crate) fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_codes_leave_the_outcome_open() {
+        let open: Vec<_> = (0..17)
+            .map(Code::from_i32)
+            .filter(|code| !CallError::new("M", &Status::new(*code, ""), []).is_final())
+            .map(code_name)
+            .collect();
+        assert_eq!(open, ["Canceled", "DeadlineExceeded", "ResourceExhausted", "Aborted", "Unavailable"]);
+    }
+
+    #[test]
+    fn the_client_librarys_own_timeout_is_a_deadline() {
+        let error = CallError::new("M", &Status::cancelled("Timeout expired"), []);
+        assert_eq!(error.to_string(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+        let other = CallError::new("M", &Status::cancelled("the driver gave up"), []);
+        assert_eq!(other.to_string(), "rpc error: code = Canceled desc = the driver gave up");
+    }
+
+    #[test]
+    fn a_secret_in_the_drivers_message_is_masked() {
+        let status = Status::internal("cannot log in with hunter2 as a");
+        let error = CallError::new("M", &status, ["hunter2", "a"]);
+        assert_eq!(error.message(), "cannot log in with *** as a");
+    }
+}
