@@ -1,0 +1,187 @@
+//! The command line.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum as _};
+
+use crate::ability::Ability;
+use crate::books::{Backing, Node};
+use crate::driver::Options;
+use crate::sabotage::Sabotage;
+use crate::server;
+
+/// A CSI driver for tests: complete and honest, unless told otherwise.
+#[derive(Debug, Parser)]
+#[command(name = "fake-csi", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    order: Option<Order>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Order {
+    /// List the sabotages with the promise each breaks.
+    Sabotages,
+    /// Print the books of a running driver.
+    Books {
+        /// Its state directory.
+        #[arg(long)]
+        state_dir: PathBuf,
+    },
+    /// Kill a running driver without a chance to tidy up.
+    Crash {
+        /// Its state directory.
+        #[arg(long)]
+        state_dir: PathBuf,
+    },
+    /// Order a fault of a running driver, as JSON: `{"method":"NodeStageVolume","times":1,"code":14}`.
+    Fault {
+        /// Its state directory.
+        #[arg(long)]
+        state_dir: PathBuf,
+        /// The fault.
+        fault: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Serve {
+    /// Where to listen, such as `unix:///csi/csi.sock`; once for each node.
+    #[arg(long)]
+    endpoint: Vec<String>,
+    /// The name of a node, and after `@` its zone.
+    #[arg(long, default_value = "node-1")]
+    node: Vec<String>,
+    /// Where volumes and books are kept. Several processes may share it, each with nodes of its own.
+    #[arg(long)]
+    state_dir: Option<PathBuf>,
+    /// The driver's name.
+    #[arg(long, default_value = "fake.csi.volproof.dev")]
+    driver_name: String,
+    /// How volumes are kept that do not say it themselves.
+    #[arg(long, value_enum, default_value = "loop")]
+    backing: Backing,
+    /// The file system for volumes whose user does not ask for one.
+    #[arg(long, default_value = "ext4", value_parser = ["ext4", "xfs", "btrfs"])]
+    default_fs: String,
+    /// Break one promise; `fake-csi sabotages` lists them.
+    #[arg(long)]
+    sabotage: Option<Sabotage>,
+    /// Take an ability away.
+    #[arg(long, value_enum)]
+    without: Vec<Ability>,
+    /// How many volumes a node carries; 0 for no limit.
+    #[arg(long, default_value_t = 0)]
+    max_volumes: i64,
+    /// How many bytes all volumes may have together. Images are sparse, so this costs nothing.
+    #[arg(long, default_value_t = 1 << 44)]
+    capacity: u64,
+}
+
+/// What the services do not answer yet.
+const NOT_BUILT: [Ability; 11] = [
+    Ability::ListVolumes,
+    Ability::GetCapacity,
+    Ability::CreateDeleteSnapshot,
+    Ability::ListSnapshots,
+    Ability::GetSnapshot,
+    Ability::Clone,
+    Ability::ControllerExpand,
+    Ability::GetVolume,
+    Ability::ModifyVolume,
+    Ability::GroupSnapshot,
+    Ability::SnapshotMetadata,
+];
+
+/// Runs the driver with these arguments, the first being the program's name.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            drop(error.print());
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    // One thread answers, so that a call does not wait for another processor to wake up. What blocks has threads of
+    // its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match arguments.order {
+        None => runtime.block_on(serve(arguments.serve)),
+        Some(Order::Sabotages) => {
+            for sabotage in Sabotage::ALL {
+                println!("{:<36} {}  {}", sabotage.name(), sabotage.promise(), sabotage.bug());
+            }
+            Ok(())
+        }
+        Some(Order::Books { state_dir }) => {
+            let books = runtime.block_on(crate::control::Client::new(&state_dir).books())?;
+            println!("{}", serde_json::to_string_pretty(&books)?);
+            Ok(())
+        }
+        Some(Order::Crash { state_dir }) => {
+            Ok(runtime.block_on(crate::control::Client::new(&state_dir).crash())?)
+        }
+        Some(Order::Fault { state_dir, fault }) => {
+            let fault = serde_json::from_str(&fault).context("cannot read the fault")?;
+            Ok(runtime.block_on(crate::control::Client::new(&state_dir).fault(fault))?)
+        }
+    }
+}
+
+async fn serve(serve: Serve) -> anyhow::Result<()> {
+    let state = serve.state_dir.context("--state-dir is missing")?;
+    std::fs::create_dir_all(&state).with_context(|| format!("cannot create `{}`", state.display()))?;
+    // The kernel names a loop device's file by its real path.
+    let state = state.canonicalize().with_context(|| format!("cannot resolve `{}`", state.display()))?;
+    anyhow::ensure!(!serve.endpoint.is_empty(), "--endpoint is missing");
+    anyhow::ensure!(serve.endpoint.len() == serve.node.len(), "there must be one --endpoint for each --node");
+    let mut without: BTreeSet<Ability> = serve.without.into_iter().collect();
+    without.extend(NOT_BUILT);
+    let abilities = Ability::value_variants().iter().copied().filter(|ability| !without.contains(ability));
+    let options = Options {
+        name: serve.driver_name,
+        state,
+        backing: serve.backing,
+        fs_type: serve.default_fs,
+        abilities: abilities.collect(),
+        sabotage: serve.sabotage,
+        max_volumes: serve.max_volumes,
+        capacity: serve.capacity,
+    };
+    let nodes = serve.node.iter().map(|node| read_node(node)).collect::<anyhow::Result<Vec<_>>>()?;
+    let endpoints = serve.endpoint.iter().map(|endpoint| read_endpoint(endpoint));
+    server::serve(options, nodes.into_iter().zip(endpoints).collect()).await
+}
+
+fn read_node(text: &str) -> anyhow::Result<Node> {
+    let (name, zone) = text.split_once('@').unwrap_or((text, "zone-1"));
+    let is_plain = |name: &str| {
+        let mut letters = name.chars();
+        letters.next().is_some_and(|first| first.is_ascii_alphanumeric())
+            && letters.all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter))
+    };
+    anyhow::ensure!(is_plain(name) && name.len() <= 192, "the node name `{name}` is not plain");
+    anyhow::ensure!(is_plain(zone) && zone.len() <= 63, "the zone `{zone}` is not plain");
+    Ok(Node { name: name.to_owned(), zone: zone.to_owned() })
+}
+
+fn read_endpoint(text: &str) -> PathBuf {
+    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
+    Path::new(path).to_owned()
+}

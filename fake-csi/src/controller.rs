@@ -1,0 +1,170 @@
+//! The controller service.
+//!
+//! It decides inside one transaction of the books and acts outside of it, with the intent written down first.
+
+use std::sync::Arc;
+
+use csi_proto::v1::{self, controller_server::Controller};
+use tonic::{Request, Response, Status};
+
+use crate::ability::Ability;
+use crate::driver::Driver;
+
+mod attach;
+pub(crate) mod create;
+mod delete;
+
+/// The key of an attachment's generation in the publish context.
+pub(crate) const GENERATION_KEY: &str = "fake.csi.volproof.dev/generation";
+
+/// The driver, as the controller service.
+#[derive(Debug, Clone)]
+pub(crate) struct ControllerService {
+    pub(crate) driver: Arc<Driver>,
+}
+
+impl ControllerService {
+    async fn run<T: Send + 'static>(
+        &self,
+        needed: Ability,
+        work: impl FnOnce(&Driver) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        self.driver.must_be_able(needed)?;
+        let driver = Arc::clone(&self.driver);
+        crate::run(move || work(&driver)).await
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for ControllerService {
+    async fn create_volume(
+        &self,
+        request: Request<v1::CreateVolumeRequest>,
+    ) -> Result<Response<v1::CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.run(Ability::CreateDeleteVolume, move |driver| driver.create_volume(&request)).await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<v1::DeleteVolumeRequest>,
+    ) -> Result<Response<v1::DeleteVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.run(Ability::CreateDeleteVolume, move |driver| driver.delete_volume(&request)).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<v1::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerPublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.run(Ability::PublishUnpublish, move |driver| driver.attach(&request)).await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::ControllerUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.run(Ability::PublishUnpublish, move |driver| driver.detach(&request)).await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<v1::ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<v1::ValidateVolumeCapabilitiesResponse>, Status> {
+        let request = request.into_inner();
+        let driver = Arc::clone(&self.driver);
+        crate::run(move || driver.validate(&request)).await
+    }
+
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<v1::ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<v1::ControllerGetCapabilitiesResponse>, Status> {
+        use v1::controller_service_capability::{Rpc, Type};
+        let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_controller());
+        let capabilities = types
+            .map(|kind| v1::ControllerServiceCapability {
+                r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
+            })
+            .collect();
+        Ok(Response::new(v1::ControllerGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn list_volumes(
+        &self,
+        _: Request<v1::ListVolumesRequest>,
+    ) -> Result<Response<v1::ListVolumesResponse>, Status> {
+        Err(Status::unimplemented("ListVolumes"))
+    }
+
+    async fn get_capacity(
+        &self,
+        _: Request<v1::GetCapacityRequest>,
+    ) -> Result<Response<v1::GetCapacityResponse>, Status> {
+        Err(Status::unimplemented("GetCapacity"))
+    }
+
+    async fn create_snapshot(
+        &self,
+        _: Request<v1::CreateSnapshotRequest>,
+    ) -> Result<Response<v1::CreateSnapshotResponse>, Status> {
+        Err(Status::unimplemented("CreateSnapshot"))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        _: Request<v1::DeleteSnapshotRequest>,
+    ) -> Result<Response<v1::DeleteSnapshotResponse>, Status> {
+        Err(Status::unimplemented("DeleteSnapshot"))
+    }
+
+    async fn list_snapshots(
+        &self,
+        _: Request<v1::ListSnapshotsRequest>,
+    ) -> Result<Response<v1::ListSnapshotsResponse>, Status> {
+        Err(Status::unimplemented("ListSnapshots"))
+    }
+
+    async fn get_snapshot(
+        &self,
+        _: Request<v1::GetSnapshotRequest>,
+    ) -> Result<Response<v1::GetSnapshotResponse>, Status> {
+        Err(Status::unimplemented("GetSnapshot"))
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        _: Request<v1::ControllerExpandVolumeRequest>,
+    ) -> Result<Response<v1::ControllerExpandVolumeResponse>, Status> {
+        Err(Status::unimplemented("ControllerExpandVolume"))
+    }
+
+    async fn controller_get_volume(
+        &self,
+        _: Request<v1::ControllerGetVolumeRequest>,
+    ) -> Result<Response<v1::ControllerGetVolumeResponse>, Status> {
+        Err(Status::unimplemented("ControllerGetVolume"))
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        _: Request<v1::ControllerModifyVolumeRequest>,
+    ) -> Result<Response<v1::ControllerModifyVolumeResponse>, Status> {
+        Err(Status::unimplemented("ControllerModifyVolume"))
+    }
+}
+
+/// The bounds of a size: at least so much, and at most so much if that is bounded.
+pub(crate) fn range(range: Option<&v1::CapacityRange>) -> Result<(u64, Option<u64>), Status> {
+    let Some(range) = range else { return Ok((0, None)) };
+    let negative = |_| Status::out_of_range("capacity_range holds a negative size");
+    let required = u64::try_from(range.required_bytes).map_err(negative)?;
+    let limit = u64::try_from(range.limit_bytes).map_err(negative)?;
+    let limit = (limit > 0).then_some(limit);
+    if limit.is_some_and(|limit| limit < required) {
+        return Err(Status::out_of_range("capacity_range.limit_bytes is below required_bytes"));
+    }
+    Ok((required, limit))
+}

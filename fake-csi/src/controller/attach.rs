@@ -1,0 +1,105 @@
+//! Publishing to a node and back: which nodes a volume may be used on.
+
+use std::collections::BTreeMap;
+
+use csi_proto::v1;
+use tonic::Status;
+
+use super::GENERATION_KEY;
+use crate::books::{Attachment, Books, Capability, Volume};
+use crate::driver::Driver;
+use crate::journal::Entry;
+use crate::node::backing::supports;
+use crate::validate;
+
+impl Driver {
+    pub(crate) fn attach(
+        &self,
+        request: &v1::ControllerPublishVolumeRequest,
+    ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        node_id(&request.node_id)?;
+        let capability = validate::capability(request.volume_capability.as_ref())?;
+        validate::map("volume_context", &request.volume_context)?;
+        validate::map("secrets", &request.secrets)?;
+
+        let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;
+        let generation = self.journal.transact(|books| {
+            let volume = books.volumes.get(&request.volume_id).filter(|volume| volume.created);
+            let volume = volume
+                .ok_or_else(|| Status::not_found(format!("there is no volume `{}`", request.volume_id)))?;
+            let node = books.nodes.get(&request.node_id);
+            let node =
+                node.ok_or_else(|| Status::not_found(format!("there is no node `{}`", request.node_id)))?;
+            supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
+            if let Some(attachment) = volume.attached.get(&node.name) {
+                is_compatible(attachment, &capability, request.readonly)?;
+                return Ok((Vec::new(), attachment.generation));
+            }
+            self.may_attach(books, volume, &node.name, &capability)?;
+            let attachment = Attachment { generation: books.next, readonly: request.readonly, capability };
+            let mut volume = volume.clone();
+            volume.attached.insert(node.name.clone(), attachment);
+            let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(volume))];
+            Ok::<_, Status>((entries, books.next))
+        })?;
+        let publish_context = BTreeMap::from([(GENERATION_KEY.to_owned(), generation.to_string())]);
+        Ok(v1::ControllerPublishVolumeResponse { publish_context })
+    }
+
+    pub(crate) fn detach(
+        &self,
+        request: &v1::ControllerUnpublishVolumeRequest,
+    ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        validate::at_most("node_id", &request.node_id, validate::NODE_ID_LIMIT)?;
+        validate::map("secrets", &request.secrets)?;
+
+        let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;
+        self.journal.transact(|books| {
+            // A volume or a node that does not exist is certainly not published.
+            let Some(volume) = books.volumes.get(&request.volume_id) else { return Ok((Vec::new(), ())) };
+            let mut volume = volume.clone();
+            let before = volume.attached.len();
+            volume.attached.retain(|node, _| !request.node_id.is_empty() && *node != request.node_id);
+            let changed = volume.attached.len() != before;
+            let entries = if changed { vec![Entry::Volume(Box::new(volume))] } else { Vec::new() };
+            Ok::<_, Status>((entries, ()))
+        })?;
+        Ok(v1::ControllerUnpublishVolumeResponse {})
+    }
+
+    fn may_attach(
+        &self,
+        books: &Books,
+        volume: &Volume,
+        node: &str,
+        capability: &Capability,
+    ) -> Result<(), Status> {
+        if !capability.mode.is_multi_node()
+            && let Some(other) = volume.attached.keys().next()
+        {
+            let message = format!("the volume is published to node `{other}`, and this mode allows one");
+            return Err(Status::failed_precondition(message));
+        }
+        let count = books.volumes.values().filter(|volume| volume.attached.contains_key(node)).count();
+        if self.options.max_volumes > 0 && count as i64 >= self.options.max_volumes {
+            return Err(Status::resource_exhausted(format!("node `{node}` has {count} volumes, its limit")));
+        }
+        Ok(())
+    }
+}
+
+fn node_id(value: &str) -> Result<(), Status> {
+    if value.is_empty() {
+        return Err(Status::invalid_argument("node_id is missing"));
+    }
+    validate::at_most("node_id", value, validate::NODE_ID_LIMIT)
+}
+
+fn is_compatible(attachment: &Attachment, capability: &Capability, readonly: bool) -> Result<(), Status> {
+    if attachment.readonly == readonly && attachment.capability == *capability {
+        return Ok(());
+    }
+    Err(Status::already_exists("the volume is published to this node in another way"))
+}

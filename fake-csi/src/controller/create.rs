@@ -1,0 +1,216 @@
+//! Creating volumes: decided once per name, made with the intent in the books.
+
+use std::fs::{self, File};
+
+use csi_proto::v1;
+use tonic::Status;
+
+use super::range;
+use crate::ability::Ability;
+use crate::books::{Access, Backing, Books, Capability, Volume};
+use crate::driver::Driver;
+use crate::journal::Entry;
+use crate::kernel::{KernelError, filesystem};
+use crate::node::backing::supports;
+use crate::node::stats::signed;
+use crate::{topology, validate};
+
+/// The size of a volume whose creator does not say.
+const DEFAULT_CAPACITY: u64 = 64 << 20;
+/// The smallest volume.
+pub(crate) const SMALLEST: u64 = 1 << 20;
+/// The parameter that says how a volume is kept.
+const BACKING_KEY: &str = "backing";
+
+impl Driver {
+    pub(crate) fn create_volume(
+        &self,
+        request: &v1::CreateVolumeRequest,
+    ) -> Result<v1::CreateVolumeResponse, Status> {
+        validate::name("name", &request.name)?;
+        let capabilities = validate::capabilities(&request.volume_capabilities)?;
+        validate::map("parameters", &request.parameters)?;
+        validate::map("mutable_parameters", &request.mutable_parameters)?;
+        validate::map("secrets", &request.secrets)?;
+        let bounds = range(request.capacity_range.as_ref())?;
+
+        let _claim = self.in_flight.claim(&[&format!("volume named {}", request.name)])?;
+        let volume = self.journal.transact(|books| {
+            let wanted = self.design(books, request, &capabilities, bounds)?;
+            let same_name =
+                books.volumes.values().find(|volume| volume.name == request.name && !volume.ephemeral);
+            match same_name {
+                Some(volume) => {
+                    is_compatible(volume, &wanted, bounds)?;
+                    Ok((Vec::new(), volume.clone()))
+                }
+                None => {
+                    self.must_fit(books, wanted.capacity)?;
+                    let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(wanted.clone()))];
+                    Ok::<_, Status>((entries, wanted))
+                }
+            }
+        })?;
+        let volume = if volume.created { volume } else { self.make_contents(&volume)? };
+        Ok(v1::CreateVolumeResponse { volume: Some(self.describe(&volume)) })
+    }
+
+    /// The volume as the contract describes it.
+    pub(crate) fn describe(&self, volume: &Volume) -> v1::Volume {
+        let accessible_topology =
+            if self.can(Ability::Topology) { vec![topology::of(&volume.zone)] } else { Vec::new() };
+        v1::Volume {
+            capacity_bytes: signed(volume.capacity),
+            volume_id: volume.id.clone(),
+            volume_context: [(BACKING_KEY.to_owned(), backing_name(volume.backing))].into(),
+            content_source: None,
+            accessible_topology,
+        }
+    }
+
+    /// Makes the file or directory of a volume whose record says that it has none yet.
+    pub(crate) fn make_contents(&self, volume: &Volume) -> Result<Volume, Status> {
+        let path = self.contents_of(volume);
+        let failed = |source| KernelError::path("create", &path, source);
+        match volume.backing {
+            Backing::Loop => {
+                File::create(&path).and_then(|file| file.set_len(volume.capacity)).map_err(failed)?;
+            }
+            Backing::Tmpfs => self.mount_tmpfs(volume)?,
+            Backing::Directory | Backing::Shared => {
+                fs::create_dir_all(&path).map_err(failed)?;
+                let open_to_all = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+                fs::set_permissions(&path, open_to_all).map_err(failed)?;
+            }
+        }
+        self.update_volume(&volume.id, |volume| volume.created = true)
+    }
+
+    fn design(
+        &self,
+        books: &Books,
+        request: &v1::CreateVolumeRequest,
+        capabilities: &[Capability],
+        bounds: (u64, Option<u64>),
+    ) -> Result<Volume, Status> {
+        let backing = self.backing_for(request, capabilities)?;
+        for capability in capabilities {
+            supports(backing, capability).map_err(Status::invalid_argument)?;
+        }
+        Ok(Volume {
+            number: books.next,
+            id: format!("vol-{:08x}", books.next),
+            name: request.name.clone(),
+            capacity: self.capacity_within(bounds, smallest_for(capabilities))?,
+            backing,
+            capabilities: capabilities.to_vec(),
+            parameters: request.parameters.clone(),
+            mutable_parameters: request.mutable_parameters.clone(),
+            source: None,
+            zone: self.zone_for(books, request.accessibility_requirements.as_ref())?,
+            created: false,
+            ephemeral: false,
+            format: None,
+            attached: Default::default(),
+            staged: Default::default(),
+            targets: Default::default(),
+        })
+    }
+
+    fn backing_for(
+        &self,
+        request: &v1::CreateVolumeRequest,
+        capabilities: &[Capability],
+    ) -> Result<Backing, Status> {
+        if let Some(name) = request.parameters.get(BACKING_KEY) {
+            return <Backing as clap::ValueEnum>::from_str(name, false).map_err(|_| {
+                Status::invalid_argument(format!("the parameter backing = `{name}` is unknown"))
+            });
+        }
+        // Many writers are what a network share is for.
+        let multi_writer = |capability: &Capability| {
+            capability.access != Access::Block
+                && capability.mode.is_multi_node()
+                && !capability.mode.is_read_only()
+        };
+        Ok(if capabilities.iter().any(multi_writer) { Backing::Shared } else { self.options.backing })
+    }
+
+    fn capacity_within(&self, (required, limit): (u64, Option<u64>), smallest: u64) -> Result<u64, Status> {
+        let capacity = match required {
+            0 => limit.map_or(DEFAULT_CAPACITY, |limit| limit.min(DEFAULT_CAPACITY)),
+            required => required,
+        };
+        // Devices have whole sectors, and file systems whole blocks.
+        let capacity = capacity.max(smallest).next_multiple_of(4096);
+        if limit.is_some_and(|limit| limit < capacity) {
+            return Err(Status::out_of_range(format!("a volume for this use has at least {capacity} bytes")));
+        }
+        if capacity > self.options.capacity {
+            return Err(Status::out_of_range(format!("{capacity} bytes are more than there are")));
+        }
+        Ok(capacity)
+    }
+
+    fn must_fit(&self, books: &Books, capacity: u64) -> Result<(), Status> {
+        let used: u64 = books.volumes.values().map(|volume| volume.capacity).sum();
+        if used.saturating_add(capacity) > self.options.capacity {
+            return Err(Status::resource_exhausted(format!("{capacity} bytes are more than is left")));
+        }
+        Ok(())
+    }
+
+    fn zone_for(
+        &self,
+        books: &Books,
+        requirement: Option<&v1::TopologyRequirement>,
+    ) -> Result<String, Status> {
+        let is_known = |zone: &&String| books.nodes.values().any(|node| node.zone == **zone);
+        let first = || books.nodes.values().next().map_or_else(String::new, |node| node.zone.clone());
+        let Some(requirement) = requirement.filter(|_| self.can(Ability::Topology)) else {
+            return Ok(first());
+        };
+        let places = || requirement.preferred.iter().chain(&requirement.requisite);
+        if places().next().is_none() {
+            return Ok(first());
+        }
+        let mut zones = places().filter_map(|place| place.segments.get(topology::ZONE_KEY));
+        zones
+            .find(is_known)
+            .cloned()
+            .ok_or_else(|| Status::resource_exhausted("no node is in any of these zones"))
+    }
+}
+
+/// The smallest size that suits all uses.
+fn smallest_for(capabilities: &[Capability]) -> u64 {
+    let needs = capabilities.iter().filter_map(|capability| match &capability.access {
+        Access::Mount { fs_type, .. } => filesystem::smallest(fs_type),
+        Access::Block => None,
+    });
+    needs.max().unwrap_or(SMALLEST).max(SMALLEST)
+}
+
+/// Whether a volume that exists is what a creator of the same name wants.
+fn is_compatible(volume: &Volume, wanted: &Volume, bounds: (u64, Option<u64>)) -> Result<(), Status> {
+    let (required, limit) = bounds;
+    let differs = if volume.capacity < required || limit.is_some_and(|limit| volume.capacity > limit) {
+        "capacity"
+    } else if volume.parameters != wanted.parameters {
+        "parameters"
+    } else if volume.source != wanted.source {
+        "content source"
+    } else if volume.capabilities != wanted.capabilities {
+        "capabilities"
+    } else if volume.backing != wanted.backing {
+        "backing"
+    } else {
+        return Ok(());
+    };
+    Err(Status::already_exists(format!("a volume of this name exists with another {differs}")))
+}
+
+fn backing_name(backing: Backing) -> String {
+    let value = clap::ValueEnum::to_possible_value(&backing).expect("no backing is hidden");
+    value.get_name().to_owned()
+}

@@ -1,0 +1,101 @@
+//! Deleting volumes, and checking what one can be used for.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use csi_proto::v1;
+use csi_proto::v1::validate_volume_capabilities_response::Confirmed;
+use tonic::Status;
+
+use crate::books::{Backing, Books, Volume};
+use crate::driver::Driver;
+use crate::journal::Entry;
+use crate::kernel::{KernelError, copy, loop_device, mount};
+use crate::node::backing::supports;
+use crate::validate;
+
+impl Driver {
+    pub(crate) fn delete_volume(
+        &self,
+        request: &v1::DeleteVolumeRequest,
+    ) -> Result<v1::DeleteVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        validate::map("secrets", &request.secrets)?;
+        let _claim = self.in_flight.claim(&[&request.volume_id])?;
+        let doomed = self.journal.transact(|books| {
+            let Some(volume) = books.volumes.get(&request.volume_id) else { return Ok((Vec::new(), None)) };
+            refuse_while_used(volume)?;
+            // From here on nobody finds it any more, neither by its id nor by its name.
+            let doomed = Volume { created: false, name: String::new(), ..volume.clone() };
+            Ok::<_, Status>((vec![Entry::Volume(Box::new(doomed.clone()))], Some(doomed)))
+        })?;
+        let Some(volume) = doomed else { return Ok(v1::DeleteVolumeResponse {}) };
+        self.remove_contents(&volume)?;
+        self.journal.transact(|_| Ok::<_, Status>((vec![Entry::VolumeGone(volume.id.clone())], ())))?;
+        Ok(v1::DeleteVolumeResponse {})
+    }
+
+    /// Removes the file or directory of a volume. The record goes last: what has no record is nobody's.
+    pub(crate) fn remove_contents(&self, volume: &Volume) -> Result<(), Status> {
+        let path = self.contents_of(volume);
+        match volume.backing {
+            Backing::Tmpfs => mount::unmount_all(&path)?,
+            Backing::Loop => drop(loop_device::detach_all(&path)?),
+            Backing::Directory | Backing::Shared => {}
+        }
+        Ok(copy::remove(&path)?)
+    }
+
+    /// Removes records of what was never finished or half deleted, and files that no record accounts for.
+    pub(crate) fn remove_unaccounted(&self, books: &Books) -> Result<(), Status> {
+        let (known, doomed): (Vec<_>, Vec<_>) = books.volumes.values().partition(|volume| volume.created);
+        let known: BTreeSet<PathBuf> = known.into_iter().map(|volume| self.contents_of(volume)).collect();
+        let volumes = self.options.state.join("volumes");
+        let entries = fs::read_dir(&volumes).map_err(|source| KernelError::path("list", &volumes, source))?;
+        for path in entries.flatten().map(|entry| entry.path()).filter(|path| !known.contains(path)) {
+            mount::unmount_all(&path)?;
+            copy::remove(&path)?;
+        }
+        let gone = doomed.into_iter().map(|volume| Entry::VolumeGone(volume.id.clone())).collect();
+        self.journal.transact(|_| Ok::<_, Status>((gone, ())))
+    }
+
+    pub(crate) fn validate(
+        &self,
+        request: &v1::ValidateVolumeCapabilitiesRequest,
+    ) -> Result<v1::ValidateVolumeCapabilitiesResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let capabilities = validate::capabilities(&request.volume_capabilities)?;
+        validate::map("volume_context", &request.volume_context)?;
+        validate::map("parameters", &request.parameters)?;
+        validate::map("secrets", &request.secrets)?;
+        let volume = self.volume(&request.volume_id)?;
+        let refusal = capabilities.iter().find_map(|capability| supports(volume.backing, capability).err());
+        Ok(match refusal {
+            Some(message) => v1::ValidateVolumeCapabilitiesResponse { confirmed: None, message },
+            None => v1::ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(Confirmed {
+                    volume_context: request.volume_context.clone(),
+                    volume_capabilities: request.volume_capabilities.clone(),
+                    parameters: request.parameters.clone(),
+                    mutable_parameters: request.mutable_parameters.clone(),
+                }),
+                message: String::new(),
+            },
+        })
+    }
+}
+
+fn refuse_while_used(volume: &Volume) -> Result<(), Status> {
+    let used = if !volume.targets.is_empty() {
+        "published"
+    } else if !volume.staged.is_empty() {
+        "staged"
+    } else if !volume.attached.is_empty() {
+        "attached"
+    } else {
+        return Ok(());
+    };
+    Err(Status::failed_precondition(format!("the volume is still {used}")))
+}

@@ -1,0 +1,143 @@
+//! Ordered faults: calls that fail, wait, hang or kill the driver because a test said so.
+//!
+//! They act outside of the services, between the wire and the call, so a fault "after" finds the work done: that is
+//! the outcome a caller must call uncertain.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{BoxFuture, Service};
+
+/// One ordered fault.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fault {
+    /// The bare name of the method, such as `NodeStageVolume`.
+    pub method: String,
+    /// How many calls to let pass first.
+    pub skip: u64,
+    /// How many calls it meets; 0 means all.
+    pub times: u64,
+    /// Milliseconds to wait before anything else.
+    pub delay_ms: u64,
+    /// Do the work first, then fail: the caller learns of a failure that was none.
+    pub after: bool,
+    /// The gRPC code to answer with, by number; absent means to answer what the work answers.
+    pub code: Option<i32>,
+    /// The message beside the code.
+    pub message: String,
+    /// Never answer. The work is done first if `after` is set.
+    pub hang: bool,
+    /// Die by `SIGKILL` instead of answering. The work is done first if `after` is set.
+    pub crash: bool,
+}
+
+/// The faults that are ordered, and the calls that were counted.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ordered: Vec<Fault>,
+    calls: BTreeMap<String, u64>,
+}
+
+impl Faults {
+    pub(crate) fn order(&self, fault: Fault) {
+        self.lock().ordered.push(fault);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.lock().ordered.clear();
+    }
+
+    pub(crate) fn calls(&self) -> BTreeMap<String, u64> {
+        self.lock().calls.clone()
+    }
+
+    /// Counts a call and takes the fault that it meets.
+    fn meet(&self, method: &str) -> Option<Fault> {
+        let mut state = self.lock();
+        *state.calls.entry(method.to_owned()).or_default() += 1;
+        let index = state.ordered.iter_mut().position(|fault| {
+            let is_due = fault.method == method && fault.skip == 0;
+            if fault.method == method {
+                fault.skip = fault.skip.saturating_sub(1);
+            }
+            is_due
+        })?;
+        let fault = state.ordered[index].clone();
+        match fault.times {
+            0 => {}
+            1 => drop(state.ordered.remove(index)),
+            _ => state.ordered[index].times -= 1,
+        }
+        Some(fault)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A service with faults in front of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Faulty<S> {
+    pub(crate) inner: S,
+    pub(crate) faults: Arc<Faults>,
+}
+
+impl<S> Service<Request<Body>> for Faulty<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        tracing::debug!(method, "called");
+        let fault = self.faults.meet(&method);
+        // The clone is what stays; the service that was polled ready is what must be called.
+        let fresh = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, fresh);
+        Box::pin(async move {
+            let Some(fault) = fault else { return inner.call(request).await };
+            tracing::info!(method, ?fault, "meeting an ordered fault");
+            tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
+            let has_end = fault.hang || fault.crash || fault.code.is_some();
+            if !has_end {
+                return inner.call(request).await;
+            }
+            if fault.after {
+                drop(inner.call(request).await?);
+            }
+            Ok(end(&fault).await)
+        })
+    }
+}
+
+async fn end(fault: &Fault) -> Response<Body> {
+    if fault.crash {
+        crate::die();
+    }
+    if fault.hang {
+        std::future::pending::<()>().await;
+    }
+    let code = tonic::Code::from(fault.code.unwrap_or_default());
+    Status::new(code, fault.message.clone()).into_http()
+}

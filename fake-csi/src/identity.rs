@@ -1,0 +1,61 @@
+//! The identity service: who the plugin is.
+
+use std::sync::Arc;
+
+use csi_proto::v1::{self, identity_server::Identity};
+use tonic::{Request, Response, Status};
+
+use crate::ability::Ability;
+use crate::driver::Driver;
+
+/// The driver, as the identity service.
+#[derive(Debug, Clone)]
+pub(crate) struct IdentityService {
+    pub(crate) driver: Arc<Driver>,
+}
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<v1::GetPluginInfoRequest>,
+    ) -> Result<Response<v1::GetPluginInfoResponse>, Status> {
+        Ok(Response::new(v1::GetPluginInfoResponse {
+            name: self.driver.options.name.clone(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            manifest: Default::default(),
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<v1::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
+        use v1::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
+        let can = |ability| self.driver.can(ability);
+        let mut types = vec![service::Type::ControllerService];
+        if can(Ability::Topology) {
+            types.push(service::Type::VolumeAccessibilityConstraints);
+        }
+        if can(Ability::GroupSnapshot) {
+            types.push(service::Type::GroupControllerService);
+        }
+        if can(Ability::SnapshotMetadata) {
+            types.push(service::Type::SnapshotMetadataService);
+        }
+        let mut kinds: Vec<Type> =
+            types.into_iter().map(|kind| Type::Service(Service { r#type: kind.into() })).collect();
+        if can(Ability::ControllerExpand) || can(Ability::NodeExpand) {
+            let online = can(Ability::OnlineExpansion);
+            let kind = if online { volume_expansion::Type::Online } else { volume_expansion::Type::Offline };
+            kinds.push(Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() }));
+        }
+        let capabilities =
+            kinds.into_iter().map(|kind| v1::PluginCapability { r#type: Some(kind) }).collect();
+        Ok(Response::new(v1::GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    async fn probe(&self, _: Request<v1::ProbeRequest>) -> Result<Response<v1::ProbeResponse>, Status> {
+        Ok(Response::new(v1::ProbeResponse { ready: Some(true) }))
+    }
+}

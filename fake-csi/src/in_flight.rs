@@ -1,0 +1,96 @@
+//! Operations in flight. A second call for the same thing is told `ABORTED` at once: the caller may repeat it
+//! when the first has ended.
+//!
+//! What excludes what: deleting excludes all else on the volume, staging all else on the volume and the node;
+//! publishing and unpublishing exclude only their own target, so pods that share a volume come and go together.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tonic::Status;
+
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    subjects: Mutex<BTreeMap<String, Users>>,
+}
+
+#[derive(Debug)]
+enum Users {
+    One,
+    Many(usize),
+}
+
+/// The right to work on something, until dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    table: Arc<InFlight>,
+    subjects: Vec<String>,
+}
+
+impl InFlight {
+    /// Claims the last of these for oneself, and all before it, which contain it, together with others.
+    pub(crate) fn claim(self: &Arc<Self>, subjects: &[&str]) -> Result<Claim, Status> {
+        let mut claim = Claim { table: Arc::clone(self), subjects: Vec::new() };
+        let mut whole = String::new();
+        for (index, part) in subjects.iter().enumerate() {
+            if index > 0 {
+                whole.push_str(" at ");
+            }
+            whole.push_str(part);
+            claim.take(&whole, index + 1 < subjects.len())?;
+        }
+        Ok(claim)
+    }
+}
+
+impl Claim {
+    fn take(&mut self, subject: &str, shared: bool) -> Result<(), Status> {
+        let mut subjects = self.table.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        match subjects.get_mut(subject) {
+            None => {
+                let users = if shared { Users::Many(1) } else { Users::One };
+                subjects.insert(subject.to_owned(), users);
+            }
+            Some(Users::Many(count)) if shared => *count += 1,
+            Some(_) => {
+                return Err(Status::aborted(format!("an operation on `{subject}` is in flight")));
+            }
+        }
+        self.subjects.push(subject.to_owned());
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut subjects = self.table.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        for subject in &self.subjects {
+            match subjects.get_mut(subject) {
+                Some(Users::Many(count)) if *count > 1 => *count -= 1,
+                _ => drop(subjects.remove(subject)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_one_volume_do_not_exclude_each_other_but_staging_excludes_all() {
+        let table = Arc::new(InFlight::default());
+        let refused = |subjects: &[&str]| table.claim(subjects).map(drop).unwrap_err().code();
+        let one = table.claim(&["v", "n", "/a"]).expect("nothing is in flight");
+        let other = table.claim(&["v", "n", "/b"]).expect("another target is another part");
+        let elsewhere = table.claim(&["v", "m"]).expect("another node is another part");
+        assert_eq!(refused(&["v", "n", "/a"]), tonic::Code::Aborted);
+        assert_eq!(refused(&["v", "n"]), tonic::Code::Aborted);
+        assert_eq!(refused(&["v"]), tonic::Code::Aborted);
+        drop((one, other, elsewhere));
+        let alone = table.claim(&["v"]).expect("all parts have ended");
+        assert_eq!(refused(&["v", "n", "/a"]), tonic::Code::Aborted);
+        drop(alone);
+        assert!(table.subjects.lock().unwrap().is_empty(), "nothing may be left behind");
+    }
+}

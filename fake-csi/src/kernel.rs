@@ -1,0 +1,57 @@
+//! The driver's own way to the kernel: mounts, loop devices and file systems.
+//!
+//! It shares no line with the volume manager or the harness, on purpose: what judges a driver must not be made of
+//! the same mistakes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub(crate) mod copy;
+pub(crate) mod filesystem;
+pub(crate) mod loop_device;
+pub(crate) mod mount;
+
+/// What the kernel, or a tool that speaks to it, refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelError {
+    #[error("cannot {verb} `{path}`")]
+    Path {
+        verb: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot {verb} `{from}` on `{to}`")]
+    Pair {
+        verb: &'static str,
+        from: PathBuf,
+        to: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot run `{command}`: {output}")]
+    Tool { command: String, output: String },
+}
+
+impl KernelError {
+    pub(crate) fn path(verb: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        Self::Path { verb, path: path.as_ref().to_owned(), source: source.into() }
+    }
+
+    pub(crate) fn pair(
+        verb: &'static str,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Pair { verb, from: from.as_ref().to_owned(), to: to.as_ref().to_owned(), source: source.into() }
+    }
+
+    /// The number the kernel gave, if it was the kernel that refused.
+    pub(crate) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Path { source, .. } | Self::Pair { source, .. } => source.raw_os_error(),
+            Self::Tool { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Copies of images that stay sparse, copies of trees, and where an image holds data.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::KernelError;
+
+/// A range of bytes: where it begins, and how long it is.
+pub(crate) type Range = (u64, u64);
+
+/// Where an image holds data, in order.
+pub(crate) fn extents(image: &File) -> io::Result<Vec<Range>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    loop {
+        let start = match rustix::fs::seek(image, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(found),
+            Err(errno) => return Err(errno.into()),
+        };
+        at = rustix::fs::seek(image, SeekFrom::Hole(start))?;
+        found.push((start, at - start));
+    }
+}
+
+/// Copies what `from` holds, and nothing of its holes.
+pub(crate) fn image(from: &Path, to: &Path) -> Result<(), KernelError> {
+    let copy = || -> io::Result<()> {
+        let source = File::open(from)?;
+        let target = File::create(to)?;
+        target.set_len(source.metadata()?.len())?;
+        for (start, length) in extents(&source)? {
+            copy_range(&source, &target, start, length)?;
+        }
+        Ok(())
+    };
+    copy().map_err(|source| KernelError::pair("copy", from, to, source))
+}
+
+fn copy_range(source: &File, target: &File, start: u64, length: u64) -> io::Result<()> {
+    let (mut read_at, mut write_at, mut left) = (start, start, length);
+    while left > 0 {
+        let chunk = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+        match rustix::fs::copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), chunk)? {
+            // The file was cut while it was copied.
+            0 => return Ok(()),
+            copied => left -= copied as u64,
+        }
+    }
+    Ok(())
+}
+
+/// Copies everything in a directory into another that exists: owners, modes, links and holes included.
+pub(crate) fn tree(from: &Path, to: &Path) -> Result<(), KernelError> {
+    let mut contents = from.as_os_str().to_owned();
+    contents.push("/.");
+    let output = Command::new("cp")
+        .args(["-a", "--sparse=auto", "--"])
+        .arg(&contents)
+        .arg(to)
+        .output()
+        .map_err(|source| KernelError::pair("copy", from, to, source))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(KernelError::Tool { command: format!("cp -a {} {}", from.display(), to.display()), output })
+}
+
+/// Removes a file or a tree. Absent is fine. A mount below is an error, and nothing behind it is touched.
+pub(crate) fn remove(path: &Path) -> Result<(), KernelError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => {
+            if super::mount::is_mount_point(path)? {
+                return Err(KernelError::path("remove", path, Errno::BUSY));
+            }
+            fs::remove_dir_all(path)
+        }
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(KernelError::path("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}

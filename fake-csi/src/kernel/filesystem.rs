@@ -1,0 +1,186 @@
+//! File systems on images: telling what is there, making one, growing it, and holding it still for a copy.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use super::KernelError;
+
+mod ioctl {
+    nix::ioctl_write_ptr!(ext4_resize, b'f', 16, u64);
+    nix::ioctl_readwrite!(freeze, b'X', 119, i32);
+    nix::ioctl_readwrite!(thaw, b'X', 120, i32);
+}
+
+/// The file systems the driver can put on an image, with the smallest image each fits on.
+pub(crate) const KINDS: [(&str, u64); 3] = [("ext4", 1 << 20), ("xfs", 300 << 20), ("btrfs", 114_294_784)];
+
+/// The smallest image for a file system, or nothing if the driver does not know it.
+pub(crate) fn smallest(fs_type: &str) -> Option<u64> {
+    KINDS.iter().find(|(name, _)| *name == fs_type).map(|(_, bytes)| *bytes)
+}
+
+/// Whether this machine can make and mount such a file system.
+pub(crate) fn is_available(fs_type: &str) -> bool {
+    let tool = format!("mkfs.{fs_type}");
+    let installed = ["/sbin", "/usr/sbin", "/usr/local/sbin", "/bin", "/usr/bin"]
+        .iter()
+        .any(|dir| Path::new(dir).join(&tool).exists());
+    let mountable = std::fs::read_to_string("/proc/filesystems")
+        .is_ok_and(|list| list.lines().any(|line| line.trim_start_matches("nodev").trim() == fs_type));
+    installed && mountable
+}
+
+/// What an image holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Not one byte was ever written.
+    Nothing,
+    /// A file system of this type.
+    Filesystem(&'static str),
+    /// Data that is none of these.
+    Unknown,
+}
+
+/// Looks at an image itself: no tool that may fail and be taken for "nothing there".
+pub(crate) fn probe(image: &Path) -> Result<Contents, KernelError> {
+    let failed = |source| KernelError::path("probe", image, source);
+    let file = File::open(image).map_err(failed)?;
+    let magic = |offset: u64, wanted: &[u8]| -> io::Result<bool> {
+        let mut found = vec![0; wanted.len()];
+        match file.read_exact_at(&mut found, offset) {
+            Ok(()) => Ok(found == wanted),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    for (name, offset, wanted) in
+        [("ext4", 1080, &b"\x53\xef"[..]), ("xfs", 0, &b"XFSB"[..]), ("btrfs", 65600, &b"_BHRfS_M"[..])]
+    {
+        if magic(offset, wanted).map_err(failed)? {
+            return Ok(Contents::Filesystem(name));
+        }
+    }
+    match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)) {
+        Err(rustix::io::Errno::NXIO) => Ok(Contents::Nothing),
+        Ok(_) => Ok(Contents::Unknown),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// Makes a file system. What was on the image is lost.
+pub(crate) fn make(image: &Path, fs_type: &str) -> Result<(), KernelError> {
+    let mut command = Command::new(format!("mkfs.{fs_type}"));
+    match fs_type {
+        // Everything at once: the kernel thread that would finish the job later keeps the device busy.
+        "ext4" => {
+            command.args(["-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
+        }
+        "xfs" => command.args(["-q", "-f", "-K"]),
+        _ => command.args(["-q", "-f", "-K"]),
+    };
+    run(command.arg(image))
+}
+
+/// Gives a copy of a file system an identity of its own, where mounting it beside its original needs one.
+pub(crate) fn make_distinct(image: &Path, fs_type: &str) -> Result<(), KernelError> {
+    match fs_type {
+        "btrfs" => run(Command::new("btrfstune").args(["-f", "-u"]).arg(image)),
+        // ext4 does not care, and xfs is always mounted with `nouuid`.
+        _ => Ok(()),
+    }
+}
+
+/// Grows a file system that is not mounted to the size of its image, where that is how it is best grown.
+///
+/// Growing a mounted ext4 takes CAP_SYS_RESOURCE, which a container may lack; this takes nothing.
+pub(crate) fn grow_unmounted(image: &Path, fs_type: &str) -> Result<bool, KernelError> {
+    if fs_type != "ext4" {
+        return Ok(false);
+    }
+    // A check is what resize2fs insists on. It exits with 1 when it has repaired something, which is well.
+    let check = Command::new("e2fsck").args(["-f", "-p"]).arg(image).output();
+    if let Ok(output) = check
+        && output.status.code().is_none_or(|code| code > 1)
+    {
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        return Err(KernelError::Tool { command: format!("e2fsck {}", image.display()), output: said });
+    }
+    run(Command::new("resize2fs").arg(image)).map(|()| true)
+}
+
+/// Grows a mounted file system to the size of its device.
+pub(crate) fn grow(mounted_at: &Path, fs_type: &str, device_bytes: u64) -> Result<(), KernelError> {
+    match fs_type {
+        "ext4" => grow_ext4(mounted_at, device_bytes),
+        "xfs" => run(Command::new("xfs_growfs").arg(mounted_at)),
+        "btrfs" => run(Command::new("btrfs").args(["filesystem", "resize", "max"]).arg(mounted_at)),
+        _ => Ok(()),
+    }
+}
+
+fn grow_ext4(mounted_at: &Path, device_bytes: u64) -> Result<(), KernelError> {
+    let failed = |source: io::Error| KernelError::path("grow", mounted_at, source);
+    let root = File::open(mounted_at).map_err(failed)?;
+    let now = rustix::fs::fstatvfs(&root).map_err(|errno| failed(errno.into()))?;
+    let blocks = device_bytes / now.f_bsize;
+    // SAFETY: the descriptor is open, and the kernel reads one u64.
+    match unsafe { ioctl::ext4_resize(root.as_raw_fd(), &blocks) } {
+        Ok(_) => Ok(()),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// A mounted file system that nobody can write to, and that is all on its device, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Frozen(File);
+
+impl Frozen {
+    /// Freezes the file system mounted at a path.
+    pub(crate) fn new(mounted_at: &Path) -> Result<Self, KernelError> {
+        let root = File::open(mounted_at).map_err(|source| KernelError::path("open", mounted_at, source))?;
+        let mut unused = 0;
+        // SAFETY: the descriptor is open, and the argument is not used by the kernel.
+        unsafe { ioctl::freeze(root.as_raw_fd(), &mut unused) }
+            .map_err(|errno| KernelError::path("freeze", mounted_at, errno))?;
+        Ok(Self(root))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let mut unused = 0;
+        // SAFETY: the descriptor is open, and the argument is not used by the kernel.
+        if let Err(errno) = unsafe { ioctl::thaw(self.0.as_raw_fd(), &mut unused) } {
+            tracing::error!(%errno, "cannot thaw a file system");
+        }
+    }
+}
+
+/// Runs a tool and keeps what it said for the error.
+fn run(command: &mut Command) -> Result<(), KernelError> {
+    let program = words(command);
+    let output = command
+        .output()
+        .map_err(|error| KernelError::Tool { command: program.clone(), output: error.to_string() })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let mut said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if said.is_empty() {
+        said = output.status.to_string();
+    }
+    Err(KernelError::Tool { command: program, output: said })
+}
+
+fn words(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect::<Vec<_>>()
+        .join(" ")
+}

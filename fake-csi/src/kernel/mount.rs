@@ -1,0 +1,191 @@
+//! Mounting, binding, unmounting, and asking what a path really shows.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use nix::mount::{MntFlags, MsFlags, umount2};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+
+use super::KernelError;
+
+/// Mount options as the kernel takes them: flags, and the rest as a string.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) flags: Flags,
+    pub(crate) data: String,
+}
+
+/// Flags to set; those of a single mount, which a bind mount can have for itself, apart from the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) per_mount: MsFlags,
+    pub(crate) other: MsFlags,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self { per_mount: MsFlags::empty(), other: MsFlags::empty() }
+    }
+}
+
+impl Options {
+    /// Sorts what a caller wrote into flags and data. A later option overrides an earlier one.
+    pub(crate) fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut options = Self::default();
+        for word in words.into_iter().flat_map(split).filter(|word| !word.is_empty()) {
+            let flags = &mut options.flags;
+            match flag(word) {
+                Some(Meaning::Set(flag)) => flags.per_mount |= flag,
+                Some(Meaning::Clear(flag)) => flags.per_mount &= !flag,
+                Some(Meaning::Whole(flag)) => flags.other |= flag,
+                Some(Meaning::Nothing) => {}
+                None if options.data.is_empty() => options.data.push_str(word),
+                None => {
+                    options.data.push(',');
+                    options.data.push_str(word);
+                }
+            }
+        }
+        options
+    }
+
+    /// Adds one option for the file system.
+    pub(crate) fn with_data(mut self, word: &str) -> Self {
+        if !self.data.is_empty() {
+            self.data.push(',');
+        }
+        self.data.push_str(word);
+        self
+    }
+}
+
+enum Meaning {
+    Set(MsFlags),
+    Clear(MsFlags),
+    Whole(MsFlags),
+    Nothing,
+}
+
+fn flag(word: &str) -> Option<Meaning> {
+    Some(match word {
+        "ro" => Meaning::Set(MsFlags::MS_RDONLY),
+        "rw" => Meaning::Clear(MsFlags::MS_RDONLY),
+        "nosuid" => Meaning::Set(MsFlags::MS_NOSUID),
+        "suid" => Meaning::Clear(MsFlags::MS_NOSUID),
+        "nodev" => Meaning::Set(MsFlags::MS_NODEV),
+        "dev" => Meaning::Clear(MsFlags::MS_NODEV),
+        "noexec" => Meaning::Set(MsFlags::MS_NOEXEC),
+        "exec" => Meaning::Clear(MsFlags::MS_NOEXEC),
+        "noatime" => Meaning::Set(MsFlags::MS_NOATIME),
+        "relatime" => Meaning::Set(MsFlags::MS_RELATIME),
+        "nodiratime" => Meaning::Set(MsFlags::MS_NODIRATIME),
+        "strictatime" => Meaning::Set(MsFlags::MS_STRICTATIME),
+        "sync" => Meaning::Whole(MsFlags::MS_SYNCHRONOUS),
+        "dirsync" => Meaning::Whole(MsFlags::MS_DIRSYNC),
+        "lazytime" => Meaning::Whole(MsFlags::MS_LAZYTIME),
+        "defaults" | "async" | "atime" | "bind" | "_netdev" | "nofail" => Meaning::Nothing,
+        _ => return None,
+    })
+}
+
+/// Splits at commas outside double quotes: an SELinux context holds commas.
+fn split(words: &str) -> Vec<&str> {
+    let mut quoted = false;
+    words
+        .split(move |letter| {
+            quoted ^= letter == '"';
+            letter == ',' && !quoted
+        })
+        .collect()
+}
+
+/// Mounts a file system.
+pub(crate) fn mount(
+    source: &Path,
+    target: &Path,
+    fs_type: &str,
+    options: &Options,
+) -> Result<(), KernelError> {
+    let flags = options.flags.per_mount | options.flags.other;
+    nix::mount::mount(Some(source), target, Some(fs_type), flags, Some(options.data.as_str()))
+        .map_err(|errno| KernelError::pair("mount", source, target, errno))
+}
+
+/// Shows `source` at `target`, with per-mount flags of its own.
+///
+/// Binding and flagging are two calls. If the second fails the first is undone, so nobody is left with a writable
+/// mount that was to be read-only.
+pub(crate) fn bind(source: &Path, target: &Path, per_mount: MsFlags) -> Result<(), KernelError> {
+    nix::mount::mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|errno| KernelError::pair("bind", source, target, errno))?;
+    if per_mount.is_empty() {
+        return Ok(());
+    }
+    remount(target, per_mount).inspect_err(|_| drop(unmount_one(target, MntFlags::empty())))
+}
+
+/// Gives an existing mount these per-mount flags.
+pub(crate) fn remount(target: &Path, per_mount: MsFlags) -> Result<(), KernelError> {
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | per_mount;
+    nix::mount::mount(None::<&str>, target, None::<&str>, flags, None::<&str>)
+        .map_err(|errno| KernelError::path("remount", target, errno))
+}
+
+/// Unmounts everything stacked at `target`. Nothing there, or nothing mounted there, is fine.
+pub(crate) fn unmount_all(target: &Path) -> Result<(), KernelError> {
+    while is_mount_point(target)? {
+        unmount_one(target, MntFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Takes the topmost mount off `target`.
+pub(crate) fn unmount_one(target: &Path, flags: MntFlags) -> Result<(), KernelError> {
+    umount2(target, flags | MntFlags::UMOUNT_NOFOLLOW)
+        .map_err(|errno| KernelError::path("unmount", target, errno))
+}
+
+/// Whether something is mounted exactly here. A path that does not exist is no mount point.
+pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
+        Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
+        Err(errno) => Err(KernelError::path("look at", path, errno)),
+    }
+}
+
+/// Whether both paths show the same file or directory of the same file system.
+pub(crate) fn shows_the_same(one: &Path, other: &Path) -> Result<bool, KernelError> {
+    let identity = |path: &Path| {
+        fs::symlink_metadata(path)
+            .map(|found| (found.dev(), found.ino()))
+            .map_err(|source| KernelError::path("look at", path, source))
+    };
+    Ok(identity(one)? == identity(other)?)
+}
+
+/// Whether the mount that shows `path` refuses writing.
+pub(crate) fn is_read_only(path: &Path) -> Result<bool, KernelError> {
+    let found = rustix::fs::statvfs(path).map_err(|errno| KernelError::path("look at", path, errno))?;
+    Ok(found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+/// The device a block device node at `path` reaches.
+pub(crate) fn device_at(path: &Path) -> Result<Option<u64>, KernelError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => Ok(Some(found.rdev())),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(KernelError::path("look at", path, source)),
+    }
+}
+
+/// Gives the file system mounted at a path other options.
+pub(crate) fn reconfigure(target: &Path, options: &Options) -> Result<(), KernelError> {
+    let data = Some(options.data.as_str());
+    nix::mount::mount(None::<&str>, target, None::<&str>, MsFlags::MS_REMOUNT, data)
+        .map_err(|errno| KernelError::path("reconfigure", target, errno))
+}

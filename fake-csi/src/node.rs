@@ -1,0 +1,123 @@
+//! The node service of one node.
+//!
+//! Each call that changes something runs to its end on a blocking thread, whatever becomes of the caller: a
+//! deadline that passes must not leave half a mount behind.
+
+use std::sync::Arc;
+
+use csi_proto::v1::{self, node_server::Node};
+use tonic::{Request, Response, Status};
+
+use crate::ability::Ability;
+use crate::books::Staging;
+use crate::driver::Driver;
+
+pub(crate) mod backing;
+mod expand;
+mod publish;
+pub(crate) mod recover;
+mod stage;
+pub(crate) mod stats;
+mod target;
+
+/// One node, as the node service of the driver.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeService {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) name: Arc<str>,
+    pub(crate) zone: Arc<str>,
+}
+
+impl NodeService {
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let node = self.clone();
+        crate::run(move || work(&node)).await
+    }
+
+    /// Whether a staging was made by `NodeStageVolume`, and so has a path of the caller's.
+    fn is_of_caller(staging: &Staging) -> bool {
+        !staging.private
+    }
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn node_stage_volume(
+        &self,
+        request: Request<v1::NodeStageVolumeRequest>,
+    ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
+        self.driver.must_be_able(Ability::StageUnstage)?;
+        let request = request.into_inner();
+        self.run(move |node| node.stage(&request)).await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<v1::NodeUnstageVolumeRequest>,
+    ) -> Result<Response<v1::NodeUnstageVolumeResponse>, Status> {
+        self.driver.must_be_able(Ability::StageUnstage)?;
+        let request = request.into_inner();
+        self.run(move |node| node.unstage(&request)).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<v1::NodePublishVolumeRequest>,
+    ) -> Result<Response<v1::NodePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.run(move |node| node.publish(&request)).await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<v1::NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::NodeUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.run(move |node| node.unpublish(&request)).await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<v1::NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
+        self.driver.must_be_able(Ability::VolumeStats)?;
+        let request = request.into_inner();
+        self.run(move |node| node.stats(&request)).await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<v1::NodeExpandVolumeRequest>,
+    ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
+        self.driver.must_be_able(Ability::NodeExpand)?;
+        let request = request.into_inner();
+        self.run(move |node| node.expand(&request)).await
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<v1::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
+        use v1::node_service_capability::{Rpc, Type};
+        let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_node());
+        let capabilities = types
+            .map(|kind| v1::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) })
+            .collect();
+        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<v1::NodeGetInfoRequest>,
+    ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
+        let topology = self.driver.can(Ability::Topology).then(|| crate::topology::of(&self.zone));
+        Ok(Response::new(v1::NodeGetInfoResponse {
+            node_id: self.name.to_string(),
+            max_volumes_per_node: self.driver.options.max_volumes,
+            accessible_topology: topology,
+        }))
+    }
+}

@@ -1,0 +1,224 @@
+//! Making a volume ready at a path, undoing that, and telling whether it is so: for each way a volume is kept.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use tonic::Status;
+
+use super::NodeService;
+use crate::books::{Access, Backing, Capability, Format, Staging, Volume};
+use crate::driver::exists;
+use crate::kernel::filesystem::{self, Contents};
+use crate::kernel::loop_device::{self, Lifetime, LoopDevice};
+use crate::kernel::mount::{self, Options};
+
+impl NodeService {
+    /// Makes a volume ready: mounted at the staging's path, or attached to a device.
+    pub(super) fn prepare(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
+        let contents = self.driver.contents_of(volume);
+        match (&staging.capability.access, volume.backing) {
+            (Access::Block, _) => {
+                let device = LoopDevice::find_or_attach(&contents, false, Lifetime::UntilDetached)?;
+                // Left from before an expansion that nobody finished, the device would be too short.
+                device.grow()?;
+            }
+            (Access::Mount { fs_type, flags, .. }, Backing::Loop) => {
+                let format = self.formatted(volume, fs_type)?;
+                let is_grown = format.bytes == volume.capacity
+                    || filesystem::grow_unmounted(&contents, &format.fs_type)?;
+                mount_image(&contents, &staging.path, &format.fs_type, flags)?;
+                if !is_grown {
+                    filesystem::grow(&staging.path, &format.fs_type, volume.capacity)?;
+                }
+                if format.bytes != volume.capacity {
+                    self.record_size(volume)?;
+                }
+            }
+            (Access::Mount { flags, .. }, Backing::Tmpfs) => {
+                self.driver.mount_tmpfs(volume)?;
+                bind_directory(&contents, &staging.path, flags)?;
+            }
+            (Access::Mount { flags, .. }, Backing::Directory | Backing::Shared) => {
+                bind_directory(&contents, &staging.path, flags)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel shows the volume where the books say it is staged.
+    pub(super) fn is_prepared(&self, volume: &Volume, staging: &Staging) -> Result<bool, Status> {
+        let contents = self.driver.contents_of(volume);
+        if staging.capability.access == Access::Block {
+            return Ok(LoopDevice::find(&contents, false)?.is_some());
+        }
+        if !mount::is_mount_point(&staging.path)? {
+            return Ok(false);
+        }
+        if volume.backing != Backing::Loop {
+            return Ok(mount::shows_the_same(&contents, &staging.path)?);
+        }
+        let Some(device) = LoopDevice::find(&contents, false)? else { return Ok(false) };
+        let shown = fs::metadata(&staging.path).map(|found| found.dev()).unwrap_or_default();
+        // btrfs has devices of its own; that it is mounted from a device of ours is all that can be told cheaply.
+        let is_btrfs = volume.format.as_ref().is_some_and(|format| format.fs_type == "btrfs");
+        Ok(is_btrfs || Some(shown) == mount::device_at(device.path())?)
+    }
+
+    /// Undoes what `prepare` did, whole or in part.
+    pub(super) fn unprepare(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
+        if staging.capability.access != Access::Block {
+            mount::unmount_all(&staging.path)?;
+        }
+        let elsewhere = volume
+            .staged
+            .iter()
+            .any(|(node, other)| **node != *self.name && other.capability.access == Access::Block);
+        if staging.capability.access == Access::Block && !elsewhere {
+            loop_device::detach_all(&self.driver.contents_of(volume))?;
+        }
+        if staging.private && exists(&staging.path) {
+            fs::remove_dir(&staging.path)
+                .map_err(|error| Status::internal(format!("cannot remove a private directory: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// The device node of a volume that is staged as a device.
+    pub(super) fn device_node(&self, volume: &Volume, read_only: bool) -> Result<PathBuf, Status> {
+        let contents = self.driver.contents_of(volume);
+        if !read_only {
+            let device = LoopDevice::find(&contents, false)?;
+            let device = device.ok_or_else(|| Status::failed_precondition("the device is not attached"))?;
+            return Ok(device.path().to_owned());
+        }
+        // A read-only bind does not keep anybody from writing to a device: the device itself must refuse.
+        if let Some(device) = LoopDevice::find(&contents, false)? {
+            device.sync()?;
+        }
+        let device = LoopDevice::find_or_attach(&contents, true, Lifetime::UntilDetached)?;
+        Ok(device.path().to_owned())
+    }
+
+    /// The volume's file system; made now if the volume never had one, and only then.
+    fn formatted(&self, volume: &Volume, wanted: &str) -> Result<Format, Status> {
+        let contents = self.driver.contents_of(volume);
+        let chosen = if wanted.is_empty() { &self.driver.options.fs_type } else { wanted };
+        match &volume.format {
+            Some(format) if format.finished => {
+                if !wanted.is_empty() && format.fs_type != wanted {
+                    let held = &format.fs_type;
+                    let message = format!("the volume holds a file system `{held}`, not `{wanted}`");
+                    return Err(Status::failed_precondition(message));
+                }
+                return self.made_distinct(volume, format);
+            }
+            // Nobody was ever given what an interrupted attempt has left.
+            Some(_) => {}
+            None => match filesystem::probe(&contents)? {
+                Contents::Nothing => {}
+                Contents::Filesystem(found) if found == chosen || wanted.is_empty() => {
+                    return self.record_format(volume, found, 0);
+                }
+                Contents::Filesystem(_) | Contents::Unknown => {
+                    let message = format!("the volume holds data that is no file system `{chosen}`");
+                    return Err(Status::failed_precondition(message));
+                }
+            },
+        }
+        let begun = Format { fs_type: chosen.to_owned(), finished: false, twin: false, bytes: 0 };
+        self.driver.update_volume(&volume.id, |volume| volume.format = Some(begun))?;
+        filesystem::make(&contents, chosen)?;
+        self.record_format(volume, chosen, volume.capacity)
+    }
+
+    fn made_distinct(&self, volume: &Volume, format: &Format) -> Result<Format, Status> {
+        if !format.twin {
+            return Ok(format.clone());
+        }
+        filesystem::make_distinct(&self.driver.contents_of(volume), &format.fs_type)?;
+        self.record_format(volume, &format.fs_type, format.bytes)
+    }
+
+    fn record_format(&self, volume: &Volume, fs_type: &str, bytes: u64) -> Result<Format, Status> {
+        let format = Format { fs_type: fs_type.to_owned(), finished: true, twin: false, bytes };
+        self.driver.update_volume(&volume.id, |volume| volume.format = Some(format.clone()))?;
+        Ok(format)
+    }
+
+    /// Writes down that the file system fills its device.
+    pub(super) fn record_size(&self, volume: &Volume) -> Result<(), Status> {
+        self.driver.update_volume(&volume.id, |record| {
+            if let Some(format) = &mut record.format {
+                format.bytes = volume.capacity;
+            }
+        })?;
+        Ok(())
+    }
+}
+
+impl crate::driver::Driver {
+    /// Mounts the tmpfs that is a volume, unless it is there. It stays until the volume is deleted.
+    pub(crate) fn mount_tmpfs(&self, volume: &Volume) -> Result<(), Status> {
+        let path = self.contents_of(volume);
+        if mount::is_mount_point(&path)? {
+            return Ok(());
+        }
+        fs::create_dir_all(&path)
+            .map_err(|error| Status::internal(format!("cannot create a directory: {error}")))?;
+        let options = Options::default().with_data(&format!("size={},mode=0777", volume.capacity));
+        Ok(mount::mount(Path::new("fake-csi"), &path, "tmpfs", &options)?)
+    }
+}
+
+/// Whether the driver can do this with a volume that is kept this way.
+pub(crate) fn supports(backing: Backing, capability: &Capability) -> Result<(), String> {
+    let multi_writer = capability.mode.is_multi_node() && !capability.mode.is_read_only();
+    match (&capability.access, backing) {
+        (Access::Block, Backing::Loop) => Ok(()),
+        (Access::Block, _) => Err("only a volume on a loop device can be a raw device".to_owned()),
+        (Access::Mount { .. }, Backing::Loop | Backing::Directory | Backing::Tmpfs) if multi_writer => {
+            Err("only a shared directory can be written to from several nodes".to_owned())
+        }
+        (Access::Mount { fs_type, .. }, Backing::Loop) => {
+            let known = fs_type.is_empty() || filesystem::smallest(fs_type).is_some();
+            if known { Ok(()) } else { Err(format!("`{fs_type}` is no file system this driver can make")) }
+        }
+        (Access::Mount { .. }, _) => Ok(()),
+    }
+}
+
+fn mount_image(image: &Path, target: &Path, fs_type: &str, flags: &[String]) -> Result<(), Status> {
+    let mut options = mount_options(flags);
+    if fs_type == "xfs" {
+        // A clone has its original's UUID, and both may be mounted.
+        options = options.with_data("nouuid");
+    }
+    // Closed when this returns: then the mount is what keeps the device.
+    let device = LoopDevice::find_or_attach(image, false, Lifetime::UntilUnused)?;
+    device.grow()?;
+    mount::mount(device.path(), target, fs_type, &options).map_err(|error| {
+        if error.errno() == Some(nix::libc::EINVAL) && !flags.is_empty() {
+            return Status::invalid_argument(crate::driver::chain(&error));
+        }
+        error.into()
+    })
+}
+
+fn bind_directory(source: &Path, target: &Path, flags: &[String]) -> Result<(), Status> {
+    let options = mount_options(flags);
+    Ok(mount::bind(source, target, options.flags.per_mount)?)
+}
+
+/// What to mount with. A kernel without SELinux knows no `context`; what was asked is kept in the books.
+pub(super) fn mount_options(flags: &[String]) -> Options {
+    let selinux = Path::new("/sys/fs/selinux/enforce").exists();
+    Options::parse(flags.iter().map(String::as_str).filter(|word| selinux || !word.starts_with("context=")))
+}
+
+/// The SELinux context among mount options.
+pub(super) fn selinux_context(access: &Access) -> Option<String> {
+    let Access::Mount { flags, .. } = access else { return None };
+    let value = flags.iter().find_map(|flag| flag.strip_prefix("context="))?;
+    Some(value.trim_matches('"').to_owned())
+}

@@ -1,0 +1,79 @@
+//! The node's half of an expansion: the device, then the file system on it.
+
+use std::path::Path;
+
+use csi_proto::v1;
+use tonic::Status;
+
+use super::NodeService;
+use super::stats::signed;
+use crate::books::{Access, Backing, Volume};
+use crate::kernel::filesystem;
+use crate::kernel::loop_device::LoopDevice;
+use crate::kernel::mount::{self, Options};
+use crate::validate;
+
+impl NodeService {
+    pub(super) fn expand(
+        &self,
+        request: &v1::NodeExpandVolumeRequest,
+    ) -> Result<v1::NodeExpandVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let path = validate::path("volume_path", &request.volume_path)?;
+        validate::map("secrets", &request.secrets)?;
+        if request.volume_capability.is_some() {
+            validate::capability(request.volume_capability.as_ref())?;
+        }
+        let (required, limit) = crate::controller::range(request.capacity_range.as_ref())?;
+
+        let _claim = self.claim_alone(&request.volume_id)?;
+        let volume = self.driver.volume(&request.volume_id)?;
+        let is_block = self.access_at(&volume, &path)?;
+        if required > volume.capacity || limit.is_some_and(|limit| limit < volume.capacity) {
+            let message = format!("the volume has {} bytes; the controller expands it", volume.capacity);
+            return Err(Status::out_of_range(message));
+        }
+        self.grow_device(&volume)?;
+        if !is_block {
+            self.grow_mounted(&volume)?;
+        }
+        Ok(v1::NodeExpandVolumeResponse { capacity_bytes: signed(volume.capacity) })
+    }
+
+    fn grow_device(&self, volume: &Volume) -> Result<(), Status> {
+        let contents = self.driver.contents_of(volume);
+        for read_only in [false, true] {
+            if let Some(device) = LoopDevice::find(&contents, read_only)? {
+                device.grow()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn grow_mounted(&self, volume: &Volume) -> Result<(), Status> {
+        let contents = self.driver.contents_of(volume);
+        match (volume.backing, &volume.format, volume.staged.get(&*self.name)) {
+            (Backing::Loop, Some(format), Some(staging)) if staging.capability.access != Access::Block => {
+                if format.bytes == volume.capacity {
+                    return Ok(());
+                }
+                filesystem::grow(&staging.path, &format.fs_type, volume.capacity).map_err(|error| {
+                    if error.errno() == Some(nix::libc::EPERM) {
+                        let message =
+                            "growing a mounted ext4 needs CAP_SYS_RESOURCE; it grows when staged next";
+                        return Status::failed_precondition(message);
+                    }
+                    error.into()
+                })?;
+                self.record_size(volume)
+            }
+            (Backing::Tmpfs, _, _) => resize_tmpfs(&contents, volume.capacity),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn resize_tmpfs(path: &Path, bytes: u64) -> Result<(), Status> {
+    let options = Options::default().with_data(&format!("size={bytes}"));
+    Ok(mount::reconfigure(path, &options)?)
+}

@@ -1,0 +1,214 @@
+//! Publishing and unpublishing: a volume at one more path, and away from it.
+
+use std::path::{Path, PathBuf};
+
+use csi_proto::json::TOKENS_KEY;
+use csi_proto::v1;
+use tonic::Status;
+
+use super::NodeService;
+use super::backing;
+use super::stage::without_tokens;
+use crate::ability::Ability;
+use crate::books::{Access, Capability, Mode, Sensitive, Staging, Target, Volume};
+use crate::driver::exists;
+use crate::kernel::mount;
+use crate::validate;
+
+/// The context key by which a kubelet says that a volume lives as long as its pod.
+const EPHEMERAL_KEY: &str = "csi.storage.k8s.io/ephemeral";
+
+impl NodeService {
+    pub(super) fn publish(
+        &self,
+        request: &v1::NodePublishVolumeRequest,
+    ) -> Result<v1::NodePublishVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let path = validate::path("target_path", &request.target_path)?;
+        let capability = validate::capability(request.volume_capability.as_ref())?;
+        validate::map("publish_context", &request.publish_context)?;
+        validate::map("volume_context", &request.volume_context)?;
+        validate::map("secrets", &request.secrets)?;
+        validate::not_a_link("target_path", &path)?;
+        let is_inline = request.volume_context.get(EPHEMERAL_KEY).is_some_and(|value| value == "true");
+        let staging_path = self.staging_path(request, is_inline)?;
+
+        let _claim = self.claim_target(&request.volume_id, &path)?;
+        let volume = match is_inline {
+            true => self.driver.inline_volume(request, &capability, &self.zone)?,
+            false => self.driver.volume(&request.volume_id)?,
+        };
+        self.may_use(&volume, &capability, &request.publish_context)?;
+        let target = Target {
+            node: self.name.to_string(),
+            readonly: request.readonly || capability.mode.is_read_only(),
+            selinux_context: backing::selinux_context(&capability.access),
+            capability,
+            finished: false,
+            volume_context: without_tokens(&request.volume_context),
+            tokens: tokens(request),
+            calls: 1,
+        };
+        self.refuse_conflicts(&volume, &path, &target)?;
+        let staging = match staging_path {
+            Some(staging_path) => self.staging_at(&volume, &staging_path, &target.capability)?,
+            None => self.private_staging(&volume, &target.capability)?,
+        };
+        if self.is_already_published(&volume, &path, &target)? {
+            return Ok(v1::NodePublishVolumeResponse {});
+        }
+        self.make_target(&volume, &staging, &path, target).inspect_err(|_| {
+            if is_inline || staging.private {
+                drop(self.leave_private(&request.volume_id));
+            }
+        })?;
+        Ok(v1::NodePublishVolumeResponse {})
+    }
+
+    pub(super) fn unpublish(
+        &self,
+        request: &v1::NodeUnpublishVolumeRequest,
+    ) -> Result<v1::NodeUnpublishVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let path = validate::path("target_path", &request.target_path)?;
+
+        let _claim = self.claim_target(&request.volume_id, &path)?;
+        let departed = self.driver.journal.read(|books| books.departed.contains(&request.volume_id))?;
+        if departed && !exists(&path) {
+            return Ok(v1::NodeUnpublishVolumeResponse {});
+        }
+        let volume = self.driver.volume(&request.volume_id)?;
+        if let Some(target) = volume.targets.get(&path).filter(|target| target.node == *self.name) {
+            self.undo_target(&volume, &path, &target.clone())?;
+        }
+        self.leave_private(&volume.id)?;
+        Ok(v1::NodeUnpublishVolumeResponse {})
+    }
+
+    fn claim_target(&self, volume: &str, path: &Path) -> Result<crate::in_flight::Claim, Status> {
+        self.driver.in_flight.claim(&[volume, &self.name, &path.to_string_lossy()])
+    }
+
+    /// The caller's staging path, or nothing where the driver stages for itself.
+    fn staging_path(
+        &self,
+        request: &v1::NodePublishVolumeRequest,
+        is_inline: bool,
+    ) -> Result<Option<PathBuf>, Status> {
+        // A kubelet names a staging path for a raw device even if there is no staging.
+        if is_inline || !self.driver.can(Ability::StageUnstage) {
+            return Ok(None);
+        }
+        if request.staging_target_path.is_empty() {
+            return Err(Status::failed_precondition("staging_target_path is missing"));
+        }
+        validate::path("staging_target_path", &request.staging_target_path).map(Some)
+    }
+
+    /// The staging the caller says it has made, if the kernel agrees.
+    fn staging_at(&self, volume: &Volume, path: &Path, capability: &Capability) -> Result<Staging, Status> {
+        let staging =
+            volume.staged.get(&*self.name).filter(|staging| staging.finished && staging.path == path);
+        let staging = staging.ok_or_else(|| {
+            Status::failed_precondition(format!("the volume is not staged at `{}`", path.display()))
+        })?;
+        // Publishing what is no longer mounted would show an empty directory, and the pod would fill it.
+        if !self.is_prepared(volume, staging)? {
+            let message = format!("the volume was staged at `{}`, and is not any more", path.display());
+            return Err(Status::failed_precondition(message));
+        }
+        let is_block = |access: &Access| *access == Access::Block;
+        if is_block(&staging.capability.access) != is_block(&capability.access) {
+            return Err(Status::failed_precondition("the volume is staged for another access type"));
+        }
+        Ok(staging.clone())
+    }
+
+    /// A staging of our own, made now for the first target.
+    fn private_staging(&self, volume: &Volume, capability: &Capability) -> Result<Staging, Status> {
+        let _guard = self.driver.private_staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Another target may have made it since.
+        let volume = self.driver.volume(&volume.id)?;
+        if let Some(staging) = volume.staged.get(&*self.name) {
+            if staging.finished && self.is_prepared(&volume, staging)? {
+                return Ok(staging.clone());
+            }
+            self.undo_staging(&volume, staging)?;
+        }
+        let path = self.driver.private_path(&self.name, &volume);
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Status::internal(format!("cannot create a private directory: {error}")))?;
+        let staging = Staging {
+            path,
+            private: true,
+            capability: capability.clone(),
+            finished: false,
+            selinux_context: backing::selinux_context(&capability.access),
+            volume_context: Default::default(),
+        };
+        self.make_staging(&volume, staging.clone())?;
+        Ok(staging)
+    }
+
+    /// Undoes a private staging after the last target, and an inline volume with it.
+    pub(super) fn leave_private(&self, id: &str) -> Result<(), Status> {
+        let _guard = self.driver.private_staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let volume = self.driver.volume(id)?;
+        if volume.targets_on(&self.name).next().is_some() {
+            return Ok(());
+        }
+        if let Some(staging) = volume.staged.get(&*self.name).filter(|staging| staging.private) {
+            self.undo_staging(&volume, &staging.clone())?;
+        }
+        if volume.ephemeral {
+            self.driver.forget_inline(&volume)?;
+        }
+        Ok(())
+    }
+
+    fn refuse_conflicts(&self, volume: &Volume, path: &Path, target: &Target) -> Result<(), Status> {
+        let taken = self.driver.journal.read(|books| {
+            books.volumes.values().any(|other| other.id != volume.id && other.targets.contains_key(path))
+        })?;
+        if taken {
+            return Err(Status::already_exists("another volume is published at target_path"));
+        }
+        let single = target.capability.mode == Mode::SingleNodeSingleWriter;
+        let elsewhere = volume.targets.iter().any(|(other, _)| other != path);
+        if single && elsewhere {
+            return Err(Status::failed_precondition("the volume is published to its only writer elsewhere"));
+        }
+        Ok(())
+    }
+
+    /// Whether this was done before. What a repetition may change, such as tokens, is renewed.
+    fn is_already_published(&self, volume: &Volume, path: &Path, wanted: &Target) -> Result<bool, Status> {
+        let Some(target) = volume.targets.get(path) else {
+            if mount::is_mount_point(path)? {
+                let message = format!("something else is mounted at `{}`", path.display());
+                return Err(Status::failed_precondition(message));
+            }
+            return Ok(false);
+        };
+        if !target.finished || !self.is_shown(volume, path, target)? {
+            self.undo_target(volume, path, target)?;
+            return Ok(false);
+        }
+        if target.capability != wanted.capability || target.readonly != wanted.readonly {
+            return Err(Status::already_exists("the volume is published here in another way"));
+        }
+        self.driver.update_volume(&volume.id, |volume| {
+            if let Some(target) = volume.targets.get_mut(path) {
+                target.calls += 1;
+                target.tokens.clone_from(&wanted.tokens);
+                target.volume_context.clone_from(&wanted.volume_context);
+            }
+        })?;
+        Ok(true)
+    }
+}
+
+fn tokens(request: &v1::NodePublishVolumeRequest) -> Option<Sensitive> {
+    let found = request.volume_context.get(TOKENS_KEY).or_else(|| request.secrets.get(TOKENS_KEY))?;
+    Some(Sensitive::new(found.clone()))
+}

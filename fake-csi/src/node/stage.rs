@@ -1,0 +1,173 @@
+//! Staging and unstaging: once per volume and node, before the first and after the last pod.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use csi_proto::json::TOKENS_KEY;
+use csi_proto::v1;
+use tonic::Status;
+
+use super::{NodeService, backing};
+use crate::books::{Capability, Staging, Volume};
+use crate::kernel::mount;
+use crate::sabotage::Sabotage;
+use crate::validate;
+
+impl NodeService {
+    pub(super) fn stage(
+        &self,
+        request: &v1::NodeStageVolumeRequest,
+    ) -> Result<v1::NodeStageVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let path = validate::path("staging_target_path", &request.staging_target_path)?;
+        let capability = validate::capability(request.volume_capability.as_ref())?;
+        validate::map("publish_context", &request.publish_context)?;
+        validate::map("volume_context", &request.volume_context)?;
+        validate::map("secrets", &request.secrets)?;
+        validate::not_a_link("staging_target_path", &path)?;
+
+        let _claim = self.claim_alone(&request.volume_id)?;
+        let volume = self.driver.volume(&request.volume_id)?;
+        self.may_use(&volume, &capability, &request.publish_context)?;
+        if self.is_already_staged(&volume, &path, &capability)? {
+            return Ok(v1::NodeStageVolumeResponse {});
+        }
+        if !path.is_dir() {
+            let message = format!("staging_target_path `{}` is no directory", path.display());
+            return Err(Status::failed_precondition(message));
+        }
+        let staging = Staging {
+            path,
+            private: false,
+            selinux_context: backing::selinux_context(&capability.access),
+            capability,
+            finished: false,
+            volume_context: without_tokens(&request.volume_context),
+        };
+        self.make_staging(&volume, staging)?;
+        Ok(v1::NodeStageVolumeResponse {})
+    }
+
+    pub(super) fn unstage(
+        &self,
+        request: &v1::NodeUnstageVolumeRequest,
+    ) -> Result<v1::NodeUnstageVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let path = validate::path("staging_target_path", &request.staging_target_path)?;
+
+        let _claim = self.claim_alone(&request.volume_id)?;
+        let volume = self.driver.volume(&request.volume_id)?;
+        self.refuse_while_published(&volume)?;
+        match volume.staged.get(&*self.name) {
+            Some(staging) if Self::is_of_caller(staging) && staging.path == path => {
+                let staging = staging.clone();
+                self.undo_staging(&volume, &staging)?;
+            }
+            _ => {}
+        }
+        Ok(v1::NodeUnstageVolumeResponse {})
+    }
+
+    /// Makes a staging with the intent in the books first, so that a driver that dies half-way knows what to undo.
+    pub(super) fn make_staging(&self, volume: &Volume, staging: Staging) -> Result<(), Status> {
+        let name = self.name.to_string();
+        self.driver.use_volume(&volume.id, |volume| {
+            volume.staged.insert(name.clone(), staging.clone());
+        })?;
+        if let Err(failure) = self.prepare(volume, &staging) {
+            // What failed must leave nothing. If even that fails, the intent stays in the books.
+            self.unprepare(volume, &staging)?;
+            self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
+            return Err(failure);
+        }
+        self.driver.update_volume(&volume.id, |volume| {
+            if let Some(staging) = volume.staged.get_mut(&name) {
+                staging.finished = true;
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Undoes a staging. Until all of it is undone the books say that it is not finished.
+    pub(super) fn undo_staging(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
+        let name = self.name.to_string();
+        self.driver.update_volume(&volume.id, |volume| {
+            if let Some(staging) = volume.staged.get_mut(&name) {
+                staging.finished = false;
+            }
+        })?;
+        if !self.driver.breaks(Sabotage::UnstageSucceedsButMounted) {
+            self.unprepare(volume, staging)?;
+        }
+        self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
+        Ok(())
+    }
+
+    /// Refuses what this node cannot do with this volume, and a volume that is not here.
+    pub(super) fn may_use(
+        &self,
+        volume: &Volume,
+        capability: &Capability,
+        publish_context: &BTreeMap<String, String>,
+    ) -> Result<(), Status> {
+        backing::supports(volume.backing, capability).map_err(Status::invalid_argument)?;
+        let Some(shown) = publish_context.get(crate::controller::GENERATION_KEY) else { return Ok(()) };
+        let attached = volume.attached.get(&*self.name);
+        if attached.is_none_or(|attachment| attachment.generation.to_string() != *shown) {
+            return Err(Status::failed_precondition("publish_context is of an attachment that has ended"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn claim_alone(&self, volume: &str) -> Result<crate::in_flight::Claim, Status> {
+        self.driver.in_flight.claim(&[volume, &self.name])
+    }
+
+    fn is_already_staged(
+        &self,
+        volume: &Volume,
+        path: &Path,
+        capability: &Capability,
+    ) -> Result<bool, Status> {
+        let Some(staging) = volume.staged.get(&*self.name) else {
+            if mount::is_mount_point(path)? {
+                let message = format!("something else is mounted at `{}`", path.display());
+                return Err(Status::failed_precondition(message));
+            }
+            return Ok(false);
+        };
+        // Mounts may have gone behind our back: a reboot, or an administrator.
+        let is_there = staging.finished && self.is_prepared(volume, staging)?;
+        if !is_there {
+            self.undo_staging(volume, staging)?;
+            return Ok(false);
+        }
+        if staging.path != path {
+            let message = format!("the volume is staged at `{}`", staging.path.display());
+            return Err(Status::failed_precondition(message));
+        }
+        if staging.capability != *capability {
+            return Err(Status::already_exists("the volume is staged here with another capability"));
+        }
+        Ok(true)
+    }
+
+    fn refuse_while_published(&self, volume: &Volume) -> Result<(), Status> {
+        for (path, target) in volume.targets_on(&self.name) {
+            if target.finished && self.is_shown(volume, path, target)? {
+                let message = format!("the volume is still published at `{}`", path.display());
+                return Err(Status::failed_precondition(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the books keep of a volume context.
+pub(super) fn without_tokens(context: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    context
+        .iter()
+        .filter(|(key, _)| *key != TOKENS_KEY)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

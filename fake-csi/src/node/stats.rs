@@ -1,0 +1,99 @@
+//! How full a volume is, and whether it is as it should be.
+
+use std::path::Path;
+
+use csi_proto::v1;
+use csi_proto::v1::volume_usage::Unit;
+use tonic::Status;
+
+use super::NodeService;
+use crate::ability::Ability;
+use crate::books::{Access, Volume};
+use crate::kernel::KernelError;
+use crate::validate;
+
+impl NodeService {
+    pub(super) fn stats(
+        &self,
+        request: &v1::NodeGetVolumeStatsRequest,
+    ) -> Result<v1::NodeGetVolumeStatsResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let path = validate::path("volume_path", &request.volume_path)?;
+        let volume = self.driver.volume(&request.volume_id)?;
+        let is_block = self.access_at(&volume, &path)?;
+        let is_shown = self.is_visible(&volume, &path)?;
+        let condition = v1::VolumeCondition {
+            abnormal: !is_shown,
+            message: if is_shown { "mounted" } else { "no longer mounted" }.to_owned(),
+        };
+        let usage = match (is_block, is_shown) {
+            (_, false) => Vec::new(),
+            (true, true) => vec![v1::VolumeUsage {
+                total: signed(volume.capacity),
+                unit: Unit::Bytes.into(),
+                ..Default::default()
+            }],
+            (false, true) => usage_of(&path)?,
+        };
+        if !is_shown && !self.driver.can(Ability::Condition) {
+            return Err(Status::internal("the volume is no longer mounted at volume_path"));
+        }
+        let volume_condition = self.driver.can(Ability::Condition).then_some(condition);
+        Ok(v1::NodeGetVolumeStatsResponse { usage, volume_condition })
+    }
+
+    /// Whether the volume is a raw device at a path where the books know it.
+    ///
+    /// A kubelet asks at its own link to a raw device, which only leads to the target.
+    pub(super) fn access_at(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
+        let is_block = |access: &Access| *access == Access::Block;
+        if let Some(target) = volume.targets.get(path).filter(|target| target.node == *self.name) {
+            return Ok(is_block(&target.capability.access));
+        }
+        let here = || volume.targets_on(&self.name).map(|(_, target)| &target.capability);
+        let staging = volume.staged.get(&*self.name);
+        if staging.is_some_and(|staging| staging.path == path) {
+            return Ok(staging.is_some_and(|staging| is_block(&staging.capability.access)));
+        }
+        let device = crate::kernel::mount::device_at(&std::fs::canonicalize(path).unwrap_or_default());
+        if here().any(|capability| is_block(&capability.access)) && device.is_ok_and(|found| found.is_some())
+        {
+            return Ok(true);
+        }
+        Err(Status::not_found(format!("the volume is not at `{}`", path.display())))
+    }
+
+    fn is_visible(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
+        if let Some(target) = volume.targets.get(path) {
+            return self.is_shown(volume, path, target);
+        }
+        match volume.staged.get(&*self.name).filter(|staging| staging.path == path) {
+            Some(staging) => self.is_prepared(volume, staging),
+            None => Ok(true),
+        }
+    }
+}
+
+fn usage_of(path: &Path) -> Result<Vec<v1::VolumeUsage>, Status> {
+    let found = rustix::fs::statvfs(path).map_err(|errno| KernelError::path("measure", path, errno))?;
+    let bytes = |blocks: u64| signed(blocks.saturating_mul(found.f_frsize));
+    Ok(vec![
+        v1::VolumeUsage {
+            available: bytes(found.f_bavail),
+            total: bytes(found.f_blocks),
+            used: bytes(found.f_blocks.saturating_sub(found.f_bfree)),
+            unit: Unit::Bytes.into(),
+        },
+        v1::VolumeUsage {
+            available: signed(found.f_favail),
+            total: signed(found.f_files),
+            used: signed(found.f_files.saturating_sub(found.f_ffree)),
+            unit: Unit::Inodes.into(),
+        },
+    ])
+}
+
+/// A count as the contract writes it.
+pub(crate) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

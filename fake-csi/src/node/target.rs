@@ -1,0 +1,164 @@
+//! A target path: what is put there, whether it is still there, and taking it away.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::mount::MsFlags;
+use tonic::Status;
+
+use super::{NodeService, backing};
+use crate::books::{Access, Staging, Target, Volume};
+use crate::driver::exists;
+use crate::kernel::{KernelError, mount};
+use crate::sabotage::Sabotage;
+
+impl NodeService {
+    /// Publishes, with the intent in the books first.
+    pub(super) fn make_target(
+        &self,
+        volume: &Volume,
+        staging: &Staging,
+        path: &Path,
+        target: Target,
+    ) -> Result<(), Status> {
+        self.driver.use_volume(&volume.id, |volume| {
+            volume.targets.insert(path.to_owned(), target.clone());
+        })?;
+        if let Err(failure) = self.show(volume, staging, path, &target) {
+            self.undo_target(volume, path, &target)?;
+            return Err(failure);
+        }
+        self.driver.update_volume(&volume.id, |volume| {
+            if let Some(target) = volume.targets.get_mut(path) {
+                target.finished = true;
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Takes a target away. Until all of it is gone the books say that it is not finished.
+    pub(super) fn undo_target(&self, volume: &Volume, path: &Path, target: &Target) -> Result<(), Status> {
+        self.driver.update_volume(&volume.id, |volume| {
+            if let Some(target) = volume.targets.get_mut(path) {
+                target.finished = false;
+            }
+        })?;
+        if !self.driver.breaks(Sabotage::UnpublishLeavesMount) {
+            mount::unmount_all(path)?;
+            remove_target(path, &target.capability.access)?;
+        }
+        self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
+        Ok(())
+    }
+
+    /// Whether the kernel shows the volume at a target.
+    pub(super) fn is_shown(&self, volume: &Volume, path: &Path, target: &Target) -> Result<bool, Status> {
+        if !mount::is_mount_point(path)? {
+            return Ok(false);
+        }
+        if target.capability.access == Access::Block {
+            let node = self.device_node(volume, target.readonly)?;
+            return Ok(mount::device_at(path)? == mount::device_at(&node)?);
+        }
+        match volume.staged.get(&*self.name) {
+            Some(staging) if exists(&staging.path) => Ok(mount::shows_the_same(path, &staging.path)?),
+            _ => Ok(false),
+        }
+    }
+
+    fn show(&self, volume: &Volume, staging: &Staging, path: &Path, target: &Target) -> Result<(), Status> {
+        match &target.capability.access {
+            Access::Block => {
+                make_file(path)?;
+                let device = self.device_to_show(volume, target)?;
+                mount::bind(&device, path, MsFlags::empty())?;
+            }
+            Access::Mount { flags, group, .. } => {
+                make_directory(path)?;
+                let mut per_mount = backing::mount_options(flags).flags.per_mount;
+                if target.readonly && !self.driver.breaks(Sabotage::PublishIgnoresReadOnly) {
+                    per_mount |= MsFlags::MS_RDONLY;
+                }
+                let source = self.directory_to_show(volume, staging)?;
+                if !group.is_empty() && !target.readonly {
+                    give_to_group(&source, group)?;
+                }
+                mount::bind(&source, path, per_mount)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn device_to_show(&self, volume: &Volume, target: &Target) -> Result<PathBuf, Status> {
+        if self.driver.breaks(Sabotage::BlockTargetIsRegularFile) {
+            return Ok(self.driver.contents_of(volume));
+        }
+        self.device_node(volume, target.readonly)
+    }
+
+    fn directory_to_show(&self, volume: &Volume, staging: &Staging) -> Result<PathBuf, Status> {
+        if !self.driver.breaks(Sabotage::PublishWrongVolume) {
+            return Ok(staging.path.clone());
+        }
+        let other = self.driver.journal.read(|books| {
+            let mut others = books.volumes.values().filter(|other| other.id != volume.id);
+            others.find_map(|other| other.staged.get(&*self.name).map(|staging| staging.path.clone()))
+        })?;
+        Ok(other.unwrap_or_else(|| self.driver.options.state.join("mounts")))
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), KernelError> {
+    match DirBuilder::new().mode(0o750).create(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.map_err(|source| KernelError::path("create", path, source)),
+    }
+}
+
+fn make_file(path: &Path) -> Result<(), KernelError> {
+    let is_file = || fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && is_file() => Ok(()),
+        made => made.map(drop).map_err(|source| KernelError::path("create", path, source)),
+    }
+}
+
+/// Removes what publishing created: an empty directory or an empty file, never anything in it.
+fn remove_target(path: &Path, access: &Access) -> Result<(), KernelError> {
+    let removed = match fs::symlink_metadata(path) {
+        Err(error) => Err(error),
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        Ok(found) if found.is_file() && found.len() == 0 && *access == Access::Block => fs::remove_file(path),
+        Ok(_) => Err(std::io::ErrorKind::DirectoryNotEmpty.into()),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(KernelError::path("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Gives everything in a volume to a group, and lets the group in.
+fn give_to_group(root: &Path, group: &str) -> Result<(), Status> {
+    let group: u32 = group.parse().expect("validated before anything was done");
+    let give = |path: &Path| -> std::io::Result<()> {
+        let found = fs::symlink_metadata(path)?;
+        std::os::unix::fs::lchown(path, None, Some(group))?;
+        if found.is_symlink() {
+            return Ok(());
+        }
+        let bits = if found.is_dir() { 0o2770 } else { 0o660 };
+        fs::set_permissions(path, Permissions::from_mode(found.permissions().mode() & 0o7777 | bits))
+    };
+    let mut pending = vec![root.to_owned()];
+    while let Some(path) = pending.pop() {
+        give(&path).map_err(|source| KernelError::path("change the group of", &path, source))?;
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
+            let entries = fs::read_dir(&path).map_err(|source| KernelError::path("list", &path, source))?;
+            pending.extend(entries.flatten().map(|entry| entry.path()));
+        }
+    }
+    Ok(())
+}

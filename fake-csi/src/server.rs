@@ -1,0 +1,112 @@
+//! Puts the services on their sockets: one for each node, and one for orders.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use csi_proto::v1::controller_server::ControllerServer;
+use csi_proto::v1::identity_server::IdentityServer;
+use csi_proto::v1::node_server::NodeServer;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_stream::wrappers::UnixListenerStream;
+use tower::layer::layer_fn;
+
+use crate::books::Node;
+use crate::control::{self, SOCKET};
+use crate::controller::ControllerService;
+use crate::driver::{Driver, Options};
+use crate::fault::{Faults, Faulty};
+use crate::identity::IdentityService;
+use crate::journal::Entry;
+use crate::node::NodeService;
+
+/// Serves until `SIGTERM` or `SIGINT`. Volumes stay as they are: another driver may take over.
+pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FAKE_CSI_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // Somebody may embed us who has a subscriber already.
+    drop(tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init());
+
+    let driver = Arc::new(Driver::open(options)?);
+    let faults = Arc::new(Faults::default());
+    let services: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
+    start_up(&driver, &nodes, &services)?;
+
+    for (service, (node, endpoint)) in services.into_iter().zip(&nodes) {
+        let listener = listen(endpoint)?;
+        tracing::info!(node = node.name, endpoint = %endpoint.display(), "serving");
+        tokio::spawn(serve_node(service, listener, Arc::clone(&faults)));
+    }
+    let state = driver.options.state.clone();
+    let name = format!("control-{}.sock", nodes[0].0.name);
+    let listener = listen(&state.join(&name))?;
+    link_control(&state, &name)?;
+    tokio::spawn(control::serve(listener, driver, faults));
+
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    for (_, endpoint) in &nodes {
+        drop(std::fs::remove_file(endpoint));
+    }
+    Ok(())
+}
+
+fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
+    NodeService {
+        driver: Arc::clone(driver),
+        name: node.name.as_str().into(),
+        zone: node.zone.as_str().into(),
+    }
+}
+
+/// Writes down which nodes there are, and brings the kernel and the books together, before anybody can call.
+fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]) -> anyhow::Result<()> {
+    let entries = nodes.iter().map(|(node, _)| Entry::Node(node.clone())).collect();
+    driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
+    for service in services {
+        service.recover().map_err(|status| anyhow::anyhow!("cannot recover: {}", status.message()))?;
+    }
+    if driver.journal.alone {
+        driver.sweep().map_err(|status| anyhow::anyhow!("cannot sweep: {}", status.message()))?;
+    }
+    Ok(())
+}
+
+async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Faults>) {
+    let driver = Arc::clone(&node.driver);
+    let served = tonic::transport::Server::builder()
+        .layer(layer_fn(move |inner| Faulty { inner, faults: Arc::clone(&faults) }))
+        .add_service(IdentityServer::new(IdentityService { driver: Arc::clone(&driver) }))
+        .add_service(ControllerServer::new(ControllerService { driver }))
+        .add_service(NodeServer::new(node))
+        .serve_with_incoming(UnixListenerStream::new(listener))
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "serving has ended");
+    }
+}
+
+/// Listens at a path, over what an earlier driver has left there.
+fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace `{}`", path.display()));
+        }
+        _ => {}
+    }
+    UnixListener::bind(path).with_context(|| format!("cannot listen at `{}`", path.display()))
+}
+
+/// Lets the well-known name lead to this process: the one that was started last.
+fn link_control(state: &Path, name: &str) -> anyhow::Result<()> {
+    let fresh = state.join(format!(".{name}"));
+    drop(std::fs::remove_file(&fresh));
+    std::os::unix::fs::symlink(name, &fresh).context("cannot link the control socket")?;
+    std::fs::rename(&fresh, state.join(SOCKET)).context("cannot link the control socket")
+}

@@ -1,0 +1,259 @@
+//! A mount namespace with a tmpfs in it, the driver as a process inside, and clients for its services.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use csi_proto::v1;
+use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::identity_client::IdentityClient;
+use csi_proto::v1::node_client::NodeClient;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use csi_proto::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use fake_csi::control::Client;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use tonic::transport::{Channel, Endpoint};
+
+/// Runs a test on a thread with a mount namespace of its own, or says why it cannot.
+///
+/// A namespace belongs to a thread: everything the test starts is started from this one, and everything that was
+/// mounted ends with it.
+pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(World) -> F + Send) {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: needs root to mount");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let root = directory.path();
+        scope.spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            mount(Some("test"), root, Some("tmpfs"), MsFlags::empty(), Some("size=512m")).unwrap();
+            mount(None::<&str>, root, None::<&str>, MsFlags::MS_SHARED, None::<&str>).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let world = World { root: root.to_owned(), driver: None, arguments: Vec::new() };
+            runtime.block_on(test(world));
+        });
+    });
+}
+
+/// The namespace and the driver in it.
+pub(crate) struct World {
+    pub(crate) root: PathBuf,
+    driver: Option<Child>,
+    arguments: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
+    /// A path that a caller owns, its parent made.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        let path = self.root.join("node").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    /// A directory that a caller owns, such as a staging path.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// Starts the driver with these arguments more, and waits until it answers.
+    pub(crate) async fn start(&mut self, arguments: &[&str]) -> Csi {
+        self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        self.restart().await
+    }
+
+    /// Starts the driver again as it was started before.
+    pub(crate) async fn restart(&mut self) -> Csi {
+        self.kill();
+        let socket = self.root.join("csi.sock");
+        drop(std::fs::remove_file(&socket));
+        let child = Command::new(env!("CARGO_BIN_EXE_fake-csi"))
+            .arg(format!("--endpoint=unix://{}", socket.display()))
+            .arg("--state-dir")
+            .arg(self.state())
+            .args(&self.arguments)
+            .env("FAKE_CSI_LOG", "warn")
+            .stdout(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        self.driver = Some(child);
+        Csi::connect(&socket).await
+    }
+
+    /// Kills the driver, as a machine that runs out of memory would.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut driver) = self.driver.take() {
+            driver.kill().unwrap();
+            driver.wait().unwrap();
+        }
+    }
+
+    pub(crate) fn control(&self) -> Client {
+        Client::new(&self.state())
+    }
+
+    /// The mounts below a path, as mountinfo has them: mount point, options.
+    pub(crate) fn mounts(&self, below: &Path) -> Vec<(PathBuf, String)> {
+        let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        let fields = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        fields
+            .map(|fields| (PathBuf::from(fields[4]), fields[5].to_owned()))
+            .filter(|(path, _)| path.starts_with(below) && path != below)
+            .collect()
+    }
+
+    /// The loop devices whose file is in this world.
+    pub(crate) fn loops(&self) -> Vec<PathBuf> {
+        let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+        let files =
+            devices.filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+        files.map(PathBuf::from).filter(|file| file.starts_with(&self.root)).collect()
+    }
+
+    /// Asserts that nothing of any volume is left, but for what the driver keeps for itself.
+    pub(crate) async fn assert_clean(&self) {
+        let books = self.control().books().await.unwrap();
+        assert!(books.volumes.is_empty(), "volumes left: {:?}", books.volumes.keys());
+        assert_eq!(self.mounts(&self.root), []);
+        let files = std::fs::read_dir(self.state().join("volumes")).unwrap().count();
+        assert_eq!(files, 0, "files of volumes left");
+        for _ in 0..100 {
+            if self.loops().is_empty() {
+                return;
+            }
+            // The kernel lets a device go a moment after its last user.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("loop devices left: {:?}", self.loops());
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill();
+        // A raw device stays attached until it is detached, and the namespace does not contain it.
+        for entry in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let file = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            if Path::new(&file).starts_with(&self.root) {
+                let device = Path::new("/dev").join(entry.file_name());
+                drop(Command::new("losetup").arg("-d").arg(device).status());
+            }
+        }
+    }
+}
+
+/// Clients for the services of one node.
+#[derive(Clone)]
+pub(crate) struct Csi {
+    pub(crate) identity: IdentityClient<Channel>,
+    pub(crate) controller: ControllerClient<Channel>,
+    pub(crate) node: NodeClient<Channel>,
+}
+
+impl Csi {
+    pub(crate) async fn connect(socket: &Path) -> Self {
+        let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).unwrap();
+        for _ in 0..1000 {
+            if let Ok(channel) = endpoint.connect().await {
+                return Self {
+                    identity: IdentityClient::new(channel.clone()),
+                    controller: ControllerClient::new(channel.clone()),
+                    node: NodeClient::new(channel),
+                };
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the driver does not listen at {}", socket.display());
+    }
+
+    pub(crate) async fn create(&mut self, name: &str, capability: v1::VolumeCapability) -> v1::Volume {
+        let request = create(name, capability);
+        self.controller.create_volume(request).await.unwrap().into_inner().volume.unwrap()
+    }
+
+    pub(crate) async fn delete(&mut self, id: &str) -> Result<(), tonic::Status> {
+        let request = v1::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
+        self.controller.delete_volume(request).await.map(drop)
+    }
+
+    pub(crate) async fn stage(
+        &mut self,
+        id: &str,
+        path: &Path,
+        capability: v1::VolumeCapability,
+    ) -> Result<(), tonic::Status> {
+        self.node.node_stage_volume(stage(id, path, capability)).await.map(drop)
+    }
+
+    pub(crate) async fn unstage(&mut self, id: &str, path: &Path) -> Result<(), tonic::Status> {
+        let request =
+            v1::NodeUnstageVolumeRequest { volume_id: id.to_owned(), staging_target_path: text(path) };
+        self.node.node_unstage_volume(request).await.map(drop)
+    }
+
+    pub(crate) async fn unpublish(&mut self, id: &str, path: &Path) -> Result<(), tonic::Status> {
+        let request = v1::NodeUnpublishVolumeRequest { volume_id: id.to_owned(), target_path: text(path) };
+        self.node.node_unpublish_volume(request).await.map(drop)
+    }
+}
+
+pub(crate) fn create(name: &str, capability: v1::VolumeCapability) -> v1::CreateVolumeRequest {
+    v1::CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(v1::CapacityRange { required_bytes: 16 << 20, limit_bytes: 0 }),
+        volume_capabilities: vec![capability],
+        ..Default::default()
+    }
+}
+
+pub(crate) fn stage(id: &str, path: &Path, capability: v1::VolumeCapability) -> v1::NodeStageVolumeRequest {
+    v1::NodeStageVolumeRequest {
+        volume_id: id.to_owned(),
+        staging_target_path: text(path),
+        volume_capability: Some(capability),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn publish(
+    id: &str,
+    staging: &Path,
+    target: &Path,
+    capability: v1::VolumeCapability,
+) -> v1::NodePublishVolumeRequest {
+    v1::NodePublishVolumeRequest {
+        volume_id: id.to_owned(),
+        staging_target_path: text(staging),
+        target_path: text(target),
+        volume_capability: Some(capability),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn mounted(fs_type: &str, mode: Mode) -> v1::VolumeCapability {
+    let mount = MountVolume { fs_type: fs_type.to_owned(), ..Default::default() };
+    capability(AccessType::Mount(mount), mode)
+}
+
+pub(crate) fn block(mode: Mode) -> v1::VolumeCapability {
+    capability(AccessType::Block(BlockVolume {}), mode)
+}
+
+fn capability(access: AccessType, mode: Mode) -> v1::VolumeCapability {
+    v1::VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(access) }
+}
+
+pub(crate) fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
