@@ -12,24 +12,24 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::api::{ApiError, Change, Node, Pod, VolumeMode};
-use crate::error::Withdrawn;
+use crate::api::{ApiError, Change, Kind, Node, Pod, VolumeMode};
+use crate::error::{Failure, Withdrawn};
 use crate::manager::dump::Dump;
 use crate::manager::waits::WaitError;
 use crate::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use crate::operation::context::Told;
 use crate::operation::{Failed, OperationName, Transition};
-use crate::plugin::Mounted;
+use crate::plugin::{Found, Mounted};
 use crate::populator::Resolved;
-use crate::reconstruct::Reconstruction;
+use crate::reconstruct::{Reconstruction, Recovered};
 
 /// Something happened.
 #[derive(Debug)]
 pub enum Event {
     /// The owner of the manager wants something.
     Command(Command),
-    /// An object that decisions rest on has changed.
-    Api(Change),
+    /// An object that decisions rest on has changed, or all of a kind have been seen.
+    Api(Kind, Change),
     /// A running operation has something to say.
     Operation(OperationId, Report),
     /// Somebody is to be told something through a Kubernetes event.
@@ -42,6 +42,10 @@ pub enum Event {
     Reconstructed(Reconstruction),
     /// The node's object was read, to correct what was reconstructed.
     NodeRead(Result<Arc<Node>, ApiError>),
+    /// A directory that explained nothing was looked into by other means.
+    Identified(Found, Result<Option<Recovered>, Failure>),
+    /// The node was asked whether it enforces SELinux.
+    SeLinux(bool),
 }
 
 /// What the owner of the manager may want. Answers go through the sender each question carries; an owner

@@ -9,9 +9,11 @@
 //! Operations act through [`plugin::VolumePlugin`]s, which reach the node through [`host::Host`] and nothing
 //! else, the API through [`api::ApiSource`], and time through [`clock::Clock`].
 
+pub mod actual;
 pub mod api;
 mod block_map;
 pub mod clock;
+pub mod desired;
 pub mod error;
 pub mod event;
 pub mod manager;
@@ -21,6 +23,7 @@ mod ownership;
 pub mod paths;
 pub mod plugin;
 pub mod populator;
+pub mod reconciler;
 pub mod reconstruct;
 pub mod subpath;
 

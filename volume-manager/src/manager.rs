@@ -1,22 +1,254 @@
 //! The event loop: the one owner of the desired and the actual state and of what is under way.
+//!
+//! There is no lock and no polling. The loop sleeps until something happens or is due, takes in everything
+//! that has happened, and then plans once, for the volumes that concerns. What takes time runs elsewhere and
+//! comes back as an event.
 
+mod books;
+mod commands;
 pub mod config;
 pub mod dump;
 pub mod handle;
+mod reports;
 pub mod waits;
+mod watch;
+mod world;
 
-use tokio::sync::mpsc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use crate::event::Event;
+use tokio::sync::{mpsc, watch as latest};
+
+use crate::actual::ActualState;
+use crate::clock::Instant;
+use crate::desired::DesiredState;
+use crate::event::{Event, Notice, OperationId};
+use crate::names::VolumeName;
+use crate::operation::context::{EventSink, Mark, OperationContext};
+use crate::operation::executor::Executor;
+use crate::operation::pending::{Admission, Pending};
+use crate::operation::{Key, Operation};
+use crate::paths::Paths;
+use crate::plugin::Facts;
+use crate::populator::{Populator, lookup};
+use crate::reconciler::{self, Step, Worlds};
 
 pub use config::{ClientStyle, Config, DialError, Dialer, Parts};
 pub use handle::{VolumeManager, WAIT_LIMIT};
 
 impl VolumeManager {
-    /// Starts a manager on the current runtime. It reads what its last incarnation left, then follows pods.
-    pub fn start(_config: Config, _parts: Parts) -> Self {
-        let (sender, mut events) = mpsc::unbounded_channel::<Event>();
-        let task = tokio::spawn(async move { while events.recv().await.is_some() {} }).abort_handle();
+    /// Starts a manager on the current runtime. It reads back what its last incarnation left, then follows
+    /// pods. It stops when the runtime does, or when it is told to.
+    pub fn start(config: Config, parts: Parts) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let manager = Manager::new(config, parts, sender.clone());
+        let task = tokio::spawn(manager.run(events)).abort_handle();
         Self { sender, task }
+    }
+}
+
+/// The owner of all state.
+struct Manager {
+    desired: DesiredState,
+    actual: ActualState,
+    populator: Populator,
+    pending: Pending,
+    executor: Executor,
+    /// Volumes for which something has changed since the last plan.
+    dirty: BTreeSet<VolumeName>,
+    facts: latest::Sender<Arc<Facts>>,
+    restart: world::Restart,
+    waits: waits::Waits,
+    subscribers: Vec<mpsc::UnboundedSender<Notice>>,
+    /// What the node was last told to say it uses.
+    in_use: Option<Vec<VolumeName>>,
+    counters: BTreeMap<&'static str, u64>,
+    registrations: u64,
+    events_told: u64,
+}
+
+impl Manager {
+    fn new(config: Config, parts: Parts, sender: mpsc::UnboundedSender<Event>) -> Self {
+        let facts = latest::Sender::new(Arc::new(Facts::default()));
+        let template = OperationContext {
+            host: parts.host,
+            api: parts.api,
+            clock: parts.clock,
+            dialer: parts.dialer,
+            registry: Arc::new(parts.registry),
+            paths: Arc::new(Paths::new(&config.root)),
+            config: Arc::new(config),
+            events: EventSink { sender: sender.clone() },
+            mark: Mark {
+                volume: VolumeName::new(""),
+                operation: OperationId(0),
+                record: None,
+                sender: sender.clone(),
+            },
+            facts: facts.subscribe(),
+        };
+        Self {
+            desired: DesiredState::default(),
+            actual: ActualState::default(),
+            populator: Populator::default(),
+            pending: Pending::default(),
+            executor: Executor::new(template, sender),
+            dirty: BTreeSet::new(),
+            facts,
+            restart: world::Restart::default(),
+            waits: waits::Waits::default(),
+            subscribers: Vec::new(),
+            in_use: None,
+            counters: BTreeMap::new(),
+            registrations: 0,
+            events_told: 0,
+        }
+    }
+
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        self.begin();
+        loop {
+            let due = self.next_due();
+            let clock = Arc::clone(&self.executor.context().clock);
+            // Both arms may be dropped at any time: a queue loses nothing, and time comes round again.
+            let event = tokio::select! {
+                biased;
+                event = events.recv() => event,
+                () = until(&*clock, due) => None,
+            };
+            let ready = event.into_iter().chain(std::iter::from_fn(|| events.try_recv().ok()));
+            for event in ready {
+                if let ControlFlow::Break(ended) = self.handle(event) {
+                    drop(self);
+                    // Whoever asked for the end no longer listens if this fails.
+                    let _ = ended.send(());
+                    return;
+                }
+            }
+            self.turn();
+        }
+    }
+
+    /// Takes one event in. Nothing is started yet: what it concerns becomes dirty.
+    fn handle(&mut self, event: Event) -> ControlFlow<tokio::sync::oneshot::Sender<()>> {
+        match event {
+            Event::Command(command) => return self.command(command),
+            Event::Api(kind, change) => self.api_changed(kind, change),
+            Event::Operation(id, report) => self.reported(id, report),
+            Event::Tell(told) => self.tell(told),
+            Event::Driver(registration) => self.registered(registration),
+            Event::Resolved(pod, resolved) => self.resolved(&pod, resolved),
+            Event::SeLinux(enabled) => self.change_facts(|facts| facts.selinux = enabled),
+            Event::Reconstructed(reconstruction) => self.reconstructed(reconstruction),
+            Event::NodeRead(read) => self.node_read(read),
+            Event::Identified(found, identified) => self.identified(found, identified),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Draws the conclusions from everything taken in: looks at pods, plans, starts, and wakes whoever
+    /// waits.
+    fn turn(&mut self) {
+        let now = self.now();
+        self.populator.expire(now);
+        let due = self.pending.take_due(now);
+        self.dirty.extend(due);
+        self.restart_turn(now);
+        self.look_at_pods();
+        if self.populator.settle() {
+            self.all_dirty();
+        }
+        self.search_orphans();
+        // Nothing is decided before the last incarnation's books are read back: what it left is not new.
+        while self.restart.is_read_back() && !self.dirty.is_empty() {
+            let dirty = std::mem::take(&mut self.dirty);
+            for step in self.plan(&dirty) {
+                self.perform(step, now);
+            }
+        }
+        self.publish_in_use();
+        self.wake_waiters(now);
+    }
+
+    fn plan(&self, dirty: &BTreeSet<VolumeName>) -> Vec<Step> {
+        let facts = self.facts.borrow();
+        let worlds = Worlds {
+            desired: &self.desired,
+            actual: &self.actual,
+            facts: &facts,
+            registry: &self.executor.context().registry,
+            complete: self.populator.all_added() && self.restart.is_corrected(),
+        };
+        reconciler::plan(worlds, dirty, |pod| self.populator.may_run(pod))
+    }
+
+    fn perform(&mut self, step: Step, now: Instant) {
+        match step {
+            Step::Start(operation) => self.start(operation, now),
+            Step::Forget(volume) => self.forget(&volume),
+            Step::Fail(pod, error) => self.desired.add_error(&pod, error),
+        }
+    }
+
+    fn start(&mut self, operation: Operation, now: Instant) {
+        let (name, pod) = (operation.name(), operation.pod());
+        let admission = self.pending.admit(name, Key::of(&operation), pod.clone(), now);
+        // One that is not admitted is planned again when what it waits for is over.
+        let Admission::Started(id) = admission else { return };
+        let volume = operation.volume().clone();
+        tracing::debug!(operation = %name, %volume, pod = pod.as_ref().map(tracing::field::display), "started");
+        self.notify(|| Notice::Started { name, volume, pod });
+        self.executor.start(id, operation);
+    }
+
+    /// Looks at the pods whose turn it is: on the spot if that needs no answer from anybody.
+    fn look_at_pods(&mut self) {
+        let facts = Arc::clone(&self.facts.borrow());
+        for look in self.populator.take_due(&facts) {
+            let uid = look.pod.uid();
+            let local = lookup::is_local(&look.pod);
+            let api = Arc::clone(&self.executor.context().api);
+            let look = lookup::resolve(look, api);
+            if local {
+                use futures::FutureExt;
+                let resolved = look.now_or_never().expect("a pod without claims asks nobody");
+                self.resolved(&uid, resolved);
+            } else {
+                self.executor.look_up(async move { Event::Resolved(uid, look.await) });
+            }
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.executor.context().clock.now()
+    }
+
+    /// When the loop must wake although nothing has happened.
+    fn next_due(&self) -> Option<Instant> {
+        let sources = [
+            self.pending.next_due(),
+            self.populator.next_retry(),
+            self.waits.next_deadline(),
+            self.restart.next_due(),
+        ];
+        sources.into_iter().flatten().min()
+    }
+
+    fn all_dirty(&mut self) {
+        let all = self.desired.volumes().map(|(volume, _)| volume);
+        let all = all.chain(self.actual.volumes().map(|(volume, _)| volume)).cloned();
+        self.dirty.extend(all);
+    }
+
+    fn count(&mut self, counter: &'static str) {
+        *self.counters.entry(counter).or_default() += 1;
+    }
+}
+
+async fn until(clock: &dyn crate::clock::Clock, due: Option<Instant>) {
+    match due {
+        Some(due) => clock.sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }

@@ -23,11 +23,12 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{
-    AccessMode, ApiSource, Bytes, CsiDriver, Node, PersistentSource, Pod, PodVolume, Volume, VolumeMode,
+    AccessMode, ApiSource, Attachment, Bytes, CsiDriver, Node, PersistentSource, Pod, PodVolume, Volume,
+    VolumeMode,
 };
 use crate::clock::Clock;
 use crate::error::Failure;
-use crate::names::{DriverName, NodeName, OuterName, PluginName, PodUid, SpecName};
+use crate::names::{AttachmentName, DriverName, NodeName, OuterName, PluginName, PodUid, SpecName};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 
@@ -119,6 +120,8 @@ pub struct Facts {
     pub csi_drivers_known: bool,
     /// This node's object, if it was seen.
     pub node: Option<Arc<Node>>,
+    /// Attachments to this node that could not be made, by name.
+    pub attachments: BTreeMap<AttachmentName, Arc<Attachment>>,
     /// Drivers that can be reached on this node.
     pub registered: BTreeMap<DriverName, RegisteredDriver>,
     /// Whether this node enforces SELinux.

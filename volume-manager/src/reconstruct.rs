@@ -1,5 +1,150 @@
 //! Directories on disk become an uncertain actual state.
+//!
+//! After a restart the books are empty and the node is not. Every directory of a volume in a pod is read
+//! back into what it stands for; plugins add what they staged and no pod names any more, which the kubelet
+//! forgets. Nothing is changed, and no volume is looked into or even at: one that hangs must not hold up the
+//! rest.
+
+use std::path::Path;
+
+use host::{DirEntry, FileKind};
+
+use crate::api::VolumeMode;
+use crate::error::{Failure, Unfit};
+use crate::names::{PluginName, PodUid, SpecName, VolumeName};
+use crate::plugin::registry::Registry;
+use crate::plugin::{Facts, Found, Rebuilt, Scene, VolumePlugin};
 
 /// What the last incarnation left.
+#[derive(Debug, Default)]
+pub struct Reconstruction {
+    /// What could be read back.
+    pub volumes: Vec<Recovered>,
+    /// What could not, and why.
+    pub failed: Vec<(Found, Failure)>,
+}
+
+/// A volume that was read back.
 #[derive(Debug, Clone)]
-pub struct Reconstruction {}
+pub struct Recovered {
+    /// Its unique name.
+    pub volume: VolumeName,
+    /// The plugin.
+    pub plugin: PluginName,
+    /// What is known of it.
+    pub rebuilt: Rebuilt,
+    /// The pod whose directory told of it; `None` if it is only staged.
+    pub pod: Option<PodUid>,
+}
+
+/// Reads back everything below the root.
+pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstruction {
+    let mut result = Reconstruction::default();
+    for found in scan(scene).await {
+        match recover(scene, registry, &found).await {
+            Ok(recovered) => result.volumes.push(recovered),
+            Err(failure) => result.failed.push((found, failure)),
+        }
+    }
+    for plugin in registry.all() {
+        for rebuilt in plugin.find_staged(&scene).await {
+            match name(&**plugin, &rebuilt, None) {
+                Ok(volume) => {
+                    result.volumes.push(Recovered { volume, plugin: plugin.name(), rebuilt, pod: None });
+                }
+                Err(failure) => {
+                    tracing::warn!(plugin = %plugin.name(), error = failure.chain(), "cannot name a staged volume");
+                }
+            }
+        }
+    }
+    result
+}
+
+/// Reads back one directory.
+async fn recover(scene: Scene<'_>, registry: &Registry, found: &Found) -> Result<Recovered, Failure> {
+    let plugin = registry.by_name(&found.plugin)?;
+    if found.mode == VolumeMode::Block && plugin.block_mapper().is_none() {
+        return Err(Unfit::NoAbility { plugin: found.plugin.to_string(), ability: "map devices" }.into());
+    }
+    let rebuilt = plugin.reconstruct(&scene, found).await?;
+    recovered(&**plugin, rebuilt, found)
+}
+
+/// Names what a directory turned out to stand for.
+pub fn recovered(plugin: &dyn VolumePlugin, rebuilt: Rebuilt, found: &Found) -> Result<Recovered, Failure> {
+    let volume = name(plugin, &rebuilt, Some(&found.pod))?;
+    Ok(Recovered { volume, plugin: plugin.name(), rebuilt, pod: Some(found.pod.clone()) })
+}
+
+/// The unique name of a rebuilt volume. Whether it has a step per node is asked first: the answer needs no
+/// object from the API, which may not be reachable yet.
+fn name(plugin: &dyn VolumePlugin, rebuilt: &Rebuilt, pod: Option<&PodUid>) -> Result<VolumeName, Failure> {
+    let spec = &rebuilt.spec;
+    let shared = plugin.can_device_mount(spec) || plugin.can_attach(spec, &Facts::default());
+    match pod {
+        Some(pod) if !shared => Ok(VolumeName::of_pod(&plugin.name(), pod, &spec.name())),
+        _ => Ok(VolumeName::shared(&plugin.name(), &plugin.volume_name(spec)?)),
+    }
+}
+
+/// Every directory that stands for a volume of a pod, in order.
+async fn scan(scene: Scene<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for pod in directories(scene, &scene.paths.pods()).await {
+        let Some(pod) = text(&pod).map(PodUid::new) else { continue };
+        let of_mode = [
+            (VolumeMode::Filesystem, scene.paths.pod_volumes(&pod)),
+            (VolumeMode::Block, scene.paths.pod_devices(&pod)),
+        ];
+        for (mode, path) in of_mode {
+            for plugin in directories(scene, &path).await {
+                let Some(plugin_name) = text(&plugin) else { continue };
+                let directory = path.join(plugin_name);
+                for entry in entries(scene, &directory).await {
+                    let Some(inner) = text(&entry).filter(|_| may_be_volume(&entry, mode)) else { continue };
+                    found.push(Found {
+                        pod: pod.clone(),
+                        plugin: PluginName::from_escaped(plugin_name),
+                        inner: SpecName::new(inner),
+                        path: directory.join(inner),
+                        mode,
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A volume is a directory, a device is reached by a link. Anything else in their place is not ours.
+fn may_be_volume(entry: &DirEntry, mode: VolumeMode) -> bool {
+    match mode {
+        VolumeMode::Filesystem => matches!(entry.kind, FileKind::Directory | FileKind::Unknown),
+        VolumeMode::Block => matches!(entry.kind, FileKind::Symlink | FileKind::Unknown),
+    }
+}
+
+async fn directories(scene: Scene<'_>, path: &Path) -> Vec<DirEntry> {
+    let mut entries = entries(scene, path).await;
+    entries.retain(|entry| matches!(entry.kind, FileKind::Directory | FileKind::Unknown));
+    entries
+}
+
+/// What a directory holds. One that is missing holds nothing; one that cannot be read is passed over, since
+/// the others still can.
+async fn entries(scene: Scene<'_>, path: &Path) -> Vec<DirEntry> {
+    match scene.host.read_dir(path).await {
+        Ok(entries) => entries,
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), error = crate::error::chain(&error), "cannot read a directory back");
+            Vec::new()
+        }
+    }
+}
+
+/// A name that is no text was not given by us.
+fn text(entry: &DirEntry) -> Option<&str> {
+    entry.name.to_str()
+}

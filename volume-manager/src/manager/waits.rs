@@ -1,8 +1,17 @@
 //! Waiting for the state of a pod: who waits for what, until when, and what they are told.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
-use crate::names::OuterName;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::{Manager, commands};
+use crate::api::PersistentSource;
+use crate::clock::Instant;
+use crate::event::Notice;
+use crate::names::{AttachmentName, OuterName, PodUid};
+use crate::operation::pending::Running;
+use crate::plugin::Spec;
 
 /// Why a wait came back without what it waited for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -67,4 +76,176 @@ pub enum WaitCause {
 
 fn join<T: ToString>(names: &[T]) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// A pod has all its volumes.
+    Mounted(PodUid),
+    /// A pod has none, and may have none.
+    Unmounted(PodUid),
+    /// Nothing is under way.
+    Idle,
+}
+
+type Answer = oneshot::Sender<Result<(), WaitError>>;
+
+/// Everybody who waits.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    waiting: Vec<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    goal: Goal,
+    deadline: Instant,
+    answer: Answer,
+}
+
+impl Waits {
+    pub(super) fn add(&mut self, goal: Goal, deadline: Instant, answer: Answer) {
+        self.waiting.push(Waiter { goal, deadline, answer });
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.iter().map(|waiter| waiter.deadline).min()
+    }
+}
+
+impl Manager {
+    /// Answers everybody whose wait is over.
+    pub(super) fn wake_waiters(&mut self, now: Instant) {
+        let waiting = std::mem::take(&mut self.waits.waiting);
+        for waiter in waiting {
+            if waiter.answer.is_closed() {
+                continue;
+            }
+            let late = waiter.deadline <= now;
+            let result = match &waiter.goal {
+                Goal::Mounted(pod) => self.mounted(pod, late),
+                Goal::Unmounted(pod) => self.unmounted(pod, late),
+                Goal::Idle => self.idle(late),
+            };
+            match result {
+                None => self.waits.waiting.push(waiter),
+                Some(result) => self.answer(waiter, result),
+            }
+        }
+    }
+
+    fn answer(&mut self, waiter: Waiter, result: Result<(), WaitError>) {
+        let about = match &waiter.goal {
+            Goal::Mounted(pod) => Some(("mounted", pod)),
+            Goal::Unmounted(pod) => Some(("unmounted", pod)),
+            Goal::Idle => None,
+        };
+        if let Some((what, pod)) = about {
+            let error = result.as_ref().err().map(ToString::to_string);
+            self.notify(|| Notice::Waited { what: what.to_owned(), pod: pod.clone(), error });
+        }
+        // Whoever asked may have gone since.
+        let _ = waiter.answer.send(result);
+    }
+
+    /// Whether a pod has all its volumes; `None` if that is still open. What is wrong with the pod is only
+    /// of interest while something is missing, and ends the wait.
+    fn mounted(&mut self, uid: &PodUid, late: bool) -> Option<Result<(), WaitError>> {
+        let Some(pod) = self.populator.pod(uid).cloned() else {
+            return Some(Err(self.not_mounted(uid, Vec::new(), WaitCause::Canceled)));
+        };
+        if self.populator.is_looking(uid) && !late {
+            return None;
+        }
+        let expected: BTreeSet<_> = pod.mounted().union(&pod.devices()).cloned().collect();
+        let unmounted: Vec<_> = expected.into_iter().filter(|name| !self.has_mounted(uid, name)).collect();
+        if unmounted.is_empty() {
+            return Some(Ok(()));
+        }
+        let cause = if !self.populator.may_run(uid) {
+            WaitCause::Canceled
+        } else if self.desired.has_errors(uid) {
+            WaitCause::Errors(self.desired.take_errors(uid).join("; "))
+        } else if late {
+            WaitCause::Deadline
+        } else {
+            return None;
+        };
+        Some(Err(self.over_limit(uid, &unmounted).unwrap_or_else(|| self.not_mounted(uid, unmounted, cause))))
+    }
+
+    fn has_mounted(&self, pod: &PodUid, outer: &OuterName) -> bool {
+        let volume = self.desired.by_outer_name(pod, outer);
+        let entry = volume.and_then(|volume| self.actual.entry(volume, pod));
+        entry.is_some_and(|entry| entry.mounted().is_some())
+    }
+
+    fn not_mounted(&self, pod: &PodUid, unmounted: Vec<OuterName>, cause: WaitCause) -> WaitError {
+        let unattached = self.unattached(pod, &unmounted).map(|(name, _)| name.clone()).collect();
+        let wanted = |name: &&OuterName| self.desired.by_outer_name(pod, name).is_none();
+        let unprocessed = unmounted.iter().filter(wanted).cloned().collect();
+        WaitError::NotMounted { unmounted, unattached, unprocessed, cause }
+    }
+
+    /// Those of the names whose volumes have to be attached and are not.
+    fn unattached<'a>(
+        &'a self,
+        pod: &'a PodUid,
+        names: &'a [OuterName],
+    ) -> impl Iterator<Item = (&'a OuterName, &'a Spec)> {
+        names.iter().filter_map(move |name| {
+            let volume = self.desired.by_outer_name(pod, name)?;
+            let wanted = self.desired.volume(volume)?;
+            let missing = wanted.attachable && self.actual.volume(volume).is_none();
+            missing.then_some((name, &*wanted.pods.get(pod)?.spec))
+        })
+    }
+
+    /// Whether a volume is missing because the node can attach no more of its driver, and the driver is one
+    /// that keeps the scheduler told: then the pod must go elsewhere.
+    fn over_limit(&self, pod: &PodUid, unmounted: &[OuterName]) -> Option<WaitError> {
+        /// gRPC's ResourceExhausted.
+        const EXHAUSTED: i32 = 8;
+        let facts = self.facts.borrow();
+        let node = &self.executor.context().config.node;
+        self.unattached(pod, unmounted).find_map(|(_, spec)| {
+            let Some(PersistentSource::Csi(csi)) = spec.persistent_source() else { return None };
+            let driver = facts.csi_drivers.get(&csi.driver)?;
+            driver.allocatable_period.filter(|period| *period > 0)?;
+            let attachment = facts.attachments.get(&AttachmentName::of(&csi.handle, &csi.driver, node))?;
+            let error = attachment.attach_error.as_ref()?;
+            (error.code == Some(EXHAUSTED)).then(|| WaitError::AttachmentLimit {
+                text: format!("volume {}: {}", spec.name(), error.message),
+            })
+        })
+    }
+
+    /// Whether a pod has no volume and may have none. What is under way for it counts: it may end with one.
+    fn unmounted(&self, pod: &PodUid, late: bool) -> Option<Result<(), WaitError>> {
+        let mut left: BTreeSet<String> = BTreeSet::new();
+        for (_, entry) in self.actual.volumes_of(pod) {
+            let outer = entry.record.outer.first().map(ToString::to_string);
+            left.insert(outer.unwrap_or_else(|| entry.record.spec.name().to_string()));
+        }
+        let of_pod = |running: &&Running| running.pod.as_ref() == Some(pod);
+        left.extend(self.pending.running().filter(of_pod).map(commands::running));
+        left.extend(self.restart.unexplained_of(pod));
+        if left.is_empty() {
+            return Some(Ok(()));
+        }
+        let mounted = left.into_iter().collect();
+        late.then_some(Err(WaitError::StillMounted { mounted, cause: WaitCause::Deadline }))
+    }
+
+    /// Whether nothing is under way. The plan was just made, so nothing is left to start either.
+    fn idle(&self, late: bool) -> Option<Result<(), WaitError>> {
+        let mut busy: Vec<String> = self.pending.running().map(commands::running).collect();
+        busy.extend(self.populator.busy().map(|pod| format!("look at {pod}")));
+        busy.extend(self.restart.busy());
+        if busy.is_empty() {
+            return Some(Ok(()));
+        }
+        late.then_some(Err(WaitError::Busy { busy, cause: WaitCause::Deadline }))
+    }
 }

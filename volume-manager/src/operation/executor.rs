@@ -1,1 +1,126 @@
-//! (follows)
+//! Runs operations, each as a task, and reports how they ended.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::context::{Mark, OperationContext};
+use super::{Failed, Operation, verify};
+use crate::api::Pod;
+use crate::error::{Sign, Unfit};
+use crate::event::{Event, OperationId, Outcome, Report};
+
+/// Runs operations. Dropping it drops them, each at the await it stands at.
+#[derive(Debug)]
+pub struct Executor {
+    /// What every operation is given; its mark is nobody's.
+    template: OperationContext,
+    sender: mpsc::UnboundedSender<Event>,
+    tasks: JoinSet<()>,
+}
+
+impl Executor {
+    /// An executor whose operations are given copies of `template`.
+    pub fn new(template: OperationContext, sender: mpsc::UnboundedSender<Event>) -> Self {
+        Self { template, sender, tasks: JoinSet::new() }
+    }
+
+    /// What every operation is given.
+    pub fn context(&self) -> &OperationContext {
+        &self.template
+    }
+
+    /// Starts an operation. Its last word is [`Report::Finished`], even if it panics.
+    pub fn start(&mut self, id: OperationId, operation: Operation) {
+        while self.tasks.try_join_next().is_some() {}
+        let record = match &operation {
+            Operation::Mount(mount) | Operation::Map(mount) => Some(Arc::new(mount.record())),
+            _ => None,
+        };
+        let mark =
+            Mark { volume: operation.volume().clone(), operation: id, record, sender: self.sender.clone() };
+        let cx = OperationContext { mark, ..self.template.clone() };
+        let sender = self.sender.clone();
+        self.tasks.spawn(async move {
+            let outcome = match AssertUnwindSafe(run(&operation, &cx)).catch_unwind().await {
+                Ok(Ok(())) => Outcome::Done,
+                Ok(Err(failed)) => Outcome::Failed(failed),
+                Err(panic) => Outcome::Panicked(panic_text(&*panic)),
+            };
+            if let (Outcome::Failed(failed), Some(pod)) = (&outcome, pod_of(&operation)) {
+                tell(&cx, pod, failed);
+            }
+            // A manager that is gone does not ask how it went.
+            let _ = sender.send(Event::Operation(id, Report::Finished(outcome)));
+        });
+    }
+
+    /// Runs something nobody waits for.
+    pub fn background(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.tasks.spawn(work);
+    }
+
+    /// Runs something that is no operation: a look-up whose answer is an event.
+    pub fn look_up(&mut self, answer: impl Future<Output = Event> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        let sender = self.sender.clone();
+        self.tasks.spawn(async move {
+            let event = answer.await;
+            // A manager that is gone does not want to know.
+            let _ = sender.send(event);
+        });
+    }
+}
+
+async fn run(operation: &Operation, cx: &OperationContext) -> Result<(), Failed> {
+    match operation {
+        Operation::Verify(verify) => verify::run(verify, cx).await,
+        Operation::Mount(_)
+        | Operation::Map(_)
+        | Operation::Unmount(_)
+        | Operation::Unmap(_)
+        | Operation::UnmountDevice(_)
+        | Operation::UnmapDevice(_)
+        | Operation::Expand(_) => Err(Failed::quiet(
+            "Operation failed",
+            operation.volume(),
+            Unfit::NoPlugin { plugin: operation.name().to_string() },
+        )),
+        // On a node the controller does these.
+        Operation::Attach(attach) => Err(Failed::quiet(
+            "AttachVolume.Attach failed",
+            attach.spec.name(),
+            Unfit::NoAbility { plugin: attach.plugin.to_string(), ability: "attach from the node" },
+        )),
+        Operation::Detach(detach) => Err(Failed::quiet(
+            "DetachVolume.Detach failed",
+            &detach.volume,
+            Unfit::NoAbility { plugin: detach.volume.to_string(), ability: "detach from the node" },
+        )),
+    }
+}
+
+/// The pod that is told how it went.
+fn pod_of(operation: &Operation) -> Option<&Pod> {
+    match operation {
+        Operation::Mount(mount) | Operation::Map(mount) => Some(&mount.pod),
+        Operation::Expand(expand) => Some(&expand.pod),
+        _ => None,
+    }
+}
+
+/// Tells the pod of a failure that has a reason. That nobody wanted the volume any more is none.
+fn tell(cx: &OperationContext, pod: &Pod, failed: &Failed) {
+    if let Some(reason) = failed.reason.filter(|_| failed.source.sign() != Some(Sign::Withdrawn)) {
+        cx.events.warn_pod(pod, reason, failed.message());
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+}

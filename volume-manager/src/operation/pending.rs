@@ -1,1 +1,294 @@
-//! (follows)
+//! Which operations run, which failed and may run again, and when.
+//!
+//! Two operations whose keys exclude each other never run at once. One that failed climbs a ladder of its
+//! own, per operation and key: half a second, then twice as long each time, up to a little over two minutes.
+//! Another operation on the same key neither waits for that ladder nor takes it away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Key, OperationName};
+use crate::clock::Instant;
+use crate::event::OperationId;
+use crate::names::{PodUid, VolumeName};
+
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(122);
+
+/// How long an operation waits after so many failures in a row, counted from the end of the last one.
+pub fn delay_after(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    FIRST.saturating_mul(1 << doublings).min(LONGEST)
+}
+
+/// What is under way, and what waits.
+#[derive(Debug, Default)]
+pub struct Pending {
+    last: u64,
+    running: BTreeMap<OperationId, Running>,
+    by_volume: BTreeMap<VolumeName, BTreeSet<OperationId>>,
+    ladders: BTreeMap<Rung, Ladder>,
+    /// The ladders somebody asked about while they were not due, by when they are.
+    alarms: BTreeSet<(Instant, Rung)>,
+}
+
+/// An operation that runs.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// Its name.
+    pub name: OperationName,
+    /// What it has to itself.
+    pub key: Key,
+    /// The pod it is done for, if it is done for one.
+    pub pod: Option<PodUid>,
+}
+
+/// What has a ladder of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rung {
+    /// The volume and its share.
+    pub key: Key,
+    /// The operation.
+    pub name: OperationName,
+}
+
+/// How far an operation has climbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ladder {
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// When it may be tried again.
+    pub due: Instant,
+}
+
+/// Whether an operation may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// It has started.
+    Started(OperationId),
+    /// One that excludes it runs. Its end is a reason to look again.
+    Busy,
+    /// It failed lately. That its time has come is a reason to look again: see [`Pending::take_due`].
+    NotDue,
+}
+
+/// How an operation ended, as far as the ladder is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Well. Its ladder is forgotten.
+    Well,
+    /// Badly. It climbs.
+    Badly,
+    /// Nobody wanted it any more. Its ladder stays as it was.
+    Unwanted,
+}
+
+impl Pending {
+    /// Starts an operation if it may start now.
+    pub fn admit(&mut self, name: OperationName, key: Key, pod: Option<PodUid>, now: Instant) -> Admission {
+        if self.on(&key.volume).any(|running| running.key.excludes(&key)) {
+            return Admission::Busy;
+        }
+        let rung = Rung { key, name };
+        if let Some(ladder) = self.ladders.get(&rung).filter(|ladder| ladder.due > now) {
+            self.alarms.insert((ladder.due, rung));
+            return Admission::NotDue;
+        }
+        self.last += 1;
+        let id = OperationId(self.last);
+        self.by_volume.entry(rung.key.volume.clone()).or_default().insert(id);
+        self.running.insert(id, Running { name, key: rung.key, pod });
+        Admission::Started(id)
+    }
+
+    /// An operation has ended.
+    pub fn finish(&mut self, id: OperationId, ended: Ended, now: Instant) -> Option<Running> {
+        let running = self.running.remove(&id)?;
+        let volume = &running.key.volume;
+        if let Some(ids) = self.by_volume.get_mut(volume) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_volume.remove(volume);
+            }
+        }
+        let rung = Rung { key: running.key.clone(), name: running.name };
+        match ended {
+            Ended::Well => drop(self.ladders.remove(&rung)),
+            Ended::Unwanted => {}
+            Ended::Badly => {
+                let failures = self.ladders.get(&rung).map_or(0, |ladder| ladder.failures) + 1;
+                self.ladders.insert(rung, Ladder { failures, due: now + delay_after(failures) });
+            }
+        }
+        Some(running)
+    }
+
+    /// An operation that runs.
+    pub fn get(&self, id: OperationId) -> Option<&Running> {
+        self.running.get(&id)
+    }
+
+    /// The operations that run on a volume.
+    pub fn on(&self, volume: &VolumeName) -> impl Iterator<Item = &Running> {
+        self.by_volume.get(volume).into_iter().flatten().filter_map(|id| self.running.get(id))
+    }
+
+    /// Everything that runs, in the order it was started.
+    pub fn running(&self) -> impl Iterator<Item = &Running> {
+        self.running.values()
+    }
+
+    /// Everything that failed and was not done since.
+    pub fn ladders(&self) -> impl Iterator<Item = (&Rung, &Ladder)> {
+        self.ladders.iter()
+    }
+
+    /// When the next thing somebody asked for may be tried.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.alarms.first().map(|(due, _)| *due)
+    }
+
+    /// The volumes for which something may be tried now that could not when it was asked for.
+    pub fn take_due(&mut self, now: Instant) -> BTreeSet<VolumeName> {
+        let mut volumes = BTreeSet::new();
+        while let Some((_, rung)) = self.alarms.pop_first_if(|(due, _)| *due <= now) {
+            volumes.insert(rung.key.volume);
+        }
+        volumes
+    }
+
+    /// Whatever made operations on these volumes fail may be over: all may be tried again at once, and climb
+    /// from the bottom. Returns the volumes on which any waited.
+    pub fn end_back_off(&mut self, concerns: impl Fn(&VolumeName) -> bool) -> BTreeSet<VolumeName> {
+        let mut volumes = BTreeSet::new();
+        self.ladders.retain(|rung, _| {
+            let ended = concerns(&rung.key.volume);
+            if ended {
+                volumes.insert(rung.key.volume.clone());
+            }
+            !ended
+        });
+        self.alarms.retain(|(_, rung)| !volumes.contains(&rung.key.volume));
+        volumes
+    }
+
+    /// A volume has left both books: what failed on it will never be tried again.
+    pub fn forget(&mut self, volume: &VolumeName) {
+        self.ladders.retain(|rung, _| &rung.key.volume != volume);
+        self.alarms.retain(|(_, rung)| &rung.key.volume != volume);
+    }
+}
+
+trait PopFirstIf<T> {
+    fn pop_first_if(&mut self, wanted: impl FnOnce(&T) -> bool) -> Option<T>;
+}
+
+impl<T: Ord> PopFirstIf<T> for BTreeSet<T> {
+    fn pop_first_if(&mut self, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        if self.first().is_some_and(wanted) { self.pop_first() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(volume: &str) -> (OperationName, Key) {
+        (OperationName::Mount, Key::volume(&volume.into()))
+    }
+
+    fn unmount(volume: &str, pod: &str) -> (OperationName, Key) {
+        (OperationName::Unmount, Key::pod(&volume.into(), &pod.into()))
+    }
+
+    struct Fixture {
+        pending: Pending,
+        now: Instant,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { pending: Pending::default(), now: Instant::now() }
+        }
+
+        fn admit(&mut self, (name, key): (OperationName, Key)) -> Admission {
+            self.pending.admit(name, key, None, self.now)
+        }
+
+        fn run(&mut self, what: (OperationName, Key), ended: Ended) {
+            let Admission::Started(id) = self.admit(what) else { panic!("it was not admitted") };
+            self.pending.finish(id, ended, self.now);
+        }
+
+        fn pass(&mut self, milliseconds: u64) {
+            self.now += Duration::from_millis(milliseconds);
+        }
+    }
+
+    #[test]
+    fn the_ladder_is_the_kubelets() {
+        let seconds: Vec<f64> = (1..=11).map(|failures| delay_after(failures).as_secs_f64()).collect();
+        assert_eq!(seconds, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 122.0, 122.0, 122.0]);
+        assert_eq!(delay_after(u32::MAX), LONGEST);
+    }
+
+    #[test]
+    fn unmounts_of_different_pods_run_together_and_keep_mounts_out() {
+        let mut f = Fixture::new();
+        assert!(matches!(f.admit(unmount("v", "a")), Admission::Started(_)));
+        assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)));
+        assert_eq!(f.admit(unmount("v", "a")), Admission::Busy);
+        assert_eq!(f.admit(mount("v")), Admission::Busy);
+        assert!(matches!(f.admit(mount("w")), Admission::Started(_)));
+    }
+
+    #[test]
+    fn a_failure_waits_and_says_when_it_is_due() {
+        let mut f = Fixture::new();
+        f.run(mount("v"), Ended::Badly);
+        assert_eq!(f.pending.next_due(), None, "nobody asked yet");
+        assert_eq!(f.admit(mount("v")), Admission::NotDue);
+        assert_eq!(f.pending.next_due(), Some(f.now + FIRST));
+        f.pass(499);
+        assert!(f.pending.take_due(f.now).is_empty());
+        f.pass(1);
+        assert_eq!(f.pending.take_due(f.now), BTreeSet::from(["v".into()]));
+        assert!(matches!(f.admit(mount("v")), Admission::Started(_)));
+    }
+
+    #[test]
+    fn a_success_forgets_and_an_unwanted_end_changes_nothing() {
+        let mut f = Fixture::new();
+        f.run(mount("v"), Ended::Badly);
+        f.pass(500);
+        f.run(mount("v"), Ended::Unwanted);
+        f.run(mount("v"), Ended::Badly);
+        assert_eq!(f.pending.ladders().next().map(|(_, ladder)| ladder.failures), Some(2));
+        f.pass(1000);
+        f.run(mount("v"), Ended::Well);
+        assert_eq!(f.pending.ladders().count(), 0);
+    }
+
+    #[test]
+    fn each_operation_and_each_pod_has_a_ladder_of_its_own() {
+        let mut f = Fixture::new();
+        f.run(unmount("v", "a"), Ended::Badly);
+        f.run(mount("v"), Ended::Well);
+        assert_eq!(f.admit(unmount("v", "a")), Admission::NotDue, "another's success is not this one's");
+        assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)));
+    }
+
+    #[test]
+    fn a_reason_to_hope_starts_the_ladder_anew() {
+        let mut f = Fixture::new();
+        f.run(mount("v"), Ended::Badly);
+        f.run(mount("w"), Ended::Badly);
+        assert_eq!(f.admit(mount("v")), Admission::NotDue);
+        let ended = f.pending.end_back_off(|volume| volume.as_str() == "v");
+        assert_eq!(ended, BTreeSet::from(["v".into()]));
+        assert_eq!(f.pending.next_due(), None);
+        f.run(mount("v"), Ended::Badly);
+        assert_eq!(f.admit(mount("w")), Admission::NotDue);
+        assert_eq!(f.pending.ladders().map(|(_, ladder)| ladder.failures).collect::<Vec<_>>(), [1, 1]);
+    }
+}

@@ -1,1 +1,58 @@
-//! (follows)
+//! Checks with the API that a volume is attached, and opens the books on it.
+//!
+//! The kubelet's `GenerateVerifyControllerAttachedVolumeFunc`. The reconciler starts this only once the
+//! node's object is known to say that the volume is in use and attached, so waiting for either costs no
+//! back-off. Failures are logged, nobody else is told.
+
+use super::{Failed, OperationContext, Transition, VerifyAttached};
+use crate::api::{self, Bytes, Claim, Node};
+use crate::error::{Classified, ErrorClass, Failure};
+
+const STEP: &str = "VerifyControllerAttachedVolume failed";
+
+/// Runs the operation.
+pub async fn run(request: &VerifyAttached, cx: &OperationContext) -> Result<(), Failed> {
+    let failed = |error: Failure| Failed::quiet(STEP, request.spec.name(), error);
+    let claim_size = if request.wants_size {
+        claim_size(request, cx).await.map_err(|error| failed(error.into()))?
+    } else {
+        None
+    };
+    let device_path = if request.attachable {
+        let node = api::get::<Node>(&*cx.api, "", cx.config.node.as_str()).await;
+        let node = node.map_err(|error| failed(error.into()))?;
+        let attached = node.attached(&request.volume);
+        attached.ok_or_else(|| failed(NotAttached.into()))?.device_path.clone()
+    } else {
+        String::new()
+    };
+    cx.mark
+        .tell(Transition::Attached {
+            spec: request.spec.clone(),
+            plugin: request.plugin.clone(),
+            attachable: request.attachable,
+            device_path,
+            claim_size,
+        })
+        .await;
+    Ok(())
+}
+
+/// What the claim of the volume could hold before it was asked to hold more: how large the volume is.
+async fn claim_size(request: &VerifyAttached, cx: &OperationContext) -> Result<Option<Bytes>, api::ApiError> {
+    let reference = request.spec.volume().and_then(|volume| volume.claim.as_ref());
+    let Some(reference) = reference else { return Ok(None) };
+    let claim = api::get::<Claim>(&*cx.api, &reference.claim.namespace, &reference.claim.name).await?;
+    Ok(Some(claim.status.capacity))
+}
+
+/// The node's object, read just now, does not have the volume after all.
+#[derive(Debug, thiserror::Error)]
+#[error("Volume not attached according to node status")]
+struct NotAttached;
+
+impl Classified for NotAttached {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Transient
+    }
+}

@@ -1,0 +1,221 @@
+//! The desired state of the world: which pod wants which volume, and how.
+//!
+//! Written by the populator, read by the reconciler. Nothing here touches anything: it is a book.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::{Bytes, Pod};
+use crate::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
+use crate::plugin::Spec;
+
+/// The book of what should be.
+#[derive(Debug, Clone, Default)]
+pub struct DesiredState {
+    volumes: BTreeMap<VolumeName, Wanted>,
+    /// The same entries, found from the other side.
+    by_pod: BTreeMap<PodUid, BTreeSet<VolumeName>>,
+    /// What is wrong with a pod, each thing once.
+    errors: BTreeMap<PodUid, BTreeSet<String>>,
+}
+
+/// A volume some pod wants. All but the size is fixed by the first pod that wants it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// Whether the controller has to attach it.
+    pub attachable: bool,
+    /// Whether it has a step per node.
+    pub device_mountable: bool,
+    /// The supplemental group it brings along, as written.
+    pub gid: Option<String>,
+    /// Whether the node's object says that it is in use.
+    pub reported_in_use: bool,
+    /// How large it may become, for kinds that can limit themselves.
+    pub size_limit: Option<Bytes>,
+    /// How large it should be; zero if it is not persistent.
+    pub size: Bytes,
+    /// The SELinux label to mount with; empty for none.
+    pub label: String,
+    /// The label its pods run with, whether or not it is mounted with it.
+    pub original_label: String,
+    /// Its pods.
+    pub pods: BTreeMap<PodUid, WantedBy>,
+}
+
+/// A pod that wants a volume.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WantedBy {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// What the plugin is told about the volume.
+    pub spec: Arc<Spec>,
+    /// The volume's names in the pod: a claim that is named twice is one volume.
+    pub outer: Vec<OuterName>,
+}
+
+impl DesiredState {
+    /// A volume some pod wants.
+    pub fn volume(&self, volume: &VolumeName) -> Option<&Wanted> {
+        self.volumes.get(volume)
+    }
+
+    /// All volumes some pod wants.
+    pub fn volumes(&self) -> impl Iterator<Item = (&VolumeName, &Wanted)> {
+        self.volumes.iter()
+    }
+
+    /// The volumes a pod wants.
+    pub fn volumes_of(&self, pod: &PodUid) -> impl Iterator<Item = (&VolumeName, &Wanted, &WantedBy)> {
+        let volumes = self.by_pod.get(pod).into_iter().flatten();
+        volumes.filter_map(move |volume| {
+            let wanted = self.volumes.get(volume)?;
+            Some((volume, wanted, wanted.pods.get(pod)?))
+        })
+    }
+
+    /// Whether a pod wants any volume.
+    pub fn has_pod(&self, pod: &PodUid) -> bool {
+        self.by_pod.contains_key(pod)
+    }
+
+    /// Whether a pod wants a volume.
+    pub fn wants(&self, volume: &VolumeName, pod: &PodUid) -> bool {
+        self.volumes.get(volume).is_some_and(|wanted| wanted.pods.contains_key(pod))
+    }
+
+    /// Whether a pod wants a volume as it is mounted: another label is another volume.
+    pub fn wants_with_label(&self, volume: &VolumeName, pod: &PodUid, label: Option<&str>) -> bool {
+        self.exists_with_label(volume, label) && self.wants(volume, pod)
+    }
+
+    /// Whether any pod wants a volume as it is mounted.
+    pub fn exists_with_label(&self, volume: &VolumeName, label: Option<&str>) -> bool {
+        let wanted = self.volumes.get(volume);
+        wanted.is_some_and(|wanted| label.is_none_or(|label| label == wanted.label))
+    }
+
+    /// Whether a pod wants a volume of an inner name.
+    pub fn wants_inner(&self, pod: &PodUid, inner: &SpecName) -> bool {
+        self.volumes_of(pod).any(|(_, _, by)| &by.spec.name() == inner)
+    }
+
+    /// The volume that a pod knows under a name, if it wants one.
+    pub fn by_outer_name(&self, pod: &PodUid, outer: &OuterName) -> Option<&VolumeName> {
+        self.volumes_of(pod).find(|(_, _, by)| by.outer.contains(outer)).map(|(volume, ..)| volume)
+    }
+}
+
+/// What the populator writes.
+impl DesiredState {
+    /// A pod wants a volume. `new` becomes the volume if no pod wanted it before.
+    pub fn add(
+        &mut self,
+        volume: &VolumeName,
+        new: Wanted,
+        pod: Arc<Pod>,
+        spec: Arc<Spec>,
+        outer: OuterName,
+    ) {
+        let uid = pod.uid();
+        let wanted = self.volumes.entry(volume.clone()).or_insert(new);
+        let names = wanted.pods.remove(&uid).map(|by| by.outer).unwrap_or_default();
+        let mut by = WantedBy { pod, spec, outer: names };
+        if !by.outer.contains(&outer) {
+            by.outer.push(outer);
+            by.outer.sort();
+        }
+        wanted.pods.insert(uid.clone(), by);
+        self.by_pod.entry(uid).or_default().insert(volume.clone());
+    }
+
+    /// A pod wants nothing any more. Returns what it wanted.
+    pub fn remove_pod(&mut self, pod: &PodUid) -> BTreeSet<VolumeName> {
+        let volumes = self.by_pod.remove(pod).unwrap_or_default();
+        for volume in &volumes {
+            let Some(wanted) = self.volumes.get_mut(volume) else { continue };
+            wanted.pods.remove(pod);
+            if wanted.pods.is_empty() {
+                self.volumes.remove(volume);
+            }
+        }
+        self.errors.remove(pod);
+        volumes
+    }
+
+    /// How large a volume should be.
+    pub fn set_size(&mut self, volume: &VolumeName, size: Bytes) {
+        if let Some(wanted) = self.volumes.get_mut(volume) {
+            wanted.size = size;
+        }
+    }
+
+    /// A volume turned out not to need attaching after all. Its name does not change: it still has a step
+    /// per node.
+    pub fn set_not_attachable(&mut self, volume: &VolumeName) {
+        if let Some(wanted) = self.volumes.get_mut(volume) {
+            wanted.attachable = false;
+        }
+    }
+
+    /// What the node's object says is in use. Returns the volumes for which that is news.
+    pub fn set_reported_in_use(&mut self, reported: &BTreeSet<VolumeName>) -> Vec<VolumeName> {
+        let mut changed = Vec::new();
+        for (volume, wanted) in &mut self.volumes {
+            let now = reported.contains(volume);
+            if wanted.reported_in_use != now {
+                wanted.reported_in_use = now;
+                changed.push(volume.clone());
+            }
+        }
+        changed
+    }
+
+    /// Something is wrong with a pod.
+    pub fn add_error(&mut self, pod: &PodUid, error: String) {
+        /// How many different things may be wrong with one pod before the rest is not worth remembering.
+        const MOST: usize = 11;
+        let errors = self.errors.entry(pod.clone()).or_default();
+        if errors.len() < MOST {
+            errors.insert(error);
+        }
+    }
+
+    /// Whether something is wrong with a pod.
+    pub fn has_errors(&self, pod: &PodUid) -> bool {
+        self.errors.contains_key(pod)
+    }
+
+    /// Takes what is wrong with a pod, in order.
+    pub fn take_errors(&mut self, pod: &PodUid) -> Vec<String> {
+        self.errors.remove(pod).into_iter().flatten().collect()
+    }
+
+    /// What is wrong with every pod.
+    pub fn errors(&self) -> &BTreeMap<PodUid, BTreeSet<String>> {
+        &self.errors
+    }
+}
+
+/// The words of the recordings, for one pod of the volume.
+pub(crate) fn describe(wanted: &Wanted, by: &WantedBy) -> String {
+    struct Names<'a>(&'a [OuterName]);
+    impl fmt::Display for Names<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            for (index, name) in self.0.iter().enumerate() {
+                let separator = if index == 0 { "" } else { "," };
+                write!(f, "{separator}{name}")?;
+            }
+            Ok(())
+        }
+    }
+    format!(
+        "outer={} attachable={} reportedInUse={} desiredSize={}",
+        Names(&by.outer),
+        wanted.attachable,
+        wanted.reported_in_use,
+        wanted.size
+    )
+}

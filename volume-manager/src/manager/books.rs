@@ -1,0 +1,186 @@
+//! How the loop writes its books, and tells whoever subscribed what changed in them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Manager;
+use crate::api::{ApiSource, Meta, Notification, Object};
+use crate::desired;
+use crate::event::Notice;
+use crate::names::{PodUid, VolumeName};
+use crate::operation::Transition;
+use crate::operation::context::Told;
+use crate::plugin::Facts;
+use crate::populator::{Books, Resolved};
+
+impl Manager {
+    /// Tells whoever subscribed. What is told is only made if somebody is there.
+    pub(super) fn notify(&mut self, notice: impl FnOnce() -> Notice) {
+        if self.subscribers.is_empty() {
+            return;
+        }
+        let notice = notice();
+        self.subscribers.retain(|subscriber| subscriber.send(notice.clone()).is_ok());
+    }
+
+    /// Puts something an operation has learned into the book of what is.
+    pub(super) fn apply(&mut self, volume: &VolumeName, transition: Transition) {
+        let pod = transition.pod().cloned();
+        let before = self.texts(volume, pod.as_ref());
+        self.actual.apply(volume, transition);
+        self.told_since(volume, pod.as_ref(), before);
+        self.dirty.insert(volume.clone());
+    }
+
+    /// Closes the books on a volume that is nowhere any more. If something still runs on it, its end is a
+    /// reason to look again.
+    pub(super) fn forget(&mut self, volume: &VolumeName) {
+        if self.pending.on(volume).next().is_some() {
+            return;
+        }
+        self.apply(volume, Transition::Detached);
+        if self.desired.volume(volume).is_none() {
+            self.pending.forget(volume);
+        }
+    }
+
+    /// What a look at a pod has given.
+    pub(super) fn resolved(&mut self, pod: &PodUid, resolved: Resolved) {
+        let now = self.now();
+        let before = self.wanted_texts(pod);
+        let facts = Arc::clone(&self.facts.borrow());
+        let registry = Arc::clone(&self.executor.context().registry);
+        let books = Books {
+            desired: &mut self.desired,
+            actual: &mut self.actual,
+            facts: &facts,
+            registry: &registry,
+        };
+        let concerned = self.populator.admit(pod, resolved, books, now);
+        self.dirty.extend(concerned);
+        self.wanted_since(pod, before);
+    }
+
+    /// A pod whose containers are gone wants nothing any more.
+    pub(super) fn unwant(&mut self, pod: &PodUid) {
+        let before = self.wanted_texts(pod);
+        let volumes = self.desired.remove_pod(pod);
+        self.wanted_since(pod, before);
+        for volume in &volumes {
+            if self.actual.volume(volume).is_none() && self.desired.volume(volume).is_none() {
+                self.pending.forget(volume);
+            }
+        }
+        self.dirty.extend(volumes);
+        let has: Vec<_> = self.actual.volumes_of(pod).map(|(volume, _)| volume.clone()).collect();
+        self.dirty.extend(has);
+        self.forget_pod(pod);
+    }
+
+    /// A pod that is gone and has nothing left is forgotten.
+    pub(super) fn forget_pod(&mut self, pod: &PodUid) {
+        if !self.desired.has_pod(pod) && !self.actual.has_pod(pod) {
+            self.populator.forget(pod);
+        }
+    }
+
+    pub(super) fn change_facts(&mut self, change: impl FnOnce(&mut Facts)) {
+        self.facts.send_modify(|facts| change(Arc::make_mut(facts)));
+    }
+
+    /// Tells whoever subscribed when the node must say something else about its volumes.
+    pub(super) fn publish_in_use(&mut self) {
+        let in_use = self.volumes_in_use();
+        if in_use != self.in_use {
+            self.in_use.clone_from(&in_use);
+            if let Some(volumes) = in_use {
+                self.notify(|| Notice::InUse(volumes));
+            }
+        }
+    }
+
+    /// The volumes the node must say it uses: those some pod wants and those that are here, as far as they
+    /// are attached. `None` before what the last incarnation left is known and corrected: an empty list
+    /// would let volumes be detached that are still mounted.
+    pub(super) fn volumes_in_use(&self) -> Option<Vec<VolumeName>> {
+        if !self.restart.is_corrected() {
+            return None;
+        }
+        let wanted = self.desired.volumes().filter(|(_, wanted)| wanted.attachable);
+        let here = self.actual.volumes().filter(|(_, record)| record.is_attached());
+        let all: BTreeSet<_> =
+            wanted.map(|(volume, _)| volume).chain(here.map(|(volume, _)| volume)).collect();
+        Some(all.into_iter().cloned().collect())
+    }
+
+    /// Emits a Kubernetes event: to whoever subscribed, and to the API, which may take its time.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.notify(|| Notice::Told(told.clone()));
+        let api = Arc::clone(&self.executor.context().api);
+        self.events_told += 1;
+        let name = format!("{}.{:x}", told.about.name, self.events_told);
+        self.executor.background(write_event(api, name, told));
+    }
+
+    fn texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
+        (!self.subscribers.is_empty()).then(|| {
+            let record = self.actual.volume(volume);
+            let entry = pod.and_then(|pod| self.actual.entry(volume, pod));
+            (
+                record.map(ToString::to_string).unwrap_or_default(),
+                entry.map(|entry| entry.mount.to_string()).unwrap_or_default(),
+            )
+        })
+    }
+
+    fn told_since(&mut self, volume: &VolumeName, pod: Option<&PodUid>, before: Option<(String, String)>) {
+        let (Some(before), Some(after)) = (before, self.texts(volume, pod)) else { return };
+        self.tell_state("actual", format!("volume {volume}"), before.0, after.0);
+        if let Some(pod) = pod {
+            self.tell_state("actual", format!("pod {pod} {volume}"), before.1, after.1);
+        }
+    }
+
+    fn wanted_texts(&self, pod: &PodUid) -> Vec<(VolumeName, String)> {
+        if self.subscribers.is_empty() {
+            return Vec::new();
+        }
+        let wants = self.desired.volumes_of(pod);
+        wants.map(|(volume, wanted, by)| (volume.clone(), desired::describe(wanted, by))).collect()
+    }
+
+    fn wanted_since(&mut self, pod: &PodUid, before: Vec<(VolumeName, String)>) {
+        let after = self.wanted_texts(pod);
+        for (volume, from) in &before {
+            let to = after.iter().find(|(other, _)| other == volume);
+            let to = to.map(|(_, text)| text.clone()).unwrap_or_default();
+            self.tell_state("desired", format!("pod {pod} {volume}"), from.clone(), to);
+        }
+        for (volume, to) in after {
+            if !before.iter().any(|(other, _)| *other == volume) {
+                self.tell_state("desired", format!("pod {pod} {volume}"), String::new(), to);
+            }
+        }
+    }
+
+    pub(super) fn tell_state(&mut self, world: &str, key: String, from: String, to: String) {
+        if from != to {
+            self.notify(|| Notice::State { world: world.to_owned(), key, from, to });
+        }
+    }
+}
+
+async fn write_event(api: Arc<dyn ApiSource>, name: String, told: Told) {
+    let namespace = if told.about.namespace.is_empty() { "default" } else { &told.about.namespace };
+    let notification = Notification {
+        meta: Meta::named(namespace, name),
+        about: told.about,
+        severity: told.severity,
+        reason: told.reason.to_string(),
+        message: told.message,
+    };
+    // Events are best effort everywhere in Kubernetes: one that is lost changes nothing.
+    if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {
+        tracing::debug!(error = crate::error::chain(&error), "cannot write an event");
+    }
+}

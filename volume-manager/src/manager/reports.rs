@@ -1,0 +1,76 @@
+//! What running operations say: what they learn on their way, and how they end.
+
+use super::Manager;
+use crate::error::{Sign, Withdrawn};
+use crate::event::{Notice, OperationId, Outcome, Report};
+use crate::names::{PodUid, VolumeName};
+use crate::operation::Transition;
+use crate::operation::pending::Ended;
+
+impl Manager {
+    pub(super) fn reported(&mut self, id: OperationId, report: Report) {
+        match report {
+            Report::Learned { transition, done } => {
+                let Some(running) = self.pending.get(id) else { return };
+                let volume = running.key.volume.clone();
+                let answer = self.permit(&volume, &transition);
+                if answer.is_ok() {
+                    self.apply(&volume, transition);
+                }
+                // An operation that was dropped meanwhile has stopped before its risk.
+                let _ = done.send(answer);
+            }
+            Report::Finished(outcome) => self.finished(id, outcome),
+        }
+    }
+
+    /// Nothing is begun for a pod that has gone meanwhile: a mark before a risk is where an operation learns
+    /// of that. The step per node may go on as long as any pod wants the volume.
+    fn permit(&self, volume: &VolumeName, transition: &Transition) -> Result<(), Withdrawn> {
+        let wanted = match transition {
+            Transition::PodUncertain(record) => self.still_wants(volume, &record.pod),
+            Transition::DeviceUncertain { .. } => {
+                let wanted = self.desired.volume(volume);
+                wanted.is_some_and(|wanted| wanted.pods.keys().any(|pod| self.populator.may_run(pod)))
+            }
+            _ => true,
+        };
+        if wanted { Ok(()) } else { Err(Withdrawn) }
+    }
+
+    fn still_wants(&self, volume: &VolumeName, pod: &PodUid) -> bool {
+        self.desired.wants(volume, pod) && self.populator.may_run(pod)
+    }
+
+    fn finished(&mut self, id: OperationId, outcome: Outcome) {
+        let (ended, error) = match outcome {
+            Outcome::Done => (Ended::Well, None),
+            Outcome::Failed(failed) if failed.source.sign() == Some(Sign::Withdrawn) => {
+                (Ended::Unwanted, Some(failed.message()))
+            }
+            Outcome::Failed(failed) => (Ended::Badly, Some(failed.message())),
+            Outcome::Panicked(text) => {
+                self.count("operation_panics");
+                tracing::error!(operation = %id, text, "an operation panicked");
+                (Ended::Badly, Some(format!("panicked: {text}")))
+            }
+        };
+        let Some(running) = self.pending.finish(id, ended, self.now()) else { return };
+        let (name, volume, pod) = (running.name, running.key.volume, running.pod);
+        match &error {
+            None => tracing::debug!(operation = %name, %volume, "done"),
+            Some(error) => tracing::info!(operation = %name, %volume, error, "failed"),
+        }
+        self.count(if ended == Ended::Badly { "operations_failed" } else { "operations_done" });
+        // Only mounts make attempts, and they have the volume or the pod's share of it to themselves.
+        self.actual.settle(&volume, pod.as_ref());
+        self.notify(|| Notice::Ended { name, volume: volume.clone(), pod: pod.clone(), error });
+        if self.desired.volume(&volume).is_none() && self.actual.volume(&volume).is_none() {
+            self.pending.forget(&volume);
+        }
+        if let Some(pod) = pod.filter(|pod| self.populator.pod(pod).is_none()) {
+            self.forget_pod(&pod);
+        }
+        self.dirty.insert(volume);
+    }
+}

@@ -1,0 +1,149 @@
+//! Reads the claims and volumes of a pod from the API, and judges whether the pod may have them.
+//!
+//! Reads are live, never from a cache: a claim that was just deleted must not be mounted again. The texts
+//! are the kubelet's, since they end up in events people search for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Look;
+use crate::api::{
+    self, ApiSource, Bytes, Claim, ClaimPhase, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
+};
+use crate::names::OuterName;
+use crate::plugin::Spec;
+
+/// What looking up the volumes of a pod gave.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The pod, as it was when the look began.
+    pub pod: Arc<Pod>,
+    /// Which look this was.
+    pub number: u64,
+    /// Each volume some container uses, and what was found or is wrong with it.
+    pub volumes: Vec<(OuterName, Result<Found, String>)>,
+}
+
+/// A volume a pod may have.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What the plugin is told about it.
+    pub spec: Spec,
+    /// The supplemental group it brings along, as written.
+    pub gid: Option<String>,
+    /// What its claim can hold; `None` if it has no claim.
+    pub claim_capacity: Option<Bytes>,
+}
+
+const GID_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
+const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// The claim of a generic ephemeral volume.
+pub(super) fn ephemeral_claim(pod: &Pod, volume: &OuterName) -> String {
+    format!("{}-{volume}", pod.meta.name)
+}
+
+/// Looks up every volume of a pod that some container uses. Volumes nobody uses are not even asked for.
+pub async fn resolve(look: Look, api: Arc<dyn ApiSource>) -> Resolved {
+    let Look { pod, number } = look;
+    let (mounted, devices) = (pod.mounted(), pod.devices());
+    let mut volumes = Vec::new();
+    for volume in &pod.volumes {
+        if mounted.contains(&volume.name) || devices.contains(&volume.name) {
+            let found = find(&pod, volume, &*api).await;
+            let found = found.and_then(|found| check_mode(volume, found, &mounted, &devices));
+            volumes.push((volume.name.clone(), found));
+        }
+    }
+    Resolved { pod, number, volumes }
+}
+
+/// Whether a look needs no answer from anybody: then it can be taken on the spot.
+pub fn is_local(pod: &Pod) -> bool {
+    let asks =
+        |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral { .. });
+    !pod.volumes.iter().any(|volume| asks(&volume.source))
+}
+
+async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Found, String> {
+    let (name, read_only, owned) = match &volume.source {
+        VolumeSource::Claim { claim, read_only } => (claim.clone(), *read_only, false),
+        VolumeSource::Ephemeral { .. } => (ephemeral_claim(pod, &volume.name), false, true),
+        _ => {
+            let spec = Spec::inline(Arc::new(volume.clone()));
+            return Ok(Found { spec, gid: None, claim_capacity: None });
+        }
+    };
+    let namespace = &pod.meta.namespace;
+    let wrong = |error: String| format!("error processing PVC {namespace}/{name}: {error}");
+    let claim = api::get::<Claim>(api, namespace, &name)
+        .await
+        .map_err(|error| wrong(format!("failed to fetch PVC from API server: {error}")))?;
+    check_claim(pod, &claim, owned).map_err(wrong)?;
+    let volume = api::get::<Volume>(api, "", &claim.spec.volume).await.map_err(|error| {
+        format!("error fetching PV \"{}\" (PVC {namespace}/{name}): {error}", claim.spec.volume)
+    })?;
+    check_binding(&claim, &volume)?;
+    let gid = volume.meta.annotations.get(GID_ANNOTATION).cloned();
+    let spec = Spec::persistent(volume, read_only);
+    Ok(Found { spec, gid, claim_capacity: Some(claim.status.capacity) })
+}
+
+/// Whether a claim may be used by a pod. One that is being deleted may only while its protection holds: that
+/// is what keeps it for pods that had it before the node restarted.
+fn check_claim(pod: &Pod, claim: &Claim, owned: bool) -> Result<(), String> {
+    if owned && claim.meta.controller().is_none_or(|owner| owner.uid != pod.meta.uid) {
+        return Err(format!(
+            "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
+            claim.meta.namespace, claim.meta.name, pod.meta.namespace, pod.meta.name
+        ));
+    }
+    if claim.meta.is_deleting() && !claim.meta.has_finalizer(CLAIM_PROTECTION) {
+        return Err("PVC is being deleted".to_owned());
+    }
+    if claim.status.phase != ClaimPhase::Bound {
+        return Err("PVC is not bound".to_owned());
+    }
+    if claim.spec.volume.is_empty() {
+        return Err("PVC has empty pvc.Spec.VolumeName".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a volume is bound to this very claim, and not to a former one of the same name.
+fn check_binding(claim: &Claim, volume: &Volume) -> Result<(), String> {
+    let (name, uid) = (&volume.meta.name, &claim.meta.uid);
+    let Some(reference) = &volume.claim else {
+        return Err(format!(
+            "found PV object \"{name}\" but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
+        ));
+    };
+    if &reference.uid != uid {
+        return Err(format!(
+            "found PV object \"{name}\" but its pv.Spec.ClaimRef.UID \"{}\" does not point to claim.UID \"{uid}\"",
+            reference.uid
+        ));
+    }
+    Ok(())
+}
+
+/// Whether containers use the volume as what it is. One that is used as both is wrong in any case.
+fn check_mode(
+    volume: &PodVolume,
+    found: Found,
+    mounted: &BTreeSet<OuterName>,
+    devices: &BTreeSet<OuterName>,
+) -> Result<Found, String> {
+    let name = &volume.name;
+    if found.spec.volume().is_some_and(|volume| volume.mode.is_none()) {
+        return Err(format!("cannot get volumeMode for volume: {name}"));
+    }
+    let mode = found.spec.mode();
+    if mounted.contains(name) && mode != VolumeMode::Filesystem {
+        return Err(format!("volume {name} has volumeMode {mode}, but is specified in volumeMounts"));
+    }
+    if devices.contains(name) && mode != VolumeMode::Block {
+        return Err(format!("volume {name} has volumeMode {mode}, but is specified in volumeDevices"));
+    }
+    Ok(found)
+}
