@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::context::{Mark, OperationContext};
-use super::{Failed, Operation, verify};
+use super::{Failed, Operation, device, expand, map, mount, unmap, unmount, verify};
 use crate::api::Pod;
 use crate::error::{Sign, Unfit};
 use crate::event::{Event, OperationId, Outcome, Report};
@@ -79,17 +79,13 @@ impl Executor {
 async fn run(operation: &Operation, cx: &OperationContext) -> Result<(), Failed> {
     match operation {
         Operation::Verify(verify) => verify::run(verify, cx).await,
-        Operation::Mount(_)
-        | Operation::Map(_)
-        | Operation::Unmount(_)
-        | Operation::Unmap(_)
-        | Operation::UnmountDevice(_)
-        | Operation::UnmapDevice(_)
-        | Operation::Expand(_) => Err(Failed::quiet(
-            "Operation failed",
-            operation.volume(),
-            Unfit::NoPlugin { plugin: operation.name().to_string() },
-        )),
+        Operation::Mount(mount) => mount::run(mount, cx).await,
+        Operation::Map(mount) => map::run(mount, cx).await,
+        Operation::Unmount(unmount) => unmount::run(unmount, cx).await,
+        Operation::Unmap(unmount) => unmap::run(unmount, cx).await,
+        Operation::UnmountDevice(request) => device::unmount(request, cx).await,
+        Operation::UnmapDevice(request) => device::unmap(request, cx).await,
+        Operation::Expand(expand) => expand::run(expand, cx).await,
         // On a node the controller does these.
         Operation::Attach(attach) => Err(Failed::quiet(
             "AttachVolume.Attach failed",
