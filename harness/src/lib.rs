@@ -6,6 +6,7 @@
 //! the node, with the volume manager in a process of its own; and the journal, everything that happened in
 //! one order ([`Journal`](journal::Journal)) with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
 
+pub mod driver;
 pub mod journal;
 pub mod layout;
 pub mod manifest;

@@ -7,7 +7,7 @@
 
 mod call;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -30,6 +30,8 @@ pub struct Teller {
     open: BTreeMap<u64, Call>,
     /// What each loop device holds open, by its path.
     locks: BTreeMap<String, String>,
+    /// Who was told to end.
+    expected: BTreeSet<String>,
     show_private: bool,
 }
 
@@ -48,7 +50,8 @@ struct Line {
 impl Teller {
     /// A teller that leaves out what is the driver's own affair.
     pub fn new(symbols: Symbols) -> Self {
-        Self { symbols, open: BTreeMap::new(), locks: BTreeMap::new(), show_private: false }
+        let (open, locks, expected) = Default::default();
+        Self { symbols, open, locks, expected, show_private: false }
     }
 
     /// Whether to tell the driver's own affairs, too.
@@ -93,7 +96,11 @@ impl Teller {
             Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
             Event::Stray(found) => told.push(self.irregular("stray", &found.what)),
             Event::Phantom(found) => told.push(self.irregular("phantom", &found.what)),
-            Event::Process(edge) if edge.edge == "exit" => {
+            Event::Process(edge) if ["kill", "terminate"].contains(&edge.edge.as_str()) => {
+                self.expected.insert(edge.who.clone());
+            }
+            // Only an end nobody asked for is news.
+            Event::Process(edge) if edge.edge == "exit" && !self.expected.remove(&edge.who) => {
                 let rest = edge.status.clone().unwrap_or_default();
                 told.push(Line::new("", "exit", edge.who.clone(), rest));
             }

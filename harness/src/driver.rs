@@ -1,0 +1,316 @@
+//! The driver under test: a process group of its own, or a socket somebody else serves.
+//!
+//! Starts it, keeps what it says in a file, notices at once when it exits, and asks it what it can do.
+
+mod capabilities;
+mod process;
+mod registrar;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tonic::Status;
+
+pub use capabilities::Capabilities;
+pub use process::Exit;
+pub use registrar::{Registrar, RegistrarError};
+
+use crate::Layout;
+use crate::journal::Journal;
+use crate::manifest::Manifest;
+use process::Process;
+
+/// How a driver is started.
+#[derive(Debug, Clone)]
+pub struct DriverOptions {
+    /// What its author says of it.
+    pub manifest: Manifest,
+    /// Where its socket and its state lie.
+    pub layout: Layout,
+    /// The node it serves.
+    pub node: String,
+    /// Where everything it prints is kept.
+    pub log: PathBuf,
+}
+
+/// Why a driver cannot be tested.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// There is no such program.
+    #[error("cannot start the driver: there is no command `{program}`")]
+    NoCommand {
+        /// The first word of its command.
+        program: String,
+    },
+    /// The program cannot be executed.
+    #[error("cannot start the driver `{program}`")]
+    Start {
+        /// The first word of its command.
+        program: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Its state or log cannot be kept.
+    #[error("cannot prepare `{path}` for the driver")]
+    Prepare {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// It ended before it served anything.
+    #[error("cannot use the driver: it exited at once ({exit})")]
+    Exited {
+        /// How it ended.
+        exit: Exit,
+        /// The last lines it printed.
+        tail: Vec<String>,
+    },
+    /// It runs, but its socket never appeared.
+    #[error("cannot use the driver: `{socket}` did not appear within {} s", within.as_secs())]
+    NoSocket {
+        /// The socket.
+        socket: PathBuf,
+        /// How long it was given.
+        within: Duration,
+        /// The last lines it printed.
+        tail: Vec<String>,
+    },
+    /// Its socket is there, but it does not say that it is ready.
+    #[error("cannot use the driver: it was not ready within {} s", within.as_secs())]
+    NotReady {
+        /// How long it was given.
+        within: Duration,
+        /// Its last answer to `Probe`.
+        #[source]
+        source: Option<Status>,
+        /// The last lines it printed.
+        tail: Vec<String>,
+    },
+    /// It is another driver than the manifest says.
+    #[error("cannot use the driver: it calls itself `{found}`, but the manifest says `{expected}`")]
+    OtherName {
+        /// The manifest's name.
+        expected: String,
+        /// The driver's own.
+        found: String,
+    },
+    /// A question every driver must answer was not answered.
+    #[error("cannot ask the driver: {method} failed")]
+    Ask {
+        /// The method.
+        method: &'static str,
+        /// Its answer.
+        #[source]
+        source: Status,
+    },
+}
+
+impl DriverError {
+    /// The last lines the driver printed, where they may explain the error.
+    pub fn tail(&self) -> &[String] {
+        match self {
+            Self::Exited { tail, .. } | Self::NoSocket { tail, .. } | Self::NotReady { tail, .. } => tail,
+            _ => &[],
+        }
+    }
+
+    /// What to do about it, as one line.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NoCommand { .. } => Some("a path is relative to the directory of the manifest"),
+            Self::NoSocket { .. } => Some("does its command name `{socket}` or `{endpoint}`?"),
+            Self::OtherName { .. } => Some("correct `name` in the manifest, or leave it out"),
+            _ => None,
+        }
+    }
+}
+
+/// A driver that has answered. Dropping it kills its whole process group.
+#[derive(Debug)]
+pub struct Driver {
+    options: DriverOptions,
+    journal: Journal,
+    socket: PathBuf,
+    capabilities: Capabilities,
+    process: Option<Process>,
+}
+
+impl Driver {
+    /// Starts the driver, or finds the one that runs already, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start, does not answer, or is another one.
+    pub async fn start(options: DriverOptions, journal: Journal) -> Result<Self, DriverError> {
+        let socket = options.manifest.socket.clone().unwrap_or_else(|| options.layout.driver_socket());
+        let process = match options.manifest.is_running_already() {
+            true => None,
+            false => Some(launch(&options, &journal)?),
+        };
+        let mut driver = Self { options, journal, socket, capabilities: Capabilities::default(), process };
+        driver.become_ready().await?;
+        Ok(driver)
+    }
+
+    /// What it can do, as it was asked when it started.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// What its author says of it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.options.manifest
+    }
+
+    /// Its own socket, which the proxy connects to.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Its own directory.
+    pub fn state(&self) -> PathBuf {
+        self.options.layout.driver_state()
+    }
+
+    /// Returns when it has exited, with how. A driver that somebody else runs never does.
+    pub fn exited(&self) -> impl Future<Output = Exit> + use<> {
+        let exit = self.process.as_ref().map(Process::exited);
+        async move {
+            match exit {
+                Some(exit) => exit.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// How it exited, if it has.
+    pub fn exit(&self) -> Option<Exit> {
+        self.process.as_ref().and_then(Process::exit)
+    }
+
+    /// Kills its whole process group at once, and returns when it is gone.
+    pub async fn kill(&mut self) {
+        if let Some(process) = &self.process {
+            self.journal.process("driver", "kill", None);
+            process.kill();
+            process.exited().await;
+        }
+    }
+
+    /// Asks it to end (SIGTERM), and kills it when it does not within the time it may take for a call.
+    pub async fn terminate(&mut self) -> Option<Exit> {
+        let process = self.process.as_ref()?;
+        self.journal.process("driver", "terminate", None);
+        process.terminate();
+        let limit = self.options.manifest.call_timeout();
+        if let Ok(exit) = tokio::time::timeout(limit, process.exited()).await {
+            return Some(exit);
+        }
+        process.kill();
+        Some(process.exited().await)
+    }
+
+    /// Starts it again with the state it has, after it was killed or has exited.
+    ///
+    /// # Errors
+    /// When it does not start, or does not answer.
+    pub async fn restart(&mut self) -> Result<(), DriverError> {
+        if self.process.is_some() {
+            self.kill().await;
+            self.process = Some(launch(&self.options, &self.journal)?);
+        }
+        self.become_ready().await
+    }
+
+    /// The last lines it printed.
+    pub fn log_tail(&self, lines: usize) -> Vec<String> {
+        process::tail(&self.options.log, lines)
+    }
+
+    async fn become_ready(&mut self) -> Result<(), DriverError> {
+        let within = self.options.manifest.start_timeout();
+        let end = Instant::now() + within;
+        self.wait_for_socket(end, within).await?;
+        self.wait_for_probe(end, within).await?;
+        let call = self.options.manifest.call_timeout();
+        let controller = self.options.manifest.controller_socket.as_deref();
+        let capabilities = Capabilities::ask(&self.socket, controller, call).await?;
+        match &self.options.manifest.name {
+            Some(expected) if *expected != capabilities.name => {
+                Err(DriverError::OtherName { expected: expected.clone(), found: capabilities.name })
+            }
+            _ => {
+                self.capabilities = capabilities;
+                Ok(())
+            }
+        }
+    }
+
+    async fn wait_for_socket(&self, end: Instant, within: Duration) -> Result<(), DriverError> {
+        // Nobody tells when a socket begins to listen, so it is tried. The first tries come quickly, since a
+        // good driver needs a few milliseconds.
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if tokio::net::UnixStream::connect(&self.socket).await.is_ok() {
+                return Ok(());
+            }
+            if let Some(exit) = self.exit() {
+                return Err(DriverError::Exited { exit, tail: self.log_tail(TAIL) });
+            }
+            if Instant::now() >= end {
+                let (socket, tail) = (self.socket.clone(), self.log_tail(TAIL));
+                return Err(DriverError::NoSocket { socket, within, tail });
+            }
+            self.pause(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    async fn wait_for_probe(&self, end: Instant, within: Duration) -> Result<(), DriverError> {
+        let mut last = None;
+        while Instant::now() < end {
+            match capabilities::probe(&self.socket, end - Instant::now()).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(status) => last = Some(status),
+            }
+            if let Some(exit) = self.exit() {
+                return Err(DriverError::Exited { exit, tail: self.log_tail(TAIL) });
+            }
+            self.pause(Duration::from_millis(20)).await;
+        }
+        Err(DriverError::NotReady { within, source: last, tail: self.log_tail(TAIL) })
+    }
+
+    /// Waits, but not longer than the driver lives.
+    async fn pause(&self, pause: Duration) {
+        // Both outcomes mean: look again.
+        let _ = tokio::time::timeout(pause, self.exited()).await;
+    }
+}
+
+/// So many lines explain most failures, and fit a terminal.
+const TAIL: usize = 10;
+
+fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverError> {
+    let state = options.layout.driver_state();
+    let failed = |path: &Path, source| DriverError::Prepare { path: path.to_owned(), source };
+    fs::create_dir_all(&state).map_err(|source| failed(&state, source))?;
+    let socket = options.layout.driver_socket();
+    match fs::remove_file(&socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&socket, error)),
+        _ => {}
+    }
+    let log = fs::File::options().create(true).append(true).open(&options.log);
+    let log = log.map_err(|source| failed(&options.log, source))?;
+    let command = options.manifest.command_line(&options.layout, &options.node);
+    Process::start(&command, log, journal)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! A driver's process group: started, watched, killed as a whole.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::DriverError;
+use crate::journal::Journal;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    /// By itself, with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.signal(), status.code()) {
+            (Some(signal), _) => Self::Signal(signal),
+            (None, code) => Self::Status(code.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    group: Pid,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl Process {
+    pub(super) fn start(command: &[String], log: File, journal: &Journal) -> Result<Self, DriverError> {
+        let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => DriverError::NoCommand { program: program.to_owned() },
+            _ => DriverError::Start { program: program.to_owned(), source },
+        };
+        let errors = log.try_clone().map_err(failed)?;
+        let mut child = tokio::process::Command::new(program)
+            .args(arguments)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(failed)?;
+        let group = Pid::from_raw(child.id().expect("it has not been waited for yet").cast_signed());
+        journal.with_actors(|actors| actors.drivers.insert(group.as_raw()));
+        journal.process("driver", "start", None);
+
+        let (sender, exit) = watch::channel(None);
+        let journal = journal.clone();
+        tokio::spawn(async move {
+            // A child that cannot be waited for was reaped by somebody else; how it ended is lost.
+            let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
+            journal.process("driver", "exit", Some(ended.to_string()));
+            sender.send_replace(Some(ended));
+        });
+        Ok(Self { group, exit })
+    }
+
+    pub(super) fn exit(&self) -> Option<Exit> {
+        *self.exit.borrow()
+    }
+
+    pub(super) fn exited(&self) -> impl Future<Output = Exit> + use<> {
+        let mut exit = self.exit.clone();
+        async move {
+            match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
+                Ok(Some(exit)) => exit,
+                // The task that waits has ended with the runtime: nobody will ever know.
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A group without members is dead, which is what is wanted.
+        let _ = killpg(self.group, signal);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Also after its first process has exited: what it started may live on.
+        self.kill();
+    }
+}
+
+/// The last lines of a log.
+pub(super) fn tail(log: &Path, lines: usize) -> Vec<String> {
+    let text = end_of(log).unwrap_or_default();
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// At most the last 64 KiB: a driver may have printed without end.
+fn end_of(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(64 << 10)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

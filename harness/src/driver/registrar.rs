@@ -1,0 +1,119 @@
+//! The driver's registrar: tells the node that there is a driver, and where. Serves one socket.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use csi_proto::registration::registration_server::{Registration, RegistrationServer};
+use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+use crate::journal::Journal;
+use crate::proxy;
+
+/// Why a driver cannot be announced.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on `{path}`")]
+pub struct RegistrarError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// What the node said, once it has.
+type Told = Arc<watch::Sender<Option<Result<(), String>>>>;
+
+/// An announced driver. Dropping it takes the announcement back.
+#[derive(Debug)]
+pub struct Registrar {
+    socket: PathBuf,
+    told: Told,
+    task: AbortHandle,
+}
+
+impl Registrar {
+    /// Announces that `driver` can be reached at `endpoint`.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn serve(
+        socket: &Path,
+        driver: &str,
+        endpoint: &Path,
+        journal: Journal,
+    ) -> Result<Self, RegistrarError> {
+        let listener =
+            proxy::listen(socket).map_err(|source| RegistrarError { path: socket.to_owned(), source })?;
+        let told = Told::new(watch::Sender::new(None));
+        let info = PluginInfo {
+            r#type: "CSIPlugin".to_owned(),
+            name: driver.to_owned(),
+            endpoint: endpoint.to_string_lossy().into_owned(),
+            supported_versions: vec!["1.0.0".to_owned()],
+        };
+        let service = RegistrationServer::new(Desk { info, told: Arc::clone(&told), journal });
+        let server = tonic::transport::Server::builder().add_service(service);
+        let task = tokio::spawn(async move {
+            // It ends with this task and not before.
+            let _ = server.serve_with_incoming(UnixListenerStream::new(listener)).await;
+        });
+        Ok(Self { socket: socket.to_owned(), told, task: task.abort_handle() })
+    }
+
+    /// Waits until the node has said whether it takes the driver; if not, why.
+    ///
+    /// # Errors
+    /// When the node refused it.
+    pub async fn registered(&self) -> Result<(), String> {
+        let mut told = self.told.subscribe();
+        match told.wait_for(Option::is_some).await {
+            Ok(answer) => answer.clone().unwrap_or(Ok(())),
+            Err(_) => Err("the announcement was taken back".to_owned()),
+        }
+    }
+
+    /// Forgets what the node said, which is started anew.
+    pub fn expect_again(&self) {
+        self.told.send_replace(None);
+    }
+}
+
+impl Drop for Registrar {
+    fn drop(&mut self) {
+        self.task.abort();
+        // It may be gone with the directory around it.
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+struct Desk {
+    info: PluginInfo,
+    told: Told,
+    journal: Journal,
+}
+
+#[tonic::async_trait]
+impl Registration for Desk {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = status.into_inner();
+        let error = Some(status.error).filter(|error| !error.is_empty());
+        self.journal.process("driver", "registered", error.clone());
+        let told = match status.plugin_registered {
+            true => Ok(()),
+            false => Err(error.unwrap_or_else(|| "the node refused it".to_owned())),
+        };
+        self.told.send_replace(Some(told));
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

@@ -1,0 +1,65 @@
+//! Drivers that do not behave, each with a message of its own. Shell scripts stand in for them.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::symbols::Symbols;
+
+fn options(directory: &Path, command: &str) -> DriverOptions {
+    let mut manifest = Manifest::from_command(command).unwrap();
+    manifest.timeouts.start = "300ms".parse().unwrap();
+    let layout = Layout::new(directory.join("kl"), directory.join("vp"));
+    DriverOptions { manifest, layout, node: "node-1".into(), log: directory.join("driver.log") }
+}
+
+async fn start(options: DriverOptions) -> Result<Driver, DriverError> {
+    let journal = Journal::new(Symbols::new(options.layout.clone()), None);
+    Driver::start(options, journal).await
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_exist() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = start(options(directory.path(), "/no/such/driver --endpoint={endpoint}")).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot start the driver: there is no command `/no/such/driver`");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("driver");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let error = start(options(directory.path(), &file.to_string_lossy())).await.unwrap_err();
+    assert!(matches!(error, DriverError::Start { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_driver_that_exits_at_once_is_told_with_its_last_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = "sh -c 'echo first; echo cannot find my license >&2; exit 3'";
+    let error = start(options(directory.path(), command)).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot use the driver: it exited at once (status 3)");
+    assert_eq!(error.tail(), ["first", "cannot find my license"]);
+}
+
+#[tokio::test]
+async fn a_driver_that_never_opens_its_socket_is_killed_with_all_it_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let mark = directory.path().join("pid");
+    let command = format!("sh -c 'sleep 1000 & echo $! > {}; wait'", mark.display());
+    let error = start(options(directory.path(), &command)).await.unwrap_err();
+    assert!(matches!(error, DriverError::NoSocket { .. }), "{error}");
+    let pid: i32 = fs::read_to_string(mark).unwrap().trim().parse().unwrap();
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // It dies when the signal arrives, which is not when it is sent; then somebody has to reap it.
+    while !state().is_empty() && !state().contains(") Z ") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn an_exit_is_told_in_two_words() {
+    assert_eq!(Exit::Signal(9).to_string(), "signal 9");
+    assert_eq!(Exit::Status(1).to_string(), "status 1");
+}
