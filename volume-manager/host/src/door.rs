@@ -219,6 +219,22 @@ pub enum Propagation {
     Unbindable,
 }
 
+impl Propagation {
+    /// The word mount(8) has for it.
+    pub fn word(self, recursive: bool) -> &'static str {
+        match (self, recursive) {
+            (Self::Shared, false) => "shared",
+            (Self::Shared, true) => "rshared",
+            (Self::Private, false) => "private",
+            (Self::Private, true) => "rprivate",
+            (Self::Slave, false) => "slave",
+            (Self::Slave, true) => "rslave",
+            (Self::Unbindable, false) => "unbindable",
+            (Self::Unbindable, true) => "runbindable",
+        }
+    }
+}
+
 /// How far a removal goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {

@@ -14,3 +14,13 @@ numbers! {
     EACCES EAGAIN EBUSY EEXIST EHOSTDOWN EINVAL EIO EISDIR ELOOP ENAMETOOLONG ENODEV ENOENT ENOMEM ENOSPC ENOSYS
     ENOTBLK ENOTCONN ENOTDIR ENOTEMPTY ENXIO EPERM EROFS ESTALE ETIMEDOUT EXDEV EDQUOT
 }
+
+/// One of them, as the simulated kernel answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Errno(pub i32);
+
+impl From<Errno> for std::io::Error {
+    fn from(number: Errno) -> Self {
+        Self::from_raw_os_error(number.0)
+    }
+}

@@ -22,6 +22,7 @@ mod door;
 pub mod effect;
 pub mod errno;
 mod error;
+pub mod fake;
 mod file;
 pub mod format;
 pub mod linux;

@@ -4,13 +4,15 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::options::split_options;
 
 /// All mounts of a mount namespace that are reachable from a root, in the kernel's order.
+/// A clone is cheap: it is the same table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountTable {
-    entries: Vec<MountEntry>,
+    entries: Arc<[MountEntry]>,
 }
 
 /// One mount.
@@ -81,7 +83,7 @@ pub struct ParseError {
 impl MountTable {
     /// A table of these mounts, in this order.
     pub fn new(entries: Vec<MountEntry>) -> Self {
-        Self { entries }
+        Self { entries: entries.into() }
     }
 
     /// Reads the text of `/proc/<pid>/mountinfo`. Empty lines are passed over; anything else that has fewer
@@ -99,7 +101,7 @@ impl MountTable {
             })?;
             entries.push(entry);
         }
-        Ok(Self { entries })
+        Ok(Self::new(entries))
     }
 
     /// The mounts, in the kernel's order: what is mounted later on the same point comes later.

@@ -111,17 +111,16 @@ pub(super) fn remount_bind(target: &Path, options: &MountOptions) -> Result<()> 
 
 /// Shared, private, slave or unbindable.
 pub(super) fn set_propagation(target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
-    let (flag, name) = match propagation {
-        Propagation::Shared => (MountPropagationFlags::SHARED, "shared"),
-        Propagation::Private => (MountPropagationFlags::PRIVATE, "private"),
-        Propagation::Slave => (MountPropagationFlags::DOWNSTREAM, "slave"),
-        Propagation::Unbindable => (MountPropagationFlags::UNBINDABLE, "unbindable"),
+    let flag = match propagation {
+        Propagation::Shared => MountPropagationFlags::SHARED,
+        Propagation::Private => MountPropagationFlags::PRIVATE,
+        Propagation::Slave => MountPropagationFlags::DOWNSTREAM,
+        Propagation::Unbindable => MountPropagationFlags::UNBINDABLE,
     };
     let flags = if recursive { flag | MountPropagationFlags::REC } else { flag };
     rustix::mount::mount_change(target, flags)
         .map_err(|error| HostError::os(Action::Propagate, target, error))?;
-    let name = if recursive { format!("r{name}") } else { name.to_owned() };
-    Effect::new("remount", target).options(&name).announce();
+    Effect::new("remount", target).options(propagation.word(recursive)).announce();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host::fake::FakeHost;
 use host::linux::LinuxHost;
 use host::{Host, MountSpec};
 
@@ -40,11 +41,31 @@ impl Ground {
     }
 }
 
+/// Runs a row on the real kernel and on the simulated one.
+pub(crate) fn on_both(row: impl AsyncFn(&Ground) + Copy + Send + 'static) {
+    on_the_fake(row);
+    on_the_kernel(row);
+}
+
+/// Runs a row on the simulated kernel.
+pub(crate) fn on_the_fake(row: impl AsyncFn(&Ground)) {
+    let (host, root) = (FakeHost::default(), PathBuf::from("/run/row"));
+    runtime().block_on(async {
+        host.make_dir_all(&root, 0o755).await.unwrap();
+        host.mount(&MountSpec::new("tmpfs", &root, "tmpfs")).await.unwrap();
+        row(&Ground { host: host.shared(), root }).await;
+    });
+}
+
 /// Runs a row on the real kernel.
-pub(crate) fn on_the_kernel(row: impl AsyncFnOnce(&Ground) + Send + 'static) {
+pub(crate) fn on_the_kernel(row: impl AsyncFn(&Ground) + Send + 'static) {
     if let Err(reason) = in_namespace(move || run_row(row)) {
         eprintln!("not run on the real kernel: {reason}");
     }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
 /// Runs something in a mount namespace of its own, where nothing travels out.
@@ -67,10 +88,10 @@ pub(crate) fn in_namespace(work: impl FnOnce() + Send + 'static) -> Result<(), S
     }
 }
 
-fn run_row(row: impl AsyncFnOnce(&Ground)) {
+fn run_row(row: impl AsyncFn(&Ground)) {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().canonicalize().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = runtime();
     runtime.block_on(async {
         let host = LinuxHost::shared();
         host.mount(&MountSpec::new("tmpfs", &root, "tmpfs")).await.unwrap();

@@ -3,11 +3,11 @@
 use host::MountOptions;
 use host::bind;
 
-use crate::ground::on_the_kernel;
+use crate::ground::on_both;
 
 #[test]
 fn a_read_only_bind_leaves_its_source_writable() {
-    on_the_kernel(async |ground| {
+    on_both(async |ground| {
         let (source, target) = (ground.tmpfs("source").await, ground.dir("target").await);
         bind::mount(&*ground.host, &source, &target, &MountOptions::new(["bind", "ro"])).await.unwrap();
         ground.host.write_file(&source.join("a"), b"1", 0o644).await.unwrap();
@@ -19,7 +19,7 @@ fn a_read_only_bind_leaves_its_source_writable() {
 
 #[test]
 fn one_look_up_says_what_the_table_says() {
-    on_the_kernel(async |ground| {
+    on_both(async |ground| {
         let source = ground.tmpfs("source with blank").await;
         let target = ground.dir("target").await;
         bind::mount(&*ground.host, &source, &target, &MountOptions::new(["ro", "noexec"])).await.unwrap();
@@ -39,7 +39,7 @@ fn one_look_up_says_what_the_table_says() {
 
 #[test]
 fn unmounting_what_is_no_mount_is_success() {
-    on_the_kernel(async |ground| {
+    on_both(async |ground| {
         let dir = ground.dir("plain").await;
         ground.host.unmount(&dir).await.unwrap();
         let missing = ground.host.unmount(&ground.path("missing")).await.unwrap_err();
@@ -49,7 +49,7 @@ fn unmounting_what_is_no_mount_is_success() {
 
 #[test]
 fn a_device_node_is_bound_over_a_file_and_off_again() {
-    on_the_kernel(async |ground| {
+    on_both(async |ground| {
         let file = ground.path("node");
         let link = ground.file("plain", "x").await;
         bind::device_node(&*ground.host, "/dev/null".as_ref(), &file).await.unwrap();

@@ -1,0 +1,362 @@
+//! Directories, files and links of the simulated kernel. Touches nothing real.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use super::kernel::State;
+use super::tree::{Ino, Node};
+use super::walk::At;
+use crate::door::Removal;
+use crate::errno::{self, Errno};
+use crate::file::{DirEntry, FileKind, FsStats, Usage};
+
+/// The umask of every process here.
+const UMASK: u32 = 0o022;
+
+impl State {
+    /// EROFS if a place cannot be written to.
+    fn writable(&self, at: At) -> Result<(), Errno> {
+        let read_only = self.mount(at.mount).flags.read_only || self.fs_of(at.mount).read_only;
+        if read_only { Err(Errno(errno::EROFS)) } else { Ok(()) }
+    }
+
+    /// A new file. The name must be free, the umask applies to `mode`.
+    pub(super) fn create(&mut self, path: &Path, node: Node, mode: u32) -> Result<(), Errno> {
+        // The root and `..` are there, whatever is to be made.
+        let Some(name) = path.file_name() else { return Err(Errno(errno::EEXIST)) };
+        let parent = self.resolve(path.parent().unwrap_or(Path::new("/")), true)?;
+        match self.fs_of(parent.mount).look_up(parent.ino, name) {
+            Ok(_) => return Err(Errno(errno::EEXIST)),
+            Err(Errno(errno::ENOENT)) => {}
+            Err(error) => return Err(error),
+        }
+        self.writable(parent)?;
+        self.fs_of_mut(parent.mount).create(parent.ino, name, node, mode & !UMASK).map(drop)
+    }
+
+    pub(super) fn make_dir(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
+        self.create(path, Node::Dir(BTreeMap::new()), mode)
+    }
+
+    /// A directory and its missing parents; those that were made are returned, from the top down.
+    pub(super) fn make_dir_all(&mut self, path: &Path, mode: u32) -> Result<Vec<PathBuf>, Errno> {
+        let mut missing = Vec::new();
+        let mut here = path;
+        loop {
+            match self.make_dir(here, mode) {
+                Ok(()) => break,
+                Err(Errno(errno::EEXIST)) => {
+                    let at = self.resolve(here, true)?;
+                    if !self.fs_of(at.mount).is_dir(at.ino) {
+                        return Err(Errno(errno::ENOTDIR));
+                    }
+                    let Some(next) = missing.pop() else { return Ok(Vec::new()) };
+                    here = next;
+                    self.make_dir(here, mode)?;
+                    break;
+                }
+                Err(Errno(errno::ENOENT)) => {
+                    missing.push(here);
+                    here = here.parent().ok_or(Errno(errno::ENOENT))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut made = vec![here.to_owned()];
+        while let Some(next) = missing.pop() {
+            self.make_dir(next, mode)?;
+            made.push(next.to_owned());
+        }
+        Ok(made)
+    }
+
+    /// The inode of a name that is to go, which nothing may be mounted on.
+    fn going(&self, path: &Path) -> Result<At, Errno> {
+        let (parent, name) = self.resolve_parent(path)?;
+        self.writable(parent)?;
+        let ino = self.fs_of(parent.mount).look_up(parent.ino, &name)?;
+        Ok(At { mount: parent.mount, ino })
+    }
+
+    pub(super) fn remove_dir(&mut self, path: &Path) -> Result<(), Errno> {
+        let at = self.going(path)?;
+        let fs = self.fs_of(at.mount);
+        if !fs.is_dir(at.ino) {
+            return Err(Errno(errno::ENOTDIR));
+        }
+        if self.is_point(self.mount(at.mount).fs, at.ino) {
+            return Err(Errno(errno::EBUSY));
+        }
+        if !fs.entries(at.ino)?.is_empty() {
+            return Err(Errno(errno::ENOTEMPTY));
+        }
+        self.fs_of_mut(at.mount).unlink(at.ino);
+        Ok(())
+    }
+
+    /// Removes what is no directory, and says what it was.
+    pub(super) fn remove_file(&mut self, path: &Path) -> Result<FileKind, Errno> {
+        let at = self.going(path)?;
+        let kind = self.fs_of(at.mount).inode(at.ino).node.kind();
+        if kind == FileKind::Directory {
+            return Err(Errno(errno::EISDIR));
+        }
+        if self.is_point(self.mount(at.mount).fs, at.ino) {
+            return Err(Errno(errno::EBUSY));
+        }
+        self.fs_of_mut(at.mount).unlink(at.ino);
+        Ok(kind)
+    }
+
+    /// Removes a tree as far as it is permitted. What stood in the way first is the error, with its path.
+    pub(super) fn remove_tree(&mut self, path: &Path, removal: Removal) -> Result<(), (PathBuf, Blocked)> {
+        let failed = |error: Errno| (path.to_owned(), Blocked::Os(error));
+        let at = match self.going(path) {
+            Ok(at) => at,
+            Err(Errno(errno::ENOENT | errno::ENOTDIR)) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        if !self.fs_of(at.mount).is_dir(at.ino) {
+            if removal == Removal::DirsOnly {
+                return Err(failed(Errno(errno::ENOTDIR)));
+            }
+            return self.remove_file(path).map(drop).map_err(failed);
+        }
+        let covered = self.cross(at);
+        if covered != at && removal != Removal::Everything {
+            return Err((path.to_owned(), Blocked::MountPoint));
+        }
+        let names = match self.fs_of(covered.mount).entries(covered.ino) {
+            Ok(entries) => entries.keys().cloned().collect::<Vec<_>>(),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut first = None;
+        for name in names {
+            if let Err(error) = self.remove_tree(&path.join(name), removal) {
+                first.get_or_insert(error);
+            }
+        }
+        match (first, self.remove_dir(path)) {
+            (Some(error), Err(_)) => Err(error),
+            (_, Ok(())) => Ok(()),
+            (None, Err(error)) => Err(failed(error)),
+        }
+    }
+
+    pub(super) fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>, Errno> {
+        let at = self.resolve(path, true)?;
+        let fs = self.fs_of(at.mount);
+        let entries = fs.entries(at.ino)?.iter();
+        Ok(entries
+            .map(|(name, ino)| DirEntry { name: name.clone(), kind: fs.inode(*ino).node.kind() })
+            .collect())
+    }
+
+    pub(super) fn read_file(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        let at = self.resolve(path, true)?;
+        let fs = self.fs_of(at.mount);
+        fs.ask()?;
+        match &fs.inode(at.ino).node {
+            Node::File(bytes) => Ok(bytes.clone()),
+            Node::Dir(_) => Err(Errno(errno::EISDIR)),
+            Node::Device(..) => Ok(Vec::new()),
+            Node::Link(_) | Node::Socket | Node::Fifo => Err(Errno(errno::ENXIO)),
+        }
+    }
+
+    /// Truncates or creates, then writes.
+    pub(super) fn write_file(&mut self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), Errno> {
+        match self.resolve(path, true) {
+            Ok(at) => {
+                self.fs_of(at.mount).ask()?;
+                self.writable(at)?;
+                match &mut self.fs_of_mut(at.mount).inode_mut(at.ino).node {
+                    Node::File(content) => bytes.clone_into(content),
+                    Node::Device(..) => {}
+                    Node::Dir(_) => return Err(Errno(errno::EISDIR)),
+                    Node::Link(_) | Node::Socket | Node::Fifo => return Err(Errno(errno::ENXIO)),
+                }
+                Ok(())
+            }
+            Err(Errno(errno::ENOENT)) => self.create(path, Node::File(bytes.to_owned()), mode),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn read_link(&self, path: &Path) -> Result<PathBuf, Errno> {
+        let at = self.resolve(path, false)?;
+        let fs = self.fs_of(at.mount);
+        fs.ask()?;
+        match &fs.inode(at.ino).node {
+            Node::Link(target) => Ok(target.clone()),
+            _ => Err(Errno(errno::EINVAL)),
+        }
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
+        let old = self.going(from)?;
+        let (parent, name) = self.resolve_parent(to)?;
+        if parent.mount != old.mount {
+            return Err(Errno(errno::EXDEV));
+        }
+        let fs = self.mount(old.mount).fs;
+        if self.fs(fs).is_below(parent.ino, old.ino) {
+            return Err(Errno(errno::EINVAL));
+        }
+        if let Ok(there) = self.fs(fs).look_up(parent.ino, &name) {
+            if there == old.ino {
+                return Ok(());
+            }
+            match (self.fs(fs).is_dir(old.ino), self.fs(fs).is_dir(there)) {
+                (true, false) => return Err(Errno(errno::ENOTDIR)),
+                (false, true) => return Err(Errno(errno::EISDIR)),
+                _ => {}
+            }
+            if self.is_point(fs, there) || self.is_point(fs, old.ino) {
+                return Err(Errno(errno::EBUSY));
+            }
+            if self.fs(fs).is_dir(there) && !self.fs(fs).entries(there)?.is_empty() {
+                return Err(Errno(errno::ENOTEMPTY));
+            }
+            self.fs_mut(fs).unlink(there);
+        }
+        if self.is_point(fs, old.ino) {
+            return Err(Errno(errno::EBUSY));
+        }
+        self.fs_mut(fs).relink(old.ino, parent.ino, &name);
+        // Mounts below a renamed directory are elsewhere now.
+        self.table_changed();
+        Ok(())
+    }
+
+    pub(super) fn chmod(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
+        let at = self.resolve(path, true)?;
+        self.fs_of(at.mount).ask()?;
+        self.writable(at)?;
+        self.fs_of_mut(at.mount).inode_mut(at.ino).mode = mode & 0o7777;
+        Ok(())
+    }
+
+    pub(super) fn lchown(&mut self, path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+        let at = self.resolve(path, false)?;
+        self.fs_of(at.mount).ask()?;
+        self.writable(at)?;
+        self.give(at, uid, gid);
+        Ok(())
+    }
+
+    /// Changes an owner, which takes setuid and setgid from what is no directory.
+    pub(super) fn give(&mut self, at: At, uid: Option<u32>, gid: Option<u32>) {
+        let inode = self.fs_of_mut(at.mount).inode_mut(at.ino);
+        inode.uid = uid.unwrap_or(inode.uid);
+        inode.gid = gid.unwrap_or(inode.gid);
+        if inode.node.kind() != FileKind::Directory {
+            inode.mode &= !0o6000;
+        }
+    }
+
+    pub(super) fn statfs(&self, path: &Path) -> Result<FsStats, Errno> {
+        let at = self.resolve(path, true)?;
+        let fs = self.fs_of(at.mount);
+        fs.ask()?;
+        let flags = self.mount(at.mount).flags;
+        let bits = [
+            (flags.read_only || fs.read_only, 0x1),
+            (flags.nosuid, 0x2),
+            (flags.nodev, 0x4),
+            (flags.noexec, 0x8),
+            (flags.noatime, 0x400),
+            (flags.nodiratime, 0x800),
+            (flags.relatime, 0x1000),
+        ];
+        Ok(FsStats {
+            magic: fs.magic(),
+            bytes: fs.bytes,
+            bytes_free: fs.bytes,
+            bytes_available: fs.bytes,
+            inodes: 1 << 16,
+            inodes_free: 1 << 16,
+            flags: bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum(),
+        })
+    }
+
+    /// The tree at a place with what is mounted below it, children before their directory.
+    pub(super) fn tree_below(&self, at: At, cross: bool) -> Result<Vec<At>, Errno> {
+        let mut places = Vec::new();
+        let mut todo = vec![(at, false)];
+        while let Some((at, done)) = todo.pop() {
+            let fs = self.fs_of(at.mount);
+            if done || !fs.is_dir(at.ino) {
+                places.push(at);
+                continue;
+            }
+            todo.push((at, true));
+            for ino in fs.entries(at.ino)?.values().rev() {
+                let below = At { mount: at.mount, ino: *ino };
+                let shown = self.cross(below);
+                if cross || shown == below {
+                    todo.push((shown, false));
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    pub(super) fn disk_usage(&self, path: &Path) -> Result<Usage, Errno> {
+        let at = self.resolve(path, false)?;
+        let mut usage = Usage::default();
+        for place in self.tree_below(at, false)? {
+            usage.inodes += 1;
+            usage.bytes += self.fs_of(place.mount).metadata(place.ino)?.size.next_multiple_of(4096);
+        }
+        Ok(usage)
+    }
+
+    /// Makes what is missing of `sub` below `base`, and says which; each gets exactly `mode`.
+    pub(super) fn make_dirs_beneath(
+        &mut self,
+        base: &Path,
+        sub: &Path,
+        mode: u32,
+    ) -> Result<Vec<PathBuf>, Errno> {
+        let base_at = self.resolve(base, true)?;
+        let (mut made, mut walked, mut here) = (Vec::new(), PathBuf::new(), base_at);
+        for component in sub.components() {
+            let name = match component {
+                Component::Normal(name) => name,
+                Component::CurDir => continue,
+                _ => return Err(Errno(errno::EXDEV)),
+            };
+            walked.push(name);
+            here = match self.resolve_beneath(base_at, &walked) {
+                Ok(next) if !self.fs_of(next.mount).is_dir(next.ino) => return Err(Errno(errno::ENOTDIR)),
+                Ok(next) => next,
+                Err(Errno(errno::ENOENT)) => {
+                    made.push(base.join(&walked));
+                    At { mount: here.mount, ino: self.make_one_beneath(here, name, mode)? }
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(made)
+    }
+
+    fn make_one_beneath(&mut self, dir: At, name: &OsStr, mode: u32) -> Result<Ino, Errno> {
+        self.writable(dir)?;
+        let fs = self.fs_of_mut(dir.mount);
+        let made = fs.create(dir.ino, name, Node::Dir(BTreeMap::new()), mode);
+        // A dangling link is in the way.
+        let ino =
+            made.map_err(|error| if error.0 == errno::EEXIST { Errno(errno::ENOTDIR) } else { error })?;
+        fs.inode_mut(ino).mode = mode & 0o7777;
+        Ok(ino)
+    }
+}
+
+/// What keeps a tree from being removed.
+#[derive(Debug)]
+pub(super) enum Blocked {
+    Os(Errno),
+    MountPoint,
+}

@@ -1,0 +1,266 @@
+//! The simulated kernel's state, and the handle that its users share. Touches nothing real.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::device::Devices;
+use super::mount::{Mount, MountFlags, MountId};
+use super::propagation::{Group, GroupId};
+use super::tree::{Filesystem, Ino, Node, ROOT};
+use super::walk::At;
+use crate::errno::Errno;
+use crate::file::FileKind;
+use crate::mount_table::{DeviceNumber, MountTable};
+
+/// A file system's number. Never used twice.
+pub(super) type FsId = u64;
+
+/// A kernel in memory: mounts, trees, devices. Clones are handles on the same one, so that a manager's host
+/// and a driver can act on one machine.
+///
+/// Its methods are the driver's system calls: they announce nothing and fail with an [`Errno`]. They take
+/// effect at once; what is to be slow or to fail is ordered at the [`super::FakeHost`].
+#[derive(Debug, Clone)]
+pub struct FakeKernel {
+    state: Arc<Mutex<State>>,
+}
+
+impl Default for FakeKernel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeKernel {
+    /// A machine with a private root on `/dev/vda`, and `/dev` with `null`, `zero` and nothing else.
+    pub fn new() -> Self {
+        Self { state: Arc::new(Mutex::new(State::boot())) }
+    }
+
+    /// The state, for one step. A panic elsewhere does not make it less true.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everything the simulated kernel knows.
+#[derive(Debug)]
+pub(super) struct State {
+    filesystems: BTreeMap<FsId, Used>,
+    mounts: BTreeMap<MountId, Mount>,
+    /// What is mounted where: on which mount, at which inode.
+    children: BTreeMap<(MountId, Ino), MountId>,
+    /// How many mounts are on an inode, whatever mount shows it: such a name is busy.
+    points: BTreeMap<(FsId, Ino), u32>,
+    pub(super) groups: BTreeMap<GroupId, Group>,
+    pub(super) devices: Devices,
+    root: MountId,
+    next_mount: MountId,
+    next_group: GroupId,
+    next_fs: FsId,
+    pub(super) table: Option<MountTable>,
+    pub(super) selinux: bool,
+}
+
+/// A file system, and how many mounts and descriptors keep it.
+#[derive(Debug)]
+struct Used {
+    fs: Filesystem,
+    users: u32,
+}
+
+impl State {
+    fn boot() -> Self {
+        let mut state = Self {
+            filesystems: BTreeMap::new(),
+            mounts: BTreeMap::new(),
+            children: BTreeMap::new(),
+            points: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            devices: Devices::default(),
+            root: 0,
+            next_mount: 1,
+            next_group: 1,
+            next_fs: 1,
+            table: None,
+            selinux: false,
+        };
+        let vda = DeviceNumber::new(254, 0);
+        let disk = state.add_fs(Filesystem::new("ext4", OsStr::new("/dev/vda"), vda, 0o755));
+        state.root = state.new_mount(disk, ROOT, MountFlags::default());
+        let dev = state.create_at(ROOT, "dev", Node::Dir(BTreeMap::new()), 0o755);
+        let number = state.anonymous_device();
+        let nodes = state.add_fs(Filesystem::new("devtmpfs", OsStr::new("udev"), number, 0o755));
+        let mount = state.new_mount(nodes, ROOT, MountFlags::default());
+        let root = state.root;
+        state.hang_on(mount, At { mount: root, ino: dev });
+        for (name, minor) in [("null", 3), ("zero", 5)] {
+            let node = Node::Device(FileKind::CharDevice, DeviceNumber::new(1, minor));
+            state.fs_mut(nodes).create(ROOT, OsStr::new(name), node, 0o666).expect("an empty directory");
+        }
+        state
+    }
+
+    fn create_at(&mut self, dir: Ino, name: &str, node: Node, mode: u32) -> Ino {
+        let fs = self.mount(self.root).fs;
+        self.fs_mut(fs).create(dir, OsStr::new(name), node, mode).expect("an empty directory")
+    }
+
+    /// A device number for a file system without a device.
+    pub(super) fn anonymous_device(&self) -> DeviceNumber {
+        DeviceNumber::new(0, u32::try_from(self.next_fs).unwrap_or(u32::MAX) + 20)
+    }
+
+    pub(super) fn add_fs(&mut self, fs: Filesystem) -> FsId {
+        let id = self.next_fs;
+        self.next_fs += 1;
+        self.filesystems.insert(id, Used { fs, users: 0 });
+        id
+    }
+
+    pub(super) fn fs(&self, id: FsId) -> &Filesystem {
+        &self.filesystems.get(&id).expect("a file system lives while something shows it").fs
+    }
+
+    pub(super) fn fs_mut(&mut self, id: FsId) -> &mut Filesystem {
+        &mut self.filesystems.get_mut(&id).expect("a file system lives while something shows it").fs
+    }
+
+    /// How many mounts and descriptors keep a file system.
+    pub(super) fn users(&self, id: FsId) -> u32 {
+        self.filesystems.get(&id).map_or(0, |used| used.users)
+    }
+
+    /// Every file system, for looking one up by what it is.
+    pub(super) fn filesystems(&self) -> impl Iterator<Item = (FsId, &Filesystem)> {
+        self.filesystems.iter().map(|(id, used)| (*id, &used.fs))
+    }
+
+    pub(super) fn keep_fs(&mut self, id: FsId) {
+        self.filesystems.get_mut(&id).expect("only what exists is kept").users += 1;
+    }
+
+    /// One user less. The last one takes a file system in memory along; one on a device, or on a server,
+    /// stays there.
+    pub(super) fn release_fs(&mut self, id: FsId) {
+        let used = self.filesystems.get_mut(&id).expect("only what is kept is released");
+        used.users -= 1;
+        let elsewhere = used.fs.device.is_some() || used.fs.fs_type.starts_with("nfs");
+        if used.users == 0 && !elsewhere {
+            self.filesystems.remove(&id);
+        }
+    }
+
+    /// Forgets a file system whose device is gone or was given another.
+    pub(super) fn discard_fs(&mut self, id: FsId) {
+        if self.users(id) == 0 {
+            self.filesystems.remove(&id);
+        } else {
+            self.fs_mut(id).device = None;
+        }
+    }
+
+    pub(super) fn root_mount(&self) -> MountId {
+        self.root
+    }
+
+    pub(super) fn mount(&self, id: MountId) -> &Mount {
+        self.mounts.get(&id).expect("a place names a mount that exists")
+    }
+
+    pub(super) fn mount_mut(&mut self, id: MountId) -> &mut Mount {
+        self.mounts.get_mut(&id).expect("a place names a mount that exists")
+    }
+
+    pub(super) fn mount_exists(&self, id: MountId) -> bool {
+        self.mounts.contains_key(&id)
+    }
+
+    /// Every mount, in the order they were made.
+    pub(super) fn mounts(&self) -> impl Iterator<Item = (MountId, &Mount)> {
+        self.mounts.iter().map(|(id, mount)| (*id, mount))
+    }
+
+    pub(super) fn put_mount(&mut self, id: MountId, mount: Mount) {
+        self.keep_fs(mount.fs);
+        self.mounts.insert(id, mount);
+    }
+
+    /// Forgets a mount that is on nothing and in no group.
+    pub(super) fn drop_mount(&mut self, id: MountId) {
+        self.leave_group(id);
+        if let Some(mount) = self.mounts.remove(&id) {
+            self.fs_mut(mount.fs).unpin(mount.root);
+            self.release_fs(mount.fs);
+        }
+    }
+
+    pub(super) fn next_mount_id(&mut self) -> MountId {
+        self.next_mount += 1;
+        self.next_mount - 1
+    }
+
+    pub(super) fn next_group_id(&mut self) -> GroupId {
+        self.next_group += 1;
+        self.next_group - 1
+    }
+
+    /// What is mounted on a mount, and where.
+    pub(super) fn children(&self, mount: MountId) -> Vec<(Ino, MountId)> {
+        let all = (mount, 0)..=(mount, Ino::MAX);
+        self.children.range(all).map(|((_, point), child)| (*point, *child)).collect()
+    }
+
+    pub(super) fn has_children(&self, mount: MountId) -> bool {
+        self.children.range((mount, 0)..=(mount, Ino::MAX)).next().is_some()
+    }
+
+    pub(super) fn child_at(&self, at: At) -> Option<MountId> {
+        self.children.get(&(at.mount, at.ino)).copied()
+    }
+
+    /// Whether anything is mounted on an inode, through whatever mount.
+    pub(super) fn is_point(&self, fs: FsId, ino: Ino) -> bool {
+        self.points.contains_key(&(fs, ino))
+    }
+
+    /// Puts a mount that is on nothing at a place.
+    pub(super) fn hang_on(&mut self, mount: MountId, at: At) {
+        let fs = self.mount(at.mount).fs;
+        self.children.insert((at.mount, at.ino), mount);
+        *self.points.entry((fs, at.ino)).or_default() += 1;
+        let mount = self.mount_mut(mount);
+        (mount.parent, mount.point) = (at.mount, at.ino);
+        self.table_changed();
+    }
+
+    /// Takes a mount from its place. On nothing: nothing to do.
+    pub(super) fn detach(&mut self, id: MountId) {
+        let (parent, point) = (self.mount(id).parent, self.mount(id).point);
+        if parent == id {
+            return;
+        }
+        self.children.remove(&(parent, point));
+        let fs = self.mount(parent).fs;
+        if let Some(count) = self.points.get_mut(&(fs, point)) {
+            *count -= 1;
+            if *count == 0 {
+                self.points.remove(&(fs, point));
+            }
+        }
+        self.mount_mut(id).parent = id;
+        self.table_changed();
+    }
+
+    /// The table has to be made anew when somebody asks for it.
+    pub(super) fn table_changed(&mut self) {
+        self.table = None;
+    }
+
+    /// The place of the mount that covers `path`.
+    pub(super) fn mount_at(&self, path: &Path) -> Result<MountId, Errno> {
+        Ok(self.resolve(path, true)?.mount)
+    }
+}

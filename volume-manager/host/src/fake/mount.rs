@@ -1,0 +1,342 @@
+//! The mounts of the simulated kernel: attaching, copying, moving, taking away. Touches nothing real.
+//!
+//! The rules are those of Linux 6.18 (`fs/namespace.c`); a differential test holds them to a real one.
+
+use std::collections::BTreeSet;
+
+use super::kernel::{FsId, State};
+use super::propagation::{GroupId, Kinship};
+use super::tree::Ino;
+use super::walk::At;
+use crate::errno::{self, Errno};
+
+/// A mount's number. Never used twice, unlike the kernel's short ids.
+pub(super) type MountId = u64;
+
+/// One mount.
+#[derive(Debug, Clone)]
+pub(super) struct Mount {
+    /// The mount it is on; its own id if it is on none.
+    pub(super) parent: MountId,
+    /// Where on the parent.
+    pub(super) point: Ino,
+    pub(super) fs: FsId,
+    /// Which part of the file system it shows.
+    pub(super) root: Ino,
+    pub(super) flags: MountFlags,
+    /// The peer group it is in, if it is shared.
+    pub(super) group: Option<GroupId>,
+    /// The group it receives from. For a shared mount the group knows.
+    pub(super) master: Option<GroupId>,
+    pub(super) unbindable: bool,
+    /// Descriptors and working directories on it: while there are any it is busy.
+    pub(super) holds: u32,
+}
+
+/// The flags of one mount, as in its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one flag of the kernel's")]
+pub(super) struct MountFlags {
+    pub(super) read_only: bool,
+    pub(super) nosuid: bool,
+    pub(super) nodev: bool,
+    pub(super) noexec: bool,
+    pub(super) noatime: bool,
+    pub(super) nodiratime: bool,
+    pub(super) relatime: bool,
+}
+
+impl Default for MountFlags {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            nosuid: false,
+            nodev: false,
+            noexec: false,
+            noatime: false,
+            nodiratime: false,
+            relatime: true,
+        }
+    }
+}
+
+impl MountFlags {
+    /// Changed by an option; `false` if the option is no flag of a mount.
+    pub(super) fn apply(&mut self, option: &str) -> bool {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "nosuid" => self.nosuid = true,
+            "suid" => self.nosuid = false,
+            "nodev" => self.nodev = true,
+            "dev" => self.nodev = false,
+            "noexec" => self.noexec = true,
+            "exec" => self.noexec = false,
+            "noatime" => (self.noatime, self.relatime) = (true, false),
+            "nodiratime" => self.nodiratime = true,
+            "diratime" => self.nodiratime = false,
+            "atime" | "relatime" => (self.noatime, self.relatime) = (false, true),
+            "strictatime" => (self.noatime, self.relatime) = (false, false),
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn words(self) -> Vec<String> {
+        let mut words = vec![if self.read_only { "ro" } else { "rw" }];
+        let flags = [
+            (self.nosuid, "nosuid"),
+            (self.nodev, "nodev"),
+            (self.noexec, "noexec"),
+            (self.noatime, "noatime"),
+            (self.nodiratime, "nodiratime"),
+            (self.relatime, "relatime"),
+        ];
+        words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, word)| *word));
+        words.into_iter().map(str::to_owned).collect()
+    }
+}
+
+impl State {
+    /// A mount that is on nothing yet.
+    pub(super) fn new_mount(&mut self, fs: FsId, root: Ino, flags: MountFlags) -> MountId {
+        let id = self.next_mount_id();
+        let mount = Mount {
+            parent: id,
+            point: root,
+            fs,
+            root,
+            flags,
+            group: None,
+            master: None,
+            unbindable: false,
+            holds: 0,
+        };
+        self.fs_mut(fs).pin(root);
+        self.put_mount(id, mount);
+        id
+    }
+
+    /// Binds `source` on `target`, with what is mounted below it or without.
+    pub(super) fn bind(&mut self, source: At, target: At, recursive: bool) -> Result<(), Errno> {
+        if self.mount(source.mount).unbindable {
+            return Err(Errno(errno::EINVAL));
+        }
+        if self.fs_of(source.mount).is_dir(source.ino) != self.fs_of(target.mount).is_dir(target.ino) {
+            return Err(Errno(errno::ENOTDIR));
+        }
+        let copy = if recursive {
+            self.copy_tree(source, Kinship::Same)
+        } else {
+            self.copy_mount(source.mount, source.ino, Kinship::Same)
+        };
+        self.attach(copy, target, false);
+        Ok(())
+    }
+
+    /// Attaches a new mount.
+    pub(super) fn graft(&mut self, mount: MountId, target: At) -> Result<(), Errno> {
+        let new = self.mount(mount);
+        let same = self.mount(target.mount).fs == new.fs && self.is_mount_root(target);
+        let error = if same {
+            errno::EBUSY
+        } else if self.fs(new.fs).is_dir(new.root) != self.fs_of(target.mount).is_dir(target.ino) {
+            errno::ENOTDIR
+        } else {
+            self.attach(mount, target, false);
+            return Ok(());
+        };
+        self.drop_mount(mount);
+        Err(Errno(error))
+    }
+
+    /// Moves a mount with all that is on it.
+    pub(super) fn move_mount(&mut self, from: At, to: At) -> Result<(), Errno> {
+        let invalid = Err(Errno(errno::EINVAL));
+        if !self.is_mount_root(from)
+            || self.fs_of(from.mount).is_dir(from.ino) != self.fs_of(to.mount).is_dir(to.ino)
+        {
+            return invalid;
+        }
+        let parent = self.mount(from.mount).parent;
+        // What is on a shared mount is on its peers, too, and cannot go from one of them alone.
+        if parent == from.mount || self.mount(parent).group.is_some() {
+            return invalid;
+        }
+        let tree = self.tree(from.mount);
+        if self.mount(to.mount).group.is_some() && tree.iter().any(|mount| self.mount(*mount).unbindable) {
+            return invalid;
+        }
+        if tree.contains(&to.mount) {
+            return Err(Errno(errno::ELOOP));
+        }
+        self.attach(from.mount, to, true);
+        Ok(())
+    }
+
+    /// Puts a tree of mounts at a place, and copies of it wherever the place's mount sends its mounts.
+    fn attach(&mut self, tree: MountId, target: At, moving: bool) {
+        let copies = if self.mount(target.mount).group.is_some() {
+            self.share_tree(tree);
+            self.propagate(tree, target, moving)
+        } else {
+            Vec::new()
+        };
+        if moving {
+            self.detach(tree);
+        }
+        self.hang_on(tree, target);
+        for (copy, place) in copies {
+            self.tuck(copy, place);
+        }
+        self.table_changed();
+    }
+
+    /// Puts a copy at a place where something may be mounted already: that comes to lie on top of it.
+    fn tuck(&mut self, copy: MountId, place: At) {
+        let covered = self.child_at(place);
+        if let Some(covered) = covered {
+            self.detach(covered);
+        }
+        self.hang_on(copy, place);
+        if let Some(covered) = covered {
+            let top = self.topmost(copy);
+            let root = self.mount(top).root;
+            self.hang_on(covered, At { mount: top, ino: root });
+        }
+    }
+
+    /// The last of the mounts that lie on each other's roots, beginning with this one.
+    fn topmost(&self, mount: MountId) -> MountId {
+        let root = At { mount, ino: self.mount(mount).root };
+        self.cross(root).mount
+    }
+
+    /// Copies a mount, to show `root`.
+    pub(super) fn copy_mount(&mut self, mount: MountId, root: Ino, kinship: Kinship) -> MountId {
+        let old = self.mount(mount).clone();
+        let copy = self.new_mount(old.fs, root, old.flags);
+        self.relate(copy, mount, kinship);
+        copy
+    }
+
+    /// Copies a mount and what is mounted on it below a place, leaving out what must not be bound.
+    pub(super) fn copy_tree(&mut self, source: At, kinship: Kinship) -> MountId {
+        let copy = self.copy_mount(source.mount, source.ino, kinship);
+        for (point, child) in self.children(source.mount) {
+            if self.fs_of(source.mount).is_below(point, source.ino) && !self.mount(child).unbindable {
+                let root = self.mount(child).root;
+                let below = self.copy_tree(At { mount: child, ino: root }, kinship);
+                self.hang_on(below, At { mount: copy, ino: point });
+            }
+        }
+        copy
+    }
+
+    /// A mount and all that is on it, parents before children.
+    pub(super) fn tree(&self, mount: MountId) -> Vec<MountId> {
+        let mut tree = vec![mount];
+        let mut next = 0;
+        while let Some(mount) = tree.get(next) {
+            let children = self.children(*mount);
+            tree.extend(children.into_iter().map(|(_, child)| child));
+            next += 1;
+        }
+        tree
+    }
+
+    /// Takes the mount at a place away: alone if nothing uses it, or with all that is on it.
+    pub(super) fn unmount(&mut self, at: At, lazy: bool) -> Result<(), Errno> {
+        let mount = at.mount;
+        if !self.is_mount_root(at) || self.mount(mount).parent == mount {
+            return Err(Errno(errno::EINVAL));
+        }
+        if !lazy && self.is_busy(mount) {
+            return Err(Errno(errno::EBUSY));
+        }
+        let going = self.with_copies(&self.tree(mount));
+        self.take_away(&going);
+        Ok(())
+    }
+
+    /// Whether a mount is in use, here or where its copies are.
+    fn is_busy(&self, mount: MountId) -> bool {
+        let own = self.mount(mount);
+        if self.has_children(mount) || own.holds > 0 {
+            return true;
+        }
+        self.receivers(own.parent).into_iter().any(|receiver| {
+            let copy = self.child_at(At { mount: receiver, ino: own.point });
+            copy.is_some_and(|copy| {
+                let children = self.children(copy);
+                let covered = matches!(children[..], [(point, _)] if point == self.mount(copy).root);
+                // With mounts inside it the copy will stay, and so may be in use.
+                (children.is_empty() || covered) && self.mount(copy).holds > 0
+            })
+        })
+    }
+
+    /// What goes when these mounts go: their copies as well, as far as nothing that stays is inside them.
+    fn with_copies(&self, tree: &[MountId]) -> BTreeSet<MountId> {
+        let mut going: BTreeSet<MountId> = tree.iter().copied().collect();
+        for mount in tree {
+            let own = self.mount(*mount);
+            for receiver in self.receivers(own.parent) {
+                going.extend(self.child_at(At { mount: receiver, ino: own.point }));
+            }
+        }
+        let asked: BTreeSet<MountId> = tree.iter().copied().collect();
+        loop {
+            let stays = |mount: &MountId| !asked.contains(mount) && !self.only_holds(*mount, &going);
+            let kept: Vec<MountId> = going.iter().copied().filter(stays).collect();
+            if kept.is_empty() {
+                return going;
+            }
+            for mount in kept {
+                going.remove(&mount);
+            }
+        }
+    }
+
+    /// Whether all that is mounted strictly inside a mount, at any depth, is in the set.
+    fn only_holds(&self, mount: MountId, going: &BTreeSet<MountId>) -> bool {
+        let root = self.mount(mount).root;
+        self.children(mount)
+            .into_iter()
+            .filter(|(point, _)| *point != root)
+            .all(|(_, child)| self.tree(child).iter().all(|below| going.contains(below)))
+    }
+
+    /// Takes mounts away. What lies on top of one that goes comes to lie where that one was.
+    fn take_away(&mut self, going: &BTreeSet<MountId>) {
+        for mount in going {
+            let left: Vec<_> =
+                self.children(*mount).into_iter().filter(|(_, child)| !going.contains(child)).collect();
+            for (_, child) in left {
+                let mut bottom = *mount;
+                while going.contains(&self.mount(bottom).parent) {
+                    bottom = self.mount(bottom).parent;
+                }
+                let place = At { mount: self.mount(bottom).parent, ino: self.mount(bottom).point };
+                self.detach(bottom);
+                self.detach(child);
+                self.hang_on(child, place);
+            }
+        }
+        for mount in going {
+            self.leave_group(*mount);
+        }
+        for mount in going {
+            self.detach(*mount);
+        }
+        for mount in going {
+            self.drop_mount(*mount);
+        }
+        self.table_changed();
+    }
+
+    /// Whether a place is the root of the mount that shows it.
+    pub(super) fn is_mount_root(&self, at: At) -> bool {
+        self.mount(at.mount).root == at.ino
+    }
+}

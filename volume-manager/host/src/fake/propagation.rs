@@ -1,0 +1,233 @@
+//! How mounts of the simulated kernel travel: peer groups and their masters. Touches nothing real.
+//!
+//! In the kernel a mount has peers and a master, both mounts. Which peer is the master makes no difference
+//! anybody can see, so here a master is a group.
+
+use std::collections::BTreeSet;
+
+use super::kernel::State;
+use super::mount::MountId;
+use super::walk::At;
+use crate::door::Propagation;
+use crate::errno::{self, Errno};
+
+/// A peer group's number.
+pub(super) type GroupId = u64;
+
+/// Mounts that share what is mounted on them.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) members: BTreeSet<MountId>,
+    /// The group this one receives from.
+    pub(super) master: Option<GroupId>,
+    /// Mounts in no group of their own that receive from this one.
+    slaves: BTreeSet<MountId>,
+    /// Groups that receive from this one.
+    subgroups: BTreeSet<GroupId>,
+}
+
+/// How a copy is related to what it was copied from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kinship {
+    /// Peer of a shared mount, slave of the same master, or private like it.
+    Same,
+    /// A peer.
+    Peer,
+    /// A slave that sends to nobody.
+    Slave,
+    /// A slave in a new group of its own.
+    SharedSlave,
+}
+
+impl State {
+    /// Changes how the mount at a place sends and receives, and those on it as well if `recursive`.
+    pub(super) fn set_propagation(
+        &mut self,
+        at: At,
+        kind: Propagation,
+        recursive: bool,
+    ) -> Result<(), Errno> {
+        if !self.is_mount_root(at) {
+            return Err(Errno(errno::EINVAL));
+        }
+        let mounts = if recursive { self.tree(at.mount) } else { vec![at.mount] };
+        for mount in mounts {
+            self.change(mount, kind);
+        }
+        self.table_changed();
+        Ok(())
+    }
+
+    fn change(&mut self, mount: MountId, kind: Propagation) {
+        match kind {
+            Propagation::Shared => self.share(mount),
+            Propagation::Slave => {
+                if let Some(group) = self.mount(mount).group {
+                    let source = self.leave_group(mount).then_some(group);
+                    let source = source.or(self.mount(mount).master);
+                    self.set_master(mount, source);
+                }
+            }
+            Propagation::Private | Propagation::Unbindable => {
+                self.leave_group(mount);
+                self.set_master(mount, None);
+                self.mount_mut(mount).unbindable = kind == Propagation::Unbindable;
+            }
+        }
+    }
+
+    fn share(&mut self, mount: MountId) {
+        self.mount_mut(mount).unbindable = false;
+        if self.mount(mount).group.is_some() {
+            return;
+        }
+        let master = self.mount(mount).master;
+        self.set_master(mount, None);
+        let id = self.next_group_id();
+        self.groups.insert(id, Group { members: BTreeSet::from([mount]), master, ..Group::default() });
+        if let Some(master) = master {
+            self.group_mut(master).subgroups.insert(id);
+        }
+        self.mount_mut(mount).group = Some(id);
+    }
+
+    /// Makes every mount of a tree shared that is not.
+    pub(super) fn share_tree(&mut self, tree: MountId) {
+        for mount in self.tree(tree) {
+            self.share(mount);
+        }
+    }
+
+    /// Takes a shared mount out of its group, and a slave from its master. The last one out leaves its
+    /// slaves to the master of the group, which also becomes its own. `true` if the group still exists.
+    pub(super) fn leave_group(&mut self, mount: MountId) -> bool {
+        let Some(id) = self.mount_mut(mount).group.take() else {
+            self.set_master(mount, None);
+            return false;
+        };
+        let group = self.group_mut(id);
+        group.members.remove(&mount);
+        if !group.members.is_empty() {
+            return true;
+        }
+        let gone = self.groups.remove(&id).expect("it was there a moment ago");
+        if let Some(master) = gone.master {
+            self.group_mut(master).subgroups.remove(&id);
+        }
+        for slave in gone.slaves {
+            self.mount_mut(slave).master = None;
+            self.set_master(slave, gone.master);
+        }
+        for subgroup in gone.subgroups {
+            self.group_mut(subgroup).master = gone.master;
+            if let Some(master) = gone.master {
+                self.group_mut(master).subgroups.insert(subgroup);
+            }
+        }
+        self.set_master(mount, gone.master);
+        false
+    }
+
+    fn set_master(&mut self, mount: MountId, master: Option<GroupId>) {
+        if let Some(old) = self.mount(mount).master
+            && let Some(old) = self.groups.get_mut(&old)
+        {
+            old.slaves.remove(&mount);
+        }
+        self.mount_mut(mount).master = master;
+        if let Some(new) = master {
+            self.group_mut(new).slaves.insert(mount);
+        }
+    }
+
+    /// Gives a new copy its relation to its original.
+    pub(super) fn relate(&mut self, copy: MountId, original: MountId, kinship: Kinship) {
+        let (group, master) = (self.mount(original).group, self.mount(original).master);
+        match (kinship, group) {
+            (Kinship::Same, None) => self.set_master(copy, master),
+            (Kinship::Same | Kinship::Peer, Some(group)) => {
+                self.group_mut(group).members.insert(copy);
+                self.mount_mut(copy).group = Some(group);
+            }
+            (Kinship::Slave | Kinship::SharedSlave, _) => {
+                self.set_master(copy, group.or(master));
+                if kinship == Kinship::SharedSlave {
+                    self.share(copy);
+                }
+            }
+            (Kinship::Peer, None) => unreachable!("a tree is shared before it is copied to peers"),
+        }
+    }
+
+    /// The mounts that receive what is mounted on `mount`, without it.
+    pub(super) fn receivers(&self, mount: MountId) -> Vec<MountId> {
+        let mut receivers = Vec::new();
+        let mut groups: Vec<GroupId> = self.mount(mount).group.into_iter().collect();
+        while let Some(id) = groups.pop() {
+            let group = self.group(id);
+            receivers.extend(group.members.iter().chain(&group.slaves).filter(|other| **other != mount));
+            groups.extend(&group.subgroups);
+        }
+        receivers
+    }
+
+    /// Copies a tree for every mount that receives what is mounted at `target`, and says where each goes.
+    /// Mounts that do not show the place get nothing, nor do new ones that are part of the tree itself.
+    pub(super) fn propagate(&mut self, tree: MountId, target: At, moving: bool) -> Vec<(MountId, At)> {
+        let own: BTreeSet<MountId> =
+            if moving { BTreeSet::new() } else { self.tree(tree).into_iter().collect() };
+        let Some(group) = self.mount(target.mount).group else { return Vec::new() };
+        let mut copies = Vec::new();
+        // Each group with the copy that it gets its own from: the one of the nearest group that has one.
+        let mut todo = vec![(group, tree)];
+        while let Some((id, original)) = todo.pop() {
+            let mut original = original;
+            let first = id == group;
+            let mut has_one = first;
+            let members: Vec<MountId> = self.group(id).members.iter().copied().collect();
+            for member in members {
+                if (first && member == target.mount) || own.contains(&member) || !self.shows(member, target) {
+                    continue;
+                }
+                let kinship = if has_one { Kinship::Peer } else { Kinship::SharedSlave };
+                let copy = self.copy_whole(original, kinship);
+                (original, has_one) = (copy, true);
+                copies.push((copy, At { mount: member, ino: target.ino }));
+            }
+            let slaves: Vec<MountId> = self.group(id).slaves.iter().copied().collect();
+            for slave in slaves {
+                if !own.contains(&slave) && self.shows(slave, target) {
+                    let copy = self.copy_whole(original, Kinship::Slave);
+                    copies.push((copy, At { mount: slave, ino: target.ino }));
+                }
+            }
+            todo.extend(self.group(id).subgroups.iter().map(|subgroup| (*subgroup, original)));
+        }
+        copies
+    }
+
+    fn copy_whole(&mut self, tree: MountId, kinship: Kinship) -> MountId {
+        let root = self.mount(tree).root;
+        self.copy_tree(At { mount: tree, ino: root }, kinship)
+    }
+
+    fn shows(&self, mount: MountId, target: At) -> bool {
+        self.fs_of(mount).is_below(target.ino, self.mount(mount).root)
+    }
+
+    pub(super) fn group(&self, id: GroupId) -> &Group {
+        self.groups.get(&id).expect("a group lives while it has members")
+    }
+
+    fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        self.groups.get_mut(&id).expect("a group lives while it has members")
+    }
+
+    /// The group a mount receives from.
+    pub(super) fn master_of(&self, mount: MountId) -> Option<GroupId> {
+        match self.mount(mount).group {
+            Some(group) => self.group(group).master,
+            None => self.mount(mount).master,
+        }
+    }
+}

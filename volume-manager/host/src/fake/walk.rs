@@ -1,0 +1,144 @@
+//! Path resolution of the simulated kernel. Touches nothing real.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+
+use super::kernel::State;
+use super::mount::MountId;
+use super::tree::{Filesystem, Ino, Node};
+use crate::errno::{self, Errno};
+
+/// A place: an inode as one mount shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) mount: MountId,
+    pub(super) ino: Ino,
+}
+
+/// How a resolution is bounded.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    follow: bool,
+    /// The place that nothing may leave.
+    beneath: Option<At>,
+}
+
+/// The kernel's limit of links in one resolution.
+const MOST_LINKS: u32 = 40;
+
+impl State {
+    /// The place of a path, with its final link followed, or not.
+    pub(super) fn resolve(&self, path: &Path, follow: bool) -> Result<At, Errno> {
+        if !path.is_absolute() {
+            return Err(Errno(errno::EINVAL));
+        }
+        self.walk(self.root_place(), path, Walk { follow, beneath: None }, &mut 0)
+    }
+
+    /// The place of a path that must not leave `base` (EXDEV).
+    pub(super) fn resolve_beneath(&self, base: At, sub: &Path) -> Result<At, Errno> {
+        self.walk(base, sub, Walk { follow: true, beneath: Some(base) }, &mut 0)
+    }
+
+    /// The directory a path's last name is in, and the name. A path that ends in no name is busy.
+    pub(super) fn resolve_parent(&self, path: &Path) -> Result<(At, OsString), Errno> {
+        let name = path.file_name().ok_or(Errno(errno::EBUSY))?;
+        let parent = self.resolve(path.parent().unwrap_or(Path::new("/")), true)?;
+        if !self.fs_of(parent.mount).is_dir(parent.ino) {
+            return Err(Errno(errno::ENOTDIR));
+        }
+        Ok((parent, name.to_owned()))
+    }
+
+    /// The root of the tree, below whatever may be mounted over it: a process keeps its root.
+    pub(super) fn root_place(&self) -> At {
+        let root = self.root_mount();
+        At { mount: root, ino: self.mount(root).root }
+    }
+
+    fn walk(&self, from: At, path: &Path, how: Walk, links: &mut u32) -> Result<At, Errno> {
+        let mut at = from;
+        let mut components = path.components().peekable();
+        while let Some(component) = components.next() {
+            match component {
+                Component::CurDir | Component::Prefix(_) => {}
+                Component::RootDir if how.beneath.is_some() => return Err(Errno(errno::EXDEV)),
+                Component::RootDir => at = self.root_place(),
+                Component::ParentDir if how.beneath == Some(at) => return Err(Errno(errno::EXDEV)),
+                Component::ParentDir => at = self.up(at)?,
+                Component::Normal(name) => {
+                    let last = components.peek().is_none();
+                    at = self.down(at, name, !last || how.follow, how, links)?;
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    fn down(&self, at: At, name: &OsStr, follow: bool, how: Walk, links: &mut u32) -> Result<At, Errno> {
+        let fs = self.fs_of(at.mount);
+        let ino = fs.look_up(at.ino, name)?;
+        match &fs.inode(ino).node {
+            Node::Link(target) if follow => {
+                *links += 1;
+                if *links > MOST_LINKS {
+                    return Err(Errno(errno::ELOOP));
+                }
+                self.walk(at, target, Walk { follow: true, ..how }, links)
+            }
+            _ => Ok(self.cross(At { mount: at.mount, ino })),
+        }
+    }
+
+    fn up(&self, at: At) -> Result<At, Errno> {
+        if !self.fs_of(at.mount).is_dir(at.ino) {
+            return Err(Errno(errno::ENOTDIR));
+        }
+        let mut at = at;
+        while at.ino == self.mount(at.mount).root {
+            let mount = self.mount(at.mount);
+            if mount.parent == at.mount {
+                return Ok(at);
+            }
+            at = At { mount: mount.parent, ino: mount.point };
+        }
+        let parent = self.fs_of(at.mount).inode(at.ino).parent;
+        Ok(self.cross(At { mount: at.mount, ino: parent }))
+    }
+
+    /// The topmost mount at a place, if there are any.
+    pub(super) fn cross(&self, at: At) -> At {
+        let mut at = at;
+        while let Some(child) = self.child_at(at) {
+            at = At { mount: child, ino: self.mount(child).root };
+        }
+        at
+    }
+
+    /// The path of a place as the kernel prints it.
+    pub(super) fn path_of(&self, at: At) -> PathBuf {
+        let mut names: Vec<&OsStr> = Vec::new();
+        let mut at = at;
+        loop {
+            let mount = self.mount(at.mount);
+            let below = self.fs_of(at.mount).names_below(at.ino, mount.root).unwrap_or_default();
+            names.extend(below.into_iter().rev());
+            if mount.parent == at.mount {
+                break;
+            }
+            at = At { mount: mount.parent, ino: mount.point };
+        }
+        let mut path = PathBuf::from("/");
+        path.extend(names.into_iter().rev());
+        path
+    }
+
+    pub(super) fn fs_of(&self, mount: MountId) -> &Filesystem {
+        self.fs(self.mount(mount).fs)
+    }
+
+    pub(super) fn fs_of_mut(&mut self, mount: MountId) -> &mut Filesystem {
+        let fs = self.mount(mount).fs;
+        self.fs_mut(fs)
+    }
+}
