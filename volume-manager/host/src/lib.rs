@@ -30,6 +30,7 @@ pub mod lookup;
 mod mount_table;
 mod options;
 mod ownership;
+pub mod watch;
 
 pub use door::{Bind, Host, OpenedBeneath, Propagation, Removal};
 pub use error::{Action, HostError, Result, ToolError};

@@ -1,1 +1,241 @@
-//! placeholder
+//! How a driver becomes known: its registration socket appears, it is asked who it is, its node's
+//! identity goes to the API, the manager hears of it, and it is told the outcome.
+//!
+//! Talks to registration sockets and to drivers' node services; [`node_record`] writes the API; [`watch`]
+//! listens to the directory.
+
+pub mod node_record;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use csi_proto::registration::registration_client::RegistrationClient;
+use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use super::client::{Lines, Memory, Session};
+use super::status::CallError;
+use super::version::{self, Version, VersionError};
+use crate::api::{ApiError, ApiSource};
+use crate::clock::{self, Clock};
+use crate::manager::{Config, Dialer, VolumeManager};
+use crate::names::{DriverName, is_path_component};
+
+/// What a socket must call itself to be ours.
+const PLUGIN_TYPE: &str = "CSIPlugin";
+
+/// How long the three steps with the socket may take.
+const DIAL: Duration = Duration::from_secs(10);
+const GET_INFO: Duration = Duration::from_secs(1);
+const NOTIFY: Duration = Duration::from_secs(5);
+
+/// Registers and deregisters drivers with a manager. Cloning shares everything.
+#[derive(Debug, Clone)]
+pub struct Registrar {
+    manager: VolumeManager,
+    api: Arc<dyn ApiSource>,
+    clock: Arc<dyn Clock>,
+    dialer: Arc<dyn Dialer>,
+    config: Arc<Config>,
+    /// Never locked across an await.
+    drivers: Arc<Mutex<BTreeMap<DriverName, Registered>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Registered {
+    version: Version,
+    /// The socket whose removal ends the registration.
+    socket: PathBuf,
+}
+
+impl Registrar {
+    /// A registrar for a manager, with what that one was started with.
+    pub fn new(
+        manager: VolumeManager,
+        config: Config,
+        api: Arc<dyn ApiSource>,
+        clock: Arc<dyn Clock>,
+        dialer: Arc<dyn Dialer>,
+    ) -> Self {
+        Self { manager, api, clock, dialer, config: Arc::new(config), drivers: Arc::default() }
+    }
+
+    /// Registers whoever answers on a socket, and tells it the outcome.
+    ///
+    /// A socket that was made anew is a new identity, even under the old path: the caller first reports
+    /// the old one as [removed](Self::socket_removed).
+    pub async fn socket_created(&self, socket: &Path) -> Result<DriverName, RegistrationError> {
+        let mut client = RegistrationClient::new(self.dial(socket).await?);
+        let asked = self.within(GET_INFO, "GetInfo", client.get_info(InfoRequest {})).await;
+        let info = asked.map_err(|source| RegistrationError::Socket { socket: socket.to_owned(), source })?;
+        let outcome = self.register(socket, info).await;
+        let error = outcome.as_ref().err().map(|error| crate::error::chain(error)).unwrap_or_default();
+        let status = RegistrationStatus { plugin_registered: outcome.is_ok(), error };
+        let notify = client.notify_registration_status(status);
+        let told = self.within(NOTIFY, "NotifyRegistrationStatus", notify).await;
+        let name = outcome?;
+        if let Err(source) = told {
+            // It does not know that it is registered, so it is not. It will come again.
+            self.deregister(&name).await;
+            return Err(RegistrationError::Socket { socket: socket.to_owned(), source });
+        }
+        Ok(name)
+    }
+
+    /// A socket is gone: whoever registered through it is forgotten.
+    pub async fn socket_removed(&self, socket: &Path) -> Option<DriverName> {
+        let registered = self.drivers().iter().find(|(_, driver)| driver.socket == socket).map(name_of);
+        let name = registered?;
+        self.deregister(&name).await;
+        Some(name)
+    }
+
+    fn drivers(&self) -> MutexGuard<'_, BTreeMap<DriverName, Registered>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn dial(&self, socket: &Path) -> Result<Channel, RegistrationError> {
+        let failed = |source| RegistrationError::Socket { socket: socket.to_owned(), source };
+        match clock::within(&*self.clock, DIAL, self.dialer.dial(socket)).await {
+            Some(Ok(channel)) => Ok(channel),
+            Some(Err(error)) => Err(failed(CallError::unreachable("GetInfo", socket, &error))),
+            None => Err(failed(CallError::deadline("GetInfo"))),
+        }
+    }
+
+    async fn within<R>(
+        &self,
+        limit: Duration,
+        method: &'static str,
+        call: impl Future<Output = Result<Response<R>, Status>>,
+    ) -> Result<R, CallError> {
+        match clock::within(&*self.clock, limit, call).await {
+            Some(Ok(answer)) => Ok(answer.into_inner()),
+            Some(Err(status)) => Err(CallError::new(method, &status, [])),
+            None => Err(CallError::deadline(method)),
+        }
+    }
+
+    async fn register(&self, socket: &Path, info: PluginInfo) -> Result<DriverName, RegistrationError> {
+        let (name, version) = self.validate(&info)?;
+        let endpoint = match info.endpoint.as_str() {
+            "" => socket.to_owned(),
+            endpoint => PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint)),
+        };
+        let info = self.node_info(&name, &endpoint).await?;
+        node_record::enter(&*self.api, &*self.clock, &self.config.node, &name, &info).await?;
+        self.drivers().insert(name.clone(), Registered { version, socket: socket.to_owned() });
+        self.manager.driver_registered(name.clone(), endpoint);
+        Ok(name)
+    }
+
+    fn validate(&self, info: &PluginInfo) -> Result<(DriverName, Version), RegistrationError> {
+        if info.r#type != PLUGIN_TYPE {
+            return Err(RegistrationError::ForeignType(info.r#type.clone()));
+        }
+        let name = DriverName::new(&info.name);
+        // It becomes a directory.
+        if !is_path_component(name.as_str()) {
+            return Err(RegistrationError::BadName(name));
+        }
+        let version = version::highest(&info.supported_versions)
+            .map_err(|source| RegistrationError::Version { driver: name.clone(), source })?;
+        let present = self.drivers().get(&name).map(|driver| driver.version);
+        match present {
+            Some(present) if present >= version => Err(RegistrationError::AlreadyThere(name)),
+            _ => Ok((name, version)),
+        }
+    }
+
+    async fn node_info(
+        &self,
+        driver: &DriverName,
+        endpoint: &Path,
+    ) -> Result<csi_proto::v1::NodeGetInfoResponse, RegistrationError> {
+        let lines = Lines {
+            dialer: Arc::clone(&self.dialer),
+            clock: Arc::clone(&self.clock),
+            style: self.config.client_style,
+            deadline: self.config.call_deadline,
+        };
+        let session = Session::new(endpoint, Arc::new(Memory::default()), lines);
+        let info = session.info().await;
+        let info =
+            info.map_err(|source| RegistrationError::NodeInfo { driver: driver.clone(), source })?;
+        match info.node_id.as_str() {
+            "" => Err(RegistrationError::NoNodeId(driver.clone())),
+            _ => Ok(info),
+        }
+    }
+
+    async fn deregister(&self, name: &DriverName) {
+        self.drivers().remove(name);
+        self.manager.registration(crate::Registration::Removed { driver: name.clone() });
+        if let Err(error) = node_record::remove(&*self.api, &*self.clock, &self.config.node, name).await {
+            let error = crate::error::chain(&error);
+            tracing::warn!(driver = %name, error, "the node still claims to have the driver");
+        }
+    }
+}
+
+fn name_of((name, _): (&DriverName, &Registered)) -> DriverName {
+    name.clone()
+}
+
+/// Why a driver is not registered.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// Its registration socket does not do as it should.
+    #[error("cannot register what listens on `{}`", socket.display())]
+    Socket {
+        /// The socket.
+        socket: PathBuf,
+        /// What happened.
+        source: CallError,
+    },
+    /// It is a plugin of another kind.
+    #[error("no handler registered for plugin type: {0}")]
+    ForeignType(String),
+    /// Its name cannot be the name of a directory.
+    #[error("`{0}` is no name for a driver")]
+    BadName(DriverName),
+    /// It speaks no version of CSI that is spoken here.
+    #[error("cannot register driver {driver}")]
+    Version {
+        /// The driver.
+        driver: DriverName,
+        /// Why not.
+        source: VersionError,
+    },
+    /// A driver of that name is registered, and this one is not newer.
+    #[error("driver {0} is already registered with an equal or higher version")]
+    AlreadyThere(DriverName),
+    /// It did not say who the node is.
+    #[error("error updating node with driver {driver}: NodeGetInfo failed")]
+    NodeInfo {
+        /// The driver.
+        driver: DriverName,
+        /// What it said.
+        source: CallError,
+    },
+    /// It said that the node has no name.
+    #[error("driver {0} returned an empty node ID")]
+    NoNodeId(DriverName),
+    /// It gave the node a topology that contradicts another.
+    #[error("detected topology value collision: driver reported {key:?}:{wanted:?} but existing label is {key:?}:{present:?}")]
+    Topology {
+        /// The label.
+        key: String,
+        /// What the driver says.
+        wanted: String,
+        /// What the node has.
+        present: String,
+    },
+    /// The node's objects could not be written.
+    #[error("error updating the node's objects")]
+    Api(#[from] ApiError),
+}

@@ -1,0 +1,103 @@
+//! Hearing that directories change, so that nobody has to look again and again. Uses inotify.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Ears for any number of directories. What exactly changed is not told: look, after you have begun to
+/// listen, and again whenever something was heard.
+#[derive(Debug)]
+pub struct DirWatch {
+    events: AsyncFd<OwnedFd>,
+}
+
+impl DirWatch {
+    /// Ears for no directory yet.
+    pub fn new() -> io::Result<Self> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        Ok(Self { events: AsyncFd::with_interest(fd, Interest::READABLE)? })
+    }
+
+    /// Listens to a directory, too: to names that appear in it, vanish from it or change their place.
+    /// Listening to it already is success.
+    pub fn add(&self, dir: &Path) -> io::Result<()> {
+        let flags = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        inotify::add_watch(self.events.get_ref(), dir, flags)?;
+        Ok(())
+    }
+
+    /// Returns once something has changed since the last time it returned. May be dropped at any time.
+    pub async fn changed(&mut self) -> io::Result<()> {
+        loop {
+            let mut ready = self.events.readable().await?;
+            let mut buffer = [0_u8; 4096];
+            let read = ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut buffer)?));
+            match read {
+                Ok(Ok(_)) => return self.drain(),
+                Ok(Err(error)) => return Err(error),
+                // It was readable, and no longer is.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Forgets the rest: one change is as good as a hundred.
+    fn drain(&self) -> io::Result<()> {
+        let mut buffer = [0_u8; 4096];
+        loop {
+            match rustix::io::read(self.events.get_ref(), &mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error == rustix::io::Errno::AGAIN => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn hears_each_kind_of_change_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = DirWatch::new().unwrap();
+        watch.add(dir.path()).unwrap();
+        let file = dir.path().join("a.sock");
+        std::fs::write(&file, "").unwrap();
+        std::fs::write(dir.path().join("b.sock"), "").unwrap();
+        watch.changed().await.unwrap();
+        std::fs::rename(&file, dir.path().join("c.sock")).unwrap();
+        watch.changed().await.unwrap();
+        std::fs::remove_file(dir.path().join("c.sock")).unwrap();
+        watch.changed().await.unwrap();
+        // Everything was heard: what is ready now can only be something new.
+        let nothing = futures_ready(watch.changed());
+        assert!(!nothing, "nothing has changed since");
+    }
+
+    /// Whether a future is ready at once.
+    fn futures_ready(future: impl Future) -> bool {
+        let mut future = std::pin::pin!(future);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        future.as_mut().poll(&mut context).is_ready()
+    }
+
+    #[tokio::test]
+    async fn a_file_is_no_directory() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = DirWatch::new().unwrap().add(file.path()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
+    }
+}

@@ -1,0 +1,221 @@
+//! What the API knows of a node's drivers: an annotation and labels of the Node, and its CSINode object.
+//!
+//! Reads and writes those two objects.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use csi_proto::v1::NodeGetInfoResponse;
+
+use super::RegistrationError;
+use crate::api::{
+    self, ApiError, ApiSource, CsiNode, CsiNodeDriver, Key, Kind, Meta, Node, Owner, Patch, PatchBody,
+    Resource,
+};
+use crate::clock::Clock;
+use crate::names::{DriverName, NodeName};
+
+/// The annotation: JSON, driver to the driver's own name for the node.
+const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
+
+/// Attempts, the first pause between two, and how it grows.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(10);
+const FACTOR: u32 = 5;
+
+/// Enters what a driver says about the node.
+pub(super) async fn enter(
+    api: &dyn ApiSource,
+    clock: &dyn Clock,
+    node: &NodeName,
+    driver: &DriverName,
+    info: &NodeGetInfoResponse,
+) -> Result<(), RegistrationError> {
+    let record = Record { api, node, driver };
+    again(clock, || record.enter_node(info)).await?;
+    again(clock, || record.enter_csi_node(info)).await
+}
+
+/// Removes a driver from the node's objects. Its topology labels stay, as with the kubelet.
+pub(super) async fn remove(
+    api: &dyn ApiSource,
+    clock: &dyn Clock,
+    node: &NodeName,
+    driver: &DriverName,
+) -> Result<(), RegistrationError> {
+    let record = Record { api, node, driver };
+    again(clock, || record.leave_csi_node()).await?;
+    again(clock, || record.leave_node()).await
+}
+
+/// A few attempts: other writers of the same objects come and go.
+async fn again<F>(clock: &dyn Clock, attempt: impl Fn() -> F) -> Result<(), RegistrationError>
+where
+    F: Future<Output = Result<(), RegistrationError>>,
+{
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(RegistrationError::Api(_)) => {}
+            outcome => return outcome,
+        }
+        clock.sleep(pause).await;
+        pause *= FACTOR;
+    }
+    attempt().await
+}
+
+struct Record<'a> {
+    api: &'a dyn ApiSource,
+    node: &'a NodeName,
+    driver: &'a DriverName,
+}
+
+impl Record<'_> {
+    async fn enter_node(&self, info: &NodeGetInfoResponse) -> Result<(), RegistrationError> {
+        let node = api::get::<Node>(self.api, "", self.node.as_str()).await?;
+        let mut labels = BTreeMap::new();
+        for (key, wanted) in segments(info) {
+            match node.meta.labels.get(key) {
+                Some(present) if present == wanted => {}
+                Some(present) => {
+                    let (wanted, present) = (wanted.clone(), present.clone());
+                    return Err(RegistrationError::Topology { key: key.clone(), wanted, present });
+                }
+                None => {
+                    labels.insert(key.clone(), Some(wanted.clone()));
+                }
+            }
+        }
+        let mut ids = node_ids(&node);
+        ids.insert(self.driver.to_string(), info.node_id.clone());
+        self.patch_node(&node, labels, &ids).await
+    }
+
+    async fn leave_node(&self) -> Result<(), RegistrationError> {
+        let node = match api::get::<Node>(self.api, "", self.node.as_str()).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            node => node?,
+        };
+        let mut ids = node_ids(&node);
+        match ids.remove(self.driver.as_str()) {
+            Some(_) => self.patch_node(&node, BTreeMap::new(), &ids).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn patch_node(
+        &self,
+        node: &Node,
+        labels: BTreeMap<String, Option<String>>,
+        ids: &BTreeMap<String, String>,
+    ) -> Result<(), RegistrationError> {
+        let text = serde_json::to_string(ids).expect("a map of strings is always valid JSON");
+        let annotation = Some(text).filter(|_| !ids.is_empty());
+        let annotations = BTreeMap::from([(NODE_IDS.to_owned(), annotation)]);
+        let body = PatchBody::Metadata { labels, annotations };
+        self.api.patch(Patch::of_version(node.key(), &node.meta, body)).await?;
+        Ok(())
+    }
+
+    async fn enter_csi_node(&self, info: &NodeGetInfoResponse) -> Result<(), RegistrationError> {
+        let entry = CsiNodeDriver {
+            name: self.driver.to_string(),
+            node_id: info.node_id.clone(),
+            topology_keys: segments(info).map(|(key, _)| key.clone()).collect(),
+            allocatable: allocatable(self.driver, info.max_volumes_per_node),
+        };
+        let node = api::get::<Node>(self.api, "", self.node.as_str()).await?;
+        match api::get::<CsiNode>(self.api, "", self.node.as_str()).await {
+            Ok(present) if present.meta.owners.iter().any(|owner| owner.uid != node.meta.uid) => {
+                // An earlier node of this name left it.
+                self.api.delete(&present.key()).await?;
+                self.create(&node, entry).await
+            }
+            Ok(present) => {
+                let mut drivers = present.drivers.clone();
+                drivers.retain(|driver| driver.name != entry.name);
+                drivers.push(entry);
+                self.patch_csi_node(&present, drivers).await
+            }
+            Err(error) if error.is_not_found() => self.create(&node, entry).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn create(&self, node: &Node, entry: CsiNodeDriver) -> Result<(), RegistrationError> {
+        let owner = Owner {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: node.meta.name.clone(),
+            uid: node.meta.uid.clone(),
+            ..Owner::default()
+        };
+        let meta = Meta { owners: vec![owner], ..Meta::named("", self.node.as_str()) };
+        self.api.create(CsiNode { meta, drivers: vec![entry] }.into_object()).await?;
+        Ok(())
+    }
+
+    async fn leave_csi_node(&self) -> Result<(), RegistrationError> {
+        let present = match api::get::<CsiNode>(self.api, "", self.node.as_str()).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            present => present?,
+        };
+        let mut drivers = present.drivers.clone();
+        drivers.retain(|driver| driver.name != self.driver.as_str());
+        match drivers.len() == present.drivers.len() {
+            true => Ok(()),
+            false => self.patch_csi_node(&present, drivers).await,
+        }
+    }
+
+    async fn patch_csi_node(
+        &self,
+        present: &CsiNode,
+        drivers: Vec<CsiNodeDriver>,
+    ) -> Result<(), RegistrationError> {
+        let key = Key::cluster(Kind::CsiNode, self.node.as_str());
+        let body = PatchBody::CsiNodeDrivers(drivers);
+        self.api.patch(Patch::of_version(key, &present.meta, body)).await.map(drop).map_err(ApiError::into)
+    }
+}
+
+/// The node's place, in the order of its keys.
+fn segments(info: &NodeGetInfoResponse) -> impl Iterator<Item = (&String, &String)> {
+    info.accessible_topology.iter().flat_map(|topology| &topology.segments)
+}
+
+/// An annotation that is not what it should be is written anew.
+fn node_ids(node: &Node) -> BTreeMap<String, String> {
+    let text = node.meta.annotations.get(NODE_IDS);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// How many volumes fit: nothing said, or nonsense, is no limit.
+fn allocatable(driver: &DriverName, max: i64) -> Option<i32> {
+    if max < 0 {
+        tracing::warn!(%driver, max, "the driver reports a negative limit of volumes, which is ignored");
+    }
+    (max > 0).then(|| i32::try_from(max).unwrap_or(i32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_positive_and_fits() {
+        let of = |max| allocatable(&"d".into(), max);
+        assert_eq!([of(0), of(-1), of(7), of(i64::MAX)], [None, None, Some(7), Some(i32::MAX)]);
+    }
+
+    #[test]
+    fn an_annotation_of_nonsense_names_no_driver() {
+        let mut node = Node::default();
+        assert!(node_ids(&node).is_empty());
+        node.meta.annotations.insert(NODE_IDS.into(), "[1]".into());
+        assert!(node_ids(&node).is_empty());
+        node.meta.annotations.insert(NODE_IDS.into(), r#"{"d":"n"}"#.into());
+        assert_eq!(node_ids(&node), BTreeMap::from([("d".into(), "n".into())]));
+    }
+}
