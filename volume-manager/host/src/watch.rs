@@ -19,7 +19,10 @@ impl DirWatch {
     /// Ears for no directory yet.
     pub fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { events: AsyncFd::with_interest(fd, Interest::READABLE)? })
+        // SAFETY: the descriptor is owned by the `AsyncFd` itself, which never gives it away, so it stays
+        // open and the same for as long as it is registered.
+        let events = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
+        Ok(Self { events })
     }
 
     /// Listens to a directory, too: to names that appear in it, vanish from it or change their place.

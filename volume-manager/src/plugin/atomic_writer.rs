@@ -262,7 +262,7 @@ impl Writer<'_> {
 
 /// Why the files could not be replaced. The old ones are then still there.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub(crate) enum WriteError {
     /// A path that cannot be below the volume.
     #[error("invalid path: {defect}: {path}")]
     BadPath {

@@ -6,7 +6,7 @@
 //! - [`attachment`], [`secret`] and [`pod_info`] fetch what goes into the calls;
 //! - [`volume_data`] and [`record`] are a volume's own note of what it is, [`leftover`] removes it, and
 //!   [`reconstruct`] reads it after a restart;
-//! - [`registration`] makes drivers known, [`version`] judges them.
+//! - [`registration`] makes drivers known, [`version`] judges them, [`socket`] reaches them.
 
 pub mod attachment;
 pub mod block;
@@ -21,6 +21,7 @@ pub mod reconstruct;
 pub mod record;
 pub mod registration;
 pub mod secret;
+pub mod socket;
 pub mod stage;
 pub mod stats;
 pub mod status;

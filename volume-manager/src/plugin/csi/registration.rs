@@ -164,8 +164,7 @@ impl Registrar {
         };
         let session = Session::new(endpoint, Arc::new(Memory::default()), lines);
         let info = session.info().await;
-        let info =
-            info.map_err(|source| RegistrationError::NodeInfo { driver: driver.clone(), source })?;
+        let info = info.map_err(|source| RegistrationError::NodeInfo { driver: driver.clone(), source })?;
         match info.node_id.as_str() {
             "" => Err(RegistrationError::NoNodeId(driver.clone())),
             _ => Ok(info),
@@ -226,7 +225,9 @@ pub enum RegistrationError {
     #[error("driver {0} returned an empty node ID")]
     NoNodeId(DriverName),
     /// It gave the node a topology that contradicts another.
-    #[error("detected topology value collision: driver reported {key:?}:{wanted:?} but existing label is {key:?}:{present:?}")]
+    #[error(
+        "detected topology value collision: driver reported {key:?}:{wanted:?} but existing label is {key:?}:{present:?}"
+    )]
     Topology {
         /// The label.
         key: String,

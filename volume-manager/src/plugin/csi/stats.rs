@@ -7,9 +7,15 @@ use csi_proto::v1::volume_usage::Unit;
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
-use super::has;
-use crate::names::{DriverName, VolumeHandle};
+use super::volume::CsiVolume;
+use super::{CsiPlugin, has};
+use crate::api::VolumeMode;
+use crate::error::Failure;
+use crate::names::{DriverName, PodUid, VolumeHandle};
+use crate::operation::OperationContext;
+use crate::plugin::Spec;
 
+const NO_CLIENT: &str = "metrics: failed to get CSI client";
 const PROBE: &str = "failed to check for GET_VOLUME_STATS capability";
 
 /// What a driver says about a volume in use.
@@ -34,8 +40,25 @@ pub struct Usage {
     pub used: i64,
 }
 
-/// Asks the driver about one volume. `path` is the target, or for a device its bind in the global map path.
-pub(crate) async fn volume(
+impl CsiPlugin {
+    /// Asks the driver about one volume of a pod.
+    pub async fn stats(
+        &self,
+        cx: &OperationContext,
+        spec: &Spec,
+        pod: &PodUid,
+    ) -> Result<VolumeStats, Failure> {
+        let volume = CsiVolume::of_uid(spec, pod)?;
+        let path = match spec.mode() {
+            VolumeMode::Filesystem => cx.paths.csi_target(pod, &volume.inner),
+            VolumeMode::Block => cx.paths.csi_block_map(&volume.inner).join(pod.as_str()),
+        };
+        let session = self.session(cx, &volume.driver, NO_CLIENT)?;
+        Ok(ask(&session, &volume.driver, &volume.handle, &path).await?)
+    }
+}
+
+async fn ask(
     session: &Session,
     driver: &DriverName,
     handle: &VolumeHandle,

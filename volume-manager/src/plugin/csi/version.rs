@@ -40,9 +40,11 @@ pub(crate) fn highest(offered: &[String]) -> Result<Version, VersionError> {
 
 /// Why a driver's versions are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum VersionError {
+pub enum VersionError {
+    /// It names none.
     #[error("driver reported an empty list for supported versions")]
     None,
+    /// It names none that will do.
     #[error("none of the CSI versions reported by this driver are supported: {0}")]
     Unsupported(String),
 }

@@ -42,8 +42,11 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
             }
         };
         let gone = |path: &PathBuf, identity: &Identity| present.get(path) != Some(identity);
-        let old: Vec<PathBuf> =
-            known.iter().filter(|(path, (identity, _))| gone(path, identity)).map(|(p, _)| p.clone()).collect();
+        let old: Vec<PathBuf> = known
+            .iter()
+            .filter(|(path, (identity, _))| gone(path, identity))
+            .map(|(p, _)| p.clone())
+            .collect();
         for path in old {
             // The task ends first: it might be registering what is being removed.
             if let Some((_, mut task)) = known.remove(&path) {
