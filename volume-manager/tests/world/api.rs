@@ -1,0 +1,131 @@
+//! An API in memory: what is put in can be read, watched and patched, and can be made to fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+use volume_manager::api::{
+    ApiError, ApiSource, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token, TokenRequest, Watch,
+};
+
+#[derive(Debug, Default)]
+pub struct MemoryApi {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    objects: BTreeMap<Key, Object>,
+    watchers: Vec<(Kind, mpsc::UnboundedSender<Change>)>,
+    down: BTreeSet<Kind>,
+    version: u64,
+}
+
+impl MemoryApi {
+    pub fn put(&self, mut object: Object) {
+        let mut inner = self.lock();
+        inner.version += 1;
+        object.meta_mut().resource_version = inner.version.to_string();
+        inner.objects.insert(object.key(), object.clone());
+        inner.tell(&Change::Applied(object));
+    }
+
+    pub fn remove(&self, key: &Key) {
+        let mut inner = self.lock();
+        if let Some(object) = inner.objects.remove(key) {
+            inner.tell(&Change::Deleted(object));
+        }
+    }
+
+    /// Makes a kind unreadable, or readable again.
+    pub fn set_down(&self, kind: Kind, down: bool) {
+        let mut inner = self.lock();
+        if down {
+            inner.down.insert(kind)
+        } else {
+            inner.down.remove(&kind)
+        };
+    }
+
+    pub fn all(&self, kind: Kind) -> Vec<Object> {
+        self.lock().objects.values().filter(|object| object.kind() == kind).cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no test panics while it holds this")
+    }
+}
+
+impl Inner {
+    fn tell(&mut self, change: &Change) {
+        let (Change::Applied(object) | Change::Deleted(object)) = change else { return };
+        let kind = object.kind();
+        self.watchers.retain(|(of, watcher)| *of != kind || watcher.send(change.clone()).is_ok());
+    }
+
+    fn check(&self, kind: Kind) -> Result<(), ApiError> {
+        if self.down.contains(&kind) {
+            return Err(ApiError::Unavailable { reason: "connection refused".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ApiSource for MemoryApi {
+    async fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        let inner = self.lock();
+        inner.check(key.kind)?;
+        inner.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
+        self.lock().check(kind)?;
+        Ok(self.all(kind))
+    }
+
+    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for object in self.all(kind) {
+            sender.send(Change::Applied(object)).expect("the receiver is below");
+        }
+        sender.send(Change::Synced).expect("the receiver is below");
+        self.lock().watchers.push((kind, sender));
+        Ok(receiver)
+    }
+
+    async fn create(&self, object: Object) -> Result<Object, ApiError> {
+        self.lock().check(object.kind())?;
+        self.put(object.clone());
+        Ok(object)
+    }
+
+    async fn update(&self, object: Object) -> Result<Object, ApiError> {
+        self.create(object).await
+    }
+
+    async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
+        let mut object = self.get(&patch.key).await?;
+        match (&mut object, patch.body) {
+            (Object::Node(node), PatchBody::VolumesAttached(volumes)) => {
+                std::sync::Arc::make_mut(node).volumes_attached = volumes;
+            }
+            (Object::Node(node), PatchBody::VolumesInUse(volumes)) => {
+                std::sync::Arc::make_mut(node).volumes_in_use = volumes;
+            }
+            (_, body) => panic!("no test needs this yet: {body:?}"),
+        }
+        self.put(object.clone());
+        Ok(object)
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), ApiError> {
+        self.remove(key);
+        Ok(())
+    }
+
+    async fn request_token(&self, _: &TokenRequest) -> Result<Token, ApiError> {
+        Ok(Token { token: Sensitive::new("token".to_owned()), expires: String::new() })
+    }
+}

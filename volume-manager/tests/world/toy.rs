@@ -1,0 +1,274 @@
+//! A kind of volume that exists only in a list of what was done to it, and fails when it is told to.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use volume_manager::api::{PersistentSource, VolumeMode};
+use volume_manager::error::{Classified, ErrorClass, Failure};
+use volume_manager::names::{PluginName, PodUid, SpecName};
+use volume_manager::operation::OperationContext;
+use volume_manager::paths::Paths;
+use volume_manager::plugin::{
+    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, MountDevice, Mounted, Rebuilt, Remote,
+    Scene, SetUp, Spec, TearDown, VolumePlugin,
+};
+
+#[derive(Debug, Clone, Default)]
+pub struct Toy {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    released: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    story: Vec<String>,
+    failures: BTreeMap<String, VecDeque<ErrorClass>>,
+    held: BTreeSet<String>,
+    attachable: bool,
+    remounts: bool,
+    /// What a restart finds: the inner name of each directory of a pod.
+    disk: BTreeMap<(PodUid, SpecName), ()>,
+}
+
+/// What the toy was told to fail with.
+#[derive(Debug, thiserror::Error)]
+#[error("{step} was told to fail")]
+struct Told {
+    step: String,
+    class: ErrorClass,
+}
+
+impl Classified for Told {
+    fn class(&self) -> ErrorClass {
+        self.class
+    }
+}
+
+impl Toy {
+    /// The next times `step` (such as `stage data`) is done, it fails like this instead.
+    pub fn fail(&self, step: &str, classes: &[ErrorClass]) {
+        self.lock().failures.entry(step.to_owned()).or_default().extend(classes);
+    }
+
+    /// From now on `step` begins and does not end.
+    pub fn hold(&self, step: &str) {
+        self.lock().held.insert(step.to_owned());
+    }
+
+    /// What was held ends.
+    pub fn release(&self, step: &str) {
+        self.lock().held.remove(step);
+        self.shared.released.notify_waiters();
+    }
+
+    pub fn set_attachable(&self, attachable: bool) {
+        self.lock().attachable = attachable;
+    }
+
+    pub fn set_remounts(&self, remounts: bool) {
+        self.lock().remounts = remounts;
+    }
+
+    /// What was done since the last look, one line each.
+    pub fn story(&self) -> String {
+        std::mem::take(&mut self.lock().story).iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    pub fn say(&self, line: String) {
+        self.lock().story.push(line);
+    }
+
+    async fn step(&self, step: String) -> Result<(), Failure> {
+        self.say(step.clone());
+        loop {
+            let released = self.shared.released.notified();
+            if !self.lock().held.contains(&step) {
+                break;
+            }
+            released.await;
+        }
+        let class = self.lock().failures.get_mut(&step).and_then(VecDeque::pop_front);
+        match class {
+            None => Ok(()),
+            Some(class) => {
+                self.say(format!("  {class:?}"));
+                Err(Told { step, class }.into())
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no test panics while it holds this")
+    }
+}
+
+fn handle(spec: &Spec) -> Option<&str> {
+    match spec.persistent_source()? {
+        PersistentSource::Csi(csi) => Some(csi.handle.as_str()),
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl VolumePlugin for Toy {
+    fn name(&self) -> PluginName {
+        PluginName::new("kubernetes.io/toy")
+    }
+
+    fn supports(&self, spec: &Spec) -> bool {
+        handle(spec).is_some()
+    }
+
+    fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
+        Ok(handle(spec).expect("only what is supported is named").to_owned())
+    }
+
+    fn requires_remount(&self, _: &Spec, _: &Facts) -> bool {
+        self.lock().remounts
+    }
+
+    fn can_attach(&self, _: &Spec, _: &Facts) -> bool {
+        self.lock().attachable
+    }
+
+    fn can_device_mount(&self, _: &Spec) -> bool {
+        true
+    }
+
+    fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
+        paths.pod_volume(pod, &self.name(), inner)
+    }
+
+    async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure> {
+        cx.mark.pod_uncertain().await?;
+        let (pod, inner) = (request.pod.uid(), request.spec.name());
+        let verb = if request.before == Before::Mounted { "refresh" } else { "publish" };
+        self.step(format!("{verb} {inner} {pod}")).await?;
+        self.lock().disk.insert((pod.clone(), inner.clone()), ());
+        Ok(Mounted {
+            path: self.target(&cx.paths, &pod, &inner),
+            read_only: request.spec.read_only,
+            managed: true,
+            selinux_relabel: false,
+        })
+    }
+
+    async fn tear_down(&self, _: &OperationContext, request: &TearDown) -> Result<(), Failure> {
+        self.step(format!("unpublish {} {}", request.inner, request.pod)).await?;
+        self.lock().disk.remove(&(request.pod.clone(), request.inner.clone()));
+        Ok(())
+    }
+
+    async fn reconstruct(&self, _: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
+        let failing =
+            self.lock().failures.get_mut(&format!("read back {}", found.inner)).and_then(VecDeque::pop_front);
+        if let Some(class) = failing {
+            return Err(Told { step: format!("read back {}", found.inner), class }.into());
+        }
+        Ok(rebuilt(&found.inner, found.mode))
+    }
+
+    async fn identify_orphan(&self, _: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
+        self.say(format!("identify {}", found.inner));
+        let known = self.lock().failures.remove(&format!("identify {}", found.inner)).is_some();
+        Ok(known.then(|| rebuilt(&found.inner, found.mode)))
+    }
+
+    fn attacher(&self) -> Option<&dyn Attacher> {
+        Some(self)
+    }
+
+    fn device_mounter(&self) -> Option<&dyn DeviceMounter> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+}
+
+pub fn rebuilt(inner: &SpecName, mode: VolumeMode) -> Rebuilt {
+    let mut volume = super::volume(inner.as_str());
+    volume.mode = Some(mode);
+    Rebuilt {
+        spec: Spec::persistent(Arc::new(volume), false),
+        device_mount_path: Some(PathBuf::from(format!("/global/{inner}"))),
+        selinux_label: None,
+    }
+}
+
+#[async_trait]
+impl Attacher for Toy {
+    async fn wait_for_attach(&self, _: &OperationContext, _: &Spec, path: &str) -> Result<String, Failure> {
+        Ok(path.to_owned())
+    }
+
+    async fn attach(
+        &self,
+        _: &Remote<'_>,
+        spec: &Spec,
+        node: &volume_manager::names::NodeName,
+    ) -> Result<String, Failure> {
+        self.step(format!("attach {} to {node}", spec.name())).await?;
+        Ok(String::new())
+    }
+
+    async fn detach(
+        &self,
+        _: &Remote<'_>,
+        volume: &str,
+        node: &volume_manager::names::NodeName,
+    ) -> Result<(), Failure> {
+        self.step(format!("detach {volume} from {node}")).await
+    }
+
+    async fn is_attached(
+        &self,
+        _: &Remote<'_>,
+        _: &Spec,
+        _: &volume_manager::names::NodeName,
+    ) -> Result<bool, Failure> {
+        Ok(true)
+    }
+}
+
+#[async_trait]
+impl DeviceMounter for Toy {
+    fn device_mount_path(&self, _: &Paths, spec: &Spec) -> Result<PathBuf, Failure> {
+        Ok(PathBuf::from(format!("/global/{}", spec.name())))
+    }
+
+    async fn mount_device(&self, cx: &OperationContext, request: &MountDevice) -> Result<(), Failure> {
+        cx.mark.device_uncertain(&request.path).await?;
+        self.step(format!("stage {}", request.spec.name())).await
+    }
+
+    async fn unmount_device(&self, _: &OperationContext, path: &Path, _: &Spec) -> Result<(), Failure> {
+        let name = path.file_name().expect("the paths above have one").display();
+        self.step(format!("unstage {name}")).await
+    }
+
+    async fn device_mount_refs(&self, _: &OperationContext, _: &Path) -> Result<Vec<PathBuf>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Expander for Toy {
+    fn requires_resize(&self) -> bool {
+        true
+    }
+
+    async fn expand(&self, _: &OperationContext, request: &Expand) -> Result<(), Failure> {
+        self.step(format!("expand {} from {} to {}", request.spec.name(), request.old_size, request.new_size))
+            .await
+    }
+}

@@ -1,0 +1,199 @@
+//! A manager with an API in memory, a toy for a plugin and time that passes only when nothing else does.
+#![allow(dead_code, reason = "each test file uses its own part of this world")]
+
+#[path = "api.rs"]
+pub mod api;
+#[path = "toy.rs"]
+pub mod toy;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use expect_test::Expect;
+use tonic::transport::Channel;
+use volume_manager::api::object::Bytes;
+use volume_manager::api::pod::VolumeMount;
+use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
+use volume_manager::api::{
+    AccessMode, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody,
+    PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
+};
+use volume_manager::clock::TokioClock;
+use volume_manager::event::Notice;
+use volume_manager::names::{Namespaced, PodUid, VolumeName};
+use volume_manager::plugin::registry::Registry;
+use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
+
+use api::MemoryApi;
+use toy::Toy;
+
+pub const LONG: Duration = Duration::from_secs(3600);
+
+pub struct World {
+    pub manager: VolumeManager,
+    pub api: Arc<MemoryApi>,
+    pub toy: Toy,
+    pub root: tempfile::TempDir,
+}
+
+/// There are no drivers here.
+#[derive(Debug)]
+struct NoDialer;
+
+#[async_trait]
+impl Dialer for NoDialer {
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+        Err(DialError { endpoint: endpoint.to_owned(), source: "there are no drivers here".into() })
+    }
+}
+
+impl World {
+    /// A node that has just started and knows all its pods, which are none.
+    pub async fn new() -> Self {
+        let world = Self::starting();
+        world.manager.sources_ready();
+        world.idle().await;
+        world
+    }
+
+    /// A node that does not know its pods yet.
+    pub fn starting() -> Self {
+        let api = Arc::new(MemoryApi::default());
+        api.put(Object::Node(Arc::new(Node { meta: Meta::named("", "node"), ..Node::default() })));
+        let (toy, root) = (Toy::default(), tempfile::tempdir().expect("there is a temporary directory"));
+        let manager = start(&api, &toy, root.path());
+        Self { manager, api, toy, root }
+    }
+
+    /// The manager crashes and starts again; it does not know its pods yet.
+    pub fn crash(&mut self) {
+        self.manager.abort();
+        self.manager = start(&self.api, &self.toy, self.root.path());
+    }
+
+    /// A volume with a claim of the same name.
+    pub fn volume(&self, name: &str) {
+        self.put_volume(volume(name));
+    }
+
+    pub fn put_volume(&self, volume: Volume) {
+        let name = volume.meta.name.clone();
+        let claim = Claim {
+            meta: Meta { uid: format!("uid-{name}"), ..Meta::named("default", &name) },
+            spec: ClaimSpec { volume: name, ..ClaimSpec::default() },
+            status: ClaimStatus {
+                phase: ClaimPhase::Bound,
+                capacity: volume.capacity,
+                ..ClaimStatus::default()
+            },
+        };
+        self.api.put(Object::Volume(Arc::new(volume)));
+        self.api.put(Object::Claim(Arc::new(claim)));
+    }
+
+    /// A pod that uses claims appears.
+    pub fn add(&self, name: &str, claims: &[&str]) -> PodUid {
+        let pod = pod(name, claims);
+        let uid = pod.uid();
+        self.manager.add_pod(Arc::new(pod));
+        uid
+    }
+
+    /// A pod appears, and all it causes happens.
+    pub async fn run(&self, name: &str, claims: &[&str]) -> PodUid {
+        let pod = self.add(name, claims);
+        self.idle().await;
+        pod
+    }
+
+    /// The runtime is done with a pod, and its object goes.
+    pub fn end(&self, pod: &PodUid) {
+        self.manager.set_pod_state(pod, PodState::RuntimeGone);
+        self.manager.remove_pod(pod);
+    }
+
+    pub async fn idle(&self) {
+        self.manager.wait_idle(LONG).await.expect("it becomes idle");
+    }
+
+    /// Some time passes, and what was due in it happens.
+    pub async fn pass(&self, milliseconds: u64) {
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        self.idle().await;
+    }
+
+    /// The controller attaches these volumes to the node, and no others.
+    pub async fn attach(&self, volumes: &[&str]) {
+        let attached =
+            volumes.iter().map(|name| AttachedVolume { name: unique(name), device_path: String::new() });
+        let key = volume_manager::api::Key::cluster(Kind::Node, "node");
+        let patch = Patch::of(key, PatchBody::VolumesAttached(attached.collect()));
+        use volume_manager::api::ApiSource;
+        self.api.patch(patch).await.expect("the node is there");
+    }
+
+    /// The books, one line each.
+    pub async fn books(&self) -> String {
+        let dump = self.manager.dump().await.expect("it runs");
+        let actual = dump.actual.iter().map(|(key, state)| format!("{key}: {state}\n"));
+        actual.collect()
+    }
+
+    /// Compares what was done since the last look.
+    pub fn sees(&self, expected: Expect) {
+        expected.assert_eq(&self.toy.story());
+    }
+
+    /// Kubernetes events from now on.
+    pub fn listen(&self) -> tokio::sync::mpsc::UnboundedReceiver<Notice> {
+        self.manager.subscribe()
+    }
+}
+
+fn start(api: &Arc<MemoryApi>, toy: &Toy, root: &Path) -> VolumeManager {
+    let parts = Parts {
+        api: Arc::clone(api) as _,
+        host: Arc::new(host::linux::LinuxHost::new()),
+        clock: TokioClock::shared(),
+        dialer: Arc::new(NoDialer),
+        registry: Registry::new(vec![Arc::new(toy.clone())]),
+    };
+    VolumeManager::start(Config::new("node", root), parts)
+}
+
+pub fn unique(name: &str) -> VolumeName {
+    VolumeName::new(format!("kubernetes.io/toy/{name}"))
+}
+
+/// A volume bound to the claim of its name.
+pub fn volume(name: &str) -> Volume {
+    let source = CsiSource { driver: "toy.example".into(), handle: name.into(), ..CsiSource::default() };
+    Volume {
+        meta: Meta::named("", name),
+        capacity: Bytes(1 << 20),
+        access_modes: vec![AccessMode::ReadWriteMany],
+        claim: Some(ClaimReference { claim: Namespaced::new("default", name), uid: format!("uid-{name}") }),
+        mode: Some(VolumeMode::Filesystem),
+        source: PersistentSource::Csi(Box::new(source)),
+        ..Volume::default()
+    }
+}
+
+/// A pod that mounts claims under their own names.
+pub fn pod(name: &str, claims: &[&str]) -> Pod {
+    let mounts =
+        claims.iter().map(|claim| VolumeMount { volume: (*claim).to_owned(), ..VolumeMount::default() });
+    let container = Container { name: "main".to_owned(), mounts: mounts.collect(), ..Container::default() };
+    let volumes = claims.iter().map(|claim| PodVolume {
+        name: (*claim).into(),
+        source: VolumeSource::Claim { claim: (*claim).to_owned(), read_only: false },
+    });
+    Pod {
+        meta: Meta { uid: name.to_owned(), ..Meta::named("default", name) },
+        volumes: volumes.collect(),
+        containers: vec![container],
+        ..Pod::default()
+    }
+}
