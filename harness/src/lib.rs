@@ -6,13 +6,19 @@
 //! the node, with the volume manager in a process of its own; and the journal, everything that happened in
 //! one order ([`Journal`](journal::Journal)) with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
 
+pub mod census;
 pub mod driver;
+pub mod guard;
+pub mod janitor;
 pub mod journal;
 pub mod layout;
+pub mod ledger;
+pub mod loop_device;
 pub mod manifest;
 pub mod observe;
 pub mod proxy;
 pub mod sandbox;
 pub mod symbols;
+pub mod wait;
 
 pub use layout::Layout;

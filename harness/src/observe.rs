@@ -266,6 +266,14 @@ impl MountWatch {
     }
 }
 
+/// Every mount of the caller's namespace now: with unique ids, where the kernel has them.
+pub fn snapshot() -> Result<Vec<Mount>, ObserveError> {
+    match fanotify::describe_all() {
+        Ok(mounts) => Ok(mounts.into_values().collect()),
+        Err(_) => Ok(poll::Table::open()?.read()?.into_iter().map(with_rdev).collect()),
+    }
+}
+
 /// A difference between what the events said and what the kernel lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missed {

@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Layout;
+use crate::ledger::{Entry, Ledger};
+use crate::loop_device::table;
 
 mod error;
 mod furnish;
@@ -71,9 +73,20 @@ impl Sandbox {
     /// running it refuses, because a namespace belongs to a thread.
     pub fn enter(options: SandboxOptions) -> Result<Sandbox, SandboxError> {
         let begin = std::time::Instant::now();
+        // Opened by its path out here; the descriptor goes along.
+        let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
         init::become_init(&options)?;
         drop(options.lifeline);
         let devices = furnish::furnish(&Layout::standard(), options.node_bytes, options.state_bytes)?;
+        if let Some(ledger) = &ledger {
+            // Before anybody can attach a file that lies on one of these.
+            ledger.record(&Entry::Sandbox {
+                name: options.name,
+                pid_namespace: init::pid_namespace()?,
+                devices: devices.clone(),
+                since: table::latest_sequence(),
+            })?;
+        }
         Ok(Sandbox { rootless: options.user_namespace, devices, took: begin.elapsed() })
     }
 

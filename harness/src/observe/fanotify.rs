@@ -162,7 +162,7 @@ fn watch(what: &'static str) -> ObserveError {
     ObserveError::Watch { what, source: io::Error::last_os_error() }
 }
 
-fn describe_all() -> Result<BTreeMap<MountId, Mount>, ObserveError> {
+pub(super) fn describe_all() -> Result<BTreeMap<MountId, Mount>, ObserveError> {
     let ids = statmount::list().map_err(unlistable)?;
     let mut known = BTreeMap::new();
     for id in ids {

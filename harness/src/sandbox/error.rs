@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::ledger::LedgerError;
+
 /// Why a sandbox could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
@@ -39,6 +41,9 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
+    /// The sandbox could not be written down in the run's ledger.
+    #[error("cannot write the sandbox down")]
+    Ledger(#[from] LedgerError),
     /// A mount was refused.
     #[error("cannot mount {what} at `{target}`")]
     Mount {
@@ -76,6 +81,7 @@ impl SandboxError {
                 "run as root with CAP_SYS_ADMIN (in a container: `--privileged`), or allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
             ),
             SandboxError::Threads { .. }
+            | SandboxError::Ledger(_)
             | SandboxError::Process { .. }
             | SandboxError::Mount { .. }
             | SandboxError::Path { .. } => None,

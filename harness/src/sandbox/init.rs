@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -143,6 +144,13 @@ fn bury_all(worker: Pid) {
             Ok(_) | Err(_) => {}
         }
     }
+}
+
+/// The inode of the PID namespace we are in.
+pub(super) fn pid_namespace() -> Result<u64, SandboxError> {
+    let path = "/proc/self/ns/pid";
+    let metadata = fs::metadata(path);
+    Ok(metadata.map_err(|source| SandboxError::Path { path: path.into(), source })?.ino())
 }
 
 /// Closes every descriptor above stderr but these.

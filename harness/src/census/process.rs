@@ -1,0 +1,90 @@
+//! The processes of a PID namespace, as its `/proc` shows them.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+/// A running process. Two are equal if they are the same process, not only the same number.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its number in our namespace.
+    pub pid: i32,
+    /// Its name: at most 15 bytes.
+    pub name: String,
+    /// When it started, in clock ticks since boot: the number and this are never the same twice.
+    pub started: u64,
+    /// Whether it has ended and nobody has asked how.
+    pub zombie: bool,
+}
+
+impl PartialEq for Process {
+    fn eq(&self, other: &Process) -> bool {
+        (self.pid, self.started) == (other.pid, other.started)
+    }
+}
+
+impl Eq for Process {}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.name, self.pid)?;
+        if self.zombie { f.write_str(" (ended, not waited for)") } else { Ok(()) }
+    }
+}
+
+/// Every process, by number. Threads of the kernel are left out.
+pub fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut found: Vec<Process> = pids.filter_map(get).filter(|p| !is_kernel(p)).collect();
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+/// One process, if it exists.
+pub fn get(pid: i32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may itself contain some, so the last one ends it.
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    let mut fields = tail.split_ascii_whitespace();
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    // `starttime` is the 22nd field; the state was the third.
+    let started = fields.nth(18)?.parse().ok()?;
+    Some(Process { pid, name, started, zombie })
+}
+
+/// Threads of the kernel have no executable, and neither has a zombie.
+fn is_kernel(process: &Process) -> bool {
+    !process.zombie
+        && fs::read(format!("/proc/{}/cmdline", process.pid)).is_ok_and(|line| line.is_empty())
+        && fs::read_link(format!("/proc/{}/exe", process.pid)).is_err()
+}
+
+/// Where the descriptors, the working directory and the root of a process lead.
+pub(super) fn open_paths(pid: i32) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    if let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) {
+        paths.extend(descriptors.flatten().filter_map(|fd| fs::read_link(fd.path()).ok()));
+    }
+    paths
+        .extend(["cwd", "root", "exe"].iter().filter_map(|n| fs::read_link(format!("/proc/{pid}/{n}")).ok()));
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_among_all_processes() {
+        let me = get(std::process::id() as i32).unwrap();
+        assert!(all().contains(&me));
+        assert!(!me.zombie);
+    }
+
+    #[test]
+    fn kernel_threads_are_not() {
+        assert!(!all().iter().any(|process| process.name == "kthreadd"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Undoing one ledger: waits for the run's processes to end, then detaches, removes and reports.
+//!
+//! Opens loop devices, aborts FUSE connections, removes control groups and the run's own directory.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ownership::{Surroundings, owns};
+use super::{JanitorError, Undone};
+use crate::ledger::{self, Entry, LedgerError};
+use crate::loop_device::table::{self, BoundLoop};
+use crate::loop_device::{clear, node, wait_detached};
+use crate::wait::Deadline;
+
+/// How long the processes of a run get to end by themselves before their FUSE connections are aborted.
+const QUIET_END: Duration = Duration::from_secs(2);
+
+/// How long they get after that.
+const END: Duration = Duration::from_secs(20);
+
+/// How often new loop devices of the run may turn up while others are detached.
+const ROUNDS: usize = 8;
+
+/// The directories of all runs below `base`, dead or alive.
+pub(super) fn runs(base: &Path) -> Result<Vec<PathBuf>, JanitorError> {
+    let entries = match fs::read_dir(base) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(|source| JanitorError::Runs { path: base.to_owned(), source })?,
+    };
+    let mut dirs: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    dirs.sort();
+    Ok(dirs)
+}
+
+/// Undoes the ledger in `dir`, whose lock the caller holds, and removes it if nothing is left.
+pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
+    let entries = ledger::read(&dir.join("ledger.jsonl"))?;
+    let mut undone = Undone::default();
+    if same_boot(&entries) {
+        // In this order: a living process could attach what has just been detached.
+        await_processes(&entries, &mut undone);
+        if undone.left.is_empty() {
+            detach_loops(dir, &entries, &mut undone);
+            remove_cgroups(&entries, &mut undone);
+        }
+    }
+    if undone.left.is_empty()
+        && let Err(error) = fs::remove_dir_all(dir)
+    {
+        undone.left.push(format!("{}: {error}", dir.display()));
+    }
+    Ok(undone)
+}
+
+/// After another boot nothing that a ledger names exists any more.
+fn same_boot(entries: &[Entry]) -> bool {
+    let boot = ledger::boot_id();
+    !entries.iter().any(|entry| matches!(entry, Entry::Run { boot: then, .. } if *then != boot))
+}
+
+fn await_processes(entries: &[Entry], undone: &mut Undone) {
+    let namespaces: BTreeSet<u64> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Sandbox { pid_namespace, .. } => Some(*pid_namespace),
+            _ => None,
+        })
+        .collect();
+    if namespaces.is_empty() {
+        return;
+    }
+    let ended = || living_in(&namespaces).is_empty().then_some(());
+    if Deadline::after(QUIET_END).until("", ended).is_ok() {
+        return;
+    }
+    // Somebody waits for a FUSE server that does not answer: that wait ends by an abort and by nothing else.
+    for entry in entries {
+        if let Entry::Fuse { connection, pid_namespace } = entry
+            && !living_in(&BTreeSet::from([*pid_namespace])).is_empty()
+        {
+            let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
+            if fs::write(&abort, "1").is_ok() {
+                undone.done.push(format!("aborted FUSE connection {connection}"));
+            }
+        }
+    }
+    if Deadline::after(END).until("", ended).is_err() {
+        let pids: Vec<String> = living_in(&namespaces).iter().map(i32::to_string).collect();
+        undone.left.push(format!("processes {} of the run do not end", pids.join(", ")));
+    }
+}
+
+/// The processes in one of these PID namespaces.
+fn living_in(namespaces: &BTreeSet<u64>) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| namespace_inode(*pid, "pid").is_some_and(|inode| namespaces.contains(&inode))).collect()
+}
+
+/// The inode of a namespace of a process; nothing for a zombie, which has none any more.
+fn namespace_inode(pid: i32, kind: &str) -> Option<u64> {
+    let link = fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?;
+    let name = link.to_str()?;
+    name.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
+
+fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
+    for _ in 0..ROUNDS {
+        let around = Surroundings { of_live_runs: devices_of_live_runs(dir), mounted: mounted_anywhere() };
+        let ours = table::lying_on(&table::bound(), |bound| owns(entries, &around, bound));
+        if ours.is_empty() {
+            return;
+        }
+        for bound in &ours {
+            match detach(bound) {
+                Ok(()) => {
+                    undone.done.push(format!("detached loop{} ({})", bound.number, bound.backing.display()))
+                }
+                Err(reason) => {
+                    undone.left.push(format!("loop{}: {reason}", bound.number));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn detach(bound: &BoundLoop) -> Result<(), String> {
+    let Ok(device) = File::open(node(bound.number)) else {
+        return if table::is_bound(bound.number) { Err("cannot be opened".to_owned()) } else { Ok(()) };
+    };
+    // Looked at again through the open device: as long as that is open, nobody can attach another file.
+    if !table::status(&device, bound.number).is_some_and(|now| now.is_same(bound)) {
+        return Ok(());
+    }
+    clear(device.as_raw_fd()).map_err(|error| error.to_string())?;
+    drop(device);
+    wait_detached(bound.number).map_err(|error| error.to_string())
+}
+
+/// The devices of the sandboxes of every run but the one in `dir` that is alive.
+fn devices_of_live_runs(dir: &Path) -> BTreeSet<u64> {
+    let siblings = dir.parent().and_then(|base| runs(base).ok()).unwrap_or_default();
+    let live = siblings.iter().filter(|other| other.as_path() != dir && is_alive(other));
+    let entries = live.flat_map(|other| ledger::read(&other.join("ledger.jsonl")).unwrap_or_default());
+    entries
+        .flat_map(|entry| match entry {
+            Entry::Sandbox { devices, .. } => devices,
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+/// Whether somebody holds the lock of a run. Asked without taking it: a run that begins must not find it taken.
+fn is_alive(dir: &Path) -> bool {
+    // In doubt it is alive: then its devices are spared.
+    !matches!(probe_lock(&dir.join("alive")), Ok(false))
+}
+
+/// Whether a file is locked, by the kernel's list of locks.
+fn probe_lock(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = fs::metadata(path)?;
+    let suffix = format!(":{}", metadata.ino());
+    let locks = fs::read_to_string("/proc/locks")?;
+    // `1: FLOCK  ADVISORY  WRITE 512 fe:00:12345 0 EOF`: device in hexadecimal, inode in decimal.
+    Ok(locks.lines().any(|line| line.split_ascii_whitespace().nth(5).is_some_and(|id| id.ends_with(&suffix))))
+}
+
+/// The devices of all file systems that are mounted in any mount namespace with a process in it.
+fn mounted_anywhere() -> BTreeSet<u64> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
+    let mut seen = BTreeSet::new();
+    let mut devices = BTreeSet::new();
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        if namespace_inode(pid, "mnt").is_some_and(|inode| !seen.insert(inode)) {
+            continue;
+        }
+        let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        devices.extend(table.lines().filter_map(|line| {
+            let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
+            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+        }));
+    }
+    devices
+}
+
+fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
+    for entry in entries.iter().rev() {
+        let Entry::Cgroup { path } = entry else { continue };
+        match fs::remove_dir(path) {
+            Ok(()) => undone.done.push(format!("removed {}", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => undone.left.push(format!("{}: {error}", path.display())),
+        }
+    }
+}

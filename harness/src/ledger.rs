@@ -1,0 +1,238 @@
+//! What a run has made that no namespace contains, written down before it can be needed.
+//!
+//! A run owns a directory `<base>/<run-id>/` with two files: `alive`, locked for as long as the run lives, and
+//! `ledger.jsonl`, where everybody in the run appends. A run is alive if and only if the lock is held, so
+//! nobody ever undoes the work of a live one, and a lock cannot outlive its process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+/// One line of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "made", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Entry {
+    /// The first line: which run, of which boot.
+    Run {
+        /// The run's id.
+        id: String,
+        /// The kernel's id of this boot. After another boot nothing of the run can exist.
+        boot: String,
+    },
+    /// A sandbox. Loop devices over files on its devices outlive it when a driver attached them.
+    Sandbox {
+        /// The id of the case.
+        name: String,
+        /// The inode of its PID namespace.
+        pid_namespace: u64,
+        /// The devices (`st_dev`) of its file systems.
+        devices: Vec<u64>,
+        /// The newest attachment of any disk when it was made: what is older cannot be of this sandbox.
+        since: Option<u64>,
+    },
+    /// A loop device whose backing file lies anywhere else.
+    Loop {
+        /// Its number.
+        number: u32,
+        /// The device of the backing file's file system.
+        device: u64,
+        /// The backing file's inode.
+        inode: u64,
+        /// The number of this attachment.
+        sequence: Option<u64>,
+    },
+    /// A FUSE connection, which is to be aborted if its server hangs.
+    Fuse {
+        /// The minor number of its file system's device.
+        connection: u32,
+        /// The sandbox it lives in, by the inode of its PID namespace.
+        pid_namespace: u64,
+    },
+    /// A control group.
+    Cgroup {
+        /// Its directory, which is named after the run.
+        path: PathBuf,
+    },
+}
+
+/// Why the ledger could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// A file or a directory of it.
+    #[error("cannot {verb} `{path}`")]
+    Io {
+        /// What was tried.
+        verb: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A line that is none of ours. Nothing is undone by a ledger that cannot be read.
+    #[error("cannot understand line {line} of `{path}`")]
+    Line {
+        /// The ledger.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// The directory and the life of one run.
+#[derive(Debug)]
+pub struct Run {
+    id: String,
+    dir: PathBuf,
+    /// Held until the run ends, and never by anything the run executes.
+    alive: Flock<File>,
+    ledger: Ledger,
+}
+
+impl Run {
+    /// Begins a run in the place where this user's runs are kept.
+    pub fn begin() -> Result<Run, LedgerError> {
+        Run::begin_in(&base())
+    }
+
+    /// Begins a run below `base`.
+    pub fn begin_in(base: &Path) -> Result<Run, LedgerError> {
+        let make = |dir: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
+        make(base).map_err(|source| failed("create", base, source))?;
+        loop {
+            let id = format!("{:x}-{:08x}", std::process::id(), random());
+            let dir = base.join(&id);
+            make(&dir).map_err(|source| failed("create", &dir, source))?;
+            // A sweep that looks between these two steps takes the empty directory for a dead run's and
+            // removes it; then this run tries again under another name.
+            let Some(alive) = hold(&dir)? else { continue };
+            let ledger = match Ledger::open(&dir.join("ledger.jsonl")) {
+                Err(LedgerError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            ledger.record(&Entry::Run { id: id.clone(), boot: boot_id() })?;
+            return Ok(Run { id, dir, alive, ledger });
+        }
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The run's directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The run's ledger.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Lets go of the lock: from now on the run counts as dead, and its ledger may be undone.
+    pub fn end(self) -> PathBuf {
+        drop(self.alive);
+        self.dir
+    }
+}
+
+/// Where this user's runs are kept: in memory where the machine has such a place, since nothing in a ledger
+/// outlives a boot.
+pub fn base() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        return PathBuf::from("/run/volproof");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
+        Some(dir) => PathBuf::from(dir).join("volproof"),
+        None => std::env::temp_dir().join(format!("volproof-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// An open ledger, to which lines are only ever appended.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    file: File,
+}
+
+impl Ledger {
+    /// Opens a ledger for appending, making it if need be.
+    pub fn open(path: &Path) -> Result<Ledger, LedgerError> {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).mode(0o600).open(path);
+        Ok(Ledger { path: path.to_owned(), file: file.map_err(|source| failed("open", path, source))? })
+    }
+
+    /// The ledger's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends a line and waits until it is safe: whoever made something records it before using it.
+    pub fn record(&self, entry: &Entry) -> Result<(), LedgerError> {
+        let mut line = serde_json::to_vec(entry).expect("numbers, strings and paths are always JSON");
+        line.push(b'\n');
+        // One write of a short line to an O_APPEND file: lines of several processes do not mix.
+        (&self.file)
+            .write_all(&line)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| failed("append to", &self.path, source))
+    }
+}
+
+/// Reads a ledger. A last line without an end is what a crash cut off, and was never relied on.
+pub fn read(path: &Path) -> Result<Vec<Entry>, LedgerError> {
+    let mut text = String::new();
+    match File::open(path).and_then(|mut file| file.read_to_string(&mut text)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        done => done.map_err(|source| failed("read", path, source))?,
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |(index, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|source| LedgerError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            source,
+        })
+    };
+    whole.lines().enumerate().map(parse).collect()
+}
+
+/// Takes the lock of the run in `dir`; `None` if the run is alive, or the directory gone.
+pub fn hold(dir: &Path) -> Result<Option<Flock<File>>, LedgerError> {
+    let path = dir.join("alive");
+    let file = match OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed("open", &path, source)),
+    };
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(fs::exists(&path).unwrap_or(false).then_some(lock)),
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, errno)) => Err(failed("lock", &path, errno.into())),
+    }
+}
+
+/// The kernel's id of this boot.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn random() -> u32 {
+    let mut bytes = [0; 4];
+    // Without randomness the process id alone tells runs apart, as long as it is not used again.
+    let _ = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    u32::from_ne_bytes(bytes)
+}
+
+fn failed(verb: &'static str, path: &Path, source: io::Error) -> LedgerError {
+    LedgerError::Io { verb, path: path.to_owned(), source }
+}

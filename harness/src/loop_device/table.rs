@@ -1,0 +1,137 @@
+//! The machine's table of attached loop devices, read from sysfs and from the devices themselves.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use linux_raw_sys::loop_device as raw;
+
+use super::{LOOP_MAJOR, ioctl, node};
+use crate::observe::Device;
+
+/// An attached loop device, whoever attached it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundLoop {
+    /// The N of `/dev/loopN`.
+    pub number: u32,
+    /// The device (`st_dev`) of the file system its backing file lies on.
+    pub device: u64,
+    /// The backing file's inode there.
+    pub inode: u64,
+    /// The device the backing file is, when it is a device node itself: a loop over a loop.
+    pub over: Option<Device>,
+    /// The path of the backing file as the kernel tells it to us: without its beginning if the mount is gone
+    /// from our namespace, with ` (deleted)` if the file has no name any more.
+    pub backing: PathBuf,
+    /// A number that no other attachment on this machine has had since it booted.
+    pub sequence: Option<u64>,
+    /// Whether the kernel detaches it at its last close.
+    pub autoclear: bool,
+}
+
+impl BoundLoop {
+    /// Whether this is the same attachment of the same file, and not a later one under the same number.
+    pub fn is_same(&self, other: &BoundLoop) -> bool {
+        (self.number, self.device, self.inode, self.sequence)
+            == (other.number, other.device, other.inode, other.sequence)
+    }
+}
+
+/// Every attached loop device that we may look at, by number.
+pub fn bound() -> Vec<BoundLoop> {
+    let mut found: Vec<BoundLoop> = numbers().into_iter().filter_map(read).collect();
+    found.sort_by_key(|bound| bound.number);
+    found
+}
+
+/// Whether something is attached to loop device `number`.
+pub fn is_bound(number: u32) -> bool {
+    fs::exists(format!("/sys/block/loop{number}/loop")).unwrap_or(false)
+}
+
+/// What is attached to loop device `number` now.
+pub fn read(number: u32) -> Option<BoundLoop> {
+    if !is_bound(number) {
+        return None;
+    }
+    let device = File::open(node(number)).ok()?;
+    status(&device, number)
+}
+
+/// What is attached to the open device. As long as it stays open, that stays so.
+pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
+    let info = ioctl::status(device.as_raw_fd()).ok()?;
+    let sys = PathBuf::from(format!("/sys/block/loop{number}"));
+    let text = |file: &str| fs::read_to_string(sys.join(file)).ok();
+    Some(BoundLoop {
+        number,
+        device: info.lo_device,
+        inode: info.lo_inode,
+        over: (info.lo_rdevice != 0).then(|| Device::from_raw(info.lo_rdevice)),
+        backing: text("loop/backing_file").map(|path| path.trim_end_matches('\n').into()).unwrap_or_default(),
+        sequence: text("diskseq").and_then(|number| number.trim().parse().ok()),
+        autoclear: info.lo_flags & raw::LO_FLAGS_AUTOCLEAR as u32 != 0,
+    })
+}
+
+fn numbers() -> Vec<u32> {
+    let Ok(disks) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let names = disks.flatten().filter_map(|disk| disk.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()
+}
+
+/// The newest attachment of any disk on this machine: later ones have greater numbers.
+pub fn latest_sequence() -> Option<u64> {
+    let disks = fs::read_dir("/sys/block").ok()?;
+    let sequences = disks.flatten().filter_map(|disk| fs::read_to_string(disk.path().join("diskseq")).ok());
+    sequences.filter_map(|number| number.trim().parse().ok()).max()
+}
+
+/// Those of `all` that lie on one of `devices`, and those that are attached over them: whoever locks a block
+/// volume attaches a loop device over the device node of another. The topmost come first.
+pub fn lying_on(all: &[BoundLoop], owns: impl Fn(&BoundLoop) -> bool) -> Vec<BoundLoop> {
+    let mut ours: Vec<BoundLoop> = all.iter().filter(|bound| owns(bound)).cloned().collect();
+    let mut reached = 0;
+    while reached < ours.len() {
+        let below = Device { major: LOOP_MAJOR, minor: ours[reached].number };
+        let above = all.iter().filter(|bound| bound.over == Some(below));
+        let new: Vec<BoundLoop> = above.filter(|bound| !ours.contains(bound)).cloned().collect();
+        ours.extend(new);
+        reached += 1;
+    }
+    ours.reverse();
+    ours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(number: u32, device: u64, over: Option<u32>) -> BoundLoop {
+        BoundLoop {
+            number,
+            device,
+            inode: u64::from(number) + 100,
+            over: over.map(|minor| Device { major: LOOP_MAJOR, minor }),
+            backing: PathBuf::from("/f"),
+            sequence: None,
+            autoclear: false,
+        }
+    }
+
+    fn numbers(loops: &[BoundLoop]) -> Vec<u32> {
+        loops.iter().map(|bound| bound.number).collect()
+    }
+
+    #[test]
+    fn a_lock_over_a_lock_over_ours_is_ours_and_goes_first() {
+        let all = [bound(0, 5, None), bound(1, 6, Some(4)), bound(4, 6, Some(7)), bound(7, 44, None)];
+        assert_eq!(numbers(&lying_on(&all, |bound| bound.device == 44)), [1, 4, 7]);
+    }
+
+    #[test]
+    fn a_loop_over_a_strangers_loop_is_not_ours() {
+        let all = [bound(0, 5, None), bound(1, 6, Some(0)), bound(2, 44, None)];
+        assert_eq!(numbers(&lying_on(&all, |bound| bound.device == 44)), [2]);
+    }
+}

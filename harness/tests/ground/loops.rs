@@ -1,0 +1,84 @@
+//! Loop devices: attached without a race, detached for certain.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+use harness::guard::Guard;
+use harness::loop_device::{LoopDevice, LoopOptions, table};
+use libtest_mimic::{Failed, Trial};
+
+use crate::rooted;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        rooted("loops::many_threads_get_a_device_each", many_threads_get_a_device_each),
+        rooted("loops::options_reach_the_kernel", options_reach_the_kernel),
+        rooted("loops::a_held_device_names_its_holder", a_held_device_names_its_holder),
+    ]
+}
+
+fn many_threads_get_a_device_each() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let device = LoopDevice::create(dir.path(), 1 << 20, &LoopOptions::default()).unwrap();
+                    let inode = device.backing().metadata().unwrap().ino();
+                    assert_eq!(table::read(device.number()).unwrap().inode, inode, "the device has our file");
+                    let before = table::read(device.number()).unwrap();
+                    let number = device.number();
+                    device.close().unwrap();
+                    let now = table::read(number);
+                    assert!(now.is_none_or(|now| !now.is_same(&before)), "detached when closed");
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn options_reach_the_kernel() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let options = LoopOptions {
+        read_only: true,
+        partitions: true,
+        direct_io: true,
+        block_size: Some(4096),
+        offset: 4096,
+    };
+    let device = LoopDevice::create(dir.path(), 1 << 20, &options)?;
+    let sys = |file: &str| {
+        let path = format!("/sys/block/loop{}/{file}", device.number());
+        std::fs::read_to_string(path).map(|text| text.trim().to_owned())
+    };
+    assert_eq!(sys("ro")?, "1");
+    assert_eq!(sys("loop/partscan")?, "1");
+    assert_eq!(sys("loop/dio")?, "1");
+    assert_eq!(sys("loop/autoclear")?, "1");
+    assert_eq!(sys("loop/offset")?, "4096");
+    assert_eq!(sys("queue/logical_block_size")?, "4096");
+    assert!(std::fs::OpenOptions::new().write(true).open(device.path())?.write(b"x").is_err());
+    device.close()?;
+
+    let device = LoopDevice::create(dir.path(), 1 << 20, &LoopOptions::default())?;
+    device.resize(4 << 20)?;
+    let sectors = std::fs::read_to_string(format!("/sys/block/loop{}/size", device.number()))?;
+    assert_eq!(sectors.trim(), "8192");
+    device.close()?;
+    Ok(())
+}
+
+fn a_held_device_names_its_holder() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let device = LoopDevice::create(dir.path(), 1 << 20, &LoopOptions::default())?;
+    let number = device.number();
+    let mut holder =
+        std::process::Command::new("sleep").arg("60").stdin(std::fs::File::open(device.path())?).spawn()?;
+    let error = device.close().unwrap_err().to_string();
+    let expected = format!("cannot detach `loop{number}`: held by sleep[{}]", holder.id());
+    holder.kill()?;
+    holder.wait()?;
+    assert_eq!(error, expected);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! What a sandbox is, and that leaving it leaves nothing.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::{helper, rooted, told};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        rooted("sandbox::of_root_has_the_layout", || has_the_layout("root")),
+        Trial::test("sandbox::without_root_has_the_layout", || has_the_layout("rootless")),
+        Trial::test("sandbox::passes_the_exit_status_on", passes_the_exit_status_on),
+        Trial::test("sandbox::reaps_orphans_and_nobody_elses_children", || told("orphans", &[]).map(drop)),
+        Trial::test("sandbox::refuses_a_second_thread", refuses_a_second_thread),
+        rooted("sandbox::census_names_what_is_left_and_who_holds_it", census_names_what_is_left),
+    ]
+}
+
+fn has_the_layout(kind: &str) -> Result<(), Failed> {
+    let existed = ["/var/lib/kubelet", "/var/lib/volproof", "/var/lib/anything"].map(std::path::Path::new);
+    let before = existed.map(std::path::Path::exists);
+    expect_test::expect![[r#"
+        threads 1
+        pid 2 of volproof-init
+        uid 0
+        /proc proc private
+        /var/lib tmpfs private
+        /var/lib overlay private
+        /var/lib/kubelet tmpfs shared
+        /var/lib/volproof tmpfs private
+        300 MiB in the node's root: no storage space
+    "#]]
+    .assert_eq(&told("describe", &[kind])?);
+    assert_eq!(before, existed.map(std::path::Path::exists), "nothing is made on the machine");
+    Ok(())
+}
+
+fn passes_the_exit_status_on() -> Result<(), Failed> {
+    assert_eq!(helper("exit", &["37"]).status()?.code(), Some(37));
+    assert_eq!(helper("exit", &["0"]).status()?.code(), Some(0));
+    assert_eq!(helper("die", &[]).status()?.code(), Some(harness::sandbox::SIGNALLED + 9));
+    Ok(())
+}
+
+fn refuses_a_second_thread() -> Result<(), Failed> {
+    assert_eq!(told("threads", &[])?, "cannot enter a sandbox with 2 threads running\n");
+    Ok(())
+}
+
+fn census_names_what_is_left() -> Result<(), Failed> {
+    expect_test::expect![[r#""#]].assert_eq(&told("leave", &[])?);
+    Ok(())
+}
