@@ -35,7 +35,7 @@ impl Dice {
 
 /// Does random things to mounts and compares after each step what the witnesses say.
 pub(crate) fn differential(seed: u64) {
-    let user_namespace = seed % 2 == 0 || !nix::unistd::geteuid().is_root();
+    let user_namespace = seed.is_multiple_of(2) || !nix::unistd::geteuid().is_root();
     let sandbox = Sandbox::enter(SandboxOptions { user_namespace, ..SandboxOptions::default() }).unwrap();
     let top = sandbox.layout().root().join("play");
     for index in 0..6 {
@@ -46,7 +46,11 @@ pub(crate) fn differential(seed: u64) {
     let mut replayed: BTreeMap<MountId, Mount> = first.mounts();
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for step in 0..300 {
-        let did = random_step(&top, &mut dice);
+        // Recursive binds of shared mounts multiply; a machine full of mounts shows nothing that a few do not.
+        let did = match first.mounts().len() {
+            ..200 => random_step(&top, &mut dice),
+            _ => clear(&top),
+        };
         let (events, missed) = first.checkpoint().unwrap();
         assert_eq!(missed, [], "step {step}: {did}");
         for event in &events {
@@ -56,6 +60,13 @@ pub(crate) fn differential(seed: u64) {
         assert_eq!(replayed, first.mounts(), "step {step}: {did}: events lead to what is known");
         assert_eq!(described(&replayed), described(&second.mounts()), "step {step}: {did}");
     }
+}
+
+fn clear(top: &Path) -> String {
+    for index in 0..6 {
+        while umount2(&top.join(index.to_string()), MntFlags::MNT_DETACH).is_ok() {}
+    }
+    "clear".to_owned()
 }
 
 fn replay(mounts: &mut BTreeMap<MountId, Mount>, event: &MountEvent) {
