@@ -60,7 +60,7 @@ static ITS_OWN_VOLUME: Rule = Rule {
 
 fn its_own_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some((call, end)) = answered(books, line, "NodePublishVolume") else { return };
-    let Some(shown) = top(books, call.target()).map(|mount| what_it_shows(mount)) else { return };
+    let Some(shown) = top(books, call.target()).map(what_it_shows) else { return };
     let shows = |volume: &str| {
         let Some(known) = books.volume(volume) else { return false };
         let paths = known.staged.keys().chain(known.published.keys()).filter(|path| *path != call.target());
