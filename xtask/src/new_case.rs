@@ -21,7 +21,7 @@ use crate::prelude::*;
 ";
 
 /// The comments are the guide: a person who has read them may delete them.
-const SKELETON: &str = r#"
+const SKELETON: &str = r##"
 /// The sentence this case proves, as the standard would put it: `volproof explain` prints it.
 ///
 /// CSI, NodePublishVolume: where the sentence comes from.
@@ -32,16 +32,16 @@ async fn NAME(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
 
     // A pod that uses it, up to the moment its containers may start.
-    let web = cx.pod("web").mount(&data, "/data").start().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
     // Everything that happened since the last look, in order. It waits by itself until nothing is pending.
     // Leave it empty, run the case once with UPDATE_EXPECT=1, and then read what was written here.
-    cx.sees(expect![[r""]])?;
+    cx.sees(expect![[r#""#]]).await?;
 
     web.stop().await?;
     // Nothing is cleaned up here: what is left behind after the case is what the census reports.
-    cx.sees(expect![[r""]])
+    cx.sees(expect![[r#""#]]).await
 }
-"#;
+"##;
 
 /// Where a new case goes.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,264 @@
+//! The words on the terminal, and the exit codes, for everything a person can get wrong before the first case.
+//!
+//! Each run must also leave nothing behind: no process, mount, loop device or file. `UPDATE_EXPECT=1` rewrites
+//! the snapshots; read what it wrote as a stranger would.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use tests::{Residue, Volproof, has_root, settle};
+
+/// Runs it, compares what it said, and looks for what it left.
+fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let ended = run(Volproof::new().env(name, &mark)).run();
+    told.assert_eq(&ended.told());
+    assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new(), "was left behind");
+}
+
+/// The same with a manifest and whatever else the driver needs.
+fn check_manifest(manifest: &str, told: Expect) {
+    check(|volproof| volproof.file("driver.toml", manifest).args("run --driver driver.toml"), told);
+}
+
+#[test]
+fn an_unknown_command_names_the_nearest() {
+    check(
+        |volproof| volproof.args("rum"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: unrecognized subcommand 'rum'
+
+          tip: a similar subcommand exists: 'run'
+
+        Usage: volproof [OPTIONS] <COMMAND>
+
+        For more information, try '--help'.
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_flag_names_the_nearest() {
+    check(
+        |volproof| volproof.args("run --tire host"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: unexpected argument '--tire' found
+
+          tip: a similar argument exists: '--tier'
+
+        Usage: volproof run --tier <TIER> [FILTER]...
+
+        For more information, try '--help'.
+    "#]],
+    );
+}
+
+#[test]
+fn two_drivers_are_one_too_many() {
+    check(
+        |volproof| volproof.args("run --driver a.toml --socket b.sock"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: the argument '--driver <FILE>' cannot be used with '--socket <PATH>'
+
+        Usage: volproof run --driver <FILE> [FILTER]...
+
+        For more information, try '--help'.
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_case_selects_nothing() {
+    check(
+        |volproof| volproof.args("run csi::publish::read_onyl"),
+        expect![[r#"
+        exit 3
+        --- stderr
+        error: no case matches `csi::publish::read_onyl`
+          nearest: csi::publish::read_only
+                   csi::staging::pod_deleted_meanwhile
+                   csi::block::is_unmapped_in_reverse_order
+
+          hint: `volproof list` shows all cases
+    "#]],
+    );
+}
+
+#[test]
+fn a_shard_that_cannot_be_is_refused() {
+    check(
+        |volproof| volproof.args("run --shard 5/4"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: invalid value '5/4' for '--shard <I/N>': expected I/N with 1 ≤ I ≤ N, such as 2/4
+
+        For more information, try '--help'.
+    "#]],
+    );
+}
+
+#[test]
+fn a_kernel_without_a_guest_means_nothing() {
+    check(
+        |volproof| volproof.args("run --kernel all --tier host"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: --kernel chooses the kernels of guests, and means nothing without --tier vm
+    "#]],
+    );
+}
+
+#[test]
+fn a_manifest_that_is_not_there() {
+    check(
+        |volproof| volproof.args("run --driver nowhere.toml"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot read `nowhere.toml`
+          No such file or directory (os error 2)
+    "#]],
+    );
+}
+
+#[test]
+fn a_manifest_that_is_no_toml() {
+    check_manifest(
+        "name = \"a.example.com\"\ncommand = [\"./driver\"\n",
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot use `driver.toml`, line 2, column 22
+          unclosed array, expected `]`
+    "#]],
+    );
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest() {
+    check_manifest(
+        "name = \"a.example.com\"\ncomand = [\"./driver\"]\n",
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot use `driver.toml`, line 2, column 1
+          unknown key `comand`
+
+          hint: did you mean `command`?
+    "#]],
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind() {
+    check_manifest(
+        "name = \"a.example.com\"\ncommand = [\"./driver\"]\n[volume]\nsize = \"lots\"\n",
+        expect![[r#"
+            exit 2
+            --- stderr
+            error: cannot use `driver.toml`, line 4, column 8
+              cannot read `lots` as a size; write it like `64MiB`
+        "#]],
+    );
+}
+
+#[test]
+fn neither_command_nor_socket() {
+    check_manifest(
+        "name = \"a.example.com\"\n",
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot use `driver.toml`: it names neither a `command` nor a `socket`
+
+          hint: add `command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]`
+    "#]],
+    );
+}
+
+#[test]
+fn an_expected_failure_of_no_case() {
+    check_manifest(
+        "name = \"a.example.com\"\ncommand = [\"./driver\"]\n[expected_failures]\n\"csi::publish::nothing\" = \"x\"\n",
+        expect![[r#"
+            exit 2
+            --- stderr
+            error: [expected_failures] names `csi::publish::nothing`, and there is no such case
+              nearest: csi::publish::read_only
+              nearest: csi::staging::pod_deleted_meanwhile
+              nearest: csi::sharing::two_pods_share_one_staging
+        "#]],
+    );
+}
+
+#[test]
+fn a_driver_that_does_not_exist() {
+    if has_root() {
+        check(
+            |volproof| volproof.args("run").arg("--driver-cmd").arg("./no-such-driver {socket}"),
+            expect![[r#"
+                exit 4
+                --- stderr
+                error: no driver can be started yet
+            "#]],
+        );
+    }
+}
+
+#[test]
+fn a_driver_that_exits_at_once() {
+    if has_root() {
+        check(
+            |volproof| {
+                let says = "sh -c 'echo cannot find the volume group >&2; exit 7'";
+                volproof.args("run").arg("--driver-cmd").arg(says)
+            },
+            expect![[r#"
+                exit 4
+                --- stderr
+                error: no driver can be started yet
+            "#]],
+        );
+    }
+}
+
+#[test]
+fn a_driver_that_never_opens_its_socket() {
+    if has_root() {
+        check_manifest(
+            "name = \"a.example.com\"\ncommand = [\"sleep\", \"1000\"]\n[timeouts]\nstart = \"300ms\"\n",
+            expect![[r#"
+                exit 4
+                --- stderr
+                error: no driver can be started yet
+            "#]],
+        );
+    }
+}
+
+#[test]
+fn a_driver_with_another_name() {
+    if has_root() {
+        let fake = format!("{:?}", tests::built().display().to_string());
+        check_manifest(
+            &format!(
+                "name = \"other.example.com\"\ncommand = [{fake}, \"__fake-csi\", \"--endpoint={{endpoint}}\", \
+                 \"--node={{node}}\", \"--state-dir={{state}}\"]\n"
+            ),
+            expect![[r#"
+                exit 4
+                --- stderr
+                error: no driver can be started yet
+            "#]],
+        );
+    }
+}

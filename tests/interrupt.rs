@@ -1,0 +1,60 @@
+//! Ctrl-C: once is a tidy stop with exit code 130, twice is at once, and says what `sweep` would undo.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serial_test::file_serial;
+use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a terminal does: the signal goes to the whole foreground group.
+fn press_ctrl_c(run: &Child) {
+    let group = Pid::from_raw(run.id().try_into().expect("a process id"));
+    killpg(group, Signal::SIGINT).expect("the run is there");
+}
+
+fn wait_for_a_node(mark: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !Process::marked(mark).iter().any(|process| process.role == Role::Node) {
+        assert!(Instant::now() < deadline, "no case has begun");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn ctrl_c_stops_tidily() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let (run, directory) = Volproof::new().args("run --repeat 50 --report out").env(name, &mark).start();
+    wait_for_a_node(&mark);
+    press_ctrl_c(&run);
+    let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
+    assert_eq!(ended.code, Some(130), "{}", ended.told());
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new(), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn ctrl_c_twice_stops_at_once_and_names_sweep() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let (run, directory) = Volproof::new().args("run --repeat 50").env(name, &mark).start();
+    wait_for_a_node(&mark);
+    press_ctrl_c(&run);
+    press_ctrl_c(&run);
+    let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
+    assert_eq!(ended.code, Some(130), "{}", ended.told());
+    assert!(ended.stderr.contains("sweep") || ended.stdout.contains("sweep"), "{}", ended.told());
+    // The janitor notices the end of the run as of any other.
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new(), "{}", ended.told());
+}

@@ -1,0 +1,158 @@
+//! SIGKILL, at random moments, of each process of a run: afterwards the machine is as it was before.
+//!
+//! What counts is the mount table, the bound loop devices, the run's processes, and files where a run keeps
+//! something or must not make anything. Each role is killed at `VOLPROOF_MOMENTS` moments (50 by default).
+//!
+//! The control is in the test of the janitor: with it and the run killed together, something has to be left
+//! for `sweep`, or these tests see nothing.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serial_test::file_serial;
+use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
+
+/// What is run and killed: cases with file systems, block volumes and restarts, some at the same time.
+const RUN: &str = "run csi --jobs 2 --timeout 20s";
+
+/// How long the machine may take to come to rest. Reaching it is the failure, not a measurement.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn moments() -> u32 {
+    let asked = std::env::var("VOLPROOF_MOMENTS").ok().and_then(|moments| moments.parse().ok());
+    asked.unwrap_or(50)
+}
+
+/// Random moments, the same in each run of the test: xorshift, since nothing here needs to be unpredictable.
+struct Moments {
+    state: u64,
+    whole: Duration,
+}
+
+impl Moments {
+    /// Moments within an undisturbed run, which is run once to see how long that is.
+    fn within_a_run(seed: u64) -> Moments {
+        let began = Instant::now();
+        let ended = Volproof::new().args(RUN).run();
+        assert_eq!(ended.code, Some(0), "the undisturbed run: {}", ended.told());
+        Moments { state: seed, whole: began.elapsed() }
+    }
+
+    fn next(&mut self) -> Duration {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.whole.mul_f64((self.state % 10_000) as f64 / 10_000.0)
+    }
+}
+
+/// Waits for the moment, then for a process of the role, and kills it. False if the run ended first.
+fn kill_one(run: &mut Child, mark: &str, role: Role, moment: Duration) -> bool {
+    std::thread::sleep(moment);
+    loop {
+        let marked = Process::marked(mark);
+        if marked.iter().filter(|process| process.role == role).any(|process| process.kill()) {
+            return true;
+        }
+        if run.try_wait().expect("the run can be waited for").is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The run's end, which must come by itself after any of its processes was killed.
+fn end_of(mut run: Child, directory: tempfile::TempDir, moment: &str) -> Ended {
+    let deadline = Instant::now() + 2 * PATIENCE;
+    while run.try_wait().expect("the run can be waited for").is_none() {
+        if Instant::now() > deadline {
+            run.kill().expect("the run can be killed");
+            panic!("{moment}: the run did not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ended::of(run.wait_with_output().expect("its output"), directory)
+}
+
+/// Kills one role at each moment, lets `after` put things right where that is needed, and compares.
+fn kill_at_each_moment(role: Role, seed: u64, mut after: impl FnMut(u32, &Residue, &str)) {
+    let mut at = Moments::within_a_run(seed);
+    let mut killed = 0;
+    let mut tries = 0;
+    while killed < moments() {
+        tries += 1;
+        assert!(
+            tries < 5 * moments() + 5,
+            "{role:?} was hardly ever there to be killed: {killed} of {tries}"
+        );
+        let moment = at.next();
+        let (name, mark) = Residue::mark();
+        let before = Residue::see(&mark);
+        let (mut run, directory) = Volproof::new().args(RUN).env(name, &mark).start();
+        let hit = kill_one(&mut run, &mark, role, moment);
+        after(killed, &before, &mark);
+        let what = format!("{role:?} killed {moment:?} after the start");
+        let ended = end_of(run, directory, &what);
+        let left = settle(&before, &mark, PATIENCE);
+        assert!(left.is_empty(), "{what}: left {left:#?}\n{}", ended.told());
+        killed += u32::from(hit);
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn a_run_that_is_killed_leaves_nothing() {
+    if has_root() {
+        kill_at_each_moment(Role::Run, 0x5eed_0001, |_, _, _| {});
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn a_worker_that_is_killed_leaves_nothing() {
+    if has_root() {
+        kill_at_each_moment(Role::Worker, 0x5eed_0002, |_, _, _| {});
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn a_node_that_is_killed_leaves_nothing() {
+    if has_root() {
+        kill_at_each_moment(Role::Node, 0x5eed_0003, |_, _, _| {});
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn a_driver_that_is_killed_leaves_nothing() {
+    if has_root() {
+        kill_at_each_moment(Role::Driver, 0x5eed_0004, |_, _, _| {});
+    }
+}
+
+/// Every other time the run is killed with its janitor, so that nobody but `sweep` is left to clean up.
+#[test]
+#[file_serial(root)]
+fn what_a_killed_janitor_leaves_is_swept() {
+    if !has_root() {
+        return;
+    }
+    let mut left_for_sweep = 0;
+    kill_at_each_moment(Role::Janitor, 0x5eed_0005, |round, before, mark| {
+        if round % 2 == 1 {
+            for run in Process::marked(mark).into_iter().filter(|process| process.role == Role::Run) {
+                run.kill();
+            }
+            // The namespaces go by themselves; what is then still here is the ledger's.
+            let left = settle(before, mark, Duration::from_secs(1));
+            left_for_sweep += u32::from(!left.is_empty());
+            let swept = Volproof::new().args("sweep").run();
+            assert_eq!(swept.code, Some(0), "{}", swept.told());
+        }
+    });
+    assert!(
+        moments() < 2 || left_for_sweep > 0,
+        "nothing was ever left for `sweep`: these tests see nothing"
+    );
+}

@@ -1,0 +1,70 @@
+//! The processes of a run, told by the variable they inherit and by what they are called.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The variable by which a test knows the processes it is responsible for: they inherit it.
+pub(crate) const MARK: &str = "VOLPROOF_TEST_MARK";
+
+/// A process of a marked run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its id in our namespace.
+    pub pid: i32,
+    /// What it is.
+    pub role: Role,
+}
+
+/// What a process of a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `volproof run`.
+    Run,
+    /// The one that undoes what a namespace does not contain.
+    Janitor,
+    /// The one that holds a case: its outer process or its PID 1.
+    Worker,
+    /// The one that holds the volume manager.
+    Node,
+    /// The driver.
+    Driver,
+    /// Something that one of them has started.
+    Other,
+}
+
+impl Process {
+    /// All living processes that carry a mark.
+    pub fn marked(mark: &str) -> Vec<Process> {
+        let wanted = format!("{MARK}={mark}");
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            // A dead process that nobody has waited for has no environment to read.
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let carries = environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes());
+            let words = fs::read(entry.path().join("cmdline")).ok()?;
+            carries.then(|| Process { pid, role: Role::of(&words) })
+        })
+        .collect()
+    }
+
+    /// SIGKILL. Says whether it was still there.
+    pub fn kill(self) -> bool {
+        kill(Pid::from_raw(self.pid), Signal::SIGKILL).is_ok()
+    }
+}
+
+impl Role {
+    fn of(words: &[u8]) -> Role {
+        match words.split(|byte| *byte == 0).nth(1) {
+            Some(b"run") => Role::Run,
+            Some(b"__janitor") => Role::Janitor,
+            Some(b"__worker") => Role::Worker,
+            Some(b"__node") => Role::Node,
+            Some(b"__fake-csi") => Role::Driver,
+            _ => Role::Other,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What is on this machine that a run might have left: mounts, bound loop devices, processes, files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::process::{MARK, Process};
+
+/// Everything a run might leave, as of one moment. The processes are those that carry a mark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Residue {
+    things: BTreeSet<String>,
+}
+
+impl Residue {
+    /// Looks at the machine. `mark` names the processes that count: see [`Residue::mark`].
+    pub fn see(mark: &str) -> Residue {
+        let mut things = BTreeSet::new();
+        things.extend(mounts());
+        things.extend(loop_devices());
+        things.extend(processes(mark));
+        things.extend(files());
+        Residue { things }
+    }
+
+    /// The variable and the value that mark the processes of one run.
+    pub fn mark() -> (&'static str, String) {
+        static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        (MARK, format!("{}-{count}", std::process::id()))
+    }
+
+    /// What is here now and was not before.
+    pub fn since(&self, before: &Residue) -> Vec<String> {
+        self.things.difference(&before.things).cloned().collect()
+    }
+}
+
+/// Looks again until nothing is left that was not there before, or the patience is over; says what is left.
+///
+/// What is killed is not gone at once: a namespace is taken apart by the kernel, and a janitor needs to wake.
+/// How long that takes is nobody's promise, only that it happens.
+pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = Residue::see(mark).since(before);
+        if left.is_empty() || Instant::now() > deadline {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The mounts of our own namespace.
+fn mounts() -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // The ids differ from mount to mount; the place and the type are what a person would see.
+    let place = |line: &str| line.split(' ').nth(4).map(|at| format!("mount {at}"));
+    table.lines().filter_map(place).collect()
+}
+
+/// Loop devices with something behind them.
+fn loop_devices() -> Vec<String> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices
+        .filter_map(|device| {
+            let backing = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+            Some(format!("{} over {}", device.file_name().to_string_lossy(), backing.trim()))
+        })
+        .collect()
+}
+
+/// Processes that carry the mark.
+fn processes(mark: &str) -> Vec<String> {
+    Process::marked(mark).iter().map(|process| format!("process {}", process.pid)).collect()
+}
+
+/// Files in the places where a run keeps something, or must not have made anything.
+fn files() -> Vec<String> {
+    let mut files = Vec::new();
+    for place in ["/run/volproof", "/var/lib/kubelet", "/var/lib/volproof"] {
+        list(Path::new(place), &mut files);
+    }
+    files
+}
+
+fn list(place: &Path, files: &mut Vec<String>) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        files.push(format!("file {}", entry.path().display()));
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            list(&entry.path(), files);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The positive control of everything that is judged by residue.
+    #[test]
+    fn a_process_that_is_left_is_seen() {
+        let (name, mark) = Residue::mark();
+        let before = Residue::see(&mark);
+        let mut left = Command::new("sleep").arg("60").env(name, &mark).spawn().expect("a process");
+        assert_eq!(Residue::see(&mark).since(&before), [format!("process {}", left.id())]);
+        left.kill().expect("it can be killed");
+        left.wait().expect("it can be waited for");
+        assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,104 @@
+//! Reading `results.json` as somebody else's script would.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// The results of a run.
+#[derive(Debug)]
+pub struct Results {
+    document: Value,
+}
+
+/// One thing the whole run found, however many cases met it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The promise.
+    pub contract: String,
+    /// The call it was broken in.
+    pub method: String,
+    /// How.
+    pub cause: String,
+    /// Whose promise it was.
+    pub party: String,
+    /// The cases that met it; the first shows it best.
+    pub cases: Vec<String>,
+}
+
+/// One case of them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Case {
+    /// Its id.
+    pub id: String,
+    /// Its status, such as `passed`.
+    pub status: String,
+    /// What was found, as `contract method: cause`.
+    pub findings: Vec<String>,
+}
+
+impl Results {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Results> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let document =
+            serde_json::from_str(&text).with_context(|| format!("cannot read `{}`", path.display()))?;
+        Ok(Results { document })
+    }
+
+    /// All cases, by id.
+    pub fn cases(&self) -> Vec<Case> {
+        let listed = self.document["cases"].as_array().into_iter().flatten();
+        let mut cases: Vec<Case> = listed.map(case).collect();
+        cases.sort();
+        cases
+    }
+
+    /// The cases that did not pass and were not skipped.
+    pub fn bad(&self) -> Vec<Case> {
+        let good = ["passed", "xfail", "skipped_driver", "skipped_host"];
+        self.cases().into_iter().filter(|case| !good.contains(&case.status.as_str())).collect()
+    }
+
+    /// What the whole run found, each thing once.
+    pub fn findings(&self) -> Vec<Finding> {
+        let listed = self.document["findings"].as_array().into_iter().flatten();
+        listed.map(finding).collect()
+    }
+}
+
+fn finding(finding: &Value) -> Finding {
+    let also_in = finding["also_in"].as_array().into_iter().flatten();
+    let mut cases = vec![text(finding, "case")];
+    cases.extend(also_in.filter_map(Value::as_str).map(str::to_owned));
+    Finding {
+        contract: text(finding, "contract"),
+        method: text(finding, "method"),
+        cause: text(finding, "cause"),
+        party: text(finding, "party"),
+        cases,
+    }
+}
+
+fn case(case: &Value) -> Case {
+    let findings = case["findings"].as_array().into_iter().flatten();
+    Case {
+        id: text(case, "id"),
+        status: text(case, "status"),
+        findings: findings
+            .map(|finding| {
+                format!(
+                    "{} {}: {}",
+                    text(finding, "contract"),
+                    text(finding, "method"),
+                    text(finding, "cause")
+                )
+            })
+            .collect(),
+    }
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
