@@ -24,6 +24,7 @@ pub const RULES: &[&Rule] = &[
     &teardown::EVERY_PUBLISH_IS_UNDONE,
     &teardown::EVERY_STAGE_IS_UNDONE,
     &attachment::ATTACHMENTS_ARE_NOT_OURS,
+    &overlap::UNMOUNT_FIRST,
     &overlap::ONE_OPERATION_A_VOLUME,
     &overlap::NO_UNMOUNT_DURING_MOUNT,
     &staging::STAGED_ONCE,

@@ -1,14 +1,68 @@
-//! What may run at the same time on one volume, and what may not.
+//! What may run at the same time on one volume, and what goes first.
 
-use crate::event::{Event, TraceLine};
+use std::collections::BTreeSet;
+
+use crate::event::{Event, OperationEdge, StateChange, TraceLine};
 use crate::rule::books::text;
-use crate::rule::{Books, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 /// Calls that an operation on the whole volume makes.
 const WHOLE: &[&str] = &["NodeStageVolume", "NodePublishVolume", "NodeUnstageVolume", "NodeExpandVolume"];
 
 /// The call of an operation on one pod's share of it.
 const UNMOUNT: &str = "NodeUnpublishVolume";
+
+/// INV-009.
+pub(super) static UNMOUNT_FIRST: Rule = Rule {
+    id: "INV-009",
+    sentence: "a volume leaves a pod that does not want it any more before it enters another",
+    witnesses: &[Witness::Manager, Witness::Operations],
+    check: Checked::With(|| Box::new(UnmountFirst::default())),
+};
+
+/// The pods that have a volume and want it no more, and whose unmount has not begun: `pod <uid> <volume>`.
+#[derive(Default)]
+struct UnmountFirst {
+    leaving: BTreeSet<String>,
+}
+
+impl Check for UnmountFirst {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::State(change) => self.state(books, change),
+            Event::Operation(edge) if edge.edge == "start" => self.start(edge, report),
+            // A new life reads from disk who has what, and mounts before it may unmount.
+            Event::Process(edge) if edge.who == "node" => self.leaving.clear(),
+            _ => {}
+        }
+    }
+}
+
+impl UnmountFirst {
+    fn state(&mut self, books: &Books, change: &StateChange) {
+        let gone = change.to.is_empty();
+        if change.world == "desired" && gone && books.actual.contains_key(&change.key) {
+            self.leaving.insert(change.key.clone());
+        } else if gone || change.world == "desired" {
+            self.leaving.remove(&change.key);
+        }
+    }
+
+    fn start(&mut self, edge: &OperationEdge, report: &mut Report) {
+        match edge.name.as_str() {
+            "volume_unmount" | "unmap_volume" => {
+                self.leaving.remove(&format!("pod {} {}", edge.pod, edge.volume));
+            }
+            "volume_mount" | "map_volume" => {
+                let of_it = format!(" {}", edge.volume);
+                if let Some(pod) = self.leaving.iter().find(|key| key.ends_with(&of_it)) {
+                    report.broken("", "a volume entered a pod before it had left another", pod.as_str());
+                }
+            }
+            _ => {}
+        }
+    }
+}
 
 /// INV-010.
 pub(super) static ONE_OPERATION_A_VOLUME: Rule = Rule {
@@ -55,6 +109,19 @@ fn no_unmount_during_mount(books: &Books, line: &TraceLine, report: &mut Report)
 mod tests {
     use super::*;
     use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn unmounts_go_first() {
+        let rule = &UNMOUNT_FIRST;
+        let moved = "wants v1/a yes\nstate v1/a VolumeMounted\nwants v1/b yes\nwants v1/a -\n";
+        let out = "op start volume_unmount v1/a\n";
+        let into = "op start volume_mount v1\n";
+        keeps(rule, &[moved, out, into].concat(), &[]);
+        // What failed is waited for no longer than it runs.
+        keeps(rule, &[moved, out, "op end volume_unmount v1/a no\n", into].concat(), &[]);
+        keeps(rule, &["wants v1/a yes\nstate v2/a VolumeMounted\nwants v1/a -\n", into].concat(), &[]);
+        breaks(rule, "a volume entered a pod before it had left another", &[moved, into, out].concat(), &[]);
+    }
 
     #[test]
     fn one_operation_at_a_time() {

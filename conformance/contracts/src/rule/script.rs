@@ -6,6 +6,7 @@
 //! mount target:v1/a ro         the kernel shows a mount, here with an option
 //! mkdir parent:v1/a            the manager made something, and the kernel agrees
 //! state v1/a VolumeMounted     the manager's books; `-` for gone
+//! wants v1/a yes               its other book: what should be
 //! in-use v1                    the node writes status.volumesInUse
 //! detach v1                    the controller's call
 //! ```
@@ -91,7 +92,8 @@ impl Writer {
                 by: Actor::Unknown,
                 seen_by: "fanotify".into(),
             })),
-            ["state", key, to] => self.state(key, to),
+            ["state", key, to] => self.state("actual", key, to),
+            ["wants", key, to] => self.state("desired", key, to),
             ["op", edge, name, key, error @ ..] => self.operation(edge, name, key, error),
             ["in-use", volumes @ ..] => {
                 let listed: Vec<String> = volumes.iter().map(|volume| unique(volume)).collect();
@@ -190,14 +192,14 @@ impl Writer {
         }));
     }
 
-    fn state(&mut self, key: &str, to: &str) {
+    fn state(&mut self, world: &str, key: &str, to: &str) {
         let key = match key.split_once('/') {
             Some((volume, pod)) => format!("pod {} {}", uid(pod), unique(volume)),
             None => format!("volume {}", unique(key)),
         };
         let to = if to == "-" { String::new() } else { to.to_owned() };
-        let from = self.states.insert(key.clone(), to.clone()).unwrap_or_default();
-        self.push(Event::State(StateChange { world: "actual".into(), key, from, to }));
+        let from = self.states.insert(format!("{world} {key}"), to.clone()).unwrap_or_default();
+        self.push(Event::State(StateChange { world: world.into(), key, from, to }));
     }
 
     fn operation(&mut self, edge: &str, name: &str, key: &str, error: &[&str]) {
