@@ -84,21 +84,6 @@ struct Serve {
     capacity: u64,
 }
 
-/// What the services do not answer yet.
-const NOT_BUILT: [Ability; 11] = [
-    Ability::ListVolumes,
-    Ability::GetCapacity,
-    Ability::CreateDeleteSnapshot,
-    Ability::ListSnapshots,
-    Ability::GetSnapshot,
-    Ability::Clone,
-    Ability::ControllerExpand,
-    Ability::GetVolume,
-    Ability::ModifyVolume,
-    Ability::GroupSnapshot,
-    Ability::SnapshotMetadata,
-];
-
 /// Runs the driver with these arguments, the first being the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -151,8 +136,7 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
     let state = state.canonicalize().with_context(|| format!("cannot resolve `{}`", state.display()))?;
     anyhow::ensure!(!serve.endpoint.is_empty(), "--endpoint is missing");
     anyhow::ensure!(serve.endpoint.len() == serve.node.len(), "there must be one --endpoint for each --node");
-    let mut without: BTreeSet<Ability> = serve.without.into_iter().collect();
-    without.extend(NOT_BUILT);
+    let without: BTreeSet<Ability> = serve.without.into_iter().collect();
     let abilities = Ability::value_variants().iter().copied().filter(|ability| !without.contains(ability));
     let options = Options {
         name: serve.driver_name,

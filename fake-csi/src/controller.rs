@@ -13,6 +13,10 @@ use crate::driver::Driver;
 mod attach;
 pub(crate) mod create;
 mod delete;
+mod expand;
+mod list;
+pub(crate) mod snapshot;
+mod source;
 
 /// The key of an attachment's generation in the publish context.
 pub(crate) const GENERATION_KEY: &str = "fake.csi.volproof.dev/generation";
@@ -94,65 +98,74 @@ impl Controller for ControllerService {
 
     async fn list_volumes(
         &self,
-        _: Request<v1::ListVolumesRequest>,
+        request: Request<v1::ListVolumesRequest>,
     ) -> Result<Response<v1::ListVolumesResponse>, Status> {
-        Err(Status::unimplemented("ListVolumes"))
+        let request = request.into_inner();
+        self.run(Ability::ListVolumes, move |driver| driver.list_volumes(&request)).await
     }
 
     async fn get_capacity(
         &self,
-        _: Request<v1::GetCapacityRequest>,
+        request: Request<v1::GetCapacityRequest>,
     ) -> Result<Response<v1::GetCapacityResponse>, Status> {
-        Err(Status::unimplemented("GetCapacity"))
+        let request = request.into_inner();
+        self.run(Ability::GetCapacity, move |driver| driver.get_capacity(&request)).await
     }
 
     async fn create_snapshot(
         &self,
-        _: Request<v1::CreateSnapshotRequest>,
+        request: Request<v1::CreateSnapshotRequest>,
     ) -> Result<Response<v1::CreateSnapshotResponse>, Status> {
-        Err(Status::unimplemented("CreateSnapshot"))
+        let request = request.into_inner();
+        self.run(Ability::CreateDeleteSnapshot, move |driver| driver.create_snapshot(&request)).await
     }
 
     async fn delete_snapshot(
         &self,
-        _: Request<v1::DeleteSnapshotRequest>,
+        request: Request<v1::DeleteSnapshotRequest>,
     ) -> Result<Response<v1::DeleteSnapshotResponse>, Status> {
-        Err(Status::unimplemented("DeleteSnapshot"))
+        let request = request.into_inner();
+        self.run(Ability::CreateDeleteSnapshot, move |driver| driver.delete_snapshot(&request)).await
     }
 
     async fn list_snapshots(
         &self,
-        _: Request<v1::ListSnapshotsRequest>,
+        request: Request<v1::ListSnapshotsRequest>,
     ) -> Result<Response<v1::ListSnapshotsResponse>, Status> {
-        Err(Status::unimplemented("ListSnapshots"))
+        let request = request.into_inner();
+        self.run(Ability::ListSnapshots, move |driver| driver.list_snapshots(&request)).await
     }
 
     async fn get_snapshot(
         &self,
-        _: Request<v1::GetSnapshotRequest>,
+        request: Request<v1::GetSnapshotRequest>,
     ) -> Result<Response<v1::GetSnapshotResponse>, Status> {
-        Err(Status::unimplemented("GetSnapshot"))
+        let request = request.into_inner();
+        self.run(Ability::GetSnapshot, move |driver| driver.get_snapshot(&request)).await
     }
 
     async fn controller_expand_volume(
         &self,
-        _: Request<v1::ControllerExpandVolumeRequest>,
+        request: Request<v1::ControllerExpandVolumeRequest>,
     ) -> Result<Response<v1::ControllerExpandVolumeResponse>, Status> {
-        Err(Status::unimplemented("ControllerExpandVolume"))
+        let request = request.into_inner();
+        self.run(Ability::ControllerExpand, move |driver| driver.expand(&request)).await
     }
 
     async fn controller_get_volume(
         &self,
-        _: Request<v1::ControllerGetVolumeRequest>,
+        request: Request<v1::ControllerGetVolumeRequest>,
     ) -> Result<Response<v1::ControllerGetVolumeResponse>, Status> {
-        Err(Status::unimplemented("ControllerGetVolume"))
+        let request = request.into_inner();
+        self.run(Ability::GetVolume, move |driver| driver.get_volume(&request)).await
     }
 
     async fn controller_modify_volume(
         &self,
-        _: Request<v1::ControllerModifyVolumeRequest>,
+        request: Request<v1::ControllerModifyVolumeRequest>,
     ) -> Result<Response<v1::ControllerModifyVolumeResponse>, Status> {
-        Err(Status::unimplemented("ControllerModifyVolume"))
+        let request = request.into_inner();
+        self.run(Ability::ModifyVolume, move |driver| driver.modify(&request)).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! A complete CSI driver that does as told, also when told to misbehave.
 //!
 //! Read it from the outside in. `command` is the command line, `server` puts the services on their socket. The
-//! services are `identity`, `controller` and `node`; each call is checked by `validate`, claims what it works on
+//! services are `identity`, `controller`, `group`, `metadata` and `node`; each call is checked by `validate`, claims what it works on
 //! in `in_flight`, writes its intent into the books ([`books`], kept by `journal`), acts through `kernel`, and writes
 //! down that it has finished. A driver that is killed anywhere in between undoes what was not finished when it starts
 //! again (`node::recover`).
@@ -16,14 +16,17 @@ pub mod control;
 mod controller;
 mod driver;
 mod fault;
+mod group;
 mod identity;
 mod in_flight;
 mod inline;
 mod journal;
 mod kernel;
+mod metadata;
 mod node;
 mod sabotage;
 mod server;
+mod sweep;
 mod topology;
 mod validate;
 

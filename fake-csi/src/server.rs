@@ -6,20 +6,25 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use csi_proto::v1::controller_server::ControllerServer;
+use csi_proto::v1::group_controller_server::GroupControllerServer;
 use csi_proto::v1::identity_server::IdentityServer;
 use csi_proto::v1::node_server::NodeServer;
+use csi_proto::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tower::layer::layer_fn;
 
+use crate::ability::Ability;
 use crate::books::Node;
 use crate::control::{self, SOCKET};
 use crate::controller::ControllerService;
 use crate::driver::{Driver, Options};
 use crate::fault::{Faults, Faulty};
+use crate::group::GroupService;
 use crate::identity::IdentityService;
 use crate::journal::Entry;
+use crate::metadata::MetadataService;
 use crate::node::NodeService;
 
 /// Serves until `SIGTERM` or `SIGINT`. Volumes stay as they are: another driver may take over.
@@ -69,22 +74,34 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
 fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]) -> anyhow::Result<()> {
     let entries = nodes.iter().map(|(node, _)| Entry::Node(node.clone())).collect();
     driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
+    let failed = |status: tonic::Status| anyhow::anyhow!("cannot recover: {}", status.message());
+    if driver.journal.alone {
+        driver.thaw().map_err(failed)?;
+    }
     for service in services {
-        service.recover().map_err(|status| anyhow::anyhow!("cannot recover: {}", status.message()))?;
+        service.recover().map_err(failed)?;
     }
     if driver.journal.alone {
-        driver.sweep().map_err(|status| anyhow::anyhow!("cannot sweep: {}", status.message()))?;
+        driver.sweep().map_err(failed)?;
     }
     Ok(())
 }
 
 async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Faults>) {
     let driver = Arc::clone(&node.driver);
+    // A service that is switched off is not there at all: the answer is UNIMPLEMENTED.
+    let group = driver.can(Ability::GroupSnapshot);
+    let group = group.then(|| GroupControllerServer::new(GroupService { driver: Arc::clone(&driver) }));
+    let metadata = driver.can(Ability::SnapshotMetadata);
+    let metadata =
+        metadata.then(|| SnapshotMetadataServer::new(MetadataService { driver: Arc::clone(&driver) }));
     let served = tonic::transport::Server::builder()
         .layer(layer_fn(move |inner| Faulty { inner, faults: Arc::clone(&faults) }))
         .add_service(IdentityServer::new(IdentityService { driver: Arc::clone(&driver) }))
         .add_service(ControllerServer::new(ControllerService { driver }))
         .add_service(NodeServer::new(node))
+        .add_optional_service(group)
+        .add_optional_service(metadata)
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await;
     if let Err(error) = served {

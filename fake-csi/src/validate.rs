@@ -71,6 +71,14 @@ pub(crate) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     Ok(path.components().collect())
 }
 
+/// A path that a volume is said to be at. Where it is not, is for a look at the books to tell.
+pub(crate) fn some_path(field: &str, value: &str) -> Result<PathBuf, Status> {
+    if value.is_empty() || value.contains('\0') {
+        return Err(Status::invalid_argument(format!("{field} is missing")));
+    }
+    Ok(Path::new(value).components().collect())
+}
+
 /// A path that must not be a symbolic link: what is behind it is not what the caller named.
 pub(crate) fn not_a_link(field: &str, path: &Path) -> Result<(), Status> {
     match std::fs::symlink_metadata(path) {

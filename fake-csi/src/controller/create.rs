@@ -1,13 +1,15 @@
 //! Creating volumes: decided once per name, made with the intent in the books.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 
 use csi_proto::v1;
 use tonic::Status;
 
 use super::range;
+use super::source::Origin;
 use crate::ability::Ability;
-use crate::books::{Access, Backing, Books, Capability, Volume};
+use crate::books::{Access, Backing, Books, Capability, Source, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{KernelError, filesystem};
@@ -33,23 +35,23 @@ impl Driver {
         validate::map("mutable_parameters", &request.mutable_parameters)?;
         validate::map("secrets", &request.secrets)?;
         let bounds = range(request.capacity_range.as_ref())?;
+        super::expand::check_mutable(&request.mutable_parameters)?;
+        let source = self.source_of(request.volume_content_source.as_ref())?;
 
         let _claim = self.in_flight.claim(&[&format!("volume named {}", request.name)])?;
+        // What is copied must not change or vanish meanwhile.
+        let source_claim = source.as_ref().map(|source| self.in_flight.claim(&[source.id()]));
+        let _source_claim = source_claim.transpose()?;
         let volume = self.journal.transact(|books| {
-            let wanted = self.design(books, request, &capabilities, bounds)?;
-            let same_name =
-                books.volumes.values().find(|volume| volume.name == request.name && !volume.ephemeral);
-            match same_name {
-                Some(volume) => {
-                    is_compatible(volume, &wanted, bounds)?;
-                    Ok((Vec::new(), volume.clone()))
-                }
-                None => {
-                    self.must_fit(books, wanted.capacity)?;
-                    let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(wanted.clone()))];
-                    Ok::<_, Status>((entries, wanted))
-                }
+            let named = |volume: &&Volume| volume.name == request.name && !volume.ephemeral;
+            if let Some(volume) = books.volumes.values().find(named) {
+                is_compatible(volume, request, (&capabilities, source.as_ref()), bounds)?;
+                return Ok((Vec::new(), volume.clone()));
             }
+            let wanted = self.design(books, request, (&capabilities, source.clone()), bounds)?;
+            self.must_fit(books, wanted.capacity)?;
+            let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(wanted.clone()))];
+            Ok::<_, Status>((entries, wanted))
         })?;
         let volume = if volume.created { volume } else { self.make_contents(&volume)? };
         Ok(v1::CreateVolumeResponse { volume: Some(self.describe(&volume)) })
@@ -63,7 +65,7 @@ impl Driver {
             capacity_bytes: signed(volume.capacity),
             volume_id: volume.id.clone(),
             volume_context: [(BACKING_KEY.to_owned(), backing_name(volume.backing))].into(),
-            content_source: None,
+            content_source: volume.source.as_ref().map(Source::describe),
             accessible_topology,
         }
     }
@@ -74,6 +76,7 @@ impl Driver {
         let failed = |source| KernelError::path("create", &path, source);
         match volume.backing {
             Backing::Loop => {
+                // An image that is there already is the half of an earlier attempt.
                 File::create(&path).and_then(|file| file.set_len(volume.capacity)).map_err(failed)?;
             }
             Backing::Tmpfs => self.mount_tmpfs(volume)?,
@@ -83,6 +86,9 @@ impl Driver {
                 fs::set_permissions(&path, open_to_all).map_err(failed)?;
             }
         }
+        if let Some(source) = &volume.source {
+            self.fill_from(volume, source)?;
+        }
         self.update_volume(&volume.id, |volume| volume.created = true)
     }
 
@@ -90,10 +96,15 @@ impl Driver {
         &self,
         books: &Books,
         request: &v1::CreateVolumeRequest,
-        capabilities: &[Capability],
+        (capabilities, source): (&[Capability], Option<Source>),
         bounds: (u64, Option<u64>),
     ) -> Result<Volume, Status> {
-        let backing = self.backing_for(request, capabilities)?;
+        let origin = source.as_ref().map(|source| Origin::find(books, source)).transpose()?;
+        let backing = match (&origin, self.backing_named(&request.parameters)?) {
+            (None, named) => named.unwrap_or_else(|| self.backing_for(capabilities)),
+            (Some(origin), None) => origin.backing,
+            (Some(origin), Some(named)) => origin.must_suit(named)?,
+        };
         for capability in capabilities {
             supports(backing, capability).map_err(Status::invalid_argument)?;
         }
@@ -101,46 +112,62 @@ impl Driver {
             number: books.next,
             id: format!("vol-{:08x}", books.next),
             name: request.name.clone(),
-            capacity: self.capacity_within(bounds, smallest_for(capabilities))?,
+            capacity: self.capacity_within(
+                bounds,
+                smallest_for(backing, capabilities, &self.options.fs_type),
+                origin.as_ref(),
+            )?,
             backing,
             capabilities: capabilities.to_vec(),
             parameters: request.parameters.clone(),
             mutable_parameters: request.mutable_parameters.clone(),
-            source: None,
+            source,
             zone: self.zone_for(books, request.accessibility_requirements.as_ref())?,
             created: false,
             ephemeral: false,
-            format: None,
+            format: origin.and_then(|origin| origin.format),
             attached: Default::default(),
             staged: Default::default(),
             targets: Default::default(),
         })
     }
 
-    fn backing_for(
+    /// How the parameters want a volume to be kept, if they say.
+    pub(super) fn backing_named(
         &self,
-        request: &v1::CreateVolumeRequest,
-        capabilities: &[Capability],
-    ) -> Result<Backing, Status> {
-        if let Some(name) = request.parameters.get(BACKING_KEY) {
-            return <Backing as clap::ValueEnum>::from_str(name, false).map_err(|_| {
-                Status::invalid_argument(format!("the parameter backing = `{name}` is unknown"))
-            });
-        }
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<Option<Backing>, Status> {
+        let Some(name) = parameters.get(BACKING_KEY) else { return Ok(None) };
+        <Backing as clap::ValueEnum>::from_str(name, false)
+            .map(Some)
+            .map_err(|_| Status::invalid_argument(format!("the parameter backing = `{name}` is unknown")))
+    }
+
+    fn backing_for(&self, capabilities: &[Capability]) -> Backing {
         // Many writers are what a network share is for.
         let multi_writer = |capability: &Capability| {
             capability.access != Access::Block
                 && capability.mode.is_multi_node()
                 && !capability.mode.is_read_only()
         };
-        Ok(if capabilities.iter().any(multi_writer) { Backing::Shared } else { self.options.backing })
+        if capabilities.iter().any(multi_writer) { Backing::Shared } else { self.options.backing }
     }
 
-    fn capacity_within(&self, (required, limit): (u64, Option<u64>), smallest: u64) -> Result<u64, Status> {
+    fn capacity_within(
+        &self,
+        (required, limit): (u64, Option<u64>),
+        smallest: u64,
+        origin: Option<&Origin>,
+    ) -> Result<u64, Status> {
+        let size = origin.map_or(DEFAULT_CAPACITY, |origin| origin.size);
         let capacity = match required {
-            0 => limit.map_or(DEFAULT_CAPACITY, |limit| limit.min(DEFAULT_CAPACITY)),
+            0 => limit.map_or(size, |limit| limit.min(size)),
             required => required,
         };
+        if let Some(origin) = origin.filter(|origin| capacity < origin.size) {
+            let message = format!("{capacity} bytes are too few for a copy of {}", origin.size);
+            return Err(Status::out_of_range(message));
+        }
         // Devices have whole sectors, and file systems whole blocks.
         let capacity = capacity.max(smallest).next_multiple_of(4096);
         if limit.is_some_and(|limit| limit < capacity) {
@@ -152,7 +179,7 @@ impl Driver {
         Ok(capacity)
     }
 
-    fn must_fit(&self, books: &Books, capacity: u64) -> Result<(), Status> {
+    pub(super) fn must_fit(&self, books: &Books, capacity: u64) -> Result<(), Status> {
         let used: u64 = books.volumes.values().map(|volume| volume.capacity).sum();
         if used.saturating_add(capacity) > self.options.capacity {
             return Err(Status::resource_exhausted(format!("{capacity} bytes are more than is left")));
@@ -183,27 +210,32 @@ impl Driver {
 }
 
 /// The smallest size that suits all uses.
-fn smallest_for(capabilities: &[Capability]) -> u64 {
-    let needs = capabilities.iter().filter_map(|capability| match &capability.access {
-        Access::Mount { fs_type, .. } => filesystem::smallest(fs_type),
-        Access::Block => None,
+fn smallest_for(backing: Backing, capabilities: &[Capability], default_fs: &str) -> u64 {
+    let needs = capabilities.iter().filter_map(|capability| match (&capability.access, backing) {
+        (Access::Mount { fs_type, .. }, Backing::Loop) if fs_type.is_empty() => {
+            filesystem::smallest(default_fs)
+        }
+        (Access::Mount { fs_type, .. }, Backing::Loop) => filesystem::smallest(fs_type),
+        _ => None,
     });
     needs.max().unwrap_or(SMALLEST).max(SMALLEST)
 }
 
 /// Whether a volume that exists is what a creator of the same name wants.
-fn is_compatible(volume: &Volume, wanted: &Volume, bounds: (u64, Option<u64>)) -> Result<(), Status> {
-    let (required, limit) = bounds;
+fn is_compatible(
+    volume: &Volume,
+    request: &v1::CreateVolumeRequest,
+    (capabilities, source): (&[Capability], Option<&Source>),
+    (required, limit): (u64, Option<u64>),
+) -> Result<(), Status> {
     let differs = if volume.capacity < required || limit.is_some_and(|limit| volume.capacity > limit) {
         "capacity"
-    } else if volume.parameters != wanted.parameters {
+    } else if volume.parameters != request.parameters {
         "parameters"
-    } else if volume.source != wanted.source {
+    } else if volume.source.as_ref() != source {
         "content source"
-    } else if volume.capabilities != wanted.capabilities {
+    } else if volume.capabilities != capabilities {
         "capabilities"
-    } else if volume.backing != wanted.backing {
-        "backing"
     } else {
         return Ok(());
     };

@@ -1,17 +1,13 @@
 //! Deleting volumes, and checking what one can be used for.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
-
 use csi_proto::v1;
 use csi_proto::v1::validate_volume_capabilities_response::Confirmed;
 use tonic::Status;
 
-use crate::books::{Backing, Books, Volume};
+use crate::books::{Backing, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
-use crate::kernel::{KernelError, copy, loop_device, mount};
+use crate::kernel::{copy, loop_device, mount};
 use crate::node::backing::supports;
 use crate::validate;
 
@@ -45,20 +41,6 @@ impl Driver {
             Backing::Directory | Backing::Shared => {}
         }
         Ok(copy::remove(&path)?)
-    }
-
-    /// Removes records of what was never finished or half deleted, and files that no record accounts for.
-    pub(crate) fn remove_unaccounted(&self, books: &Books) -> Result<(), Status> {
-        let (known, doomed): (Vec<_>, Vec<_>) = books.volumes.values().partition(|volume| volume.created);
-        let known: BTreeSet<PathBuf> = known.into_iter().map(|volume| self.contents_of(volume)).collect();
-        let volumes = self.options.state.join("volumes");
-        let entries = fs::read_dir(&volumes).map_err(|source| KernelError::path("list", &volumes, source))?;
-        for path in entries.flatten().map(|entry| entry.path()).filter(|path| !known.contains(path)) {
-            mount::unmount_all(&path)?;
-            copy::remove(&path)?;
-        }
-        let gone = doomed.into_iter().map(|volume| Entry::VolumeGone(volume.id.clone())).collect();
-        self.journal.transact(|_| Ok::<_, Status>((gone, ())))
     }
 
     pub(crate) fn validate(

@@ -24,17 +24,6 @@ pub(crate) fn smallest(fs_type: &str) -> Option<u64> {
     KINDS.iter().find(|(name, _)| *name == fs_type).map(|(_, bytes)| *bytes)
 }
 
-/// Whether this machine can make and mount such a file system.
-pub(crate) fn is_available(fs_type: &str) -> bool {
-    let tool = format!("mkfs.{fs_type}");
-    let installed = ["/sbin", "/usr/sbin", "/usr/local/sbin", "/bin", "/usr/bin"]
-        .iter()
-        .any(|dir| Path::new(dir).join(&tool).exists());
-    let mountable = std::fs::read_to_string("/proc/filesystems")
-        .is_ok_and(|list| list.lines().any(|line| line.trim_start_matches("nodev").trim() == fs_type));
-    installed && mountable
-}
-
 /// What an image holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
@@ -153,11 +142,25 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let mut unused = 0;
-        // SAFETY: the descriptor is open, and the argument is not used by the kernel.
-        if let Err(errno) = unsafe { ioctl::thaw(self.0.as_raw_fd(), &mut unused) } {
-            tracing::error!(%errno, "cannot thaw a file system");
-        }
+        thaw_opened(&self.0);
+    }
+}
+
+/// Thaws the file system at a path, if it is frozen.
+pub(crate) fn thaw(mounted_at: &Path) {
+    match File::open(mounted_at) {
+        Ok(root) => thaw_opened(&root),
+        Err(error) => tracing::error!(%error, path = %mounted_at.display(), "cannot open a file system"),
+    }
+}
+
+fn thaw_opened(root: &File) {
+    let mut unused = 0;
+    // SAFETY: the descriptor is open, and the argument is not used by the kernel.
+    match unsafe { ioctl::thaw(root.as_raw_fd(), &mut unused) } {
+        // Not frozen.
+        Ok(_) | Err(nix::Error::EINVAL) => {}
+        Err(errno) => tracing::error!(%errno, "cannot thaw a file system"),
     }
 }
 

@@ -167,12 +167,6 @@ pub(crate) fn shows_the_same(one: &Path, other: &Path) -> Result<bool, KernelErr
     Ok(identity(one)? == identity(other)?)
 }
 
-/// Whether the mount that shows `path` refuses writing.
-pub(crate) fn is_read_only(path: &Path) -> Result<bool, KernelError> {
-    let found = rustix::fs::statvfs(path).map_err(|errno| KernelError::path("look at", path, errno))?;
-    Ok(found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
-}
-
 /// The device a block device node at `path` reaches.
 pub(crate) fn device_at(path: &Path) -> Result<Option<u64>, KernelError> {
     match fs::symlink_metadata(path) {

@@ -7,6 +7,7 @@ use tonic::Status;
 
 use super::NodeService;
 use super::stats::signed;
+use crate::ability::Ability;
 use crate::books::{Access, Backing, Volume};
 use crate::kernel::filesystem;
 use crate::kernel::loop_device::LoopDevice;
@@ -19,7 +20,7 @@ impl NodeService {
         request: &v1::NodeExpandVolumeRequest,
     ) -> Result<v1::NodeExpandVolumeResponse, Status> {
         validate::required("volume_id", &request.volume_id)?;
-        let path = validate::path("volume_path", &request.volume_path)?;
+        let path = validate::some_path("volume_path", &request.volume_path)?;
         validate::map("secrets", &request.secrets)?;
         if request.volume_capability.is_some() {
             validate::capability(request.volume_capability.as_ref())?;
@@ -27,8 +28,12 @@ impl NodeService {
         let (required, limit) = crate::controller::range(request.capacity_range.as_ref())?;
 
         let _claim = self.claim_alone(&request.volume_id)?;
-        let volume = self.driver.volume(&request.volume_id)?;
+        let mut volume = self.driver.volume(&request.volume_id)?;
         let is_block = self.access_at(&volume, &path)?;
+        if required > volume.capacity && !self.driver.can(Ability::ControllerExpand) {
+            // Without a controller that expands, the node's half is the whole.
+            volume = self.driver.grow_contents(&volume, required.next_multiple_of(4096))?;
+        }
         if required > volume.capacity || limit.is_some_and(|limit| limit < volume.capacity) {
             let message = format!("the volume has {} bytes; the controller expands it", volume.capacity);
             return Err(Status::out_of_range(message));

@@ -4,7 +4,6 @@ use tonic::Status;
 
 use super::NodeService;
 use crate::books::Volume;
-use crate::kernel::loop_device;
 
 impl NodeService {
     /// Undoes every staging and target of this node that was under way. The caller never got an answer for it, and
@@ -30,27 +29,5 @@ impl NodeService {
             }
         }
         Ok(())
-    }
-}
-
-impl crate::driver::Driver {
-    /// Detaches devices that no staging accounts for, and removes files that no record accounts for.
-    ///
-    /// Only for a process that is alone with its state: another's work in progress looks just like this.
-    pub(crate) fn sweep(&self) -> Result<(), Status> {
-        let books = self.journal.read(Clone::clone)?;
-        let in_use: Vec<_> = books
-            .volumes
-            .values()
-            .filter(|volume| !volume.staged.is_empty())
-            .map(|volume| self.contents_of(volume))
-            .collect();
-        for (_, image) in loop_device::below(&self.options.state)? {
-            if !in_use.contains(&image) {
-                tracing::info!(image = %image.display(), "detaching a device that nobody uses");
-                loop_device::detach_all(&image)?;
-            }
-        }
-        self.remove_unaccounted(&books)
     }
 }

@@ -110,7 +110,7 @@ impl NodeService {
         capability: &Capability,
         publish_context: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
-        backing::supports(volume.backing, capability).map_err(Status::invalid_argument)?;
+        backing::supports(volume.backing, capability).map_err(Status::failed_precondition)?;
         let Some(shown) = publish_context.get(crate::controller::GENERATION_KEY) else { return Ok(()) };
         let attached = volume.attached.get(&*self.name);
         if attached.is_none_or(|attachment| attachment.generation.to_string() != *shown) {

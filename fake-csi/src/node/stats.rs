@@ -18,7 +18,7 @@ impl NodeService {
         request: &v1::NodeGetVolumeStatsRequest,
     ) -> Result<v1::NodeGetVolumeStatsResponse, Status> {
         validate::required("volume_id", &request.volume_id)?;
-        let path = validate::path("volume_path", &request.volume_path)?;
+        let path = validate::some_path("volume_path", &request.volume_path)?;
         let volume = self.driver.volume(&request.volume_id)?;
         let is_block = self.access_at(&volume, &path)?;
         let is_shown = self.is_visible(&volume, &path)?;

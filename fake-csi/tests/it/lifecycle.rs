@@ -130,7 +130,7 @@ fn a_sabotaged_unpublish_and_unstage_leave_their_mounts() {
             csi.unstage(&id, &staging).await.unwrap();
             let left = world.path(left);
             let mounts: Vec<_> = world.mounts(&world.root).into_iter().map(|(path, _)| path).collect();
-            assert_eq!(mounts, [left.clone()]);
+            assert_eq!(mounts, std::slice::from_ref(&left));
             nix::mount::umount(&left).unwrap();
             csi.delete(&id).await.unwrap();
             drop(std::fs::remove_dir(&target));

@@ -1,4 +1,9 @@
 //! The driver as a process, on a real kernel, in a mount namespace of the test's own.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says where, and that is all there is to say"
+)]
+
 mod lifecycle;
 mod world;

@@ -1,0 +1,133 @@
+//! Changing a volume: its size, and its mutable parameters.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use csi_proto::v1;
+use tonic::Status;
+
+use super::range;
+use crate::ability::Ability;
+use crate::books::{Access, Backing, Volume};
+use crate::driver::Driver;
+use crate::journal::Entry;
+use crate::kernel::KernelError;
+use crate::node::backing::supports;
+use crate::node::stats::signed;
+use crate::validate;
+
+/// Whether a parameter may have this value.
+type IsValid = fn(&str) -> bool;
+
+/// The parameters that can be modified, and what they may be.
+const MUTABLE: [(&str, IsValid); 2] = [
+    ("tier", |value| ["bronze", "silver", "gold"].contains(&value)),
+    ("iops", |value| value.parse::<u32>().is_ok()),
+];
+
+impl Driver {
+    pub(crate) fn expand(
+        &self,
+        request: &v1::ControllerExpandVolumeRequest,
+    ) -> Result<v1::ControllerExpandVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        validate::map("secrets", &request.secrets)?;
+        if request.capacity_range.is_none() {
+            return Err(Status::invalid_argument("capacity_range is missing"));
+        }
+        let (required, limit) = range(request.capacity_range.as_ref())?;
+        let capability = request
+            .volume_capability
+            .as_ref()
+            .map(|wanted| validate::capability(Some(wanted)))
+            .transpose()?;
+
+        let _claim = self.in_flight.claim(&[&request.volume_id, "expansion"])?;
+        let volume = self.volume(&request.volume_id)?;
+        if let Some(capability) = capability {
+            supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
+        }
+        let wanted = required.next_multiple_of(4096).max(volume.capacity);
+        if limit.is_some_and(|limit| limit < wanted) {
+            return Err(Status::out_of_range(format!(
+                "the volume would have {wanted} bytes, more than the limit"
+            )));
+        }
+        self.refuse_online(&volume, wanted)?;
+        if wanted > volume.capacity {
+            self.grow_contents(&volume, wanted)?;
+        }
+        Ok(v1::ControllerExpandVolumeResponse {
+            capacity_bytes: signed(wanted),
+            node_expansion_required: needs_node(&volume) && self.can(Ability::NodeExpand),
+        })
+    }
+
+    pub(crate) fn modify(
+        &self,
+        request: &v1::ControllerModifyVolumeRequest,
+    ) -> Result<v1::ControllerModifyVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        validate::map("secrets", &request.secrets)?;
+        validate::map("mutable_parameters", &request.mutable_parameters)?;
+        let _claim = self.in_flight.claim(&[&request.volume_id, "modification"])?;
+        self.volume(&request.volume_id)?;
+        check_mutable(&request.mutable_parameters)?;
+        self.use_volume(&request.volume_id, |volume| {
+            volume.mutable_parameters.extend(request.mutable_parameters.clone());
+        })?;
+        Ok(v1::ControllerModifyVolumeResponse {})
+    }
+
+    fn refuse_online(&self, volume: &Volume, wanted: u64) -> Result<(), Status> {
+        let in_use = !volume.targets.is_empty() || !volume.attached.is_empty();
+        if wanted > volume.capacity && in_use && !self.can(Ability::OnlineExpansion) {
+            return Err(Status::failed_precondition("the volume is in use, and grows only when it is not"));
+        }
+        Ok(())
+    }
+
+    /// Grows the image before the record: a record must not promise what is not there.
+    pub(crate) fn grow_contents(&self, volume: &Volume, wanted: u64) -> Result<Volume, Status> {
+        let path = self.contents_of(volume);
+        if volume.backing == Backing::Loop {
+            File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_len(wanted))
+                .map_err(|source| KernelError::path("grow", &path, source))?;
+        }
+        self.journal.transact(|books| {
+            let grown = wanted - volume.capacity;
+            self.must_fit(books, grown)?;
+            let current = books.volumes.get(&volume.id).filter(|volume| volume.created);
+            let current = current.ok_or_else(|| Status::not_found("the volume was just deleted"))?;
+            let volume = Volume { capacity: wanted, ..current.clone() };
+            Ok::<_, Status>((vec![Entry::Volume(Box::new(volume.clone()))], volume))
+        })
+    }
+}
+
+/// Refuses parameters that cannot be modified, before any is.
+pub(super) fn check_mutable(parameters: &BTreeMap<String, String>) -> Result<(), Status> {
+    for (key, value) in parameters {
+        let Some((_, is_valid)) = MUTABLE.iter().find(|(name, _)| name == key) else {
+            return Err(Status::invalid_argument(format!("the parameter `{key}` cannot be modified")));
+        };
+        if !is_valid(value) {
+            return Err(Status::invalid_argument(format!("the parameter {key} cannot be `{value}`")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a node has something to do once the controller has grown a volume.
+fn needs_node(volume: &Volume) -> bool {
+    let is_block = |access: &Access| *access == Access::Block;
+    match volume.backing {
+        Backing::Loop | Backing::Tmpfs => true,
+        Backing::Directory | Backing::Shared => {
+            volume.capabilities.iter().any(|capability| is_block(&capability.access))
+        }
+    }
+}

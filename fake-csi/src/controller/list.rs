@@ -1,0 +1,132 @@
+//! Telling about volumes: all of them, one of them, and how many more there can be.
+
+use csi_proto::v1;
+use csi_proto::v1::{controller_get_volume_response, list_volumes_response};
+use tonic::Status;
+
+use crate::ability::Ability;
+use crate::books::Volume;
+use crate::driver::Driver;
+use crate::node::backing::supports;
+use crate::node::stats::signed;
+use crate::{topology, validate};
+
+impl Driver {
+    pub(crate) fn list_volumes(
+        &self,
+        request: &v1::ListVolumesRequest,
+    ) -> Result<v1::ListVolumesResponse, Status> {
+        let page = Page::of(request.max_entries, &request.starting_token)?;
+        let (mut volumes, next) = self.journal.read(|books| {
+            let listed = books.volumes.values().filter(|volume| volume.created && !volume.ephemeral);
+            (listed.cloned().collect::<Vec<_>>(), books.next)
+        })?;
+        volumes.sort_by_key(|volume| volume.number);
+        let (volumes, next_token) = page.cut(volumes, next, |volume| volume.number)?;
+        let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
+            volume: Some(self.describe(volume)),
+            status: Some(list_volumes_response::VolumeStatus {
+                published_node_ids: self.published_nodes(volume),
+                volume_condition: self.condition(volume),
+            }),
+        });
+        Ok(v1::ListVolumesResponse { entries: entries.collect(), next_token })
+    }
+
+    pub(crate) fn get_volume(
+        &self,
+        request: &v1::ControllerGetVolumeRequest,
+    ) -> Result<v1::ControllerGetVolumeResponse, Status> {
+        validate::required("volume_id", &request.volume_id)?;
+        let volume = self.volume(&request.volume_id)?;
+        Ok(v1::ControllerGetVolumeResponse {
+            volume: Some(self.describe(&volume)),
+            status: Some(controller_get_volume_response::VolumeStatus {
+                published_node_ids: self.published_nodes(&volume),
+                volume_condition: self.condition(&volume),
+            }),
+        })
+    }
+
+    pub(crate) fn get_capacity(
+        &self,
+        request: &v1::GetCapacityRequest,
+    ) -> Result<v1::GetCapacityResponse, Status> {
+        validate::map("parameters", &request.parameters)?;
+        let nothing = v1::GetCapacityResponse { available_capacity: 0, ..Default::default() };
+        let backing = self.backing_named(&request.parameters)?.unwrap_or(self.options.backing);
+        for capability in &request.volume_capabilities {
+            let capability = validate::capability(Some(capability))?;
+            if supports(backing, &capability).is_err() {
+                return Ok(nothing);
+            }
+        }
+        let zone =
+            request.accessible_topology.as_ref().and_then(|place| place.segments.get(topology::ZONE_KEY));
+        let (used, is_known) = self.journal.read(|books| {
+            let used: u64 = books.volumes.values().map(|volume| volume.capacity).sum();
+            (used, zone.is_none_or(|zone| books.nodes.values().any(|node| node.zone == *zone)))
+        })?;
+        if !is_known {
+            return Ok(nothing);
+        }
+        Ok(v1::GetCapacityResponse {
+            available_capacity: signed(self.options.capacity.saturating_sub(used)),
+            maximum_volume_size: Some(signed(self.options.capacity)),
+            minimum_volume_size: Some(signed(super::create::SMALLEST)),
+        })
+    }
+
+    fn published_nodes(&self, volume: &Volume) -> Vec<String> {
+        if self.can(Ability::PublishedNodes) { volume.attached.keys().cloned().collect() } else { Vec::new() }
+    }
+
+    fn condition(&self, volume: &Volume) -> Option<v1::VolumeCondition> {
+        let is_there = crate::driver::exists(&self.contents_of(volume));
+        self.can(Ability::Condition).then(|| v1::VolumeCondition {
+            abnormal: !is_there,
+            message: if is_there { "present" } else { "its contents are gone" }.to_owned(),
+        })
+    }
+}
+
+/// A part of a list. A token is the number of the last thing told, so it stays good when that thing is deleted or
+/// another is added.
+#[derive(Debug)]
+pub(super) struct Page {
+    after: Option<u64>,
+    most: usize,
+}
+
+impl Page {
+    /// The page that a request asks for.
+    pub(super) fn of(max_entries: i32, starting_token: &str) -> Result<Self, Status> {
+        let most =
+            usize::try_from(max_entries).map_err(|_| Status::invalid_argument("max_entries is negative"))?;
+        let after = match starting_token {
+            "" => None,
+            token => Some(token.parse().map_err(|_| Status::aborted("starting_token is not one of ours"))?),
+        };
+        Ok(Self { after, most })
+    }
+
+    /// Cuts the page from a list that is sorted by number, and gives the token of the next one.
+    pub(super) fn cut<T>(
+        &self,
+        list: Vec<T>,
+        next_number: u64,
+        number: impl Fn(&T) -> u64,
+    ) -> Result<(Vec<T>, String), Status> {
+        if self.after.is_some_and(|after| after >= next_number) {
+            return Err(Status::aborted("starting_token is not one of ours"));
+        }
+        let rest = list.into_iter().filter(|item| self.after.is_none_or(|after| number(item) > after));
+        let mut page: Vec<T> = rest.collect();
+        if self.most == 0 || page.len() <= self.most {
+            return Ok((page, String::new()));
+        }
+        page.truncate(self.most);
+        let token = page.last().map(|last| number(last).to_string()).unwrap_or_default();
+        Ok((page, token))
+    }
+}

@@ -1,0 +1,200 @@
+//! Snapshots: copies of a volume at one moment, independent of it from then on.
+
+use std::fs;
+use std::path::PathBuf;
+
+use csi_proto::v1;
+use csi_proto::v1::list_snapshots_response::Entry as Listed;
+use tonic::Status;
+
+use super::list::Page;
+use crate::books::{Access, Backing, Books, Snapshot, Volume};
+use crate::driver::Driver;
+use crate::journal::Entry;
+use crate::kernel::filesystem::Frozen;
+use crate::kernel::loop_device::LoopDevice;
+use crate::kernel::{KernelError, copy};
+use crate::node::stats::signed;
+use crate::validate;
+
+impl Driver {
+    pub(crate) fn create_snapshot(
+        &self,
+        request: &v1::CreateSnapshotRequest,
+    ) -> Result<v1::CreateSnapshotResponse, Status> {
+        validate::required("source_volume_id", &request.source_volume_id)?;
+        validate::name("name", &request.name)?;
+        validate::map("secrets", &request.secrets)?;
+        validate::map("parameters", &request.parameters)?;
+
+        let _named = self.in_flight.claim(&[&format!("snapshot named {}", request.name)])?;
+        let _source = self.in_flight.claim(&[&request.source_volume_id])?;
+        let (snapshot, volume) = self.journal.transact(|books| {
+            let same_name = books.snapshots.values().find(|snapshot| snapshot.name == request.name);
+            if let Some(snapshot) = same_name {
+                if snapshot.source != request.source_volume_id {
+                    return Err(Status::already_exists("a snapshot of this name is of another volume"));
+                }
+                if snapshot.created {
+                    return Ok((Vec::new(), (snapshot.clone(), None)));
+                }
+            }
+            let volume = find_volume(books, &request.source_volume_id)?;
+            let snapshot = same_name.cloned().unwrap_or_else(|| design(books.next, &request.name, &volume));
+            let entries = vec![Entry::Next(books.next + 1), Entry::Snapshot(Box::new(snapshot.clone()))];
+            Ok::<_, Status>((entries, (snapshot, Some(volume))))
+        })?;
+        let snapshot = match volume {
+            None => snapshot,
+            Some(volume) => {
+                let still = self.hold_still(&volume)?;
+                let snapshot = self.fill_snapshot(snapshot, &volume)?;
+                drop(still);
+                snapshot
+            }
+        };
+        Ok(v1::CreateSnapshotResponse { snapshot: Some(describe(&snapshot)) })
+    }
+
+    pub(crate) fn delete_snapshot(
+        &self,
+        request: &v1::DeleteSnapshotRequest,
+    ) -> Result<v1::DeleteSnapshotResponse, Status> {
+        validate::required("snapshot_id", &request.snapshot_id)?;
+        validate::map("secrets", &request.secrets)?;
+        let _claim = self.in_flight.claim(&[&request.snapshot_id])?;
+        let found = self.journal.read(|books| books.snapshots.get(&request.snapshot_id).cloned())?;
+        let Some(snapshot) = found else { return Ok(v1::DeleteSnapshotResponse {}) };
+        if let Some(group) = &snapshot.group {
+            let message = format!("the snapshot is part of the group `{group}`, and is deleted with it");
+            return Err(Status::invalid_argument(message));
+        }
+        self.drop_snapshot(&snapshot)?;
+        Ok(v1::DeleteSnapshotResponse {})
+    }
+
+    pub(crate) fn get_snapshot(
+        &self,
+        request: &v1::GetSnapshotRequest,
+    ) -> Result<v1::GetSnapshotResponse, Status> {
+        validate::required("snapshot_id", &request.snapshot_id)?;
+        validate::map("secrets", &request.secrets)?;
+        let snapshot = self.snapshot(&request.snapshot_id)?;
+        Ok(v1::GetSnapshotResponse { snapshot: Some(describe(&snapshot)) })
+    }
+
+    pub(crate) fn list_snapshots(
+        &self,
+        request: &v1::ListSnapshotsRequest,
+    ) -> Result<v1::ListSnapshotsResponse, Status> {
+        validate::map("secrets", &request.secrets)?;
+        let page = Page::of(request.max_entries, &request.starting_token)?;
+        let is_wanted = |snapshot: &&Snapshot| {
+            snapshot.created
+                && (request.snapshot_id.is_empty() || snapshot.id == request.snapshot_id)
+                && (request.source_volume_id.is_empty() || snapshot.source == request.source_volume_id)
+        };
+        let (mut snapshots, next) = self.journal.read(|books| {
+            (books.snapshots.values().filter(is_wanted).cloned().collect::<Vec<_>>(), books.next)
+        })?;
+        snapshots.sort_by_key(|snapshot| snapshot.number);
+        let (snapshots, next_token) = page.cut(snapshots, next, |snapshot| snapshot.number)?;
+        let entries = snapshots.iter().map(|snapshot| Listed { snapshot: Some(describe(snapshot)) });
+        Ok(v1::ListSnapshotsResponse { entries: entries.collect(), next_token })
+    }
+
+    /// A snapshot that was taken.
+    pub(crate) fn snapshot(&self, id: &str) -> Result<Snapshot, Status> {
+        self.journal
+            .read(|books| books.snapshots.get(id).filter(|snapshot| snapshot.created).cloned())?
+            .ok_or_else(|| Status::not_found(format!("there is no snapshot `{id}`")))
+    }
+
+    /// The file or directory that is a snapshot.
+    pub(crate) fn contents_of_snapshot(&self, snapshot: &Snapshot) -> PathBuf {
+        self.options.state.join("snapshots").join(format!("s{}", snapshot.number))
+    }
+
+    /// Brings all that was written to a volume to its image, and keeps it so until the guard is dropped.
+    ///
+    /// A file system is frozen. A driver that dies meanwhile thaws it when it starts again.
+    pub(crate) fn hold_still(&self, volume: &Volume) -> Result<Option<Frozen>, Status> {
+        if volume.backing != Backing::Loop {
+            return Ok(None);
+        }
+        let mounted = volume.staged.values().find(|staging| staging.capability.access != Access::Block);
+        let frozen = match mounted {
+            // Without a mount there is nothing to freeze, and nothing to be lost.
+            Some(staging) if crate::kernel::mount::is_mount_point(&staging.path)? => {
+                Some(Frozen::new(&staging.path)?)
+            }
+            _ => None,
+        };
+        if let Some(device) = LoopDevice::find(&self.contents_of(volume), false)? {
+            device.sync()?;
+        }
+        Ok(frozen)
+    }
+
+    /// Copies a volume that is held still.
+    pub(crate) fn fill_snapshot(&self, snapshot: Snapshot, volume: &Volume) -> Result<Snapshot, Status> {
+        let (from, to) = (self.contents_of(volume), self.contents_of_snapshot(&snapshot));
+        match snapshot.backing {
+            Backing::Loop => copy::image(&from, &to)?,
+            _ => {
+                copy::remove(&to)?;
+                fs::create_dir(&to).map_err(|source| KernelError::path("create", &to, source))?;
+                copy::tree(&from, &to)?;
+            }
+        }
+        let snapshot = Snapshot { created: true, ..snapshot };
+        let entries = vec![Entry::Snapshot(Box::new(snapshot.clone()))];
+        self.journal.transact(|_| Ok::<_, Status>((entries, ())))?;
+        Ok(snapshot)
+    }
+
+    /// Deletes a snapshot, hiding it first: what is half gone must not be found.
+    pub(crate) fn drop_snapshot(&self, snapshot: &Snapshot) -> Result<(), Status> {
+        let hidden = Snapshot { created: false, name: String::new(), ..snapshot.clone() };
+        let entries = vec![Entry::Snapshot(Box::new(hidden))];
+        self.journal.transact(|_| Ok::<_, Status>((entries, ())))?;
+        copy::remove(&self.contents_of_snapshot(snapshot))?;
+        let entries = vec![Entry::SnapshotGone(snapshot.id.clone())];
+        self.journal.transact(|_| Ok::<_, Status>((entries, ())))
+    }
+}
+
+/// A volume that was created, among books at hand.
+pub(crate) fn find_volume(books: &Books, id: &str) -> Result<Volume, Status> {
+    let found = books.volumes.get(id).filter(|volume| volume.created);
+    found.cloned().ok_or_else(|| Status::not_found(format!("there is no volume `{id}`")))
+}
+
+/// A snapshot to be taken.
+pub(crate) fn design(number: u64, name: &str, volume: &Volume) -> Snapshot {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Snapshot {
+        number,
+        id: format!("snap-{number:08x}"),
+        name: name.to_owned(),
+        source: volume.id.clone(),
+        size: volume.capacity,
+        backing: if volume.backing == Backing::Tmpfs { Backing::Directory } else { volume.backing },
+        format: volume.format.clone(),
+        seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
+        group: None,
+        created: false,
+    }
+}
+
+/// A snapshot as the contract describes it.
+pub(crate) fn describe(snapshot: &Snapshot) -> v1::Snapshot {
+    v1::Snapshot {
+        size_bytes: signed(snapshot.size),
+        snapshot_id: snapshot.id.clone(),
+        source_volume_id: snapshot.source.clone(),
+        creation_time: Some(prost_types::Timestamp { seconds: snapshot.seconds, nanos: 0 }),
+        ready_to_use: true,
+        group_snapshot_id: snapshot.group.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,109 @@
+//! What a new volume is filled with: a snapshot's contents, or another volume's.
+
+use std::fs::File;
+
+use csi_proto::v1;
+use csi_proto::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
+use tonic::Status;
+
+use crate::ability::Ability;
+use crate::books::{Backing, Books, Format, Source, Volume};
+use crate::driver::Driver;
+use crate::kernel::{KernelError, copy};
+use crate::validate;
+
+/// What is to be known of a source before it is copied.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) size: u64,
+    pub(super) backing: Backing,
+    pub(super) format: Option<Format>,
+}
+
+impl Origin {
+    /// Looks a source up.
+    pub(super) fn find(books: &Books, source: &Source) -> Result<Self, Status> {
+        let missing = || Status::not_found(format!("there is no source `{}`", source.id()));
+        let (size, backing, format) = match source {
+            Source::Snapshot(id) => {
+                let found =
+                    books.snapshots.get(id).filter(|snapshot| snapshot.created).ok_or_else(missing)?;
+                (found.size, found.backing, &found.format)
+            }
+            Source::Volume(id) => {
+                let found = books.volumes.get(id).filter(|volume| volume.created).ok_or_else(missing)?;
+                (found.capacity, found.backing, &found.format)
+            }
+        };
+        let format = format.clone().map(|format| Format { twin: true, ..format });
+        Ok(Self { size, backing, format })
+    }
+
+    /// Refuses to copy an image into a directory, or the other way about.
+    pub(super) fn must_suit(&self, backing: Backing) -> Result<Backing, Status> {
+        if (self.backing == Backing::Loop) == (backing == Backing::Loop) {
+            return Ok(backing);
+        }
+        Err(Status::invalid_argument(
+            "an image cannot be copied into a directory, nor a directory into an image",
+        ))
+    }
+}
+
+impl Source {
+    /// The id of what is copied.
+    pub(super) fn id(&self) -> &str {
+        match self {
+            Self::Snapshot(id) | Self::Volume(id) => id,
+        }
+    }
+
+    /// The source as the contract describes it.
+    pub(super) fn describe(&self) -> v1::VolumeContentSource {
+        let kind = match self.clone() {
+            Self::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+            Self::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+        };
+        v1::VolumeContentSource { r#type: Some(kind) }
+    }
+}
+
+impl Driver {
+    /// The source a request names, if the driver can copy it.
+    pub(super) fn source_of(
+        &self,
+        source: Option<&v1::VolumeContentSource>,
+    ) -> Result<Option<Source>, Status> {
+        let Some(source) = source else { return Ok(None) };
+        let (source, needed) = match &source.r#type {
+            Some(Type::Snapshot(source)) => {
+                (Source::Snapshot(source.snapshot_id.clone()), Ability::CreateDeleteSnapshot)
+            }
+            Some(Type::Volume(source)) => (Source::Volume(source.volume_id.clone()), Ability::Clone),
+            None => return Err(Status::invalid_argument("volume_content_source.type is missing")),
+        };
+        validate::required("volume_content_source", source.id())?;
+        if !self.can(needed) {
+            return Err(Status::invalid_argument("this driver cannot fill a volume from such a source"));
+        }
+        Ok(Some(source))
+    }
+
+    /// Fills a volume that was just made, and is as large as its source or larger.
+    pub(super) fn fill_from(&self, volume: &Volume, source: &Source) -> Result<(), Status> {
+        let to = self.contents_of(volume);
+        let (from, _still) = match source {
+            Source::Snapshot(id) => (self.contents_of_snapshot(&self.snapshot(id)?), None),
+            Source::Volume(id) => {
+                let original = self.volume(id)?;
+                (self.contents_of(&original), self.hold_still(&original)?)
+            }
+        };
+        if volume.backing != Backing::Loop {
+            return Ok(copy::tree(&from, &to)?);
+        }
+        copy::image(&from, &to)?;
+        let grown = File::options().write(true).open(&to).and_then(|file| file.set_len(volume.capacity));
+        Ok(grown.map_err(|source| KernelError::path("grow", &to, source))?)
+    }
+}

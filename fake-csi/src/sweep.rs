@@ -1,0 +1,88 @@
+//! What a driver does that starts alone with its state: it removes what nobody was ever told of.
+//!
+//! Only when alone, because another's work in progress looks just like what a dead driver has left.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tonic::Status;
+
+use crate::books::{Access, Backing, Books, Source};
+use crate::driver::Driver;
+use crate::journal::Entry;
+use crate::kernel::{KernelError, copy, filesystem, loop_device, mount};
+
+impl Driver {
+    /// Thaws file systems that a dead driver was holding still. Before anything is unmounted: that would wait for
+    /// the thaw.
+    pub(crate) fn thaw(&self) -> Result<(), Status> {
+        let books = self.journal.read(Clone::clone)?;
+        let copied =
+            books.snapshots.values().filter(|snapshot| !snapshot.created).map(|snapshot| &snapshot.source);
+        let cloned =
+            books.volumes.values().filter(|volume| !volume.created).filter_map(|volume| {
+                match volume.source.as_ref()? {
+                    Source::Volume(id) => Some(id),
+                    Source::Snapshot(_) => None,
+                }
+            });
+        for volume in copied.chain(cloned).filter_map(|id| books.volumes.get(id)) {
+            let mounted = volume.staged.values().filter(|staging| staging.capability.access != Access::Block);
+            if volume.backing == Backing::Loop {
+                mounted.for_each(|staging| filesystem::thaw(&staging.path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes records of what was never finished or is half deleted, files that no record accounts for, and devices
+    /// that no staging accounts for.
+    pub(crate) fn sweep(&self) -> Result<(), Status> {
+        self.sweep_records()?;
+        let books = self.journal.read(Clone::clone)?;
+        let staged = books.volumes.values().filter(|volume| !volume.staged.is_empty());
+        let in_use: BTreeSet<PathBuf> = staged.map(|volume| self.contents_of(volume)).collect();
+        for (_, image) in loop_device::below(&self.options.state)? {
+            if !in_use.contains(&image) {
+                tracing::info!(image = %image.display(), "detaching a device that nobody uses");
+                loop_device::detach_all(&image)?;
+            }
+        }
+        self.sweep_files(&books)
+    }
+
+    fn sweep_records(&self) -> Result<(), Status> {
+        let books = self.journal.read(Clone::clone)?;
+        let mut gone = Vec::new();
+        for group in books.groups.values().filter(|group| !group.created) {
+            gone.push(Entry::GroupGone(group.id.clone()));
+            gone.extend(group.snapshots.iter().cloned().map(Entry::SnapshotGone));
+        }
+        let snapshots = books.snapshots.values().filter(|snapshot| !snapshot.created);
+        gone.extend(snapshots.map(|snapshot| Entry::SnapshotGone(snapshot.id.clone())));
+        let volumes = books.volumes.values().filter(|volume| !volume.created);
+        gone.extend(volumes.map(|volume| Entry::VolumeGone(volume.id.clone())));
+        self.journal.transact(|_| Ok::<_, Status>((gone, ())))
+    }
+
+    fn sweep_files(&self, books: &Books) -> Result<(), Status> {
+        let volumes = books.volumes.values().map(|volume| self.contents_of(volume));
+        let snapshots = books.snapshots.values().map(|snapshot| self.contents_of_snapshot(snapshot));
+        let known: BTreeSet<PathBuf> = volumes.chain(snapshots).collect();
+        for part in ["volumes", "snapshots"] {
+            for path in children(&self.options.state.join(part))? {
+                if !known.contains(&path) {
+                    mount::unmount_all(&path)?;
+                    copy::remove(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn children(directory: &Path) -> Result<Vec<PathBuf>, KernelError> {
+    let entries = fs::read_dir(directory).map_err(|source| KernelError::path("list", directory, source))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
