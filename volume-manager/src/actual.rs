@@ -378,3 +378,6 @@ impl ActualState {
         self.volumes.get(volume).map(|record| &record.spec)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,9 @@ impl Manager {
 
     /// Puts something an operation has learned into the book of what is.
     pub(super) fn apply(&mut self, volume: &VolumeName, transition: Transition) {
+        if let Transition::PodMounted(record, _) = &transition {
+            self.explained(&record.pod, &record.spec.name());
+        }
         let pod = transition.pod().cloned();
         let before = self.texts(volume, pod.as_ref());
         self.actual.apply(volume, transition);

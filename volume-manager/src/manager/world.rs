@@ -239,6 +239,11 @@ impl Manager {
         tracing::error!(path, why = orphan.why, "nobody knows what is mounted here, so it stays");
     }
 
+    /// A pod got, or gave back, a volume whose directory explained nothing: it is explained now.
+    pub(super) fn explained(&mut self, pod: &PodUid, inner: &SpecName) {
+        self.restart.failed.retain(|_, Orphan { found, .. }| &found.pod != pod || &found.inner != inner);
+    }
+
     /// A volume object appeared: it may be the one a directory was named after.
     fn search_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);

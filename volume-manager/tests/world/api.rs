@@ -10,7 +10,7 @@ use volume_manager::api::{
 };
 
 #[derive(Debug, Default)]
-pub struct MemoryApi {
+pub(crate) struct MemoryApi {
     inner: Mutex<Inner>,
 }
 
@@ -23,7 +23,7 @@ struct Inner {
 }
 
 impl MemoryApi {
-    pub fn put(&self, mut object: Object) {
+    pub(crate) fn put(&self, mut object: Object) {
         let mut inner = self.lock();
         inner.version += 1;
         object.meta_mut().resource_version = inner.version.to_string();
@@ -31,7 +31,7 @@ impl MemoryApi {
         inner.tell(&Change::Applied(object));
     }
 
-    pub fn remove(&self, key: &Key) {
+    pub(crate) fn remove(&self, key: &Key) {
         let mut inner = self.lock();
         if let Some(object) = inner.objects.remove(key) {
             inner.tell(&Change::Deleted(object));
@@ -39,7 +39,7 @@ impl MemoryApi {
     }
 
     /// Makes a kind unreadable, or readable again.
-    pub fn set_down(&self, kind: Kind, down: bool) {
+    pub(crate) fn set_down(&self, kind: Kind, down: bool) {
         let mut inner = self.lock();
         if down {
             inner.down.insert(kind)
@@ -48,7 +48,7 @@ impl MemoryApi {
         };
     }
 
-    pub fn all(&self, kind: Kind) -> Vec<Object> {
+    pub(crate) fn all(&self, kind: Kind) -> Vec<Object> {
         self.lock().objects.values().filter(|object| object.kind() == kind).cloned().collect()
     }
 

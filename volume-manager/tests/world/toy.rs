@@ -17,7 +17,7 @@ use volume_manager::plugin::{
 };
 
 #[derive(Debug, Clone, Default)]
-pub struct Toy {
+pub(crate) struct Toy {
     shared: Arc<Shared>,
 }
 
@@ -34,8 +34,8 @@ struct State {
     held: BTreeSet<String>,
     attachable: bool,
     remounts: bool,
-    /// What a restart finds: the inner name of each directory of a pod.
-    disk: BTreeMap<(PodUid, SpecName), ()>,
+    /// What a restart finds staged although no pod names it.
+    staged: BTreeSet<SpecName>,
 }
 
 /// What the toy was told to fail with.
@@ -54,35 +54,40 @@ impl Classified for Told {
 
 impl Toy {
     /// The next times `step` (such as `stage data`) is done, it fails like this instead.
-    pub fn fail(&self, step: &str, classes: &[ErrorClass]) {
+    pub(crate) fn fail(&self, step: &str, classes: &[ErrorClass]) {
         self.lock().failures.entry(step.to_owned()).or_default().extend(classes);
     }
 
     /// From now on `step` begins and does not end.
-    pub fn hold(&self, step: &str) {
+    pub(crate) fn hold(&self, step: &str) {
         self.lock().held.insert(step.to_owned());
     }
 
     /// What was held ends.
-    pub fn release(&self, step: &str) {
+    pub(crate) fn release(&self, step: &str) {
         self.lock().held.remove(step);
         self.shared.released.notify_waiters();
     }
 
-    pub fn set_attachable(&self, attachable: bool) {
+    pub(crate) fn set_attachable(&self, attachable: bool) {
         self.lock().attachable = attachable;
     }
 
-    pub fn set_remounts(&self, remounts: bool) {
+    pub(crate) fn set_remounts(&self, remounts: bool) {
         self.lock().remounts = remounts;
     }
 
+    /// A restart finds this staged.
+    pub(crate) fn leave_staged(&self, inner: &str) {
+        self.lock().staged.insert(inner.into());
+    }
+
     /// What was done since the last look, one line each.
-    pub fn story(&self) -> String {
+    pub(crate) fn story(&self) -> String {
         std::mem::take(&mut self.lock().story).iter().map(|line| format!("{line}\n")).collect()
     }
 
-    pub fn say(&self, line: String) {
+    pub(crate) fn say(&self, line: String) {
         self.lock().story.push(line);
     }
 
@@ -152,7 +157,6 @@ impl VolumePlugin for Toy {
         let (pod, inner) = (request.pod.uid(), request.spec.name());
         let verb = if request.before == Before::Mounted { "refresh" } else { "publish" };
         self.step(format!("{verb} {inner} {pod}")).await?;
-        self.lock().disk.insert((pod.clone(), inner.clone()), ());
         Ok(Mounted {
             path: self.target(&cx.paths, &pod, &inner),
             read_only: request.spec.read_only,
@@ -162,9 +166,7 @@ impl VolumePlugin for Toy {
     }
 
     async fn tear_down(&self, _: &OperationContext, request: &TearDown) -> Result<(), Failure> {
-        self.step(format!("unpublish {} {}", request.inner, request.pod)).await?;
-        self.lock().disk.remove(&(request.pod.clone(), request.inner.clone()));
-        Ok(())
+        self.step(format!("unpublish {} {}", request.inner, request.pod)).await
     }
 
     async fn reconstruct(&self, _: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
@@ -174,6 +176,11 @@ impl VolumePlugin for Toy {
             return Err(Told { step: format!("read back {}", found.inner), class }.into());
         }
         Ok(rebuilt(&found.inner, found.mode))
+    }
+
+    async fn find_staged(&self, _: &Scene<'_>) -> Vec<Rebuilt> {
+        let staged = self.lock().staged.clone();
+        staged.iter().map(|inner| rebuilt(inner, VolumeMode::Filesystem)).collect()
     }
 
     async fn identify_orphan(&self, _: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
@@ -195,7 +202,7 @@ impl VolumePlugin for Toy {
     }
 }
 
-pub fn rebuilt(inner: &SpecName, mode: VolumeMode) -> Rebuilt {
+pub(crate) fn rebuilt(inner: &SpecName, mode: VolumeMode) -> Rebuilt {
     let mut volume = super::volume(inner.as_str());
     volume.mode = Some(mode);
     Rebuilt {

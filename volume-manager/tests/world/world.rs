@@ -2,9 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part of this world")]
 
 #[path = "api.rs"]
-pub mod api;
+pub(crate) mod api;
 #[path = "toy.rs"]
-pub mod toy;
+pub(crate) mod toy;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
 use api::MemoryApi;
 use toy::Toy;
 
-pub const LONG: Duration = Duration::from_secs(3600);
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-pub struct World {
-    pub manager: VolumeManager,
-    pub api: Arc<MemoryApi>,
-    pub toy: Toy,
-    pub root: tempfile::TempDir,
+pub(crate) struct World {
+    pub(crate) manager: VolumeManager,
+    pub(crate) api: Arc<MemoryApi>,
+    pub(crate) toy: Toy,
+    pub(crate) root: tempfile::TempDir,
 }
 
 /// There are no drivers here.
@@ -51,7 +51,7 @@ impl Dialer for NoDialer {
 
 impl World {
     /// A node that has just started and knows all its pods, which are none.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let world = Self::starting();
         world.manager.sources_ready();
         world.idle().await;
@@ -59,7 +59,7 @@ impl World {
     }
 
     /// A node that does not know its pods yet.
-    pub fn starting() -> Self {
+    pub(crate) fn starting() -> Self {
         let api = Arc::new(MemoryApi::default());
         api.put(Object::Node(Arc::new(Node { meta: Meta::named("", "node"), ..Node::default() })));
         let (toy, root) = (Toy::default(), tempfile::tempdir().expect("there is a temporary directory"));
@@ -68,17 +68,23 @@ impl World {
     }
 
     /// The manager crashes and starts again; it does not know its pods yet.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.manager.abort();
         self.manager = start(&self.api, &self.toy, self.root.path());
     }
 
+    /// What a former incarnation left of a volume in a pod.
+    pub(crate) fn left(&self, pod: &str, volume: &str) {
+        let path = self.root.path().join("pods").join(pod).join("volumes/kubernetes.io~toy").join(volume);
+        std::fs::create_dir_all(path).expect("the root is writable");
+    }
+
     /// A volume with a claim of the same name.
-    pub fn volume(&self, name: &str) {
+    pub(crate) fn volume(&self, name: &str) {
         self.put_volume(volume(name));
     }
 
-    pub fn put_volume(&self, volume: Volume) {
+    pub(crate) fn put_volume(&self, volume: Volume) {
         let name = volume.meta.name.clone();
         let claim = Claim {
             meta: Meta { uid: format!("uid-{name}"), ..Meta::named("default", &name) },
@@ -94,7 +100,7 @@ impl World {
     }
 
     /// A pod that uses claims appears.
-    pub fn add(&self, name: &str, claims: &[&str]) -> PodUid {
+    pub(crate) fn add(&self, name: &str, claims: &[&str]) -> PodUid {
         let pod = pod(name, claims);
         let uid = pod.uid();
         self.manager.add_pod(Arc::new(pod));
@@ -102,30 +108,30 @@ impl World {
     }
 
     /// A pod appears, and all it causes happens.
-    pub async fn run(&self, name: &str, claims: &[&str]) -> PodUid {
+    pub(crate) async fn run(&self, name: &str, claims: &[&str]) -> PodUid {
         let pod = self.add(name, claims);
         self.idle().await;
         pod
     }
 
     /// The runtime is done with a pod, and its object goes.
-    pub fn end(&self, pod: &PodUid) {
+    pub(crate) fn end(&self, pod: &PodUid) {
         self.manager.set_pod_state(pod, PodState::RuntimeGone);
         self.manager.remove_pod(pod);
     }
 
-    pub async fn idle(&self) {
+    pub(crate) async fn idle(&self) {
         self.manager.wait_idle(LONG).await.expect("it becomes idle");
     }
 
     /// Some time passes, and what was due in it happens.
-    pub async fn pass(&self, milliseconds: u64) {
+    pub(crate) async fn pass(&self, milliseconds: u64) {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         self.idle().await;
     }
 
     /// The controller attaches these volumes to the node, and no others.
-    pub async fn attach(&self, volumes: &[&str]) {
+    pub(crate) async fn attach(&self, volumes: &[&str]) {
         let attached =
             volumes.iter().map(|name| AttachedVolume { name: unique(name), device_path: String::new() });
         let key = volume_manager::api::Key::cluster(Kind::Node, "node");
@@ -135,19 +141,19 @@ impl World {
     }
 
     /// The books, one line each.
-    pub async fn books(&self) -> String {
+    pub(crate) async fn books(&self) -> String {
         let dump = self.manager.dump().await.expect("it runs");
         let actual = dump.actual.iter().map(|(key, state)| format!("{key}: {state}\n"));
         actual.collect()
     }
 
     /// Compares what was done since the last look.
-    pub fn sees(&self, expected: Expect) {
+    pub(crate) fn sees(&self, expected: Expect) {
         expected.assert_eq(&self.toy.story());
     }
 
     /// Kubernetes events from now on.
-    pub fn listen(&self) -> tokio::sync::mpsc::UnboundedReceiver<Notice> {
+    pub(crate) fn listen(&self) -> tokio::sync::mpsc::UnboundedReceiver<Notice> {
         self.manager.subscribe()
     }
 }
@@ -163,12 +169,12 @@ fn start(api: &Arc<MemoryApi>, toy: &Toy, root: &Path) -> VolumeManager {
     VolumeManager::start(Config::new("node", root), parts)
 }
 
-pub fn unique(name: &str) -> VolumeName {
+pub(crate) fn unique(name: &str) -> VolumeName {
     VolumeName::new(format!("kubernetes.io/toy/{name}"))
 }
 
 /// A volume bound to the claim of its name.
-pub fn volume(name: &str) -> Volume {
+pub(crate) fn volume(name: &str) -> Volume {
     let source = CsiSource { driver: "toy.example".into(), handle: name.into(), ..CsiSource::default() };
     Volume {
         meta: Meta::named("", name),
@@ -182,7 +188,7 @@ pub fn volume(name: &str) -> Volume {
 }
 
 /// A pod that mounts claims under their own names.
-pub fn pod(name: &str, claims: &[&str]) -> Pod {
+pub(crate) fn pod(name: &str, claims: &[&str]) -> Pod {
     let mounts =
         claims.iter().map(|claim| VolumeMount { volume: (*claim).to_owned(), ..VolumeMount::default() });
     let container = Container { name: "main".to_owned(), mounts: mounts.collect(), ..Container::default() };

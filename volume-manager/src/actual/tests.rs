@@ -1,0 +1,308 @@
+//! Every state with every transition, as tables: a changed arm of `apply` is a changed line here.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::api::{AttachedVolume, Meta, Volume};
+use crate::plugin::Mounted;
+
+const CLASSES: [ErrorClass; 3] = [ErrorClass::Final, ErrorClass::Uncertain, ErrorClass::Transient];
+
+fn name() -> VolumeName {
+    "p/v".into()
+}
+
+fn spec() -> Arc<Spec> {
+    Arc::new(Spec::persistent(Arc::new(Volume { meta: Meta::named("", "pv"), ..Volume::default() }), false))
+}
+
+fn record() -> PodRecord {
+    PodRecord {
+        pod: "web".into(),
+        spec: spec(),
+        outer: vec!["data".into()],
+        gid: None,
+        selinux_label: String::new(),
+    }
+}
+
+fn mounted() -> Mounted {
+    Mounted { path: "/target".into(), read_only: false, managed: true, selinux_relabel: false }
+}
+
+fn attached(attachable: bool, size: u64) -> Transition {
+    Transition::Attached {
+        spec: spec(),
+        plugin: "p".into(),
+        attachable,
+        device_path: "dev".to_owned(),
+        claim_size: Some(Bytes(size)),
+    }
+}
+
+/// A book with one record, brought there by transitions as operations would.
+fn book(transitions: &[Transition]) -> ActualState {
+    let mut actual = ActualState::default();
+    actual.apply(&name(), attached(false, 0));
+    for transition in transitions {
+        actual.apply(&name(), transition.clone());
+    }
+    actual
+}
+
+fn device_uncertain() -> Transition {
+    Transition::DeviceUncertain { path: "/at".into() }
+}
+
+fn device_mounted() -> Transition {
+    Transition::DeviceMounted { path: "/at".into(), device_path: String::new(), selinux_label: String::new() }
+}
+
+fn device_failed(class: ErrorClass) -> Transition {
+    Transition::DeviceFailed { path: "/at".into(), class }
+}
+
+/// Tries every transition in every state, and writes down what becomes of it.
+fn table(
+    states: &[(&str, Vec<Transition>)],
+    transitions: &[(&str, Transition)],
+    show: impl Fn(&ActualState) -> String,
+    expected: Expect,
+) {
+    let mut text = String::new();
+    for (state, way) in states {
+        for (label, transition) in transitions {
+            let mut actual = book(way);
+            let applied = catch_unwind(AssertUnwindSafe(|| actual.apply(&name(), transition.clone())));
+            let result = if applied.is_ok() { show(&actual) } else { "impossible".to_owned() };
+            text.push_str(&format!("{state:<11} {label:<18} {result}\n"));
+        }
+    }
+    expected.assert_eq(&text);
+}
+
+fn device(actual: &ActualState) -> String {
+    let record = actual.volume(&name()).expect("no transition here removes it");
+    match &record.device {
+        Device::NotMounted => "not mounted",
+        Device::Attempted { .. } => "attempted",
+        Device::Uncertain { .. } => "uncertain",
+        Device::Mounted { .. } => "mounted",
+    }
+    .to_owned()
+}
+
+fn pod(actual: &ActualState) -> String {
+    match actual.entry(&name(), &"web".into()).map(|entry| &entry.mount) {
+        None => "absent",
+        Some(PodMount::Attempted) => "attempted",
+        Some(PodMount::Uncertain) => "uncertain",
+        Some(PodMount::Mounted(_)) => "mounted",
+    }
+    .to_owned()
+}
+
+#[test]
+fn the_step_per_node() {
+    let states = [
+        ("not mounted", vec![]),
+        ("attempted", vec![device_uncertain()]),
+        ("uncertain", vec![device_uncertain(), device_failed(ErrorClass::Uncertain)]),
+        ("mounted", vec![device_mounted()]),
+    ];
+    let mut transitions = vec![("about to try", device_uncertain()), ("done", device_mounted())];
+    transitions.extend(CLASSES.map(|class| {
+        (["final error", "uncertain error", "transient error"][class as usize], device_failed(class))
+    }));
+    transitions.push(("about to undo", Transition::DeviceUndoing));
+    transitions.push(("undone", Transition::DeviceUnmounted));
+    table(&states, &transitions, device, expect![[r#"
+        not mounted about to try       attempted
+        not mounted done               mounted
+        not mounted final error        not mounted
+        not mounted uncertain error    uncertain
+        not mounted transient error    not mounted
+        not mounted about to undo      impossible
+        not mounted undone             impossible
+        attempted   about to try       attempted
+        attempted   done               mounted
+        attempted   final error        not mounted
+        attempted   uncertain error    uncertain
+        attempted   transient error    not mounted
+        attempted   about to undo      impossible
+        attempted   undone             impossible
+        uncertain   about to try       uncertain
+        uncertain   done               mounted
+        uncertain   final error        uncertain
+        uncertain   uncertain error    uncertain
+        uncertain   transient error    uncertain
+        uncertain   about to undo      uncertain
+        uncertain   undone             not mounted
+        mounted     about to try       impossible
+        mounted     done               mounted
+        mounted     final error        impossible
+        mounted     uncertain error    impossible
+        mounted     transient error    impossible
+        mounted     about to undo      uncertain
+        mounted     undone             not mounted
+    "#]]);
+}
+
+#[test]
+fn the_step_per_pod() {
+    let failed = |class| Transition::PodFailed(record(), class);
+    let try_it = || Transition::PodUncertain(record());
+    let states = [
+        ("absent", vec![]),
+        ("attempted", vec![try_it()]),
+        ("uncertain", vec![try_it(), failed(ErrorClass::Uncertain)]),
+        ("mounted", vec![Transition::PodMounted(record(), mounted())]),
+    ];
+    let mut transitions =
+        vec![("about to try", try_it()), ("done", Transition::PodMounted(record(), mounted()))];
+    transitions.extend(
+        CLASSES.map(|class| {
+            (["final error", "uncertain error", "transient error"][class as usize], failed(class))
+        }),
+    );
+    transitions.push(("about to undo", Transition::PodUndoing("web".into())));
+    transitions.push(("undone", Transition::PodUnmounted("web".into())));
+    table(&states, &transitions, pod, expect![[r#"
+        absent      about to try       attempted
+        absent      done               mounted
+        absent      final error        absent
+        absent      uncertain error    uncertain
+        absent      transient error    absent
+        absent      about to undo      impossible
+        absent      undone             absent
+        attempted   about to try       attempted
+        attempted   done               mounted
+        attempted   final error        absent
+        attempted   uncertain error    uncertain
+        attempted   transient error    absent
+        attempted   about to undo      impossible
+        attempted   undone             impossible
+        uncertain   about to try       uncertain
+        uncertain   done               mounted
+        uncertain   final error        uncertain
+        uncertain   uncertain error    uncertain
+        uncertain   transient error    uncertain
+        uncertain   about to undo      uncertain
+        uncertain   undone             absent
+        mounted     about to try       mounted
+        mounted     done               mounted
+        mounted     final error        mounted
+        mounted     uncertain error    mounted
+        mounted     transient error    mounted
+        mounted     about to undo      uncertain
+        mounted     undone             absent
+    "#]]);
+}
+
+#[test]
+fn a_volume_leaves_the_book_only_when_nothing_of_it_is_left() {
+    let gone = |way: &[Transition]| {
+        let mut actual = book(way);
+        catch_unwind(AssertUnwindSafe(|| actual.apply(&name(), Transition::Detached))).is_ok()
+            && actual.volume(&name()).is_none()
+    };
+    assert!(gone(&[]));
+    assert!(gone(&[device_mounted(), Transition::DeviceUnmounted]));
+    assert!(!gone(&[device_mounted()]));
+    assert!(!gone(&[device_uncertain()]));
+    assert!(!gone(&[Transition::PodMounted(record(), mounted())]));
+    let mut empty = ActualState::default();
+    let nothing = catch_unwind(AssertUnwindSafe(|| empty.apply(&name(), Transition::DeviceUndoing)));
+    assert!(nothing.is_err(), "what has no record cannot change");
+}
+
+#[test]
+fn what_was_cut_short_may_be_there() {
+    let mut actual = book(&[device_uncertain(), Transition::PodUncertain(record())]);
+    actual.settle(&name(), Some(&"web".into()));
+    assert_eq!((device(&actual), pod(&actual)), ("uncertain".to_owned(), "uncertain".to_owned()));
+    let mut actual = book(&[device_mounted(), Transition::PodMounted(record(), mounted())]);
+    actual.settle(&name(), Some(&"web".into()));
+    assert_eq!((device(&actual), pod(&actual)), ("mounted".to_owned(), "mounted".to_owned()));
+}
+
+#[test]
+fn attaching_again_changes_only_where_the_device_is() {
+    let mut actual = book(&[device_mounted()]);
+    actual.apply(&name(), attached(true, 7));
+    let record = actual.volume(&name()).expect("it was there");
+    assert_eq!(record.attachability, Attachability::No);
+    assert_eq!((record.size, &*record.device_path), (Bytes(7), "dev"));
+    actual.apply(&name(), attached(true, 9));
+    assert_eq!(actual.volume(&name()).expect("it was there").size, Bytes(7), "a known size stays");
+}
+
+#[test]
+fn the_device_path_outlives_the_step() {
+    let at = Transition::DeviceMounted {
+        path: "/at".into(),
+        device_path: "attachment".to_owned(),
+        selinux_label: "label".to_owned(),
+    };
+    let actual = book(&[at, device_mounted(), Transition::DeviceUnmounted]);
+    let record = actual.volume(&name()).expect("it was there");
+    assert_eq!((&*record.device_path, record.selinux_label.as_deref()), ("attachment", Some("label")));
+    assert_eq!(record.device.path(), None);
+}
+
+#[test]
+fn the_view_of_a_pod_asks_in_the_kubelets_order() {
+    let view = |actual: &ActualState, label: &str, size: u64| {
+        actual.view(&name(), &"web".into(), label, Bytes(size), true)
+    };
+    assert_eq!(view(&ActualState::default(), "", 0), PodView::NotAttached);
+    let mut actual = book(&[]);
+    actual.initialize_size(&name(), Bytes(1));
+    assert_eq!(view(&actual, "x", 2), PodView::NotMounted);
+    actual.apply(&name(), Transition::PodUncertain(record()));
+    assert_eq!(view(&actual, "", 2), PodView::Uncertain);
+    assert_eq!(view(&actual, "x", 2), PodView::LabelMismatch);
+    actual.apply(&name(), Transition::PodMounted(record(), mounted()));
+    assert_eq!(view(&actual, "", 1), PodView::Mounted);
+    assert_eq!(view(&actual, "", 2), PodView::NeedsGrow { from: Bytes(1) });
+    assert_eq!(actual.view(&name(), &"web".into(), "", Bytes(2), false), PodView::Mounted);
+    assert_eq!(actual.require_remount(&"web".into(), |_| true), [name()]);
+    assert_eq!(view(&actual, "", 2), PodView::NeedsRemount, "a remount hides a growth");
+    actual.apply(&name(), Transition::PodMounted(record(), mounted()));
+    actual.apply(&name(), Transition::ExpansionBlocked);
+    assert_eq!(view(&actual, "", 2), PodView::Mounted, "the driver refused");
+}
+
+#[test]
+fn what_was_read_back_is_corrected_once_and_only_where_it_is_unknown() {
+    let rebuilt = Rebuilt {
+        spec: (*spec()).clone(),
+        device_mount_path: Some(PathBuf::from("/at")),
+        selinux_label: None,
+    };
+    let mut actual = ActualState::default();
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt, Some(record()));
+    assert_eq!((device(&actual), pod(&actual)), ("uncertain".to_owned(), "uncertain".to_owned()));
+    assert!(!actual.volume(&name()).expect("it was added").is_attached());
+    let node = Node {
+        volumes_attached: vec![AttachedVolume { name: name(), device_path: "sdb".to_owned() }],
+        ..Node::default()
+    };
+    actual.correct(&name(), &node);
+    actual.correct(&name(), &Node::default());
+    let record = actual.volume(&name()).expect("it was added");
+    assert!(record.is_attached());
+    assert_eq!(record.device_path, "sdb");
+}
+
+#[test]
+fn pods_are_found_from_both_sides() {
+    let mut actual = book(&[Transition::PodUncertain(record())]);
+    assert!(actual.has_pod(&"web".into()));
+    actual.apply(&name(), Transition::PodFailed(record(), ErrorClass::Final));
+    assert!(!actual.has_pod(&"web".into()));
+    assert_eq!(actual.volumes_of(&"web".into()).count(), 0);
+}
