@@ -4,6 +4,8 @@
 //! one, and on a paused runtime the simulated one; [`AdvancingClock`] is real, too, but can be told to skip,
 //! so that a case that proves a back-off of two minutes does not wait for it.
 
+#![expect(clippy::disallowed_methods, reason = "this is the one place that asks the runtime for the time")]
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! After a restart: what is read back, what it must wait for, and what becomes of it.
+#![allow(clippy::disallowed_methods, reason = "a test may prepare files")]
 
 #[path = "world/world.rs"]
 mod world;

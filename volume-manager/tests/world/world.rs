@@ -1,5 +1,6 @@
 //! A manager with an API in memory, a toy for a plugin and time that passes only when nothing else does.
 #![allow(dead_code, reason = "each test file uses its own part of this world")]
+#![allow(clippy::disallowed_methods, reason = "a test may prepare files and let time pass")]
 
 #[path = "api.rs"]
 pub(crate) mod api;
