@@ -7,6 +7,7 @@ use crate::rule::Rule;
 mod attachment;
 mod back_off;
 mod block;
+mod claims;
 mod overlap;
 mod paths;
 mod requests;
@@ -28,6 +29,7 @@ pub const RULES: &[&Rule] = &[
     &overlap::ONE_OPERATION_A_VOLUME,
     &overlap::NO_UNMOUNT_DURING_MOUNT,
     &staging::STAGED_ONCE,
+    &staging::ALL_OR_NOT_READY,
     &teardown::FINAL_MEANS_UNPUBLISHED,
     &uncertain::UNKNOWN_IS_UNCERTAIN,
     &uncertain::FAILED_LEAVES_NOTHING,
@@ -36,7 +38,11 @@ pub const RULES: &[&Rule] = &[
     &uncertain::FAILED_UNSTAGE_IS_UNCERTAIN,
     &back_off::LADDER,
     &back_off::EVERY_FAILURE_IS_TOLD,
+    &claims::NOT_WHILE_GOING,
+    &claims::ONLY_WHAT_IS_BOUND,
+    &claims::AS_IT_IS_MEANT,
     &attachment::ONE_POD_ONLY,
+    &staging::WANTED_STAYS,
     &staging::PUBLISHED_IN_THIS_LIFE,
     &paths::ONE_PATH_A_VOLUME,
     &paths::TARGET_IS_THE_DRIVERS,
@@ -51,8 +57,13 @@ pub const RULES: &[&Rule] = &[
     &block::UNMAPPED_FROM_OUTSIDE,
     &block::UNSTAGED_WHEN_UNMAPPED,
     &staging::EXPANDED_WHEN_PUBLISHED,
+    &claims::READ_ONLY_DOES_NOT_GROW,
+    &claims::CAPACITY_ONLY_GROWS,
     &teardown::SUBPATHS_FIRST,
     &attachment::DETACHED_WHEN_UNUSED,
+    &attachment::NOT_ATTACHED_WHEN_DETACHING,
+    &attachment::ATTACHED_TO_ONE,
+    &claims::PROTECTED_WHILE_USED,
 ];
 
 #[cfg(test)]

@@ -150,6 +150,56 @@ fn detached_when_unused(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
+/// INV-079.
+pub(super) static NOT_ATTACHED_WHEN_DETACHING: Rule = Rule {
+    id: "INV-079",
+    sentence: "a volume leaves the node's volumesAttached before it is detached",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let volume = text(&start.req, "volumeId");
+        let lists = |(_, node): (&str, &Value)| {
+            let listed = node["status"]["volumesAttached"].as_array().into_iter().flatten();
+            listed.into_iter().any(|listed| handle(text(listed, "name")) == Some(volume))
+        };
+        if start.method == "ControllerUnpublishVolume" && books.objects_of("Node").any(lists) {
+            report.broken(&start.method, "detached while the node's status said attached", volume);
+        }
+    }),
+};
+
+/// INV-080.
+pub(super) static ATTACHED_TO_ONE: Rule = Rule {
+    id: "INV-080",
+    sentence: "a volume for one node is not attached to two",
+    witnesses: &[Witness::Api],
+    check: Checked::Each(attached_to_one),
+};
+
+fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Some(change) = change_of(line, "VolumeAttachment", |change| change.verb != "delete") else { return };
+    if change.body["status"]["attached"] != true || any_node_is_lost(books) {
+        return;
+    }
+    let known = books.object(&change.kind, &change.object).unwrap_or(&change.body);
+    let of = |body: &Value| {
+        let volume = text(&body["spec"]["source"], "persistentVolumeName").to_owned();
+        (volume, text(&body["spec"], "nodeName").to_owned())
+    };
+    let (volume, node) = of(known);
+    let shared = books.object("PersistentVolume", &volume).is_none_or(|body| {
+        let modes = body["spec"]["accessModes"].as_array().into_iter().flatten();
+        modes.into_iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
+    });
+    let elsewhere = books.objects_of("VolumeAttachment").any(|(name, body)| {
+        let (other, on) = of(body);
+        name != change.object && other == volume && on != node && body["status"]["attached"] == true
+    });
+    if elsewhere && !shared {
+        report.broken("", "attached to two nodes", volume);
+    }
+}
+
 /// A node that is out of service, or has not been ready: then detaching may be forced.
 fn any_node_is_lost(books: &Books) -> bool {
     books.objects_of("Node").any(|(_, node)| {
@@ -224,5 +274,35 @@ mod tests {
         breaks(rule, "detached while its node reported it in use", "in-use v1 v2\ndetach v1", &[]);
         let lost = r#"api update Node node-1 case {"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service"}]}}"#;
         keeps(rule, &format!("in-use v1\n{lost}\ndetach v1"), &[]);
+    }
+
+    #[test]
+    fn the_status_says_so_before_detaching() {
+        let rule = &NOT_ATTACHED_WHEN_DETACHING;
+        let attached = |volumes: &str| {
+            format!("api update Node node-1 controller {{\"status\":{{\"volumesAttached\":[{volumes}]}}}}\n")
+        };
+        let v1 = r#"{"name":"kubernetes.io/csi/d.example.com^v1"}"#;
+        keeps(rule, &(attached(v1) + &attached("") + "detach v1"), &[]);
+        keeps(rule, &(attached(v1) + "detach v2"), &[]);
+        breaks(rule, "detached while the node's status said attached", &(attached(v1) + "detach v1"), &[]);
+    }
+
+    #[test]
+    fn one_node_means_one() {
+        let rule = &ATTACHED_TO_ONE;
+        let attachment = |name: &str, node: &str, attached: bool| {
+            format!(
+                r#"api update VolumeAttachment {name} controller {{"spec":{{"nodeName":"{node}","source":{{"persistentVolumeName":"pv-v1"}}}},"status":{{"attached":{attached}}}}}"#
+            ) + "\n"
+        };
+        let first = PV.to_owned() + &attachment("x", "node-1", true);
+        keeps(rule, &(first.clone() + &attachment("y", "node-2", false)), &[]);
+        keeps(
+            rule,
+            &(first.clone() + &attachment("x", "node-1", false) + &attachment("y", "node-2", true)),
+            &[],
+        );
+        breaks(rule, "attached to two nodes", &(first + &attachment("y", "node-2", true)), &[]);
     }
 }

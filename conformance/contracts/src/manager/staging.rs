@@ -90,6 +90,44 @@ pub(super) fn handle(unique: &str) -> Option<&str> {
     unique.strip_prefix("kubernetes.io/csi/")?.split_once('^').map(|(_, handle)| handle)
 }
 
+/// INV-014.
+pub(super) static ALL_OR_NOT_READY: Rule = Rule {
+    id: "INV-014",
+    sentence: "a pod's volumes count as ready only when every one that it wants is mounted",
+    witnesses: &[Witness::Manager],
+    check: Checked::Each(|books, line, report| {
+        let Event::Wait(wait) = &line.event else { return };
+        if wait.what != "mounted" || !wait.err.is_empty() {
+            return;
+        }
+        let of_it = format!("pod {} ", wait.pod);
+        let mut wanted = books.desired.keys().filter(|key| key.starts_with(&of_it));
+        let mounted =
+            |key: &&String| books.actual.get(*key).is_some_and(|state| state.starts_with("VolumeMounted"));
+        if let Some(missing) = wanted.find(|key| !mounted(key)) {
+            report.broken("", "counted as ready while a volume was not mounted", missing.as_str());
+        }
+    }),
+};
+
+/// INV-041.
+pub(super) static WANTED_STAYS: Rule = Rule {
+    id: "INV-041",
+    sentence: "a volume that its pod wants is not unpublished, across restarts neither",
+    witnesses: &[Witness::Rpc, Witness::Manager],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        if start.method != "NodeUnpublishVolume" {
+            return;
+        }
+        let (volume, target) = (text(&start.req, "volumeId"), text(&start.req, "targetPath"));
+        let Some(pod) = Place::of(target).and_then(Place::pod) else { return };
+        if books.desired.keys().any(|key| pod_and_handle(key) == Some((pod, volume))) {
+            report.broken(&start.method, "unpublished while its pod wanted it", target);
+        }
+    }),
+};
+
 /// INV-063.
 pub(super) static EXPANDED_WHEN_PUBLISHED: Rule = Rule {
     id: "INV-063",
@@ -152,6 +190,28 @@ mod tests {
         keeps(rule, "stage v1 Internal\nstage v1\nunstage v1\nstage v1", &[]);
         keeps(rule, "stage v1\nnode kill\nnode exit\nnode start\nstage v1", &[]);
         breaks(rule, "staged again while it was staged", "stage v1\npublish v1 a\nstage v1", &[]);
+    }
+
+    #[test]
+    fn ready_means_all_of_them() {
+        let rule = &ALL_OR_NOT_READY;
+        let wanted = "wants v1/a yes\nwants v2/a yes\nwants v3/b yes\nstate v1/a VolumeMounted\n";
+        keeps(rule, &[wanted, "state v2/a VolumeMounted\nwait mounted a"].concat(), &[]);
+        keeps(rule, &[wanted, "wait mounted a timed out"].concat(), &[]);
+        let early = "counted as ready while a volume was not mounted";
+        breaks(rule, early, &[wanted, "state v2/a VolumeMountUncertain\nwait mounted a"].concat(), &[]);
+    }
+
+    #[test]
+    fn what_is_wanted_stays() {
+        let rule = &WANTED_STAYS;
+        keeps(rule, "wants v1/b yes\nwants v2/a yes\nwants v1/a yes\nwants v1/a -\nunpublish v1 a", &[]);
+        breaks(
+            rule,
+            "unpublished while its pod wanted it",
+            "publish v1 a\nnode kill\nnode start\nwants v1/a yes\nunpublish v1 a",
+            &[],
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::event::{
-    ApiChange, Effect, Event, Mount, OperationEdge, ProcessEdge, RpcEnd, RpcStart, TraceLine,
+    ApiChange, Effect, Event, Mount, OperationEdge, ProcessEdge, RpcEnd, RpcStart, StateChange, TraceLine,
 };
 
 /// How far a step that can be undone has come, as the manager knows it. What is absent is not done.
@@ -102,6 +102,8 @@ pub struct Books {
     pub operations: Vec<OperationEdge>,
     /// The manager's actual state, by key.
     pub actual: BTreeMap<String, String>,
+    /// The manager's desired state, by key.
+    pub desired: BTreeMap<String, String>,
     /// `status.volumesInUse` of the node, once it was seen.
     pub in_use: Option<BTreeSet<String>>,
     /// API objects by kind and name, as far as the trace tells them.
@@ -133,13 +135,7 @@ impl Books {
             Event::MountChg(mount) => self.change_mount(mount),
             Event::MountDel(gone) => self.remove_mount(&gone.target, gone.id),
             Event::Effect(effect) => self.effect(effect),
-            Event::State(change) if change.world == "actual" => {
-                if change.to.is_empty() {
-                    self.actual.remove(&change.key);
-                } else {
-                    self.actual.insert(change.key.clone(), change.to.clone());
-                }
-            }
+            Event::State(change) => self.state(change),
             Event::Operation(edge) => self.operation(edge),
             Event::Api(change) => self.api(change),
             Event::Process(edge) => self.process(edge),
@@ -251,6 +247,15 @@ impl Books {
         }
     }
 
+    fn state(&mut self, change: &StateChange) {
+        let world = if change.world == "desired" { &mut self.desired } else { &mut self.actual };
+        if change.to.is_empty() {
+            world.remove(&change.key);
+        } else {
+            world.insert(change.key.clone(), change.to.clone());
+        }
+    }
+
     fn operation(&mut self, edge: &OperationEdge) {
         let same = |known: &OperationEdge| {
             (&known.name, &known.volume, &known.pod) == (&edge.name, &edge.volume, &edge.pod)
@@ -312,6 +317,7 @@ impl Books {
         }
         self.operations.clear();
         self.actual.clear();
+        self.desired.clear();
         self.life += 1;
         self.down = true;
     }

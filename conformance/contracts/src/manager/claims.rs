@@ -1,0 +1,248 @@
+//! Claims: which volume a pod may have at all, and what is said of its size.
+
+use serde_json::Value;
+
+use crate::event::{ApiChange, Event, RpcStart, TraceLine};
+use crate::rule::books::{Progress, text};
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+/// What keeps a claim from going while a pod uses it.
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// The persistent volume of a handle and the claim bound to it, as far as the trace tells the API's objects.
+fn volume_and_claim<'a>(books: &'a Books, handle: &str) -> Option<(&'a Value, &'a Value)> {
+    let mut volumes = books.objects_of("PersistentVolume");
+    let (name, volume) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle)?;
+    let mut claims = books.objects_of("PersistentVolumeClaim");
+    let (_, claim) = claims.find(|(_, body)| body["spec"]["volumeName"] == name)?;
+    Some((volume, claim))
+}
+
+/// A stage or publish that is not the repetition of one that has worked.
+fn first_use<'a>(books: &Books, line: &'a TraceLine) -> Option<&'a RpcStart> {
+    let Event::RpcStart(start) = &line.event else { return None };
+    let known = books.volume(text(&start.req, "volumeId"));
+    let done = match start.method.as_str() {
+        "NodeStageVolume" => known.and_then(|known| known.staged.get(text(&start.req, "stagingTargetPath"))),
+        "NodePublishVolume" => known.and_then(|known| known.published.get(text(&start.req, "targetPath"))),
+        _ => return None,
+    };
+    done.is_none().then_some(start)
+}
+
+fn is_protected(claim: &Value) -> bool {
+    claim["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == PROTECTION)
+}
+
+/// INV-030.
+pub(super) static NOT_WHILE_GOING: Rule = Rule {
+    id: "INV-030",
+    sentence: "a claim that is being deleted and is protected by nothing is not mounted anew",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(start) = first_use(books, line) else { return };
+        let handle = text(&start.req, "volumeId");
+        let Some((_, claim)) = volume_and_claim(books, handle) else { return };
+        if !claim["metadata"]["deletionTimestamp"].is_null() && !is_protected(claim) {
+            report.broken(&start.method, "mounted for a claim that is being deleted", handle);
+        }
+    }),
+};
+
+/// INV-031.
+pub(super) static ONLY_WHAT_IS_BOUND: Rule = Rule {
+    id: "INV-031",
+    sentence: "no call is made for a claim that is not bound",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(start) = first_use(books, line) else { return };
+        let handle = text(&start.req, "volumeId");
+        let Some((_, claim)) = volume_and_claim(books, handle) else { return };
+        let phase = text(&claim["status"], "phase");
+        if !phase.is_empty() && phase != "Bound" {
+            report.broken(&start.method, "called for a claim that is not bound", handle);
+        }
+    }),
+};
+
+/// INV-033.
+pub(super) static AS_IT_IS_MEANT: Rule = Rule {
+    id: "INV-033",
+    sentence: "a block volume is used as a device and a file system as a directory, or not at all",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(start) = first_use(books, line) else { return };
+        let handle = text(&start.req, "volumeId");
+        let Some((volume, _)) = volume_and_claim(books, handle) else { return };
+        let is_block = volume["spec"]["volumeMode"] == "Block";
+        if start.req["volumeCapability"]["block"].is_object() != is_block {
+            report.broken(&start.method, "called with the other volume mode", handle);
+        }
+    }),
+};
+
+/// INV-064.
+pub(super) static READ_ONLY_DOES_NOT_GROW: Rule = Rule {
+    id: "INV-064",
+    sentence: "a volume that is used read-only everywhere is not expanded on the node",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(read_only_does_not_grow),
+};
+
+fn read_only_does_not_grow(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let Some(known) = books.volume(text(&start.req, "volumeId")) else { return };
+    if start.method != "NodeExpandVolume" || known.published.is_empty() {
+        return;
+    }
+    let mut targets = known.published.iter().filter(|(_, progress)| **progress == Progress::Done);
+    if targets
+        .all(|(target, _)| known.publish_requests.get(target).is_some_and(|sent| sent["readonly"] == true))
+    {
+        report.broken(&start.method, "expanded while it was used read-only", text(&start.req, "volumeId"));
+    }
+}
+
+fn claim_change(line: &TraceLine) -> Option<&ApiChange> {
+    match &line.event {
+        Event::Api(change) if change.kind == "PersistentVolumeClaim" && change.verb != "delete" => {
+            Some(change)
+        }
+        _ => None,
+    }
+}
+
+/// INV-065.
+pub(super) static CAPACITY_ONLY_GROWS: Rule = Rule {
+    id: "INV-065",
+    sentence: "the capacity in a claim's status never decreases by the node's doing",
+    witnesses: &[Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(change) = claim_change(line).filter(|change| change.by == "node") else { return };
+        let size = |body: &Value| bytes(text(&body["status"]["capacity"], "storage"));
+        let before = books.object(&change.kind, &change.object).and_then(size);
+        if let (Some(before), Some(after)) = (before, size(&change.body))
+            && after < before
+        {
+            report.broken("", "the capacity of a claim was lowered", change.object.as_str());
+        }
+    }),
+};
+
+/// A quantity of bytes, as far as sizes of claims go.
+fn bytes(quantity: &str) -> Option<u64> {
+    const UNITS: &[(&str, u64)] = &[
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("Ti", 1 << 40),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+    ];
+    let unit = UNITS.iter().find_map(|(unit, size)| Some((quantity.strip_suffix(unit)?, *size)));
+    let (number, size) = unit.unwrap_or((quantity, 1));
+    number.parse::<u64>().ok()?.checked_mul(size)
+}
+
+/// INV-081.
+pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
+    id: "INV-081",
+    sentence: "a claim keeps its protection while a scheduled pod refers to it",
+    witnesses: &[Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some(change) = claim_change(line) else { return };
+        let was_protected = books.object(&change.kind, &change.object).is_some_and(is_protected);
+        if !was_protected || !change.body["metadata"]["finalizers"].is_array() || is_protected(&change.body) {
+            return;
+        }
+        let (namespace, claim) = change.object.split_once('/').unwrap_or(("", &change.object));
+        let uses = |(pod, body): (&str, &Value)| {
+            let listed = body["spec"]["claims"].as_array().into_iter().flatten();
+            pod.split_once('/').is_some_and(|(of, _)| of == namespace)
+                && !text(&body["spec"], "nodeName").is_empty()
+                && listed.into_iter().any(|listed| listed == claim)
+        };
+        if books.objects_of("Pod").any(uses) {
+            report.broken("", "a claim lost its protection while a pod used it", change.object.as_str());
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const PV: &str = r#"api create PersistentVolume pv-v1 case {"spec":{"volumeMode":"Filesystem","csi":{"volumeHandle":"v1"}}}
+    "#;
+    const BOUND: &str = r#"api create PersistentVolumeClaim default/v1 case {"metadata":{"finalizers":["kubernetes.io/pvc-protection"]},"spec":{"volumeName":"pv-v1"},"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}
+    "#;
+    const GOING: &str = r#"api update PersistentVolumeClaim default/v1 case {"metadata":{"deletionTimestamp":"now"}}
+    "#;
+    const UNPROTECTED: &str = r#"api update PersistentVolumeClaim default/v1 controller {"metadata":{"finalizers":[]}}
+    "#;
+
+    #[test]
+    fn a_claim_that_goes_is_not_mounted_anew() {
+        let rule = &NOT_WHILE_GOING;
+        keeps(rule, &[PV, BOUND, GOING, "stage v1\npublish v1 a"].concat(), &["a"]);
+        keeps(rule, &[PV, BOUND, "publish v1 a\n", GOING, UNPROTECTED, "publish v1 a"].concat(), &["a"]);
+        let going = "mounted for a claim that is being deleted";
+        breaks(rule, going, &[PV, BOUND, GOING, UNPROTECTED, "publish v1 a"].concat(), &["a"]);
+    }
+
+    #[test]
+    fn an_unbound_claim_is_left_alone() {
+        let rule = &ONLY_WHAT_IS_BOUND;
+        keeps(rule, &[PV, BOUND, "stage v1"].concat(), &["a"]);
+        let lost = r#"api update PersistentVolumeClaim default/v1 case {"status":{"phase":"Lost"}}
+        "#;
+        breaks(rule, "called for a claim that is not bound", &[PV, BOUND, lost, "stage v1"].concat(), &["a"]);
+    }
+
+    #[test]
+    fn the_mode_is_the_volumes() {
+        let rule = &AS_IT_IS_MEANT;
+        keeps(rule, &[PV, BOUND, "stage v1"].concat(), &["a"]);
+        let block = r#"stage v1 {"volumeCapability":{"block":{}}}"#;
+        breaks(rule, "called with the other volume mode", &[PV, BOUND, block].concat(), &["a"]);
+    }
+
+    #[test]
+    fn what_is_read_only_everywhere_does_not_grow() {
+        let rule = &READ_ONLY_DOES_NOT_GROW;
+        let read_only = "publish v1 a {\"readonly\":true}\n";
+        keeps(rule, &[read_only, "publish v1 b\nexpand v1 b"].concat(), &["a", "b"]);
+        breaks(rule, "expanded while it was used read-only", &[read_only, "expand v1 a"].concat(), &["a"]);
+    }
+
+    #[test]
+    fn capacity_only_grows() {
+        let rule = &CAPACITY_ONLY_GROWS;
+        let now = |size: &str| {
+            format!(
+                r#"api patch PersistentVolumeClaim default/v1 node {{"status":{{"capacity":{{"storage":"{size}"}}}}}}"#
+            )
+        };
+        keeps(rule, &[BOUND, &now("2Gi")].concat(), &[]);
+        keeps(rule, &[BOUND, &now("1073741824")].concat(), &[]);
+        breaks(rule, "the capacity of a claim was lowered", &[BOUND, &now("1000Mi")].concat(), &[]);
+    }
+
+    #[test]
+    fn protection_lasts_as_long_as_the_pod() {
+        let rule = &PROTECTED_WHILE_USED;
+        let pod = r#"api create Pod default/a case {"spec":{"nodeName":"node-1","claims":["v1"]}}
+        "#;
+        let gone = "api delete Pod default/a case\n";
+        keeps(rule, &[BOUND, pod, gone, UNPROTECTED].concat(), &[]);
+        breaks(
+            rule,
+            "a claim lost its protection while a pod used it",
+            &[BOUND, pod, UNPROTECTED].concat(),
+            &[],
+        );
+    }
+}
