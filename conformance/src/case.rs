@@ -9,6 +9,7 @@ use std::pin::Pin;
 use serde::{Deserialize, Serialize};
 
 use crate::cx::Cx;
+use crate::event::Place;
 use crate::need::Need;
 
 #[doc(hidden)]
@@ -57,6 +58,11 @@ impl Case {
         };
         let variant = self.variant.map(|variant| format!("[{variant}]")).unwrap_or_default();
         CaseId(format!("{module}::{}{variant}", self.name))
+    }
+
+    /// Where it is written.
+    pub fn place(&self) -> Place {
+        Place { file: self.file.to_owned(), line: self.line }
     }
 
     /// The sentence it proves, on one line.

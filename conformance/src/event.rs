@@ -36,7 +36,7 @@ pub enum Event {
         /// They are being stopped.
         running: Vec<CaseId>,
         /// What `volproof sweep` would undo, when there was no time to be tidy.
-        sweep: Vec<String>,
+        sweep: Option<Vec<String>>,
     },
     /// Everything is over.
     RunFinished(Box<RunRecord>),

@@ -42,8 +42,13 @@ pub use failure::{Failure, Result};
 /// To be called first thing in `main`, while there is one thread: a worker unshares its namespaces, and a
 /// namespace belongs to a thread.
 pub fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|word| word == "__worker") {
-        return worker::main();
+    let mut words = std::env::args_os().skip(1);
+    let first = words.next().unwrap_or_default();
+    match first.to_str() {
+        Some("__worker") => worker::main(),
+        Some(harness::janitor::SUBCOMMAND) => {
+            harness::janitor::main(words.next().unwrap_or_default().as_ref())
+        }
+        _ => command::main(),
     }
-    command::main()
 }

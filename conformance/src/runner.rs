@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
 use crate::case::{Case, CaseId};
-use crate::event::{CaseReport, Event, Header, Place, RunRecord, Status};
+use crate::event::{CaseReport, Event, Header, RunRecord, Status};
 use crate::exit_code;
 use crate::finding::gather;
 use crate::report::Reporter;
@@ -78,7 +78,8 @@ enum Message {
 
 struct Dispatcher {
     plan: Plan,
-    ledger: Ledger,
+    /// Until the end, when its janitor is waited for.
+    ledger: Option<Ledger>,
     reporters: Vec<Box<dyn Reporter>>,
     queue: VecDeque<Job>,
     /// What runs, by id and repetition, with the handle that ends it.
@@ -103,7 +104,7 @@ impl Dispatcher {
         let queue = (1..=plan.repeat.max(1)).flat_map(once).collect();
         Self {
             plan,
-            ledger,
+            ledger: Some(ledger),
             reporters,
             queue,
             running: BTreeMap::new(),
@@ -187,7 +188,7 @@ impl Dispatcher {
             task: Task::Case(id, plan.abilities.clone()),
             manifest: plan.manifest.clone(),
             directory,
-            ledger: self.ledger.directory().to_owned(),
+            ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
             seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
             timeout: plan.timeout,
             update: plan.update,
@@ -239,7 +240,7 @@ impl Dispatcher {
             number: self.done.len() + 1,
             of: self.plan.header.cases,
             proves: case.proves.to_owned(),
-            at: Place { file: case.file.to_owned(), line: case.line },
+            at: case.place(),
             reasons: vec![],
             breakage: None,
             findings: vec![],
@@ -256,14 +257,14 @@ impl Dispatcher {
     fn interrupt(&mut self) -> anyhow::Result<()> {
         let running: Vec<CaseId> = self.running.keys().map(|(id, _)| id.clone()).collect();
         if self.interrupted {
-            let sweep = self.ledger.would_undo();
-            self.emit(&Event::Interrupted { running, sweep })?;
+            let sweep = self.ledger.as_ref().map(Ledger::would_undo).unwrap_or_default();
+            self.emit(&Event::Interrupted { running, sweep: Some(sweep) })?;
             // The lifelines close with this process, so the sandboxes die and the janitor still does its work.
             std::process::exit(i32::from(exit_code::INTERRUPTED));
         }
         self.interrupted = true;
         self.queue.clear();
-        self.emit(&Event::Interrupted { running, sweep: vec![] })?;
+        self.emit(&Event::Interrupted { running, sweep: None })?;
         // Dropping the handle cancels.
         for cancel in self.running.values_mut() {
             let (gone, _) = oneshot::channel();
@@ -281,7 +282,10 @@ impl Dispatcher {
     }
 
     async fn finish(mut self) -> anyhow::Result<RunRecord> {
-        let left = std::mem::take(&mut self.ledger).close().await;
+        let left = match self.ledger.take() {
+            Some(ledger) => ledger.close().await,
+            None => Ok(vec![]),
+        };
         let mut record = RunRecord {
             version: RunRecord::VERSION,
             header: self.plan.header.clone(),

@@ -5,6 +5,8 @@
 
 mod aftermath;
 mod ask;
+mod controller;
+mod judge;
 pub mod message;
 pub(crate) mod scene;
 
@@ -23,8 +25,9 @@ use harness::sandbox::{Sandbox, SandboxOptions};
 
 use crate::case::{self, Case, CaseId};
 use crate::cx::Cx;
-use crate::event::{Place, Status};
+use crate::event::Status;
 use crate::failure::{Failure, What};
+use crate::finding::{Finding, Party};
 use aftermath::Aftermath;
 use message::{Abilities, LIFELINE_FD, Orders, Outcome, REPORT_FD, Refusal, Said, Task};
 use scene::Scene;
@@ -97,12 +100,12 @@ async fn run_case(
     };
     let begin = Instant::now();
     let before = aftermath::Before::take(sandbox);
-    let place = Place { file: case.file.to_owned(), line: case.line };
     let speak = voice.clone();
-    let mut cx = Cx::new(scene, place, orders.update, Box::new(move |said| speak.say(&said)));
+    let mut cx = Cx::new(scene, case.place(), orders.update, Box::new(move |said| speak.say(&said)));
     let failure = body(case, &mut cx, orders).await.err();
-    let after = Aftermath::see(&cx, orders, sandbox, before, failure.is_some()).await;
-    Said::Outcome(Box::new(outcome(failure, after, begin.elapsed().as_secs_f64())))
+    let seconds = begin.elapsed().as_secs_f64();
+    let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before).await;
+    Said::Outcome(Box::new(outcome(case, failure, after, seconds)))
 }
 
 /// Runs the body to its end, its panic or its deadline.
@@ -139,11 +142,11 @@ fn catch_panics() -> Rc<RefCell<Option<String>>> {
 }
 
 /// One status for the body's end and everything that was seen after it.
-fn outcome(failure: Option<Failure>, after: Aftermath, seconds: f64) -> Outcome {
+fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, seconds: f64) -> Outcome {
     let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited, ours } = after;
     findings.dedup_by(|a, b| a.key() == b.key());
     let body_is_ours = matches!(failure.as_ref().map(|failure| &failure.what), Some(What::Ours(_)));
-    let managers = findings.iter().any(|finding| finding.party != crate::finding::Party::Driver);
+    let managers = findings.iter().any(|finding| finding.party != Party::Driver);
     let status = if driver_exited.is_some() {
         Status::DriverExited
     } else if body_is_ours || managers || ours.is_some() {
@@ -156,13 +159,28 @@ fn outcome(failure: Option<Failure>, after: Aftermath, seconds: f64) -> Outcome 
         Status::Passed
     };
     let mut breakage = failure.map(|failure| failure.breakage());
+    // No numbered promise says it, so it is the promise of this very case that is broken.
+    if let (Status::Failed, true, Some(breakage)) = (status, findings.is_empty(), &breakage) {
+        findings.extend(breakage.cause.first().map(|cause| own_promise(case, cause)));
+    }
     for said in driver_exited.into_iter().chain(ours) {
         match &mut breakage {
             Some(breakage) => breakage.cause.insert(0, said),
-            None => breakage = Some(aftermath::at_the_end(said)),
+            None => breakage = Some(aftermath::at_the_end(said, case.place())),
         }
     }
     Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked }
+}
+
+fn own_promise(case: &Case, cause: &str) -> Finding {
+    Finding {
+        contract: case.id().to_string(),
+        method: String::new(),
+        cause: cause.to_owned(),
+        party: Party::Driver,
+        sentence: cause.to_owned(),
+        cites: case.sentence(),
+    }
 }
 
 /// Descriptor 3.

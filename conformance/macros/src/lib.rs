@@ -190,3 +190,76 @@ fn doc_comment(function: &ItemFn) -> syn::Result<String> {
     }
     Ok(text.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(arguments: Tokens, item: Tokens, message: &str) {
+        let error = expand(arguments, item).expect_err("it is no case");
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn a_case_is_registered_once_for_each_value() {
+        let item = quote! {
+            /// It works.
+            async fn works(cx: &mut Cx, kind: Kind) -> Result { Ok(()) }
+        };
+        let tokens =
+            expand(quote!(needs = [Root], each = [Filesystem, Block]), item).expect("a case").to_string();
+        assert_eq!(tokens.matches("distributed_slice").count(), 2);
+        assert!(tokens.contains("Some (\"filesystem\")") && tokens.contains("Some (\"block\")"), "{tokens}");
+        assert!(tokens.contains("\"It works.\""), "{tokens}");
+    }
+
+    #[test]
+    fn wrong_use_is_refused_in_plain_words() {
+        let good = quote! {
+            /// It works.
+            async fn works(cx: &mut Cx) -> Result { Ok(()) }
+        };
+        refused(
+            quote!(need = [Root]),
+            good.clone(),
+            "unknown argument `need`; there are `needs`, `each`, `serial`, `xfail`",
+        );
+        refused(quote!(needs = Root), good.clone(), "expected a list, such as `[Block, StageUnstage]`");
+        refused(quote!(needs = ["Root"]), good.clone(), "expected a bare name, such as `Block`");
+        refused(
+            quote!(serial),
+            good.clone(),
+            "expected `needs = […]`, `each = […]`, `serial = \"…\"` or `xfail = \"…\"`",
+        );
+        refused(quote!(serial = ""), good.clone(), "expected the reason, as a string");
+        refused(quote!(each = [A]), good, "a case with `each` takes `cx: &mut Cx` and the value");
+    }
+
+    #[test]
+    fn what_is_no_case_is_refused() {
+        let plain = quote! {
+            /// It works.
+            fn works(cx: &mut Cx) -> Result { Ok(()) }
+        };
+        refused(quote!(), plain, "a case is an `async fn`");
+        let silent = quote!(
+            async fn works(cx: &mut Cx) -> Result {
+                Ok(())
+            }
+        );
+        refused(quote!(), silent, "a case needs a doc comment: the sentence it proves");
+        let without_result = quote! {
+            /// It works.
+            async fn works(cx: &mut Cx) {}
+        };
+        refused(quote!(), without_result, "a case returns `Result`, so that `?` works in it");
+        refused(
+            quote!(),
+            quote!(
+                struct Works;
+            ),
+            "#[case] belongs on an `async fn name(cx: &mut Cx) -> Result`",
+        );
+    }
+}

@@ -1,6 +1,8 @@
 //! `volproof explain`: what a name in a report means.
 
 use clap::Args;
+use contracts::rule::Rule;
+use contracts::{driver, manager};
 
 use super::Exit;
 use crate::case::{self, Case, CaseId};
@@ -25,7 +27,7 @@ fn explain(name: &str) -> Option<String> {
     let need =
         Need::ALL.iter().find(|need| need.name().eq_ignore_ascii_case(name)).map(|need| explain_need(*need));
     let case = || case::find(&CaseId::new(name)).map(explain_case);
-    need.or_else(case).or_else(|| super::look::contract(name)).or_else(|| only_match(name))
+    need.or_else(case).or_else(|| explain_contract(name)).or_else(|| only_match(name))
 }
 
 /// A part of an id is enough where it means one case.
@@ -49,6 +51,25 @@ fn explain_case(case: &Case) -> String {
     text
 }
 
+fn explain_contract(name: &str) -> Option<String> {
+    let rule = rules().find(|(_, rule)| rule.id.eq_ignore_ascii_case(name));
+    let (binds, rule) = rule?;
+    let witnesses: Vec<_> =
+        rule.witnesses.iter().map(|witness| format!("{witness:?}").to_lowercase()).collect();
+    Some(format!(
+        "{}   binds the {binds}\n\n  {}\n\n  judged by what these say: {}\n",
+        rule.id,
+        rule.sentence,
+        witnesses.join(", ")
+    ))
+}
+
+/// Every rule, with whom it binds.
+fn rules() -> impl Iterator<Item = (&'static str, &'static Rule)> {
+    let manager = manager::RULES.iter().map(|rule| ("volume manager", *rule));
+    driver::RULES.iter().map(|rule| ("driver", *rule)).chain(manager)
+}
+
 fn explain_need(need: Need) -> String {
     let who = match need.who() {
         Who::Driver => "asked of the driver",
@@ -65,7 +86,7 @@ fn explain_need(need: Need) -> String {
 fn unknown(name: &str) -> Exit {
     let known: Vec<CaseId> = (case::all().iter().map(|case| case.id()))
         .chain(Need::ALL.iter().map(|need| CaseId::new(need.name())))
-        .chain(super::look::contract_ids().into_iter().map(CaseId::new))
+        .chain(rules().map(|(_, rule)| CaseId::new(rule.id)))
         .collect();
     let nearest = select::nearest(name, &known);
     let lines = nearest.iter().map(|id| format!("nearest: {id}"));

@@ -55,7 +55,7 @@ pub(super) async fn ask(manifest: &Manifest, ledger: &Ledger, directory: &Path) 
         task: Task::Ask,
         manifest: manifest.clone(),
         directory: directory.clone(),
-        ledger: ledger.directory().to_owned(),
+        ledger: ledger.path(),
         seed: 0,
         timeout,
         update: false,
@@ -91,7 +91,7 @@ fn refused(refusal: Refusal) -> Exit {
 pub(super) fn ground(machine: &Machine, manifest: &Manifest, abilities: &Abilities) -> Ground {
     let mut ground = Ground::default();
     machine.lacks.iter().for_each(|(need, reason)| ground.lacks(*need, reason.clone()));
-    if !abilities.node.iter().any(|name| name == "STAGE_UNSTAGE_VOLUME") {
+    if !abilities.stages() {
         ground.lacks(Need::StageUnstage, "does not report STAGE_UNSTAGE_VOLUME");
     }
     let refused = [
@@ -106,14 +106,4 @@ pub(super) fn ground(machine: &Machine, manifest: &Manifest, abilities: &Abiliti
         ground.lacks(Need::OwnProcess, "was started by somebody else (`socket`)");
     }
     ground
-}
-
-/// What a promise says, if there is one of that id.
-pub(super) fn contract(_id: &str) -> Option<String> {
-    None
-}
-
-/// The ids of all promises.
-pub(super) fn contract_ids() -> Vec<String> {
-    vec![]
 }

@@ -136,7 +136,7 @@ pub(super) fn run(flags: Flags, colour: bool) -> Result<u8, Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
     runtime.block_on(async {
-        let ledger = Ledger::open().await?;
+        let ledger = Ledger::open()?;
         match prepare(&flags, manifest, cases, &ledger, &reports).await {
             Ok(plan) => {
                 let record = runner::run(plan, ledger, reporters(&flags, colour)).await?;
@@ -145,6 +145,7 @@ pub(super) fn run(flags: Flags, colour: bool) -> Result<u8, Exit> {
             }
             Err(exit) => {
                 drop(ledger.close().await);
+                reports.discard();
                 Err(exit)
             }
         }
@@ -215,14 +216,16 @@ fn header(
 ) -> Header {
     let needed: std::collections::BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
     let words = |of: crate::need::Who, there: bool| -> Vec<String> {
-        let fitting = needed.iter().filter(|need| need.who() == of && ground.has(**need) == there);
+        // Privilege has a place of its own, and who started the driver is no ability.
+        let shown = needed.iter().filter(|need| !matches!(need, Need::Root | Need::OwnProcess));
+        let fitting = shown.filter(|need| need.who() == of && ground.has(**need) == there);
         fitting.map(|need| need.word().to_owned()).collect()
     };
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
     let together = ground.has(Need::OwnProcess);
     Header {
-        driver: abilities.name.clone(),
-        driver_version: abilities.version.clone(),
+        driver: abilities.says.name.clone(),
+        driver_version: abilities.says.version.clone(),
         abilities: words(crate::need::Who::Driver, true),
         kernel: machine.kernel.clone(),
         privilege: machine.privilege.clone(),
@@ -362,6 +365,14 @@ impl Reports {
         }
         std::fs::create_dir_all(&cases).map_err(failed)?;
         Ok(Self { directory, asked: asked.is_some() })
+    }
+
+    /// Takes back a directory nobody asked for and nobody was told of.
+    fn discard(&self) {
+        if !self.asked {
+            // It is below the directory for temporary files: what cannot be removed is removed there.
+            drop(std::fs::remove_dir_all(&self.directory));
+        }
     }
 
     fn write(&self, record: &crate::event::RunRecord) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use super::Reporter;
 use super::line::{Details, HeaderLines, Palette, StatusLine, SummaryLines, count};
 use crate::case::CaseId;
 use crate::event::{CaseReport, Event};
+use crate::finding::Finding;
 
 /// Writes for people.
 pub struct Human<W> {
@@ -20,8 +21,8 @@ pub struct Human<W> {
     /// With each case, the sentence it proves.
     verbose: bool,
     live: Option<Live>,
-    /// Findings told so far: the sentence, and the case it was told with.
-    told: Vec<(String, String)>,
+    /// Findings told so far, each with the case it was told with.
+    told: Vec<(Finding, CaseId)>,
 }
 
 impl<W: Write> Human<W> {
@@ -45,8 +46,8 @@ impl<W: Write> Human<W> {
         if case.status.is_bad() {
             writeln!(self.out, "\n{}", Details { palette, case, told: &self.told })?;
             for finding in &case.findings {
-                if !self.told.iter().any(|(sentence, _)| *sentence == finding.sentence) {
-                    self.told.push((finding.sentence.clone(), case.id.to_string()));
+                if !self.told.iter().any(|(told, _)| told.key() == finding.key()) {
+                    self.told.push((finding.clone(), case.id.clone()));
                 }
             }
         }
@@ -59,10 +60,18 @@ impl<W: Write> Human<W> {
             Event::RunStarted(header) => writeln!(self.out, "{}", HeaderLines(palette, header))?,
             Event::CaseStarted { .. } | Event::CaseStep { .. } => return Ok(()),
             Event::CaseFinished(case) => self.case(case)?,
-            Event::Interrupted { running, sweep } => {
-                writeln!(self.out, "\n  interrupted: stopping {}", count(running.len(), "case"))?;
+            Event::Interrupted { running, sweep: None } => writeln!(
+                self.out,
+                "\n  interrupted: stopping {}; Ctrl-C again leaves at once, and the rest to `volproof sweep`",
+                count(running.len(), "case")
+            )?,
+            Event::Interrupted { running, sweep: Some(sweep) } => {
+                writeln!(self.out, "\n  interrupted again: left {} to die", count(running.len(), "case"))?;
                 for thing in sweep {
                     writeln!(self.out, "  `volproof sweep` would undo: {thing}")?;
+                }
+                if sweep.is_empty() {
+                    writeln!(self.out, "  `volproof sweep` would find nothing to undo")?;
                 }
             }
             Event::RunFinished(run) => write!(self.out, "{}", SummaryLines(palette, run))?,

@@ -101,8 +101,7 @@ mod tests {
                     </testcase>
                     <testcase name="leaked" classname="a" time="0.314" file="conformance/src/cases/csi/block.rs" line="12">
                         <failure message="NodeUnpublishVolume returned OK, but its target is still mounted." type="leaked">  NodeUnpublishVolume returned OK, but its target is still mounted.
-              CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
-              DRV-031
+              DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
 
               again  volproof run a::leaked
             </failure>
@@ -138,8 +137,7 @@ mod tests {
                 -   umount &lt;publish:disk/web&gt;
 
               NodeUnpublishVolume returned OK, but its target is still mounted.
-              CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
-              DRV-031
+              DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
 
               left behind
                 bind   &lt;publish:disk/web&gt;  =  &lt;device:disk&gt;

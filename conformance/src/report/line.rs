@@ -4,8 +4,9 @@ use std::fmt::{self, Display, Formatter};
 
 use anstyle::{AnsiColor, Style};
 
+use crate::case::CaseId;
 use crate::event::{CaseReport, Header, RunRecord, Status};
-use crate::finding::RunFinding;
+use crate::finding::{Finding, RunFinding};
 
 /// The colours, or their absence.
 #[derive(Debug, Clone, Copy, Default)]
@@ -180,7 +181,7 @@ pub struct Details<'a> {
     /// The case.
     pub case: &'a CaseReport,
     /// Findings that an earlier case has already told, with that case.
-    pub told: &'a [(String, String)],
+    pub told: &'a [(Finding, CaseId)],
 }
 
 impl Display for Details<'_> {
@@ -188,22 +189,18 @@ impl Display for Details<'_> {
         let case = self.case;
         self.breakage(f)?;
         for finding in &case.findings {
-            match self.told.iter().find(|(sentence, _)| *sentence == finding.sentence) {
-                Some((sentence, first)) => writeln!(f, "  {sentence}\n  The same as in {first}.")?,
-                None => {
-                    writeln!(f, "  {}", finding.sentence)?;
-                    if !finding.cites.is_empty() {
-                        writeln!(f, "  {}", finding.cites)?;
-                    }
-                    writeln!(f, "  {}", finding.contract)?;
-                }
+            writeln!(f, "  {}", finding.sentence)?;
+            match self.told.iter().find(|(told, _)| told.key() == finding.key()) {
+                Some((_, first)) => writeln!(f, "  The same as in {first}.")?,
+                None if finding.cites.is_empty() => {}
+                None => writeln!(f, "  {}", finding.cites)?,
             }
             writeln!(f)?;
         }
         block(f, "left behind", &case.left_behind)?;
         block(f, "the kernel said", &case.kernel)?;
         block(f, "not checked", &case.unchecked)?;
-        if let Some(logs) = &case.logs {
+        if let Some(logs) = case.logs.as_ref().filter(|_| !case.log_files.is_empty()) {
             writeln!(f, "  logs   {}/   {}", logs.display(), case.log_files.join("  "))?;
         }
         writeln!(f, "  again  {}", case.again)

@@ -2,30 +2,65 @@
 
 use std::path::{Path, PathBuf};
 
-/// tmp
-#[derive(Debug, Default)]
+use anyhow::Context;
+use harness::census::Census;
+use harness::janitor::{Janitor, Lifeline, Undone};
+use harness::ledger::{self, Entry, Run};
+
+/// A ledger with a janitor that reads it once this process is gone, however it goes.
+#[derive(Debug)]
 pub struct Ledger {
-    directory: PathBuf,
+    janitor: Janitor,
+    /// Held by this process alone: its end is what the janitor waits for.
+    lifeline: Lifeline,
+    run: Run,
 }
 
 impl Ledger {
-    /// Begins a ledger and starts the janitor that reads it.
-    pub async fn open() -> anyhow::Result<Self> {
-        Ok(Self { directory: PathBuf::from("/run/volproof/x") })
+    /// Begins a ledger and starts its janitor. To be done before anything else is made.
+    pub fn open() -> anyhow::Result<Self> {
+        let run = Run::begin().context("cannot begin a ledger")?;
+        let lifeline = Lifeline::new().context("cannot make a pipe")?;
+        let janitor = Janitor::start(&run, &lifeline)?;
+        Ok(Self { janitor, lifeline, run })
     }
 
     /// Where workers write down what outlives their namespaces.
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    pub fn path(&self) -> PathBuf {
+        self.run.ledger().path().to_owned()
     }
 
-    /// What a sweep would undo, should this process end now.
+    /// What a sweep would undo, should this process end now and its janitor with it.
     pub fn would_undo(&self) -> Vec<String> {
-        vec![]
+        made(&self.path())
     }
 
-    /// Lets the janitor do its work, and waits for it.
-    pub async fn close(self) -> anyhow::Result<()> {
-        Ok(())
+    /// Lets the janitor do its work, and says what could not be undone.
+    pub async fn close(self) -> anyhow::Result<Vec<String>> {
+        let Self { janitor, lifeline, run } = self;
+        // It waits for a process, and there is one thread.
+        let finished = tokio::task::spawn_blocking(move || janitor.finish(run, lifeline)).await?;
+        let Undone { done: _, left } = finished?;
+        Ok(left)
     }
+}
+
+/// What a ledger names and the machine still has, in plain words.
+fn made(path: &Path) -> Vec<String> {
+    // A ledger that cannot be read now is told of by the sweep itself.
+    let entries = ledger::read(path).unwrap_or_default();
+    let mut things = Vec::new();
+    for entry in entries {
+        match entry {
+            Entry::Sandbox { name, devices, .. } => {
+                let loops = Census::of(&devices).map(|census| census.loops().to_vec()).unwrap_or_default();
+                things.extend(loops.iter().map(|bound| format!("loop{} of {name}", bound.number)));
+            }
+            Entry::Loop { number, .. } => things.push(format!("loop{number}")),
+            Entry::Fuse { connection, .. } => things.push(format!("FUSE connection {connection}")),
+            Entry::Cgroup { path } => things.push(format!("control group `{}`", path.display())),
+            Entry::Run { .. } => {}
+        }
+    }
+    things
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use harness::driver::Capabilities;
 use harness::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub struct Orders {
     pub manifest: Manifest,
     /// Where its logs go. Exists, and is not below what the sandbox covers.
     pub directory: PathBuf,
-    /// The run's ledger directory.
+    /// The run's ledger.
     pub ledger: PathBuf,
     /// The seed of everything random in it.
     pub seed: u64,
@@ -91,16 +92,8 @@ pub struct Refusal {
 /// What the driver answered when it was asked what it can do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
-    /// `GetPluginInfo`: its name.
-    pub name: String,
-    /// `GetPluginInfo`: its version.
-    pub version: String,
-    /// `GetPluginCapabilities`, in the spelling of the specification.
-    pub plugin: Vec<String>,
-    /// `NodeGetCapabilities`.
-    pub node: Vec<String>,
-    /// `ControllerGetCapabilities`; empty without a controller service.
-    pub controller: Vec<String>,
+    /// What it says of itself.
+    pub says: Capabilities,
     /// Why it makes no block volume, if it does not.
     pub no_block: Option<String>,
     /// Why it makes no volume with a file system, if it does not.
@@ -126,4 +119,31 @@ pub struct Outcome {
     pub kernel: Vec<String>,
     /// What could not be checked, and why.
     pub unchecked: Vec<String>,
+}
+
+impl Abilities {
+    /// Whether it makes and deletes volumes.
+    pub fn creates(&self) -> bool {
+        self.says.controller_can("CREATE_DELETE_VOLUME")
+    }
+
+    /// Whether it can list its volumes.
+    pub fn lists(&self) -> bool {
+        self.says.controller_can("LIST_VOLUMES")
+    }
+
+    /// Whether it stages volumes before it publishes them.
+    pub fn stages(&self) -> bool {
+        self.says.node_can("STAGE_UNSTAGE_VOLUME")
+    }
+
+    /// Whether an ordinary volume may be had by more than one pod of a node.
+    pub fn shares_on_a_node(&self) -> bool {
+        self.says.node_can("SINGLE_NODE_MULTI_WRITER")
+    }
+
+    /// Whether volumes must be attached to a node before anything else.
+    pub fn attaches(&self) -> bool {
+        self.says.controller_can("PUBLISH_UNPUBLISH_VOLUME")
+    }
 }

@@ -1,5 +1,7 @@
 //! The scene of a case: driver, proxy, cluster and node, put together inside the sandbox.
 
+use harness::journal::Journal;
+use harness::manifest::Sensitive;
 use harness::sandbox::Sandbox;
 
 use super::message::{Abilities, Orders, Refusal};
@@ -57,7 +59,9 @@ impl SceneError {
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
 #[derive(Debug)]
-pub(crate) struct Scene {}
+pub(crate) struct Scene {
+    journal: Journal,
+}
 
 impl Scene {
     pub(super) async fn set(
@@ -115,6 +119,22 @@ impl Scene {
     }
     pub(crate) fn look(&self) -> String {
         String::new()
+    }
+    pub(super) fn driver_exit(&self) -> Option<String> {
+        None
+    }
+    pub(super) async fn wind_up(&self) -> bool {
+        true
+    }
+    pub(super) async fn end(&self) {}
+    pub(super) async fn books(&self) -> std::result::Result<Option<Vec<String>>, Vec<String>> {
+        Ok(None)
+    }
+    pub(super) fn secrets(&self) -> &[Sensitive<String>] {
+        &[]
+    }
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
     }
     pub(crate) fn under_way(&self) -> Vec<String> {
         vec![]

@@ -74,7 +74,7 @@ fn still_mounted() -> Finding {
         cause: "target still mounted".into(),
         party: Party::Driver,
         sentence: "NodeUnpublishVolume returned OK, but its target is still mounted.".into(),
-        cites: "CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.".into(),
+        cites: "DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.".into(),
     }
 }
 
@@ -160,8 +160,7 @@ fn a_failure_says_where_in_the_story_it_broke_and_why() {
                 -   umount <publish:disk/web>
 
               NodeUnpublishVolume returned OK, but its target is still mounted.
-              CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
-              DRV-031
+              DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
 
               left behind
                 bind   <publish:disk/web>  =  <device:disk>
@@ -184,8 +183,7 @@ fn a_finding_is_explained_once() {
                     FAIL [   0.31s] ( 1/62) csi::publish::a
 
               NodeUnpublishVolume returned OK, but its target is still mounted.
-              CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
-              DRV-031
+              DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
 
               again  volproof run csi::publish::a
 
@@ -291,14 +289,21 @@ fn an_interruption_says_what_is_stopped_and_what_would_be_undone() {
     record.exit_code = 130;
     check(
         [
-            Event::Interrupted { running, sweep: vec!["loop device loop3".into()] },
+            Event::Interrupted { running: running.clone(), sweep: None },
+            Event::Interrupted { running: running.clone(), sweep: Some(vec!["loop3 of csi::a".into()]) },
+            Event::Interrupted { running, sweep: Some(vec![]) },
             Event::RunFinished(Box::new(record)),
         ],
         expect![[r#"
             $ volproof run
 
-              interrupted: stopping 2 cases
-              `volproof sweep` would undo: loop device loop3
+              interrupted: stopping 2 cases; Ctrl-C again leaves at once, and the rest to `volproof sweep`
+
+              interrupted again: left 2 cases to die
+              `volproof sweep` would undo: loop3 of csi::a
+
+              interrupted again: left 2 cases to die
+              `volproof sweep` would find nothing to undo
             ────────────
                  Summary [  41.70s] 1 of 62 cases: 1 passed
         "#]],

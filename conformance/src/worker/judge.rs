@@ -1,0 +1,115 @@
+//! Holds what happened in a case against the numbered promises.
+
+use std::collections::BTreeSet;
+
+use contracts::event::{Actor, Event, Irregular, TraceLine};
+use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
+use contracts::{driver, manager};
+
+use crate::finding::{Finding, Party};
+
+/// Every promise that was broken.
+///
+/// `rest` says what is still wanted at the end; without it the trace was cut off, and what should happen
+/// eventually is not asked for.
+pub(super) fn findings(trace: &[TraceLine], rest: Option<&Rest>) -> Vec<Finding> {
+    let witnesses = witnesses(trace);
+    let mut findings = Vec::new();
+    for (party, rules) in [(Party::Driver, driver::RULES), (Party::Manager, manager::RULES)] {
+        let judged = verdicts(trace, rules.iter().copied(), &witnesses, rest);
+        for rule in rules {
+            if let Some(Verdict::Broken(violations)) = judged.get(rule.id) {
+                findings.extend(violations.iter().map(|violation| finding(party, rule, violation)));
+            }
+        }
+    }
+    findings.sort();
+    findings.dedup_by(|a, b| a.key() == b.key());
+    findings
+}
+
+/// Who has testified. A harness that has seen no state line has no manager to ask.
+fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
+    let spoke = |heard: fn(&Event) -> bool| trace.iter().any(|line| heard(&line.event));
+    let mut witnesses = vec![Witness::Rpc, Witness::Kernel, Witness::File, Witness::Clock];
+    if spoke(|event| matches!(event, Event::Api(_))) {
+        witnesses.push(Witness::Api);
+    }
+    if spoke(|event| matches!(event, Event::State(_))) {
+        witnesses.push(Witness::Manager);
+    }
+    witnesses
+}
+
+fn finding(party: Party, rule: &Rule, violation: &Violation) -> Finding {
+    let Violation { contract, method, cause, detail, .. } = violation;
+    let by = if method.is_empty() { String::new() } else { format!("{method}: ") };
+    let at = if detail.is_empty() { String::new() } else { format!(" (`{detail}`)") };
+    let whose = match party {
+        Party::Driver => "",
+        _ => "Not the driver's fault: the volume manager broke its own rule. ",
+    };
+    Finding {
+        contract: (*contract).to_owned(),
+        method: method.clone(),
+        cause: (*cause).to_owned(),
+        party,
+        sentence: format!("{whose}{by}{cause}{at}."),
+        cites: format!("{}: {}.", rule.id, rule.sentence),
+    }
+}
+
+/// Strays and phantoms: what one of the two witnesses did not see.
+pub(super) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding> {
+    let phantoms: BTreeSet<&str> = (trace.iter())
+        .filter_map(|line| match &line.event {
+            Event::Phantom(irregular) => Some(irregular.what.as_str()),
+            _ => None,
+        })
+        .collect();
+    let finding = |irregular: &Irregular| {
+        let phantom = phantoms.contains(irregular.what.as_str());
+        let (contract, cause) = if phantom {
+            ("phantom", "announced, and not there")
+        } else {
+            ("stray", "done, and not announced")
+        };
+        let party = if irregular.by == Actor::Driver { Party::Driver } else { Party::Manager };
+        let sentence = match (phantom, party) {
+            (true, _) => {
+                format!("The volume manager announced `{}`, and the kernel does not show it.", irregular.what)
+            }
+            (false, Party::Driver) => {
+                format!("The driver did `{}` while no call for that volume was under way.", irregular.what)
+            }
+            (false, _) => format!("`{}` happened, and nobody had announced it.", irregular.what),
+        };
+        Finding {
+            contract: contract.to_owned(),
+            method: String::new(),
+            cause: cause.to_owned(),
+            party,
+            sentence,
+            cites: String::new(),
+        }
+    };
+    let mut findings: Vec<Finding> = found.iter().map(finding).collect();
+    findings.dedup_by(|a, b| a.key() == b.key());
+    findings
+}
+
+/// A secret that stands in a log.
+pub(super) fn secret_told(file: &str) -> Finding {
+    let (party, who) = match file {
+        "driver.log" => (Party::Driver, "The driver"),
+        _ => (Party::Manager, "The volume manager or the suite"),
+    };
+    Finding {
+        contract: "secrets".to_owned(),
+        method: String::new(),
+        cause: format!("a secret is in {file}"),
+        party,
+        sentence: format!("{who} wrote a secret into `{file}`."),
+        cites: "CSI: fields marked csi_secret must not be logged.".to_owned(),
+    }
+}
