@@ -119,7 +119,11 @@ fn the_step_per_node() {
     }));
     transitions.push(("about to undo", Transition::DeviceUndoing));
     transitions.push(("undone", Transition::DeviceUnmounted));
-    table(&states, &transitions, device, expect![[r#"
+    table(
+        &states,
+        &transitions,
+        device,
+        expect![[r#"
         not mounted about to try       attempted
         not mounted done               mounted
         not mounted final error        not mounted
@@ -148,7 +152,8 @@ fn the_step_per_node() {
         mounted     transient error    impossible
         mounted     about to undo      uncertain
         mounted     undone             not mounted
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -170,7 +175,11 @@ fn the_step_per_pod() {
     );
     transitions.push(("about to undo", Transition::PodUndoing("web".into())));
     transitions.push(("undone", Transition::PodUnmounted("web".into())));
-    table(&states, &transitions, pod, expect![[r#"
+    table(
+        &states,
+        &transitions,
+        pod,
+        expect![[r#"
         absent      about to try       attempted
         absent      done               mounted
         absent      final error        absent
@@ -199,7 +208,8 @@ fn the_step_per_pod() {
         mounted     transient error    mounted
         mounted     about to undo      uncertain
         mounted     undone             absent
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
