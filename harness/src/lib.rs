@@ -8,12 +8,9 @@
 
 pub mod census;
 pub mod driver;
-pub mod facts;
-pub mod filesystem;
 pub mod guard;
 pub mod janitor;
 pub mod journal;
-pub mod kernel_log;
 pub mod layout;
 pub mod ledger;
 pub mod loop_device;
@@ -22,7 +19,6 @@ pub mod observe;
 pub mod proxy;
 pub mod sandbox;
 pub mod symbols;
-pub mod tmpfs;
 pub mod wait;
 
 pub use layout::Layout;

@@ -87,8 +87,8 @@ fn clean(payload: &Payload) -> Result<BTreeMap<PathBuf, &File>, WriteError> {
     payload.iter().map(entry).collect()
 }
 
-fn clean_path(path: &String) -> Result<PathBuf, WriteError> {
-    let bad = |defect| Err(WriteError::BadPath { path: path.clone(), defect });
+fn clean_path(path: &str) -> Result<PathBuf, WriteError> {
+    let bad = |defect| Err(WriteError::BadPath { path: path.to_owned(), defect });
     if path.is_empty() {
         return bad("must not be empty");
     }
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_path_stays_below_the_volume_and_out_of_the_writers_names() {
-        let cleaned = |path: &str| clean_path(&path.to_owned()).map_err(|error| error.to_string());
+        let cleaned = |path: &str| clean_path(path).map_err(|error| error.to_string());
         for (path, short) in
             [("a", "a"), ("a/b", "a/b"), ("./a//b/", "a/b"), ("a/..b", "a/..b"), (".a", ".a")]
         {

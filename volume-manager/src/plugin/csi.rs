@@ -27,6 +27,8 @@ pub mod stats;
 pub mod status;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 pub mod version;
 pub mod volume;
 pub mod volume_data;

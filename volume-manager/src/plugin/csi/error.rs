@@ -37,13 +37,13 @@ pub enum CsiError {
     Call(#[from] CallError),
     /// The volume is not attached, or nobody can tell.
     #[error(transparent)]
-    Attachment(#[from] AttachmentError),
+    Attachment(Box<AttachmentError>),
     /// A secret is missing.
     #[error(transparent)]
-    Secret(#[from] SecretError),
+    Secret(Box<SecretError>),
     /// The driver wants tokens, and there are none to be had.
     #[error("kubernetes.io/csi: mounter.SetUpAt failed to get service account token attributes")]
-    Token(#[source] ApiError),
+    Token(#[source] Box<ApiError>),
     /// The CSIDriver objects have not been seen yet, and a decision hangs on one.
     #[error("the CSIDriver objects are not known yet")]
     DriversUnknown,
@@ -116,6 +116,18 @@ pub enum CsiError {
     /// The node cannot attach: only its controller can.
     #[error("{0} volumes from the kubelet is not supported")]
     NotFromNode(&'static str),
+}
+
+impl From<AttachmentError> for CsiError {
+    fn from(error: AttachmentError) -> Self {
+        Self::Attachment(Box::new(error))
+    }
+}
+
+impl From<SecretError> for CsiError {
+    fn from(error: SecretError) -> Self {
+        Self::Secret(Box::new(error))
+    }
 }
 
 impl Classified for CsiError {

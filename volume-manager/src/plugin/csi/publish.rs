@@ -145,7 +145,8 @@ async fn publish_request(
         if driver.pod_info {
             volume_context.extend(pod_info::about(&request.pod, volume.lifecycle));
         }
-        let tokens = pod_info::tokens(&*cx.api, driver, &request.pod).await.map_err(CsiError::Token)?;
+        let tokens = pod_info::tokens(&*cx.api, driver, &request.pod).await;
+        let tokens = tokens.map_err(|error| CsiError::Token(Box::new(error)))?;
         let place = if driver.token_in_secrets { &mut secrets } else { &mut volume_context };
         place.extend(tokens.map(|tokens| (pod_info::TOKENS_KEY.to_owned(), tokens)));
     }

@@ -1,20 +1,320 @@
-//! What the tests of this plugin share.
+//! A bench to try operations on CSI volumes: the real executor and plugin on a real directory tree, with a
+//! scripted driver behind in-memory connections, a few API objects, and books that only write down.
 
+pub(crate) mod api;
+pub(crate) mod driver;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use csi_proto::v1::node_service_capability::rpc::Type as Capability;
+use host::{FileKind, Host};
+use tokio::sync::{mpsc, watch};
+
+use self::api::ToyApi;
+use self::driver::{Story, ToyDriver};
+use super::CsiPlugin;
 use crate::api::storage::CsiSource;
-use crate::api::{AccessMode, Meta, PersistentSource, Volume, VolumeMode};
-use crate::plugin::Spec;
+use crate::api::{AccessMode, CsiDriver, Meta, Object, PersistentSource, Pod, Volume, VolumeMode};
+use crate::clock::{Clock, TokioClock};
+use crate::error::Withdrawn;
+use crate::event::{Event, OperationId, Outcome, Report};
+use crate::manager::{ClientStyle, Config};
+use crate::names::{DriverName, PodUid, VolumeName};
+use crate::operation::executor::Executor;
+use crate::operation::{
+    EventSink, Mark, MountVolume, Operation, OperationContext, Transition, UnmountDevice, UnmountVolume,
+};
+use crate::paths::Paths;
+use crate::plugin::registry::Registry;
+use crate::plugin::{Before, Facts, RegisteredDriver, Spec};
+
+pub(crate) const DRIVER: &str = "d.example";
 
 /// A volume of a claim, as plain as they come.
 pub(crate) fn persistent_spec(name: &str, driver: &str, handle: &str) -> Spec {
+    Spec::persistent(Arc::new(volume(name, driver, handle)), false)
+}
+
+/// The same, to be changed.
+pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
     let csi = CsiSource { driver: driver.into(), handle: handle.into(), ..CsiSource::default() };
-    let volume = Volume {
+    Volume {
         meta: Meta::named("", name),
         mode: Some(VolumeMode::Filesystem),
         access_modes: vec![AccessMode::ReadWriteOnce],
         source: PersistentSource::Csi(Box::new(csi)),
         ..Volume::default()
-    };
-    Spec::persistent(Arc::new(volume), false)
+    }
+}
+
+/// Everything an operation needs, with pod `web` (uid `u1`) and volume `pv` (handle `h`) to use it on.
+pub(crate) struct Bench {
+    pub(crate) root: tempfile::TempDir,
+    pub(crate) story: Story,
+    pub(crate) driver: ToyDriver,
+    pub(crate) api: Arc<ToyApi>,
+    pub(crate) facts: watch::Sender<Arc<Facts>>,
+    pub(crate) context: OperationContext,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) pod: Pod,
+    /// Whether marks before a risk are refused.
+    pub(crate) withdrawn: bool,
+    sender: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedReceiver<Event>,
+}
+
+impl Bench {
+    /// A driver that stages and a volume it serves, on the real host.
+    pub(crate) fn new() -> Self {
+        Self::on(host::linux::LinuxHost::shared(), ClientStyle::Kubelet)
+    }
+
+    pub(crate) fn on(host: Arc<dyn Host>, style: ClientStyle) -> Self {
+        let root = tempfile::tempdir().expect("the test machine has a temporary directory");
+        let story = Story::new(root.path());
+        let driver = ToyDriver::new(story.clone());
+        driver.can(&[Capability::StageUnstageVolume]);
+        let api = Arc::new(ToyApi::default());
+        let (facts_sender, facts) = watch::channel(Arc::new(known_facts()));
+        let (sender, events) = mpsc::unbounded_channel();
+        let mark = Mark {
+            volume: VolumeName::new(""),
+            operation: OperationId(0),
+            record: None,
+            sender: sender.clone(),
+        };
+        let context = OperationContext {
+            host,
+            api: Arc::clone(&api) as _,
+            clock: TokioClock::shared(),
+            dialer: Arc::new(driver.clone()),
+            registry: Arc::new(Registry::default().with(Arc::new(CsiPlugin::new()))),
+            paths: Arc::new(Paths::new(root.path())),
+            config: Arc::new(Config { client_style: style, ..Config::new("node-1", root.path()) }),
+            events: EventSink { sender: sender.clone() },
+            mark,
+            facts,
+        };
+        let mut pod = Pod { meta: Meta::named("default", "web"), ..Pod::default() };
+        pod.meta.uid = "u1".into();
+        let bench = Self {
+            spec: Arc::new(persistent_spec("pv", DRIVER, "h")),
+            facts: facts_sender,
+            withdrawn: false,
+            root,
+            story,
+            driver,
+            api,
+            context,
+            pod,
+            sender,
+            events,
+        };
+        bench.object(|driver| driver.attach_required = false);
+        bench
+    }
+
+    /// Changes what the driver's CSIDriver object says.
+    pub(crate) fn object(&self, change: impl FnOnce(&mut CsiDriver)) {
+        self.facts.send_modify(|facts| {
+            let facts = Arc::make_mut(facts);
+            let object = facts.csi_drivers.entry(DriverName::new(DRIVER)).or_default();
+            change(Arc::make_mut(object));
+        });
+    }
+
+    /// Changes what the manager knows of the world.
+    pub(crate) fn know(&self, change: impl FnOnce(&mut Facts)) {
+        self.facts.send_modify(|facts| change(Arc::make_mut(facts)));
+    }
+
+    /// Changes the volume.
+    pub(crate) fn change_volume(&mut self, change: impl FnOnce(&mut Volume)) {
+        let mut volume = self.spec.volume().expect("the bench's volume is persistent").as_ref().clone();
+        change(&mut volume);
+        self.spec =
+            Arc::new(Spec { read_only: self.spec.read_only, ..Spec::persistent(Arc::new(volume), false) });
+    }
+
+    /// Puts an object into the API.
+    pub(crate) fn put(&self, object: Object) {
+        self.api.put(object);
+    }
+
+    pub(crate) fn name(&self) -> VolumeName {
+        VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"))
+    }
+
+    pub(crate) fn mounting(&self) -> MountVolume {
+        MountVolume {
+            volume: self.name(),
+            spec: Arc::clone(&self.spec),
+            plugin: super::NAME.into(),
+            pod: Arc::new(self.pod.clone()),
+            outer: vec!["data".into()],
+            gid: None,
+            selinux_label: String::new(),
+            size_limit: None,
+            device_path: String::new(),
+            attachable: false,
+            device: Before::Absent,
+            before: Before::Absent,
+            used_elsewhere: false,
+            expansion_failed: false,
+            expansion_blocked: false,
+        }
+    }
+
+    pub(crate) fn unmounting(&self) -> UnmountVolume {
+        UnmountVolume {
+            volume: self.name(),
+            plugin: super::NAME.into(),
+            pod: PodUid::new("u1"),
+            inner: self.spec.name(),
+            spec: Some(Arc::clone(&self.spec)),
+        }
+    }
+
+    pub(crate) fn leaving(&self) -> UnmountDevice {
+        let paths = &self.context.paths;
+        let device_mount_path = match self.spec.mode() {
+            VolumeMode::Filesystem => paths.csi_global_mount(&DRIVER.into(), &"h".into()),
+            VolumeMode::Block => paths.csi_block_map(&self.spec.name()),
+        };
+        UnmountDevice {
+            volume: self.name(),
+            plugin: super::NAME.into(),
+            spec: Arc::clone(&self.spec),
+            device_path: String::new(),
+            device_mount_path,
+        }
+    }
+
+    /// Runs an operation to its end. The story since the last look, with how it ended as its last line.
+    pub(crate) async fn run(&mut self, operation: Operation) -> String {
+        let mut executor = Executor::new(self.context.clone(), self.sender.clone());
+        executor.start(OperationId(1), operation);
+        loop {
+            match self.events.recv().await.expect("the bench holds a sender") {
+                Event::Operation(_, Report::Learned { transition, done }) => {
+                    let refused = self.withdrawn
+                        && matches!(
+                            transition,
+                            Transition::DeviceUncertain { .. } | Transition::PodUncertain(_)
+                        );
+                    self.story.tell(format!("mark {}", word(&transition)));
+                    let _ = done.send(if refused { Err(Withdrawn) } else { Ok(()) });
+                }
+                Event::Operation(_, Report::Finished(outcome)) => {
+                    self.tell_events();
+                    self.story.tell(match outcome {
+                        Outcome::Done => "done".to_owned(),
+                        Outcome::Failed(failed) => {
+                            format!("failed {:?}: {}", failed.source.class(), failed.message())
+                        }
+                        Outcome::Panicked(text) => format!("panicked: {text}"),
+                    });
+                    return self.story.take();
+                }
+                Event::Tell(told) => self.tell_event(told),
+                other => panic!("operations say nothing like {other:?}"),
+            }
+        }
+    }
+
+    fn tell_events(&mut self) {
+        while let Ok(Event::Tell(told)) = self.events.try_recv() {
+            self.tell_event(told);
+        }
+    }
+
+    fn tell_event(&self, told: crate::operation::context::Told) {
+        let crate::operation::context::Told { about, severity, reason, message } = told;
+        self.story.tell(format!("event {} {severity:?} {reason}: {message}", about.kind));
+    }
+
+    /// Every file and directory below the root, with modes, and links with their targets.
+    pub(crate) async fn tree(&self) -> String {
+        let mut lines = String::new();
+        let mut unread = vec![self.root.path().to_owned()];
+        let mut found = BTreeMap::new();
+        while let Some(dir) = unread.pop() {
+            for entry in self.context.host.read_dir(&dir).await.expect("the bench's own directories") {
+                let path = dir.join(entry.name);
+                let there = self.context.host.symlink_metadata(&path).await.expect("it was listed");
+                let mut line = format!(" {:o}", there.mode);
+                match there.kind {
+                    FileKind::Directory => {
+                        line.push('/');
+                        unread.push(path.clone());
+                    }
+                    FileKind::Symlink => {
+                        let target = self.context.host.read_link(&path).await.expect("it is a link");
+                        line = format!(" -> {}", self.story.symbolic(&target.display().to_string()));
+                    }
+                    _ => {}
+                }
+                found.insert(path, line);
+            }
+        }
+        for (path, line) in found {
+            lines.push_str(&format!("{}{line}\n", self.story.symbolic(&path.display().to_string())));
+        }
+        lines
+    }
+
+    /// The same without directories: what stays behind that somebody has to care for.
+    pub(crate) async fn files(&self) -> Vec<String> {
+        let tree = self.tree().await;
+        tree.lines().filter(|line| !line.ends_with('/')).map(str::to_owned).collect()
+    }
+
+    pub(crate) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.path().join(below)
+    }
+
+    pub(crate) fn now(&self) -> crate::clock::Instant {
+        TokioClock.now()
+    }
+}
+
+fn known_facts() -> Facts {
+    let registered = RegisteredDriver { endpoint: "/d.sock".into(), instance: 1 };
+    Facts {
+        csi_drivers_known: true,
+        registered: BTreeMap::from([(DriverName::new(DRIVER), registered)]),
+        ..Facts::default()
+    }
+}
+
+/// A transition in a word or two.
+fn word(transition: &Transition) -> String {
+    match transition {
+        Transition::DeviceUncertain { .. } => "device uncertain".into(),
+        Transition::DeviceMounted { device_path, selinux_label, .. } => {
+            let mut text = "device mounted".to_owned();
+            if !device_path.is_empty() {
+                text.push_str(&format!(" from {device_path}"));
+            }
+            if !selinux_label.is_empty() {
+                text.push_str(&format!(" as {selinux_label}"));
+            }
+            text
+        }
+        Transition::DeviceFailed { class, .. } => format!("device failed: {class:?}"),
+        Transition::DeviceUndoing => "device undoing".into(),
+        Transition::DeviceUnmounted => "device unmounted".into(),
+        Transition::PodUncertain(_) => "pod uncertain".into(),
+        Transition::PodMounted(_, mounted) => format!(
+            "pod mounted{}{}",
+            if mounted.read_only { " read-only" } else { "" },
+            if mounted.selinux_relabel { " to be labelled" } else { "" }
+        ),
+        Transition::PodFailed(_, class) => format!("pod failed: {class:?}"),
+        Transition::PodUndoing(_) => "pod undoing".into(),
+        Transition::PodUnmounted(_) => "pod unmounted".into(),
+        other => format!("{other:?}"),
+    }
 }

@@ -1,0 +1,291 @@
+//! A driver that does nearly nothing, writes down what it is asked, and answers as told.
+
+#![expect(clippy::disallowed_methods, reason = "a driver has hands of its own, and no host")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use csi_proto::v1::node_server::{Node, NodeServer};
+use csi_proto::v1::node_service_capability::rpc::Type as Capability;
+use csi_proto::v1::node_service_capability::{Rpc, Type};
+use csi_proto::v1::*;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status};
+
+use crate::manager::{DialError, Dialer};
+
+/// What happened, in order, with the bench's root as `$R`.
+#[derive(Debug, Clone)]
+pub(crate) struct Story {
+    root: String,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Story {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.display().to_string(), lines: Arc::default() }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn tell(&self, line: impl AsRef<str>) {
+        let line = self.symbolic(line.as_ref());
+        self.lines().push(line);
+    }
+
+    pub(crate) fn symbolic(&self, text: &str) -> String {
+        let hash = crate::names::VolumeHandle::new("h").hashed();
+        text.replace(&self.root, "$R").replace(&hash, "$H")
+    }
+
+    /// Everything since the last look.
+    pub(crate) fn take(&self) -> String {
+        std::mem::take(&mut *self.lines()).into_iter().map(|line| line + "\n").collect()
+    }
+}
+
+/// What a call is answered with.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    /// As if nothing had been told.
+    Work,
+    Fail(Code),
+    /// Does its work, then fails.
+    DoAndFail(Code),
+    /// Never.
+    Hang,
+    /// The connection breaks in the middle.
+    Break,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    capabilities: BTreeSet<i32>,
+    answers: BTreeMap<&'static str, VecDeque<Answer>>,
+    /// Whether requests are written down in full.
+    verbose: bool,
+    connections: usize,
+    down: bool,
+    stats: NodeGetVolumeStatsResponse,
+    info: NodeGetInfoResponse,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ToyDriver {
+    story: Story,
+    state: Arc<Mutex<State>>,
+}
+
+impl ToyDriver {
+    pub(crate) fn new(story: Story) -> Self {
+        Self { story, state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what it can do.
+    pub(crate) fn can(&self, capabilities: &[Capability]) {
+        self.state().capabilities = capabilities.iter().map(|capability| *capability as i32).collect();
+    }
+
+    /// The next calls of a method are answered so.
+    pub(crate) fn answer(&self, method: &'static str, answers: &[Answer]) {
+        self.state().answers.entry(method).or_default().extend(answers.iter().cloned());
+    }
+
+    pub(crate) fn fail(&self, method: &'static str, code: Code) {
+        self.answer(method, &[Answer::Fail(code)]);
+    }
+
+    /// From now on requests are written down in full.
+    pub(crate) fn tell_all(&self) {
+        self.state().verbose = true;
+    }
+
+    /// Whether nobody listens any more.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.state().down = down;
+    }
+
+    /// How many connections there were.
+    pub(crate) fn connections(&self) -> usize {
+        self.state().connections
+    }
+
+    pub(crate) fn set_stats(&self, stats: NodeGetVolumeStatsResponse) {
+        self.state().stats = stats;
+    }
+
+    /// Writes the call down, does its work unless told otherwise, and answers.
+    async fn called<Q: Message>(
+        &self,
+        method: &'static str,
+        request: Request<Q>,
+        work: impl FnOnce(),
+    ) -> Result<(), Status> {
+        let has_deadline = request.metadata().contains_key("grpc-timeout");
+        assert!(has_deadline, "{method} came without a deadline");
+        let (answer, verbose) = {
+            let mut state = self.state();
+            (state.answers.get_mut(method).and_then(VecDeque::pop_front), state.verbose)
+        };
+        let mut line = format!("call {method}");
+        if verbose && method != "NodeGetCapabilities" {
+            let bytes = request.into_inner().encode_to_vec();
+            let json = csi_proto::json::request(&format!("/csi.v1.Node/{method}"), &bytes);
+            line.push_str(&format!(" {}", json.expect("it was a request of that method")));
+        }
+        self.story.tell(line);
+        let fail = |code| Status::new(code, "as told");
+        match answer {
+            None | Some(Answer::Work) => {
+                work();
+                Ok(())
+            }
+            Some(Answer::Fail(code)) => Err(fail(code)),
+            Some(Answer::DoAndFail(code)) => {
+                work();
+                Err(fail(code))
+            }
+            Some(Answer::Hang) => std::future::pending().await,
+            Some(Answer::Break) => panic!("the driver dies here, as told"),
+        }
+    }
+
+    /// Says whether the volume's record is where it must be when a call arrives.
+    fn see_record(&self, target: &str) {
+        let dir = Path::new(target).parent().expect("targets have parents");
+        let seen = if dir.join("vol_data.json").exists() { "with" } else { "without" };
+        self.story.tell(format!("     {seen} a record beside the target"));
+    }
+}
+
+#[async_trait]
+impl Dialer for ToyDriver {
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+        let refused = |source: Box<dyn std::error::Error + Send + Sync>| DialError {
+            endpoint: endpoint.to_owned(),
+            source,
+        };
+        if self.state().down {
+            return Err(refused(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))));
+        }
+        self.state().connections += 1;
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let service = NodeServer::new(self.clone());
+        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
+        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        let mut ours = Some(ours);
+        let connector = tower::service_fn(move |_| {
+            let ours = ours.take();
+            async move {
+                let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+                ours.map(TokioIo::new).ok_or_else(refused)
+            }
+        });
+        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
+        connected.map_err(|error| refused(Box::new(error)))
+    }
+}
+
+#[async_trait]
+impl Node for ToyDriver {
+    async fn node_stage_volume(
+        &self,
+        request: Request<NodeStageVolumeRequest>,
+    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
+        let path = request.get_ref().staging_target_path.clone();
+        assert!(Path::new(&path).is_dir(), "the staging directory exists before the call");
+        self.called("NodeStageVolume", request, || {
+            if !path.contains("volumeDevices") {
+                self.see_record(&path);
+            }
+        })
+        .await?;
+        Ok(Response::new(NodeStageVolumeResponse {}))
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<NodeUnstageVolumeRequest>,
+    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
+        self.called("NodeUnstageVolume", request, || {}).await?;
+        Ok(Response::new(NodeUnstageVolumeResponse {}))
+    }
+
+    /// Makes the target: a directory, or for a device a link to one.
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let path = request.get_ref().target_path.clone();
+        let parent = Path::new(&path).parent().expect("targets have parents");
+        assert!(parent.is_dir(), "the target's parent exists before the call");
+        self.called("NodePublishVolume", request, || {
+            if path.contains("volumeDevices") {
+                let _ = std::os::unix::fs::symlink("/dev/null", &path);
+            } else {
+                self.see_record(&path);
+                let _ = std::fs::create_dir(&path);
+            }
+        })
+        .await?;
+        Ok(Response::new(NodePublishVolumeResponse {}))
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let path = request.get_ref().target_path.clone();
+        self.called("NodeUnpublishVolume", request, || {
+            let _ = std::fs::remove_dir(&path);
+            let _ = std::fs::remove_file(&path);
+        })
+        .await?;
+        Ok(Response::new(NodeUnpublishVolumeResponse {}))
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        self.called("NodeGetVolumeStats", request, || {}).await?;
+        Ok(Response::new(self.state().stats.clone()))
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        self.called("NodeExpandVolume", request, || {}).await?;
+        Ok(Response::new(NodeExpandVolumeResponse { capacity_bytes: 1 }))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        request: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        self.called("NodeGetCapabilities", request, || {}).await?;
+        let capability =
+            |number: &i32| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: *number })) };
+        let capabilities = self.state().capabilities.iter().map(capability).collect();
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_get_info(
+        &self,
+        request: Request<NodeGetInfoRequest>,
+    ) -> Result<Response<NodeGetInfoResponse>, Status> {
+        self.called("NodeGetInfo", request, || {}).await?;
+        Ok(Response::new(self.state().info.clone()))
+    }
+}

@@ -1,0 +1,5 @@
+//! Operations on CSI volumes, tried on a bench: what is sent and marked in which order, and what is left.
+
+mod failures;
+mod filesystem;
+mod requests;

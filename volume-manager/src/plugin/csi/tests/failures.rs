@@ -1,0 +1,194 @@
+//! Every gRPC code from every call, at the first attempt and after one whose outcome is open: what is
+//! marked, what stays on disk.
+
+use std::sync::Arc;
+
+use tonic::Code;
+
+use crate::operation::Operation;
+use crate::plugin::Before;
+use crate::plugin::csi::status::code_name;
+use crate::plugin::csi::testing::Bench;
+use crate::plugin::csi::testing::driver::Answer;
+
+/// All codes but OK.
+fn codes() -> impl Iterator<Item = Code> {
+    (1..17).map(Code::from_i32)
+}
+
+fn leaves_the_outcome_open(code: Code) -> bool {
+    matches!(
+        code_name(code),
+        "Canceled" | "DeadlineExceeded" | "Unavailable" | "ResourceExhausted" | "Aborted"
+    )
+}
+
+fn class(code: Code) -> &'static str {
+    if leaves_the_outcome_open(code) { "Uncertain" } else { "Final" }
+}
+
+#[tokio::test]
+async fn a_stage_that_fails_for_good_at_first_leaves_nothing_and_any_other_leaves_its_record() {
+    for before in [Before::Absent, Before::Uncertain] {
+        for code in codes() {
+            let mut bench = Bench::new();
+            let mut mount = bench.mounting();
+            mount.device = before;
+            bench.driver.fail("NodeStageVolume", code);
+            let story = bench.run(Operation::Mount(Arc::new(mount))).await;
+            let class = class(code);
+            let told = format!(
+                "MountVolume.MountDevice failed for volume \"pv\" : rpc error: code = {} desc = as told",
+                code_name(code)
+            );
+            let end = format!(
+                "mark device uncertain\ncall NodeStageVolume\nmark device failed: {class}\n\
+                 event Pod Warning FailedMount: {told}\nfailed {class}: {told}\n"
+            );
+            assert!(story.ends_with(&end), "{before:?} {code:?}: {story}");
+            let keeps = class == "Uncertain" || before == Before::Uncertain;
+            let files = bench.files().await;
+            assert_eq!(files.len(), usize::from(keeps), "{before:?} {code:?}: {files:?}");
+            let staging = bench.path(format!("plugins/kubernetes.io/csi/{}", "d.example"));
+            let left = bench.context.host.read_dir(&staging).await.unwrap();
+            assert_eq!(left.len(), usize::from(keeps), "{before:?} {code:?}: the staging directory");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_publish_that_fails_for_good_at_first_leaves_nothing_of_the_pods_and_any_other_its_record() {
+    for before in [Before::Absent, Before::Uncertain, Before::Mounted] {
+        for code in codes() {
+            let mut bench = Bench::new();
+            let mut mount = bench.mounting();
+            mount.before = before;
+            bench.driver.fail("NodePublishVolume", code);
+            let story = bench.run(Operation::Mount(Arc::new(mount))).await;
+            let class = class(code);
+            let told = format!(
+                "MountVolume.SetUp failed for volume \"pv\" : rpc error: code = {} desc = as told",
+                code_name(code)
+            );
+            let end = format!(
+                "mark pod uncertain\ncall NodePublishVolume\nmark pod failed: {class}\n\
+                 event Pod Warning FailedMount: {told}\nfailed {class}: {told}\n"
+            );
+            assert!(story.ends_with(&end), "{before:?} {code:?}: {story}");
+            let keeps = class == "Uncertain" || before != Before::Absent;
+            let files = bench.files().await;
+            // The staging's record is always one of them.
+            assert_eq!(files.len(), 1 + usize::from(keeps), "{before:?} {code:?}: {files:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unpublish_or_unstage_that_fails_keeps_everything_and_tells_nobody() {
+    for code in codes() {
+        let mut bench = Bench::new();
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let there = bench.tree().await;
+
+        bench.driver.fail("NodeUnpublishVolume", code);
+        let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        let class = class(code);
+        let failed = format!(
+            "mark pod undoing\ncall NodeUnpublishVolume\nfailed {class}: UnmountVolume.TearDown failed for \
+             volume \"kubernetes.io/csi/d.example^h\" : rpc error: code = {} desc = as told\n",
+            code_name(code)
+        );
+        assert_eq!(story, failed);
+        assert_eq!(bench.tree().await, there, "{code:?}");
+
+        bench.driver.fail("NodeUnstageVolume", code);
+        let story = bench.run(Operation::UnmountDevice(Arc::new(bench.leaving()))).await;
+        let failed = format!(
+            "mark device undoing\ncall NodeGetCapabilities\ncall NodeUnstageVolume\nfailed {class}: \
+             UnmountDevice failed for volume \"kubernetes.io/csi/d.example^h\" : rpc error: code = {} desc = \
+             as told\n",
+            code_name(code)
+        );
+        assert_eq!(story, failed);
+        assert_eq!(bench.tree().await, there, "{code:?}");
+
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        bench.run(Operation::UnmountDevice(Arc::new(bench.leaving()))).await;
+        assert_eq!(bench.files().await, [""; 0], "the second attempts work");
+    }
+}
+
+#[tokio::test]
+async fn whatever_fails_before_the_call_changes_no_state_and_no_file() {
+    for at in 1..=6 {
+        let mut bench = Bench::new();
+        let mut answers = vec![Answer::Work; at - 1];
+        answers.push(Answer::Fail(Code::Unavailable));
+        bench.driver.answer("NodeGetCapabilities", &answers);
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let staged = at > 3;
+        assert_eq!(story.contains("call NodeStageVolume"), staged, "probe {at}: {story}");
+        assert!(!story.contains("call NodePublishVolume"), "probe {at}: {story}");
+        assert!(!story.contains("pod uncertain"), "probe {at}: {story}");
+        assert!(story.contains("failed: Transient"), "probe {at}: {story}");
+        assert_eq!(bench.files().await.len(), usize::from(staged), "probe {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_ends_with_the_deadline_all_calls_share() {
+    let mut bench = Bench::new();
+    bench.driver.answer("NodeStageVolume", &[Answer::Hang]);
+    let began = bench.now();
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("code = DeadlineExceeded desc = context deadline exceeded"), "{story}");
+    assert!(story.contains("mark device failed: Uncertain"), "{story}");
+    let took = (bench.now() - began).as_secs();
+    assert_eq!(took, 120);
+}
+
+#[tokio::test]
+async fn a_driver_that_dies_in_mid_call_may_have_done_it() {
+    let mut bench = Bench::new();
+    bench.driver.answer("NodePublishVolume", &[Answer::Break]);
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    assert!(story.contains("code = Unavailable"), "{story}");
+    assert_eq!(bench.files().await.len(), 2);
+}
+
+#[tokio::test]
+async fn nobody_on_the_socket_is_transient_while_asking_what_the_driver_can() {
+    let mut bench = Bench::new();
+    bench.driver.set_down(true);
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark device failed: Transient"), "{story}");
+    assert!(story.contains("code = Unavailable desc = connection error"), "{story}");
+    assert_eq!(bench.files().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_unregistered_driver_is_named_and_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.know(|facts| facts.registered.clear());
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let text = "MountVolume.MountDevice failed for volume \"pv\" : kubernetes.io/csi: attacher.MountDevice failed \
+                to create newCsiDriverClient: driver name d.example not found in the list of registered CSI drivers";
+    assert_eq!(
+        story,
+        format!(
+            "mark device failed: Transient\nevent Pod Warning FailedMount: {text}\nfailed Transient: {text}\n"
+        )
+    );
+    assert_eq!(bench.tree().await, "");
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_before_the_call_gets_none() {
+    let mut bench = Bench::new();
+    bench.withdrawn = true;
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(!story.contains("call NodeStageVolume"), "{story}");
+    assert!(!story.contains("event"), "nobody is left to be told: {story}");
+    assert_eq!(bench.files().await, [""; 0]);
+}
