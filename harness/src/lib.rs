@@ -8,9 +8,12 @@
 
 pub mod census;
 pub mod driver;
+pub mod facts;
+pub mod filesystem;
 pub mod guard;
 pub mod janitor;
 pub mod journal;
+pub mod kernel_log;
 pub mod layout;
 pub mod ledger;
 pub mod loop_device;
@@ -19,6 +22,7 @@ pub mod observe;
 pub mod proxy;
 pub mod sandbox;
 pub mod symbols;
+pub mod tmpfs;
 pub mod wait;
 
 pub use layout::Layout;

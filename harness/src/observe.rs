@@ -110,7 +110,7 @@ pub struct MountEvent {
     /// The process whose system call it was, in this PID namespace; 0 if that is not known.
     pub pid: i32,
     /// The mount: after the change, or for a detached one as it was last known. Absent for one that was
-    /// attached and detached between two looks: its description died with it.
+    /// detached again before anybody looked: its description died with it.
     pub mount: Option<Mount>,
 }
 
@@ -264,6 +264,11 @@ impl MountWatch {
         // A panic elsewhere cannot leave the tables half written: every step replaces whole entries.
         self.eye.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether this kernel lists and describes mounts by unique ids.
+pub fn has_statmount() -> bool {
+    statmount::list().is_ok()
 }
 
 /// Every mount of the caller's namespace now: with unique ids, where the kernel has them.

@@ -160,6 +160,15 @@ impl DesiredState {
         }
     }
 
+    /// The same for volumes that have just been added, as far as the node's object said so before.
+    pub fn set_reported(&mut self, volumes: &[VolumeName], reported: &BTreeSet<VolumeName>) {
+        for volume in volumes.iter().filter(|volume| reported.contains(*volume)) {
+            if let Some(wanted) = self.volumes.get_mut(volume) {
+                wanted.reported_in_use = true;
+            }
+        }
+    }
+
     /// What the node's object says is in use. Returns the volumes for which that is news.
     pub fn set_reported_in_use(&mut self, reported: &BTreeSet<VolumeName>) -> Vec<VolumeName> {
         let mut changed = Vec::new();

@@ -201,7 +201,8 @@ pub enum Notice {
     },
     /// A Kubernetes event was emitted.
     Told(Told),
-    /// The node must say that it uses these volumes.
+    /// The node must say that it uses these volumes. Whoever writes that asks for the newest list when they
+    /// write: an older one could take back what was already relied on.
     InUse(Vec<VolumeName>),
     /// A wait came back.
     Waited {

@@ -63,6 +63,8 @@ struct Manager {
     subscribers: Vec<mpsc::UnboundedSender<Notice>>,
     /// What the node was last told to say it uses.
     in_use: Option<Vec<VolumeName>>,
+    /// What the node's object is known to say it uses, and need not stop saying.
+    reported: BTreeSet<VolumeName>,
     counters: BTreeMap<&'static str, u64>,
     registrations: u64,
     events_told: u64,
@@ -100,6 +102,7 @@ impl Manager {
             waits: waits::Waits::default(),
             subscribers: Vec::new(),
             in_use: None,
+            reported: BTreeSet::new(),
             counters: BTreeMap::new(),
             registrations: 0,
             events_told: 0,

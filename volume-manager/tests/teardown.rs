@@ -352,4 +352,37 @@ paused! {
             expand data from 1Mi to 2Mi
         "#]]);
     }
+
+    async fn a_volume_that_leaves_and_comes_back_must_be_reported_again() {
+        let world = World::new().await;
+        world.volume("data");
+        world.toy.set_attachable(true);
+        world.attach(&["data"]).await;
+        let web = world.run("web", &["data"]).await;
+        world.manager.mark_reported_in_use(vec![world::unique("data")]);
+        world.idle().await;
+        world.sees(expect![[r#"
+            stage data
+            publish data web
+        "#]]);
+        world.run("db", &["data"]).await;
+        world.sees(expect![[r#"
+            publish data db
+        "#]]);
+        world.end(&web);
+        world.end(&"db".into());
+        world.idle().await;
+        world.run("new", &["data"]).await;
+        world.sees(expect![[r#"
+            unpublish data web
+            unpublish data db
+            unstage data
+        "#]]);
+        world.manager.mark_reported_in_use(vec![world::unique("data")]);
+        world.idle().await;
+        world.sees(expect![[r#"
+            stage data
+            publish data new
+        "#]]);
+    }
 }

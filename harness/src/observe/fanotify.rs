@@ -95,10 +95,11 @@ impl Fanotify {
             return Ok(Some(MountEvent { kind: MountEventKind::Detach, id, pid, mount }));
         }
         let mount = describe(id)?;
-        let before = match &mount {
-            Some(mount) => self.known.insert(id, mount.clone()),
-            None => self.known.remove(&id),
-        };
+        let before = self.known.get(&id).cloned();
+        // Gone already: what was known of it is kept for the notification of its end.
+        if let Some(mount) = &mount {
+            self.known.insert(id, mount.clone());
+        }
         let kind = match (mask & FAN_MNT_DETACH != 0, before) {
             (true, before) => MountEventKind::Move { from: before.map(|mount| mount.target) },
             (false, None) => MountEventKind::Attach,

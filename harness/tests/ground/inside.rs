@@ -8,11 +8,14 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use harness::census::Census;
+use harness::facts::{Fact, Facts};
+use harness::filesystem::{DiskFormat, Filesystem, Mounted};
 use harness::guard::Guard;
 use harness::janitor::{Janitor, Lifeline};
 use harness::ledger::Run;
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::tmpfs::Tmpfs;
 
 pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
     match (what, more) {
@@ -27,6 +30,8 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         }
         ("orphans", []) => orphans(),
         ("leave", []) => leave(),
+        ("filesystems", []) => filesystems(),
+        ("held", []) => held(),
         ("threads", []) => {
             std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
             println!("{}", Sandbox::enter(SandboxOptions::default()).unwrap_err());
@@ -121,6 +126,60 @@ fn leave() {
     device.close().unwrap();
     let after = Census::take(&sandbox, &[]).unwrap();
     assert_eq!(after.leftovers(&before), []);
+}
+
+/// Makes, uses and closes a file system of each format, and a tmpfs, and binds between them.
+fn filesystems() {
+    let sandbox = enter(SandboxOptions::default());
+    let before = Census::take(&sandbox, &[]).unwrap();
+    let state = sandbox.layout().driver_state();
+    let (disk, view) = (sandbox.layout().root().join("disk"), sandbox.layout().root().join("view"));
+    for dir in [&disk, &view] {
+        fs::create_dir(dir).unwrap();
+    }
+    for (format, fact) in
+        [(DiskFormat::Ext4, Fact::Ext4), (DiskFormat::Xfs, Fact::Xfs), (DiskFormat::Btrfs, Fact::Btrfs)]
+    {
+        if let Some(absence) = Facts::get().why_not(fact) {
+            println!("{}: skipped: {absence}", format.name());
+            continue;
+        }
+        let filesystem = Filesystem::create(format, format.least_bytes(), &state, &disk).unwrap();
+        fs::write(disk.join("f"), "x").unwrap();
+        let bind = Mounted::bind(&disk, &view).unwrap().read_only().unwrap();
+        let refused = fs::write(view.join("f"), "y").unwrap_err();
+        fs::write(disk.join("f"), "z").unwrap();
+        println!(
+            "{}: {} says {}, {}",
+            format.name(),
+            bind.target().display(),
+            fs::read_to_string(view.join("f")).unwrap(),
+            refused.kind()
+        );
+        bind.close().unwrap();
+        filesystem.close().unwrap();
+    }
+    let memory = Tmpfs::mount(&disk, 1 << 20).unwrap();
+    println!("tmpfs: {}", fs::write(memory.path().join("big"), vec![0; 2 << 20]).unwrap_err().kind());
+    memory.close().unwrap();
+    for dir in [&disk, &view] {
+        fs::remove_dir(dir).unwrap();
+    }
+    assert_eq!(Census::take(&sandbox, &[]).unwrap().leftovers(&before), []);
+}
+
+/// Closes and drops mounts that somebody uses.
+fn held() {
+    let sandbox = enter(SandboxOptions::default());
+    let disk = sandbox.layout().root().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let memory = Tmpfs::mount(&disk, 1 << 20).unwrap();
+    let file = File::create(disk.join("f")).unwrap();
+    let me = format!("[{}]", std::process::id());
+    println!("{}", memory.close().unwrap_err().to_string().replace(&me, "[P]"));
+    println!("mounted: {}", harness::observe::snapshot().unwrap().iter().any(|mount| mount.target == disk));
+    println!("noted: {}", harness::guard::take_notes().len());
+    drop(file);
 }
 
 fn run_ok(program: &str, arguments: &[&str]) {

@@ -12,6 +12,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("sandbox::reaps_orphans_and_nobody_elses_children", || told("orphans", &[]).map(drop)),
         Trial::test("sandbox::refuses_a_second_thread", refuses_a_second_thread),
         rooted("sandbox::census_names_what_is_left_and_who_holds_it", census_names_what_is_left),
+        rooted("filesystem::each_format_is_made_used_and_undone", each_format),
+        Trial::test("filesystem::a_held_mount_names_its_holder", a_held_mount),
     ]
 }
 
@@ -55,5 +57,33 @@ fn census_names_what_is_left() -> Result<(), Failed> {
         file   /var/lib/kubelet/pods/block
         file   /var/lib/kubelet/pods/web
     "#]].assert_eq(&told("leave", &[])?);
+    Ok(())
+}
+
+fn each_format() -> Result<(), Failed> {
+    let told = told("filesystems", &[])?;
+    eprint!("{told}");
+    // What this machine lacks was said above; what it has must read like this.
+    let expected: String = told
+        .lines()
+        .map(|line| match line.split_once(": ").expect("every line begins with a format") {
+            (format, rest) if rest.starts_with("skipped: ") => format!("{format}: {rest}\n"),
+            ("tmpfs", _) => "tmpfs: no storage space\n".to_owned(),
+            (format, _) => {
+                format!("{format}: /var/lib/kubelet/view says z, read-only filesystem or storage medium\n")
+            }
+        })
+        .collect();
+    assert_eq!(told, expected);
+    Ok(())
+}
+
+fn a_held_mount() -> Result<(), Failed> {
+    expect_test::expect![[r#"
+        cannot unmount `/var/lib/kubelet/disk`: held by exe[P]
+        mounted: false
+        noted: 0
+    "#]]
+    .assert_eq(&told("held", &[])?);
     Ok(())
 }

@@ -121,7 +121,7 @@ impl VolumeRecord {
     }
 
     /// Whether it should be grown: both sizes are known, and the driver has not refused.
-    pub(super) fn is_smaller_than(&self, wanted: Bytes) -> bool {
+    pub(crate) fn is_smaller_than(&self, wanted: Bytes) -> bool {
         !self.expansion_blocked && !self.size.is_zero() && wanted > self.size
     }
 

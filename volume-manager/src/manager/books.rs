@@ -60,6 +60,7 @@ impl Manager {
             registry: &registry,
         };
         let concerned = self.populator.admit(pod, resolved, books, now);
+        self.desired.set_reported(&concerned, &self.reported);
         self.dirty.extend(concerned);
         self.wanted_since(pod, before);
     }
@@ -97,6 +98,8 @@ impl Manager {
         if in_use != self.in_use {
             self.in_use.clone_from(&in_use);
             if let Some(volumes) = in_use {
+                // What has left the list may be gone from the node's object by the time it is back.
+                self.reported.retain(|volume| volumes.binary_search(volume).is_ok());
                 self.notify(|| Notice::InUse(volumes));
             }
         }

@@ -1,6 +1,6 @@
 //! What the owner of the manager says, and is answered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use tokio::sync::oneshot;
@@ -52,8 +52,8 @@ impl Manager {
     }
 
     fn mark_reported(&mut self, volumes: Vec<VolumeName>) {
-        let reported: BTreeSet<_> = volumes.into_iter().collect();
-        let changed = self.desired.set_reported_in_use(&reported);
+        self.reported = volumes.into_iter().collect();
+        let changed = self.desired.set_reported_in_use(&self.reported);
         self.dirty.extend(changed);
     }
 

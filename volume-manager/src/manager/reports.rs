@@ -4,8 +4,8 @@ use super::Manager;
 use crate::error::{Sign, Withdrawn};
 use crate::event::{Notice, OperationId, Outcome, Report};
 use crate::names::{PodUid, VolumeName};
-use crate::operation::Transition;
 use crate::operation::pending::Ended;
+use crate::operation::{OperationName, Transition};
 
 impl Manager {
     pub(super) fn reported(&mut self, id: OperationId, report: Report) {
@@ -42,8 +42,22 @@ impl Manager {
         self.desired.wants(volume, pod) && self.populator.may_run(pod)
     }
 
+    /// Growing may end without an error and without a result, when it is not the node's turn yet. The kubelet
+    /// asks again ten times a second.
+    fn is_still_small(&self, id: OperationId) -> bool {
+        let Some(running) = self.pending.get(id).filter(|running| running.name == OperationName::Expand)
+        else {
+            return false;
+        };
+        let volume = &running.key.volume;
+        let wanted = self.desired.volume(volume).map(|wanted| wanted.size);
+        let record = self.actual.volume(volume);
+        wanted.zip(record).is_some_and(|(wanted, record)| record.is_smaller_than(wanted))
+    }
+
     fn finished(&mut self, id: OperationId, outcome: Outcome) {
         let (ended, error) = match outcome {
+            Outcome::Done if self.is_still_small(id) => (Ended::Badly, None),
             Outcome::Done => (Ended::Well, None),
             Outcome::Failed(failed) if failed.source.sign() == Some(Sign::Withdrawn) => {
                 (Ended::Unwanted, Some(failed.message()))

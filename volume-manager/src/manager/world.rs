@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::{Manager, watch};
 use crate::actual::ActualState;
 use crate::api::{
-    self, ApiError, Attachment, Change, CsiDriver, Kind, Node, Object, PersistentSource, Resource, Volume,
-    VolumeSource,
+    self, ApiError, Attachment, Change, Claim, CsiDriver, Kind, Node, Object, PersistentSource, Resource,
+    Volume, VolumeSource,
 };
 use crate::clock::Instant;
 use crate::error::Failure;
 use crate::event::{Event, Registration};
 use crate::names::{AttachmentName, DriverName, PodUid, SpecName, VolumeName};
-use crate::operation::PodRecord;
+use crate::operation::{OperationName, PodRecord};
 use crate::plugin::{Found, RegisteredDriver, Scene, Spec};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
@@ -276,9 +276,7 @@ impl Manager {
             Change::Applied(Object::CsiDriver(driver)) => self.driver_changed(&driver, true),
             Change::Deleted(Object::CsiDriver(driver)) => self.driver_changed(&driver, false),
             Change::Applied(Object::Node(node)) => self.node_changed(node),
-            Change::Applied(Object::Claim(claim)) => {
-                self.populator.request_claim(&claim.key().namespaced_name(), false);
-            }
+            Change::Applied(Object::Claim(claim)) => self.claim_changed(&claim),
             Change::Applied(Object::Volume(volume)) => self.volume_changed(&volume),
             Change::Applied(Object::Attachment(attachment)) => self.attachment_changed(attachment, true),
             Change::Deleted(Object::Attachment(attachment)) => self.attachment_changed(attachment, false),
@@ -326,6 +324,20 @@ impl Manager {
         self.change_facts(|facts| facts.node = Some(node));
     }
 
+    /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.
+    fn claim_changed(&mut self, claim: &Claim) {
+        self.populator.request_claim(&claim.key().namespaced_name(), false);
+        if claim.status.resize.starts_with("NodeResize") {
+            let actual = &self.actual;
+            let concerned = self.pending.end_back_off(|rung| {
+                let inner = actual.spec(&rung.key.volume).map(|spec| spec.name());
+                rung.name == OperationName::Expand
+                    && inner.is_some_and(|inner| inner.as_str() == claim.spec.volume)
+            });
+            self.dirty.extend(concerned);
+        }
+    }
+
     /// A volume that has grown is looked at again on behalf of the pods that have it.
     fn volume_changed(&mut self, volume: &Volume) {
         self.search_again(volume);
@@ -369,7 +381,8 @@ impl Manager {
                     facts.registered.insert(driver.clone(), RegisteredDriver { endpoint, instance });
                 });
                 let (actual, desired) = (&self.actual, &self.desired);
-                let concerned = self.pending.end_back_off(|volume| {
+                let concerned = self.pending.end_back_off(|rung| {
+                    let volume = &rung.key.volume;
                     let wanted = desired.volume(volume).and_then(|wanted| wanted.pods.values().next());
                     let spec = actual.spec(volume).or(wanted.map(|by| &by.spec));
                     spec.and_then(|spec| driver_of(spec)) == Some(&driver)

@@ -157,18 +157,18 @@ impl Pending {
         volumes
     }
 
-    /// Whatever made operations on these volumes fail may be over: all may be tried again at once, and climb
-    /// from the bottom. Returns the volumes on which any waited.
-    pub fn end_back_off(&mut self, concerns: impl Fn(&VolumeName) -> bool) -> BTreeSet<VolumeName> {
+    /// Whatever made these operations fail may be over: they may be tried again at once, and climb from the
+    /// bottom. Returns the volumes on which any waited.
+    pub fn end_back_off(&mut self, concerns: impl Fn(&Rung) -> bool) -> BTreeSet<VolumeName> {
         let mut volumes = BTreeSet::new();
         self.ladders.retain(|rung, _| {
-            let ended = concerns(&rung.key.volume);
+            let ended = concerns(rung);
             if ended {
                 volumes.insert(rung.key.volume.clone());
             }
             !ended
         });
-        self.alarms.retain(|(_, rung)| !volumes.contains(&rung.key.volume));
+        self.alarms.retain(|(_, rung)| self.ladders.contains_key(rung));
         volumes
     }
 
@@ -284,7 +284,7 @@ mod tests {
         f.run(mount("v"), Ended::Badly);
         f.run(mount("w"), Ended::Badly);
         assert_eq!(f.admit(mount("v")), Admission::NotDue);
-        let ended = f.pending.end_back_off(|volume| volume.as_str() == "v");
+        let ended = f.pending.end_back_off(|rung| rung.key.volume.as_str() == "v");
         assert_eq!(ended, BTreeSet::from(["v".into()]));
         assert_eq!(f.pending.next_due(), None);
         f.run(mount("v"), Ended::Badly);

@@ -82,8 +82,8 @@ pub(crate) async fn write(
 }
 
 /// The payload with its paths in their shortest form, or what is wrong with one of them.
-fn clean(payload: &Payload) -> Result<BTreeMap<PathBuf, &File>, WriteError> {
-    let entry = |(path, file)| Ok((clean_path(path)?, file));
+fn clean<'a>(payload: &'a Payload) -> Result<BTreeMap<PathBuf, &'a File>, WriteError> {
+    let entry = |(path, file): (&'a String, &'a File)| Ok((clean_path(path)?, file));
     payload.iter().map(entry).collect()
 }
 

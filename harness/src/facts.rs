@@ -1,0 +1,205 @@
+//! What this machine, its kernel and this user can do: found out by doing it, once per process.
+//!
+//! No version is compared and no configuration is read: a container, a security module or a distribution's
+//! patch can take away what a version promises. What is absent comes with the reason and, where there is one,
+//! the command that adds it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+mod probe;
+
+pub(crate) use probe::program;
+
+/// Something that a case can need of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fact {
+    /// We are root, and may make a mount namespace.
+    Root,
+    /// An ordinary user may make a user namespace and be root in it.
+    UserNamespaces,
+    /// The kernel notifies of mounts (fanotify).
+    MountEvents,
+    /// The kernel describes single mounts by unique ids (statmount).
+    Statmount,
+    /// Loop devices can be attached.
+    Loop,
+    /// ext4 can be made and mounted.
+    Ext4,
+    /// xfs can be made and mounted.
+    Xfs,
+    /// btrfs can be made and mounted.
+    Btrfs,
+    /// Overlay file systems can be mounted.
+    Overlay,
+    /// FUSE file systems can be served.
+    Fuse,
+    /// The kernel can serve NFS.
+    Nfsd,
+    /// Devices can be mapped (dm).
+    DeviceMapper,
+    /// The kernel's messages can be read.
+    KernelLog,
+    /// Virtual machines can use the processor's support.
+    Kvm,
+}
+
+impl Fact {
+    /// Every fact, in the order in which they are told.
+    pub const ALL: [Fact; 14] = [
+        Fact::Root,
+        Fact::UserNamespaces,
+        Fact::MountEvents,
+        Fact::Statmount,
+        Fact::Loop,
+        Fact::Ext4,
+        Fact::Xfs,
+        Fact::Btrfs,
+        Fact::Overlay,
+        Fact::Fuse,
+        Fact::Nfsd,
+        Fact::DeviceMapper,
+        Fact::KernelLog,
+        Fact::Kvm,
+    ];
+
+    /// The word for it on a terminal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fact::Root => "root",
+            Fact::UserNamespaces => "user namespaces",
+            Fact::MountEvents => "mount events",
+            Fact::Statmount => "statmount",
+            Fact::Loop => "loop",
+            Fact::Ext4 => "ext4",
+            Fact::Xfs => "xfs",
+            Fact::Btrfs => "btrfs",
+            Fact::Overlay => "overlay",
+            Fact::Fuse => "fuse",
+            Fact::Nfsd => "nfsd",
+            Fact::DeviceMapper => "device-mapper",
+            Fact::KernelLog => "kernel log",
+            Fact::Kvm => "kvm",
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why something is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absence {
+    /// One fragment: "module `nfsd` is not available".
+    pub reason: String,
+    /// The command, or what else adds it; empty if nothing does.
+    pub fix: String,
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// Everything that was found out.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    kernel: String,
+    found: BTreeMap<Fact, Result<(), Absence>>,
+}
+
+impl Facts {
+    /// What this process can do. Probed at the first call, which takes some milliseconds.
+    pub fn get() -> &'static Facts {
+        static FACTS: OnceLock<Facts> = OnceLock::new();
+        FACTS.get_or_init(Facts::probe)
+    }
+
+    fn probe() -> Facts {
+        let found = Fact::ALL.into_iter().map(|fact| (fact, probe::probe(fact))).collect();
+        Facts { kernel: probe::kernel_release(), found }
+    }
+
+    /// Facts as told, for tests of what depends on them.
+    pub fn made_up(kernel: &str, absent: &[(Fact, Absence)]) -> Facts {
+        let mut found: BTreeMap<Fact, Result<(), Absence>> =
+            Fact::ALL.into_iter().map(|fact| (fact, Ok(()))).collect();
+        found.extend(absent.iter().map(|(fact, absence)| (*fact, Err(absence.clone()))));
+        Facts { kernel: kernel.to_owned(), found }
+    }
+
+    /// The kernel's release, such as `6.6.21`.
+    pub fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    /// Whether something is there.
+    pub fn has(&self, fact: Fact) -> bool {
+        self.why_not(fact).is_none()
+    }
+
+    /// Why something is not there; nothing if it is.
+    pub fn why_not(&self, fact: Fact) -> Option<&Absence> {
+        self.found.get(&fact).and_then(|found| found.as_ref().err())
+    }
+
+    /// All facts with what was found, in order.
+    pub fn all(&self) -> impl Iterator<Item = (Fact, Option<&Absence>)> {
+        Fact::ALL.into_iter().map(|fact| (fact, self.why_not(fact)))
+    }
+}
+
+impl fmt::Display for Facts {
+    /// `6.6.21, root, loop, ext4, xfs; no nfsd`: what a case is likely to care about.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = [
+            Fact::Root,
+            Fact::Loop,
+            Fact::Ext4,
+            Fact::Xfs,
+            Fact::Btrfs,
+            Fact::Fuse,
+            Fact::Nfsd,
+            Fact::DeviceMapper,
+        ];
+        f.write_str(&self.kernel)?;
+        for fact in told.iter().filter(|fact| self.has(**fact)) {
+            write!(f, ", {fact}")?;
+        }
+        let mut lead = "; no ";
+        for fact in told.iter().filter(|fact| !self.has(**fact)) {
+            write!(f, "{lead}{fact}")?;
+            lead = ", ";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_absent_is_told_last() {
+        let absence = Absence { reason: "module `nfsd` is not available".into(), fix: String::new() };
+        let facts = Facts::made_up("6.6.21", &[(Fact::Nfsd, absence.clone()), (Fact::Btrfs, absence)]);
+        assert_eq!(facts.to_string(), "6.6.21, root, loop, ext4, xfs, fuse, device-mapper; no btrfs, nfsd");
+    }
+
+    #[test]
+    fn the_real_facts_agree_with_this_user() {
+        let facts = Facts::get();
+        assert_eq!(facts.has(Fact::Root), nix::unistd::geteuid().is_root());
+        for (fact, absence) in facts.all() {
+            assert!(
+                absence.is_none_or(|absence| !absence.reason.is_empty()),
+                "{fact} is absent for no reason"
+            );
+        }
+    }
+}

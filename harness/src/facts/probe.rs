@@ -1,0 +1,251 @@
+//! One probe a fact. Each undoes what it did before it answers, and leaves the namespaces of this process alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use nix::sched::{CloneFlags, unshare};
+
+use super::{Absence, Fact};
+use crate::guard::Guard;
+use crate::kernel_log::KernelLog;
+use crate::loop_device::{LoopDevice, LoopOptions};
+use crate::observe::{MountWatch, Witness};
+
+type Answer = Result<(), Absence>;
+
+pub(super) fn probe(fact: Fact) -> Answer {
+    match fact {
+        Fact::Root => root(),
+        Fact::UserNamespaces => user_namespaces(),
+        Fact::MountEvents => mount_events(),
+        Fact::Statmount => statmount(),
+        Fact::Loop => loop_device(),
+        Fact::Ext4 => made_and_mounted("ext4", "apt-get install e2fsprogs"),
+        Fact::Xfs => made_and_mounted("xfs", "apt-get install xfsprogs"),
+        Fact::Btrfs => made_and_mounted("btrfs", "apt-get install btrfs-progs"),
+        Fact::Overlay => file_system("overlay"),
+        Fact::Fuse => fuse(),
+        Fact::Nfsd => nfsd(),
+        Fact::DeviceMapper => device_mapper(),
+        Fact::KernelLog => kernel_log(),
+        Fact::Kvm => kvm(),
+    }
+}
+
+pub(super) fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+fn absent(reason: impl Into<String>, fix: impl Into<String>) -> Answer {
+    Err(Absence { reason: reason.into(), fix: fix.into() })
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn root() -> Answer {
+    if !is_root() {
+        return absent("you are not root", "run it with sudo");
+    }
+    match in_child(|| unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID).is_ok()) {
+        true => Ok(()),
+        false => {
+            absent("root may not make a mount namespace here", "in a container: start it with `--privileged`")
+        }
+    }
+}
+
+fn user_namespaces() -> Answer {
+    // Being root in a namespace is not enough: some distributions let one be made and then forbid all in it.
+    let works = in_child(|| {
+        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).is_ok()
+            && nix::mount::mount(
+                None::<&str>,
+                "/",
+                None::<&str>,
+                nix::mount::MsFlags::MS_REC | nix::mount::MsFlags::MS_PRIVATE,
+                None::<&str>,
+            )
+            .is_ok()
+    });
+    if works {
+        return Ok(());
+    }
+    absent(
+        "user namespaces are forbidden",
+        "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0",
+    )
+}
+
+fn mount_events() -> Answer {
+    // Asked in a namespace of our own: elsewhere an ordinary user may not.
+    let works = in_child(|| {
+        let namespace = if is_root() { CloneFlags::empty() } else { CloneFlags::CLONE_NEWUSER };
+        unshare(namespace | CloneFlags::CLONE_NEWNS).is_ok()
+            && MountWatch::start_with(Witness::Fanotify).is_ok()
+    });
+    match works {
+        true => Ok(()),
+        false => absent("the kernel does not notify of mounts (Linux 6.15 does)", "use a newer kernel"),
+    }
+}
+
+fn statmount() -> Answer {
+    match crate::observe::has_statmount() {
+        true => Ok(()),
+        false => absent("the kernel has no statmount (Linux 6.8 has)", "use a newer kernel"),
+    }
+}
+
+fn loop_device() -> Answer {
+    if !is_root() {
+        return absent("loop devices need root", "run it with sudo");
+    }
+    let backing = rustix::fs::memfd_create("volproof-probe", rustix::fs::MemfdFlags::CLOEXEC);
+    let backing = match backing.map_err(io::Error::from).and_then(|fd| {
+        let file = File::from(fd);
+        file.set_len(64 << 10).map(|()| file)
+    }) {
+        Ok(file) => file,
+        Err(error) => return absent(format!("memory files do not work: {error}"), ""),
+    };
+    let device = LoopDevice::over(backing, &LoopOptions::default()).map_err(|error| Absence {
+        reason: with_cause(&error),
+        fix: "modprobe loop; in a container: `--privileged -v /dev:/dev`".to_owned(),
+    })?;
+    device.close().or_else(|error| absent(with_cause(&error), ""))
+}
+
+fn made_and_mounted(fstype: &str, install: &str) -> Answer {
+    file_system(fstype)?;
+    let tool = format!("mkfs.{fstype}");
+    match program(&tool) {
+        Some(_) => Ok(()),
+        None => absent(format!("`{tool}` is not installed"), install),
+    }
+}
+
+/// The path of a program, also where an ordinary user's PATH does not look.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+fn file_system(fstype: &str) -> Answer {
+    // Opening a context loads the module if there is one, as a mount would.
+    let known = rustix::mount::fsopen(fstype, rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC).is_ok()
+        || fs::read_to_string("/proc/filesystems")
+            .is_ok_and(|list| list.lines().any(|line| line.split('\t').next_back() == Some(fstype)));
+    match known {
+        true => Ok(()),
+        false => absent(format!("module `{fstype}` is not available"), modprobe(fstype)),
+    }
+}
+
+/// How a module is loaded, or that this kernel has none to load.
+fn modprobe(module: &str) -> String {
+    let modules = format!("/lib/modules/{}", kernel_release());
+    match fs::exists(modules).unwrap_or(false) {
+        true => format!("modprobe {module}"),
+        false => "this kernel has no modules: `--tier vm` brings its own".to_owned(),
+    }
+}
+
+fn fuse() -> Answer {
+    file_system("fuse")?;
+    match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(error) => absent(
+            format!("cannot open `/dev/fuse`: {error}"),
+            "modprobe fuse; in a container: `--device /dev/fuse`",
+        ),
+    }
+}
+
+fn nfsd() -> Answer {
+    if !is_root() {
+        return absent("the kernel's NFS server needs root", "run it with sudo");
+    }
+    file_system("nfsd").map_err(|absence| Absence { fix: modprobe("nfsd"), ..absence })
+}
+
+fn device_mapper() -> Answer {
+    if !is_root() {
+        return absent("device-mapper needs root", "run it with sudo");
+    }
+    let fix = modprobe("dm-mod");
+    let control = match OpenOptions::new().read(true).write(true).open("/dev/mapper/control") {
+        Ok(control) => control,
+        Err(error) => return absent(format!("cannot open `/dev/mapper/control`: {error}"), fix),
+    };
+    // A `struct dm_ioctl` of version 4.0.0 and its own length, and nothing else in it: asks for the version.
+    let mut request = [0u32; 78];
+    request[0] = 4;
+    request[3] = 312;
+    const DM_VERSION: libc::Ioctl = 0xc138_fd00_u32 as libc::Ioctl;
+    // SAFETY: DM_VERSION reads and writes `data_size` bytes, which is the length of `request`.
+    match unsafe { libc::ioctl(control.as_raw_fd(), DM_VERSION, request.as_mut_ptr()) } {
+        0 => Ok(()),
+        _ => absent(format!("device-mapper does not answer: {}", io::Error::last_os_error()), fix),
+    }
+}
+
+fn kernel_log() -> Answer {
+    match KernelLog::start() {
+        Ok(_) => Ok(()),
+        Err(error) => absent(with_cause(&error), "run it with sudo, or `sysctl -w kernel.dmesg_restrict=0`"),
+    }
+}
+
+fn kvm() -> Answer {
+    let kvm = match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+        Ok(kvm) => kvm,
+        Err(error) => {
+            return absent(
+                format!("cannot open `/dev/kvm`: {error}"),
+                "virtual machines run without it, slower",
+            );
+        }
+    };
+    const KVM_CREATE_VM: libc::Ioctl = 0xae01;
+    // SAFETY: KVM_CREATE_VM takes a number and returns a descriptor.
+    let vm = unsafe { libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0) };
+    if vm < 0 {
+        return absent(
+            format!("no virtual machine can be created: {}", io::Error::last_os_error()),
+            "virtual machines run without it, slower",
+        );
+    }
+    // SAFETY: the descriptor was just returned to us alone.
+    drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(vm) });
+    Ok(())
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+/// Does something in a process of its own, which it may leave in any state, and says whether it worked.
+fn in_child(attempt: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child makes system calls and, in one probe, allocates, which the C library keeps possible
+    // after a fork; it ends without running anything of ours.
+    match unsafe { nix::unistd::fork() } {
+        Ok(nix::unistd::ForkResult::Child) => {
+            let code = i32::from(!attempt());
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(code) }
+        }
+        Ok(nix::unistd::ForkResult::Parent { child }) => loop {
+            match nix::sys::wait::waitpid(child, None) {
+                Ok(nix::sys::wait::WaitStatus::Exited(_, code)) => return code == 0,
+                Err(nix::errno::Errno::EINTR) => {}
+                _ => return false,
+            }
+        },
+        Err(_) => false,
+    }
+}
