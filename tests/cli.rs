@@ -208,7 +208,9 @@ fn a_driver_that_does_not_exist() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: no driver can be started yet
+                error: cannot start the driver: there is no command `<here>/no-such-driver`
+
+                  hint: a path is relative to the directory of the manifest
             "#]],
         );
     }
@@ -225,7 +227,9 @@ fn a_driver_that_exits_at_once() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: no driver can be started yet
+                error: cannot use the driver: it exited at once (status 7)
+                  its last words:
+                    cannot find the volume group
             "#]],
         );
     }
@@ -239,7 +243,9 @@ fn a_driver_that_never_opens_its_socket() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: no driver can be started yet
+                error: cannot use the driver: `/var/lib/volproof/driver/csi.sock` did not appear within 300ms
+
+                  hint: does its command name `{socket}` or `{endpoint}`?
             "#]],
         );
     }
@@ -257,7 +263,13 @@ fn a_driver_with_another_name() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: no driver can be started yet
+                error: cannot use the driver: it exited at once (status 2)
+                  its last words:
+                    error: unrecognized subcommand '__fake-csi'
+    
+                    Usage: volproof [OPTIONS] <COMMAND>
+    
+                    For more information, try '--help'.
             "#]],
         );
     }

@@ -72,7 +72,7 @@ pub enum DriverError {
         tail: Vec<String>,
     },
     /// It runs, but its socket never appeared.
-    #[error("cannot use the driver: `{socket}` did not appear within {} s", within.as_secs())]
+    #[error("cannot use the driver: `{socket}` did not appear within {within:?}")]
     NoSocket {
         /// The socket.
         socket: PathBuf,
@@ -82,7 +82,7 @@ pub enum DriverError {
         tail: Vec<String>,
     },
     /// Its socket is there, but it does not say that it is ready.
-    #[error("cannot use the driver: it was not ready within {} s", within.as_secs())]
+    #[error("cannot use the driver: it was not ready within {within:?}")]
     NotReady {
         /// How long it was given.
         within: Duration,

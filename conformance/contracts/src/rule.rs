@@ -42,9 +42,10 @@ pub enum Witness {
     File,
     /// Objects of the API.
     Api,
-    /// The manager's own books: its states, and what its waits returned.
+    /// The manager's own books: its states, and what its waits returned. It counts as a witness only where
+    /// its word stands in the one order: a change is recorded before the call that it leads to.
     Manager,
-    /// Its operations, as they start and end. A recording of somebody else's manager may lack them.
+    /// Its operations, as they start and end, in the one order as well.
     Operations,
     /// The manager's own clock: `t_ms` is what it waited by.
     Clock,
