@@ -28,4 +28,5 @@ pub mod reconstruct;
 pub mod subpath;
 
 pub use event::{MountedVolume, Notice, PodState, Registration};
+pub use manager::waits::{WaitCause, WaitError};
 pub use manager::{ClientStyle, Config, DialError, Dialer, Parts, VolumeManager, WAIT_LIMIT};

@@ -210,15 +210,24 @@ fn record(volume: &str, pod: &str, label: &str) -> PodRecord {
 
 #[test]
 fn a_new_volume_is_verified_then_mounted() {
-    check(World::new().wanted("data", "web"), expect![[r#"
+    check(
+        World::new().wanted("data", "web"),
+        expect![[r#"
         verify_controller_attached_volume data (nothing to attach)
-    "#]]);
-    check(World::new().wanted("data", "web").attached("data"), expect![[r#"
+    "#]],
+    );
+    check(
+        World::new().wanted("data", "web").attached("data"),
+        expect![[r#"
         volume_mount data to web (device Absent, pod Absent)
-    "#]]);
-    check(World::new().wanted("raw", "web").attached("raw"), expect![[r#"
+    "#]],
+    );
+    check(
+        World::new().wanted("raw", "web").attached("raw"),
+        expect![[r#"
         map_volume raw to web (device Absent, pod Absent)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -228,26 +237,35 @@ fn what_is_as_it_should_be_is_left_alone() {
 
 #[test]
 fn a_volume_leaves_the_old_pod_before_it_enters_the_new() {
-    check(World::new().mounted("data", "old").wanted("data", "new"), expect![[r#"
+    check(
+        World::new().mounted("data", "old").wanted("data", "new"),
+        expect![[r#"
         volume_unmount data from old
         volume_mount data to new (device Mounted, pod Absent, used elsewhere)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn unmounts_start_before_mounts_and_mounts_before_unstages() {
-    check(World::new().staged("a").wanted("b", "web").attached("b").mounted("c", "old"), expect![[r#"
+    check(
+        World::new().staged("a").wanted("b", "web").attached("b").mounted("c", "old"),
+        expect![[r#"
         volume_unmount c from old
         volume_mount b to web (device Absent, pod Absent)
         unmount_device a at /global/a
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn nothing_is_taken_away_while_the_books_are_incomplete() {
-    check(World::new().mounted("a", "old").staged("b").wanted("c", "web").incomplete(), expect![[r#"
+    check(
+        World::new().mounted("a", "old").staged("b").wanted("c", "web").incomplete(),
+        expect![[r#"
         verify_controller_attached_volume c (nothing to attach)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -257,43 +275,67 @@ fn containers_that_may_run_keep_what_nobody_wants() {
 
 #[test]
 fn a_volume_leaves_the_node_in_three_steps() {
-    check(World::new().mounted("data", "old"), expect![[r#"
+    check(
+        World::new().mounted("data", "old"),
+        expect![[r#"
         volume_unmount data from old
-    "#]]);
-    check(World::new().staged("data"), expect![[r#"
+    "#]],
+    );
+    check(
+        World::new().staged("data"),
+        expect![[r#"
         unmount_device data at /global/data
-    "#]]);
-    check(World::new().attached("data"), expect![[r#"
+    "#]],
+    );
+    check(
+        World::new().attached("data"),
+        expect![[r#"
         forget data
-    "#]]);
-    check(World::new().staged("raw"), expect![[r#"
+    "#]],
+    );
+    check(
+        World::new().staged("raw"),
+        expect![[r#"
         unmap_device raw at /global/raw
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_stage_that_somebody_wants_stays() {
-    check(World::new().staged("data").wanted("data", "web"), expect![[r#"
+    check(
+        World::new().staged("data").wanted("data", "web"),
+        expect![[r#"
         volume_mount data to web (device Mounted, pod Absent)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn what_may_be_there_is_mounted_again_or_unmounted() {
-    check(World::new().wanted("data", "web").staged("data").uncertain("data", "web"), expect![[r#"
+    check(
+        World::new().wanted("data", "web").staged("data").uncertain("data", "web"),
+        expect![[r#"
         volume_mount data to web (device Mounted, pod Uncertain)
-    "#]]);
-    check(World::new().staged("data").uncertain("data", "web"), expect![[r#"
+    "#]],
+    );
+    check(
+        World::new().staged("data").uncertain("data", "web"),
+        expect![[r#"
         volume_unmount data from web
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_stage_that_may_be_there_is_undone() {
     let failed = Transition::DeviceFailed { path: "/global/data".into(), class: ErrorClass::Uncertain };
-    check(World::new().attached("data").learns("data", failed), expect![[r#"
+    check(
+        World::new().attached("data").learns("data", failed),
+        expect![[r#"
         unmount_device data at /global/data
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -304,20 +346,29 @@ fn a_stage_that_is_being_tried_is_neither_undone_nor_forgotten() {
 
 #[test]
 fn other_pods_are_seen() {
-    check(World::new().mounted("data", "a").wanted("data", "a").wanted("data", "b"), expect![[r#"
+    check(
+        World::new().mounted("data", "a").wanted("data", "a").wanted("data", "b"),
+        expect![[r#"
         volume_mount data to b (device Mounted, pod Absent, used elsewhere)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_refresh_comes_before_a_growth() {
     let world = || World::new().mounted("data", "web").wants("data", "web", |wanted| wanted.size = Bytes(2));
-    check(world(), expect![[r#"
+    check(
+        world(),
+        expect![[r#"
         volume_fs_resize data from 1 to 2
-    "#]]);
-    check(world().refreshed("web"), expect![[r#"
+    "#]],
+    );
+    check(
+        world().refreshed("web"),
+        expect![[r#"
         volume_mount data to web (device Mounted, pod Mounted)
-    "#]]);
+    "#]],
+    );
     check(world().learns("data", Transition::ExpansionBlocked), expect![[""]]);
 }
 
@@ -331,9 +382,12 @@ fn attachable_volumes_wait_for_the_node_to_say_both_things() {
     };
     check(world(false).node_has("data"), expect![[""]]);
     check(world(true).node_has_nothing(), expect![[""]]);
-    check(world(true).node_has("data"), expect![[r#"
+    check(
+        world(true).node_has("data"),
+        expect![[r#"
         verify_controller_attached_volume data
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -343,15 +397,21 @@ fn another_label_is_another_volume() {
             .mounted_with("data", "old", "a")
             .wants("data", "new", |wanted| wanted.label = "b".to_owned())
     };
-    check(world(), expect![[r#"
+    check(
+        world(),
+        expect![[r#"
         volume_unmount data from old
         fail new: waiting for unmount of volume "data", because it is already mounted to a different pod with a different SELinux label
-    "#]]);
+    "#]],
+    );
     let unpublished = world().learns("data", Transition::PodUnmounted("old".into()));
-    check(unpublished, expect![[r#"
+    check(
+        unpublished,
+        expect![[r#"
         fail new: waiting for unmount of volume "data", because it is already mounted to a different pod with a different SELinux label
         unmount_device data at /global/data
-    "#]]);
+    "#]],
+    );
 }
 
 /// A plugin that is only asked what it can do.

@@ -35,7 +35,8 @@ impl Manager {
             }
             Command::WaitMounted(pod, limit, answer) => {
                 self.populator.request(&pod, true);
-                self.waits.add(Goal::Mounted(pod), self.now() + limit, answer);
+                let object = self.populator.pod(&pod).cloned();
+                self.waits.add(Goal::Mounted(pod, object), self.now() + limit, answer);
             }
             Command::WaitUnmounted(pod, limit, answer) => {
                 self.waits.add(Goal::Unmounted(pod), self.now() + limit, answer);

@@ -1,12 +1,13 @@
 //! Waiting for the state of a pod: who waits for what, until when, and what they are told.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{Manager, commands};
-use crate::api::PersistentSource;
+use crate::api::{PersistentSource, Pod};
 use crate::clock::Instant;
 use crate::event::Notice;
 use crate::names::{AttachmentName, OuterName, PodUid};
@@ -81,8 +82,8 @@ fn join<T: ToString>(names: &[T]) -> String {
 /// What somebody waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// A pod has all its volumes.
-    Mounted(PodUid),
+    /// A pod has all its volumes. The pod is as it was when the wait began, in case it goes.
+    Mounted(PodUid, Option<Arc<Pod>>),
     /// A pod has none, and may have none.
     Unmounted(PodUid),
     /// Nothing is under way.
@@ -124,7 +125,7 @@ impl Manager {
             }
             let late = waiter.deadline <= now;
             let result = match &waiter.goal {
-                Goal::Mounted(pod) => self.mounted(pod, late),
+                Goal::Mounted(uid, pod) => self.mounted(uid, pod.clone(), late),
                 Goal::Unmounted(pod) => self.unmounted(pod, late),
                 Goal::Idle => self.idle(late),
             };
@@ -137,7 +138,7 @@ impl Manager {
 
     fn answer(&mut self, waiter: Waiter, result: Result<(), WaitError>) {
         let about = match &waiter.goal {
-            Goal::Mounted(pod) => Some(("mounted", pod)),
+            Goal::Mounted(pod, _) => Some(("mounted", pod)),
             Goal::Unmounted(pod) => Some(("unmounted", pod)),
             Goal::Idle => None,
         };
@@ -151,8 +152,10 @@ impl Manager {
 
     /// Whether a pod has all its volumes; `None` if that is still open. What is wrong with the pod is only
     /// of interest while something is missing, and ends the wait.
-    fn mounted(&mut self, uid: &PodUid, late: bool) -> Option<Result<(), WaitError>> {
-        let Some(pod) = self.populator.pod(uid).cloned() else {
+    fn mounted(&mut self, uid: &PodUid, pod: Option<Arc<Pod>>, late: bool) -> Option<Result<(), WaitError>> {
+        let known = self.populator.pod(uid).cloned();
+        let alive = known.is_some() && self.populator.may_run(uid);
+        let Some(pod) = known.or(pod) else {
             return Some(Err(self.not_mounted(uid, Vec::new(), WaitCause::Canceled)));
         };
         if self.populator.is_looking(uid) && !late {
@@ -163,7 +166,7 @@ impl Manager {
         if unmounted.is_empty() {
             return Some(Ok(()));
         }
-        let cause = if !self.populator.may_run(uid) {
+        let cause = if !alive {
             WaitCause::Canceled
         } else if self.desired.has_errors(uid) {
             WaitCause::Errors(self.desired.take_errors(uid).join("; "))

@@ -79,7 +79,10 @@ async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Foun
     let claim = api::get::<Claim>(api, namespace, &name)
         .await
         .map_err(|error| wrong(format!("failed to fetch PVC from API server: {error}")))?;
-    check_claim(pod, &claim, owned).map_err(wrong)?;
+    check_claim(&claim).map_err(wrong)?;
+    if owned {
+        check_owner(pod, &claim)?;
+    }
     let volume = api::get::<Volume>(api, "", &claim.spec.volume).await.map_err(|error| {
         format!("error fetching PV \"{}\" (PVC {namespace}/{name}): {error}", claim.spec.volume)
     })?;
@@ -89,15 +92,9 @@ async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Foun
     Ok(Found { spec, gid, claim_capacity: Some(claim.status.capacity) })
 }
 
-/// Whether a claim may be used by a pod. One that is being deleted may only while its protection holds: that
+/// Whether a claim may be used at all. One that is being deleted may only while its protection holds: that
 /// is what keeps it for pods that had it before the node restarted.
-fn check_claim(pod: &Pod, claim: &Claim, owned: bool) -> Result<(), String> {
-    if owned && claim.meta.controller().is_none_or(|owner| owner.uid != pod.meta.uid) {
-        return Err(format!(
-            "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
-            claim.meta.namespace, claim.meta.name, pod.meta.namespace, pod.meta.name
-        ));
-    }
+fn check_claim(claim: &Claim) -> Result<(), String> {
     if claim.meta.is_deleting() && !claim.meta.has_finalizer(CLAIM_PROTECTION) {
         return Err("PVC is being deleted".to_owned());
     }
@@ -108,6 +105,17 @@ fn check_claim(pod: &Pod, claim: &Claim, owned: bool) -> Result<(), String> {
         return Err("PVC has empty pvc.Spec.VolumeName".to_owned());
     }
     Ok(())
+}
+
+/// A claim of the name a generic ephemeral volume's has may be somebody else's.
+fn check_owner(pod: &Pod, claim: &Claim) -> Result<(), String> {
+    if claim.meta.controller().is_some_and(|owner| owner.uid == pod.meta.uid) {
+        return Ok(());
+    }
+    Err(format!(
+        "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
+        claim.meta.namespace, claim.meta.name, pod.meta.namespace, pod.meta.name
+    ))
 }
 
 /// Whether a volume is bound to this very claim, and not to a former one of the same name.

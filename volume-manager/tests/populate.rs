@@ -1,0 +1,299 @@
+//! Which volumes a pod may have, and what it is told about the others.
+
+#[path = "world/world.rs"]
+mod world;
+
+use std::sync::Arc;
+
+use expect_test::{Expect, expect};
+use volume_manager::api::object::Bytes;
+use volume_manager::api::pod::{PodVolume, SeLinuxOptions, VolumeDevice};
+use volume_manager::api::storage::ClaimTemplate;
+use volume_manager::api::{
+    AccessMode, Claim, ClaimPhase, Kind, Object, Owner, Pod, Volume, VolumeMode, VolumeSource, get,
+};
+use volume_manager::{PodState, WAIT_LIMIT, WaitError};
+use world::{World, pod, unique, volume};
+
+/// What `web` is told when `data` and its claim are changed like this.
+async fn check(change: impl FnOnce(&mut Claim, &mut Volume), expected: Expect) {
+    check_pod(change, |_| {}, expected).await;
+}
+
+async fn check_pod(
+    change: impl FnOnce(&mut Claim, &mut Volume),
+    change_pod: impl FnOnce(&mut Pod),
+    expected: Expect,
+) {
+    let world = World::new().await;
+    world.volume("data");
+    change_objects(&world, change).await;
+    let mut web = pod("web", &["data"]);
+    change_pod(&mut web);
+    expected.assert_eq(&outcome(&world, web).await);
+}
+
+async fn change_objects(world: &World, change: impl FnOnce(&mut Claim, &mut Volume)) {
+    let mut claim = (*get::<Claim>(&*world.api, "default", "data").await.expect("it is there")).clone();
+    let mut volume = (*get::<Volume>(&*world.api, "", "data").await.expect("it is there")).clone();
+    change(&mut claim, &mut volume);
+    world.api.put(Object::Claim(Arc::new(claim)));
+    world.api.put(Object::Volume(Arc::new(volume)));
+}
+
+async fn outcome(world: &World, pod: Pod) -> String {
+    let uid = pod.uid();
+    world.manager.add_pod(Arc::new(pod));
+    match world.manager.wait_mounted(&uid, WAIT_LIMIT).await {
+        Ok(()) => world.toy.story().replace('\n', ", "),
+        Err(error) => {
+            assert_eq!(world.toy.story(), "", "what is refused is not touched");
+            error.to_string()
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims() {
+    check(|_, _| {}, expect!["stage data, publish data web, "]).await;
+    check(|claim, _| claim.status.phase = ClaimPhase::Pending, expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/data: PVC is not bound"]).await;
+    check(|claim, _| claim.spec.volume.clear(), expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/data: PVC has empty pvc.Spec.VolumeName"]).await;
+    check(|claim, _| claim.spec.volume = "gone".to_owned(), expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error fetching PV "gone" (PVC default/data): persistentvolumes "gone" not found"#]]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_are_being_deleted() {
+    let deleted = |claim: &mut Claim| claim.meta.deleted = Some("2026-01-01T00:00:00Z".to_owned());
+    check(|claim, _| deleted(claim), expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/data: PVC is being deleted"]).await;
+    let protected = |claim: &mut Claim, _: &mut Volume| {
+        deleted(claim);
+        claim.meta.finalizers = vec!["kubernetes.io/pvc-protection".to_owned()];
+    };
+    check(protected, expect!["stage data, publish data web, "]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings() {
+    check(|_, volume| volume.claim = None, expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: found PV object "data" but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"#]]).await;
+    check(|claim, _| claim.meta.uid = "another".to_owned(), expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: found PV object "data" but its pv.Spec.ClaimRef.UID "uid-data" does not point to claim.UID "another""#]]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn modes() {
+    check(|_, volume| volume.mode = None, expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: cannot get volumeMode for volume: data"]).await;
+    check(|_, volume| volume.mode = Some(VolumeMode::Block), expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: volume data has volumeMode Block, but is specified in volumeMounts"]).await;
+    let as_device = |pod: &mut Pod| {
+        pod.containers[0].mounts.clear();
+        pod.containers[0].devices =
+            vec![VolumeDevice { volume: "data".to_owned(), path: "/dev/x".to_owned() }];
+    };
+    check_pod(|_, _| {}, as_device, expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: volume data has volumeMode Filesystem, but is specified in volumeDevices"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_claims() {
+    let world = World::new().await;
+    expect![[r#"unmounted volumes=[nope], unattached volumes=[], failed to process volumes=[nope]: error processing PVC default/nope: failed to fetch PVC from API server: persistentvolumeclaims "nope" not found"#]].assert_eq(&outcome(&world, pod("web", &["nope"])).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_no_container_uses_are_not_even_looked_up() {
+    let world = World::new().await;
+    let mut web = pod("web", &["nope"]);
+    web.containers[0].mounts.clear();
+    assert_eq!(outcome(&world, web).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_under_two_names_is_one_volume() {
+    let world = World::new().await;
+    world.volume("data");
+    let mut web = pod("web", &["data"]);
+    web.volumes.push(PodVolume { name: "again".into(), ..web.volumes[0].clone() });
+    let mut mount = web.containers[0].mounts[0].clone();
+    mount.volume = "again".to_owned();
+    web.containers[0].mounts.push(mount);
+    expect!["stage data, publish data web, "].assert_eq(&outcome(&world, web).await);
+    let names: Vec<_> = world.manager.mounted_volumes(&"web".into()).await.into_keys().collect();
+    expect![[r#"
+        [
+            "again",
+            "data",
+        ]
+    "#]]
+    .assert_debug_eq(&names);
+}
+
+#[tokio::test(start_paused = true)]
+async fn generic_ephemeral_volumes_belong_to_their_pod() {
+    let owner = |uid: &str| Owner { uid: uid.to_owned(), controller: true, ..Owner::default() };
+    let ephemeral = |pod: &mut Pod| {
+        pod.volumes[0].source = VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+    };
+    for (uid, expected) in [
+        ("web", expect!["stage web-data, publish web-data web, "]),
+        (
+            "other",
+            expect![
+                "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/web-data: PVC default/web-data was not created for pod default/web (pod is not owner)"
+            ],
+        ),
+    ] {
+        let world = World::new().await;
+        world.volume("web-data");
+        let mut claim = (*get::<Claim>(&*world.api, "default", "web-data").await.expect("there")).clone();
+        claim.meta.owners = vec![owner(uid)];
+        world.api.put(Object::Claim(Arc::new(claim)));
+        let mut web = pod("web", &["data"]);
+        ephemeral(&mut web);
+        expected.assert_eq(&outcome(&world, web).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_leave_their_directory_are_refused() {
+    let world = World::new().await;
+    world.volume("..");
+    let mut web = pod("web", &["data"]);
+    web.volumes[0].source = VolumeSource::Claim { claim: "..".to_owned(), read_only: false };
+    expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: volume name ".." cannot name a directory"#]].assert_eq(&outcome(&world, web).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_nobody_takes_are_refused() {
+    let world = World::new().await;
+    let mut web = pod("web", &["data"]);
+    web.volumes[0].source = VolumeSource::Other { kind: "flocker".to_owned() };
+    expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched"#]].assert_eq(&outcome(&world, web).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_errors_are_told_at_once_and_in_order() {
+    let world = World::new().await;
+    world.volume("good");
+    let error = outcome_of(&world, pod("web", &["b", "a", "good"])).await;
+    expect![[r#"unmounted volumes=[a b good], unattached volumes=[], failed to process volumes=[a b]: error processing PVC default/a: failed to fetch PVC from API server: persistentvolumeclaims "a" not found; error processing PVC default/b: failed to fetch PVC from API server: persistentvolumeclaims "b" not found"#]].assert_eq(&error);
+}
+
+async fn outcome_of(world: &World, pod: Pod) -> String {
+    let uid = pod.uid();
+    world.manager.add_pod(Arc::new(pod));
+    let waited = world.manager.wait_mounted(&uid, WAIT_LIMIT).await;
+    waited.expect_err("two claims are missing").to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_claim_appears_gets_it_without_asking_again() {
+    let world = World::new().await;
+    world.run("web", &["data"]).await;
+    world.sees(expect![[""]]);
+    world.volume("data");
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_looked_at_again_when_the_api_is_back() {
+    let world = World::new().await;
+    world.volume("data");
+    world.api.set_down(Kind::Volume, true);
+    world.run("web", &["data"]).await;
+    world.pass(400).await;
+    world.api.set_down(Kind::Volume, false);
+    world.pass(100).await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_ending_gets_nothing_new() {
+    let world = World::new().await;
+    world.volume("data");
+    world.manager.set_pod_state(&"web".into(), PodState::Terminating);
+    world.run("web", &["data"]).await;
+    world.sees(expect![[""]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_goes_while_it_is_waited_for_ends_the_wait() {
+    let world = World::new().await;
+    let web = world.run("web", &["nope"]).await;
+    let manager = world.manager.clone();
+    world.volume("nope");
+    world.toy.hold("stage nope");
+    let waiting = tokio::spawn({
+        let web = web.clone();
+        async move { manager.wait_mounted(&web, WAIT_LIMIT).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    world.end(&web);
+    let error = waiting.await.expect("it only waits").expect_err("the pod is gone");
+    expect!["unmounted volumes=[], unattached volumes=[], failed to process volumes=[]: context canceled"]
+        .assert_eq(&error.to_string());
+    world.toy.release("stage nope");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_its_time() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.set_attachable(true);
+    let error = outcome(&world, pod("web", &["data"])).await;
+    expect!["unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: context deadline exceeded"].assert_eq(&error);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_can_attach_no_more_says_so() {
+    use volume_manager::api::storage::AttachmentError;
+    use volume_manager::api::{Attachment, CsiDriver, Meta};
+    use volume_manager::names::AttachmentName;
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.set_attachable(true);
+    let name = AttachmentName::of(&"data".into(), &"toy.example".into(), &"node".into());
+    let error = AttachmentError { message: "no more".to_owned(), code: Some(8) };
+    world.api.put(Object::Attachment(Arc::new(Attachment {
+        meta: Meta::named("", name.as_str()),
+        node: "node".to_owned(),
+        attach_error: Some(error),
+        ..Attachment::default()
+    })));
+    world.api.put(Object::CsiDriver(Arc::new(CsiDriver {
+        meta: Meta::named("", "toy.example"),
+        allocatable_period: Some(10),
+        ..CsiDriver::default()
+    })));
+    world.add("web", &["data"]);
+    let error = world.manager.wait_mounted(&"web".into(), WAIT_LIMIT).await.expect_err("it is not attached");
+    assert!(matches!(error, WaitError::AttachmentLimit { .. }), "{error:?}");
+    expect!["Node has reached its volume attachment limit, rejecting pod. volume data: no more"]
+        .assert_eq(&error.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_wants_is_in_the_books() {
+    let world = World::new().await;
+    let mut data = volume("data");
+    data.access_modes = vec![AccessMode::ReadWriteOncePod];
+    data.capacity = Bytes(16 << 20);
+    data.meta.annotations.insert("pv.beta.kubernetes.io/gid".to_owned(), "1234".to_owned());
+    world.put_volume(data);
+    let mut web = pod("web", &["data"]);
+    web.security.selinux = Some(SeLinuxOptions { level: "s0:c1".to_owned(), ..SeLinuxOptions::default() });
+    world.manager.add_pod(Arc::new(web));
+    world.idle().await;
+    let dump = world.manager.dump().await.expect("it runs");
+    expect![[r#"
+        {
+            "pod web kubernetes.io/toy/data": "outer=data attachable=false reportedInUse=false desiredSize=16Mi",
+        }
+    "#]].assert_debug_eq(&dump.desired);
+    let mounted = world.manager.mounted_volumes(&"web".into()).await;
+    assert_eq!(mounted[&"data".into()].gid.as_deref(), Some("1234"));
+    assert_eq!(mounted[&"data".into()].volume, unique("data"));
+}
