@@ -80,7 +80,7 @@ fn join<T: ToString>(names: &[T]) -> String {
 }
 
 /// What somebody waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Goal {
     /// A pod has all its volumes. The pod is as it was when the wait began, in case it goes.
     Mounted(PodUid, Option<Arc<Pod>>),
