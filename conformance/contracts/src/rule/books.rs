@@ -66,6 +66,10 @@ pub struct Volume {
     pub staged: BTreeMap<String, Progress>,
     /// Targets with their progress.
     pub published: BTreeMap<String, Progress>,
+    /// Targets whose unpublishing has worked since they were last published.
+    pub unpublished: BTreeSet<String>,
+    /// Staging paths whose unstaging has worked since they were last staged.
+    pub unstaged: BTreeSet<String>,
     /// The request of the last `NodeStageVolume` that was sent.
     pub stage_request: Option<Value>,
     /// The request of the last `NodePublishVolume` for each target.
@@ -190,11 +194,20 @@ impl Books {
         // A node that died in between has not heard the answer.
         let heard = call.life == self.life;
         let volume = self.volumes.entry(call.volume().to_owned()).or_default();
-        let (steps, path) = match call.method.as_str() {
-            "NodeStageVolume" | "NodeUnstageVolume" => (&mut volume.staged, call.staging().to_owned()),
-            "NodePublishVolume" | "NodeUnpublishVolume" => (&mut volume.published, call.target().to_owned()),
+        let (steps, undos, path) = match call.method.as_str() {
+            "NodeStageVolume" | "NodeUnstageVolume" => {
+                (&mut volume.staged, &mut volume.unstaged, call.staging().to_owned())
+            }
+            "NodePublishVolume" | "NodeUnpublishVolume" => {
+                (&mut volume.published, &mut volume.unpublished, call.target().to_owned())
+            }
             _ => return,
         };
+        match (call.method.contains("Un"), end.code == "OK") {
+            (true, true) => _ = undos.insert(path.clone()),
+            (true, false) => {}
+            (false, _) => _ = undos.remove(&path),
+        }
         let before = steps.get(&path).copied();
         let after = if call.method.contains("Un") {
             undone(before, end.code == "OK")

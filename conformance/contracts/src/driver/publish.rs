@@ -1,0 +1,227 @@
+//! What an answer to `NodePublishVolume` promises.
+
+use crate::event::{Mount, TraceLine};
+use crate::rule::books::Progress;
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+use super::{depth, has, is_block, missing_flag, succeeded, top};
+
+const PUBLISH: &str = "NodePublishVolume";
+
+/// DRV-050.
+pub(super) static READ_ONLY: Rule = Rule {
+    id: "DRV-050",
+    sentence: "what is published read-only cannot be written through its target",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        let writable = |mount: &&Mount| !has(&mount.opts, "ro") && !has(&mount.super_opts, "ro");
+        let read_only = call.request["readonly"] == true && !is_block(call);
+        if read_only && top(books, call.target()).filter(writable).is_some() {
+            report.broken(PUBLISH, "a read-only publish is mounted for writing", call.target());
+        }
+    }),
+};
+
+/// DRV-051.
+pub(super) static ITS_OWN_VOLUME: Rule = Rule {
+    id: "DRV-051",
+    sentence: "a target shows the volume that was asked for, and no other",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(its_own_volume),
+};
+
+fn its_own_volume(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Some(call) = succeeded(books, line, PUBLISH) else { return };
+    let Some(shown) = top(books, call.target()).map(what_it_shows) else { return };
+    let shows = |volume: &str| {
+        let Some(known) = books.volume(volume) else { return false };
+        let paths = known.staged.keys().chain(known.published.keys()).filter(|path| *path != call.target());
+        paths.filter_map(|path| top(books, path)).any(|mount| what_it_shows(mount) == shown)
+    };
+    let of_another = books.volumes.keys().find(|other| *other != call.volume() && shows(other));
+    if let Some(other) = of_another.filter(|_| !shows(call.volume())) {
+        report.broken(PUBLISH, "the target shows another volume", format!("{} shows {other}", call.target()));
+    }
+}
+
+/// What tells volumes apart: a bound device node is the device, and anything else a part of a file system.
+fn what_it_shows(mount: &Mount) -> (&str, &str) {
+    match &mount.rdev {
+        Some(device) => (device, ""),
+        None => (&mount.dev, &mount.root),
+    }
+}
+
+/// DRV-052.
+pub(super) static A_DEVICE: Rule = Rule {
+    id: "DRV-052",
+    sentence: "the target of a raw device is the node of that device",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        // A driver may also make a node or a link at the target: then nothing is mounted there.
+        if is_block(call) && top(books, call.target()).is_some_and(|mount| mount.rdev.is_none()) {
+            report.broken(PUBLISH, "a block target is not a device", call.target());
+        }
+    }),
+};
+
+/// DRV-053.
+pub(super) static MOUNTED_ONCE: Rule = Rule {
+    id: "DRV-053",
+    sentence: "publishing again changes nothing: one mount at the target, not two",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        if depth(books, call.target()) > 1 {
+            report.broken(PUBLISH, "the volume is mounted twice at its target", call.target());
+        }
+    }),
+};
+
+/// DRV-054.
+pub(super) static ONLY_WHAT_IS_STAGED: Rule = Rule {
+    id: "DRV-054",
+    sentence: "a volume that is not staged is not published: nobody is shown an empty directory instead",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        // An inline volume is never staged: it is its caller who leaves out the staging path.
+        if books.stages != Some(true) || call.staging().is_empty() {
+            return;
+        }
+        let known = books.volume(call.volume());
+        if known.is_none_or(|known| !known.staged.contains_key(call.staging())) {
+            report.broken(PUBLISH, "a volume was published that is not staged", call.target());
+        }
+    }),
+};
+
+/// DRV-055.
+pub(super) static MOUNTED: Rule = Rule {
+    id: "DRV-055",
+    sentence: "when publishing was OK the volume is mounted at the target, which the driver has created",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        if !is_block(call) && top(books, call.target()).is_none() {
+            report.broken(PUBLISH, "nothing is mounted at the target", call.target());
+        }
+    }),
+};
+
+/// DRV-057.
+pub(super) static FLAGS_IN_FORCE: Rule = Rule {
+    id: "DRV-057",
+    sentence: "mount flags given for publishing are in force at the target",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        let Some(mount) = top(books, call.target()) else { return };
+        if let Some(flag) = missing_flag(call, mount) {
+            let detail = format!("{flag} at {}", call.target());
+            report.broken(PUBLISH, "a mount flag is not in force at the target", detail);
+        }
+    }),
+};
+
+/// DRV-059.
+pub(super) static SINGLE_WRITER: Rule = Rule {
+    id: "DRV-059",
+    sentence: "a volume for a single writer has a single target",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, PUBLISH) else { return };
+        let single = call.request["volumeCapability"]["accessMode"]["mode"] == "SINGLE_NODE_SINGLE_WRITER";
+        let mut others = books.volume(call.volume()).into_iter().flat_map(|known| &known.published);
+        let second = others.find(|(target, step)| *target != call.target() && **step == Progress::Done);
+        if let Some((other, _)) = second.filter(|_| single) {
+            report.broken(PUBLISH, "a single writer got a second target", other);
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn read_only_is_judged_by_the_mount() {
+        let rule = &READ_ONLY;
+        let publish = |options: &str, readonly: bool| {
+            format!("mount target:v1/a {options}\npublish v1 a {{\"readonly\":{readonly}}}")
+        };
+        keeps(rule, &publish("ro relatime", true), &[]);
+        keeps(rule, &publish("rw relatime", false), &[]);
+        breaks(rule, "a read-only publish is mounted for writing", &publish("rw relatime", true), &[]);
+    }
+
+    #[test]
+    fn a_target_shows_its_own_volume() {
+        let rule = &ITS_OWN_VOLUME;
+        let staged = "mount staging:v1 dev=7:1\nstage v1\nmount staging:v2 dev=7:2\nstage v2\n";
+        let publish = |dev: &str| format!("{staged}mount target:v1/a dev={dev}\npublish v1 a");
+        keeps(rule, &publish("7:1"), &[]);
+        // How a driver gets from what it staged to what it publishes is its own affair.
+        keeps(rule, &publish("0:42"), &[]);
+        breaks(rule, "the target shows another volume", &publish("7:2"), &[]);
+        breaks(
+            rule,
+            "the target shows another volume",
+            "mount target:b2/a rdev=7:2\npublish b2 a\nmount target:b1/a rdev=7:2\npublish b1 a",
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_block_target_is_a_device() {
+        let rule = &A_DEVICE;
+        keeps(rule, "mount target:b1/a rdev=7:2\npublish b1 a", &[]);
+        keeps(rule, "publish b1 a\nmount target:v1/a\npublish v1 a", &[]);
+        breaks(rule, "a block target is not a device", "mount target:b1/a\npublish b1 a", &[]);
+    }
+
+    #[test]
+    fn there_is_one_mount_at_the_target() {
+        keeps(&MOUNTED, "mount target:v1/a\npublish v1 a\npublish b1 a\npublish v1 b Internal", &[]);
+        breaks(&MOUNTED, "nothing is mounted at the target", "publish v1 a", &[]);
+
+        let rule = &MOUNTED_ONCE;
+        keeps(rule, "mount target:v1/a\npublish v1 a\npublish v1 a", &[]);
+        let twice = "the volume is mounted twice at its target";
+        breaks(rule, twice, "mount target:v1/a\nmount target:v1/a\npublish v1 a", &[]);
+    }
+
+    #[test]
+    fn what_is_not_staged_is_not_published() {
+        let rule = &ONLY_WHAT_IS_STAGED;
+        let stages = "capabilities STAGE_UNSTAGE_VOLUME\n";
+        keeps(rule, &[stages, "stage v1\npublish v1 a"].concat(), &[]);
+        keeps(rule, "capabilities\npublish v1 a", &[]);
+        let not_staged = "a volume was published that is not staged";
+        breaks(rule, not_staged, &[stages, "stage v1\nunstage v1\npublish v1 a"].concat(), &[]);
+    }
+
+    #[test]
+    fn flags_for_publishing_are_in_force() {
+        let rule = &FLAGS_IN_FORCE;
+        let publish = |mounted: &str| {
+            let asked = r#"{"volumeCapability":{"mount":{"mountFlags":["nosuid"]}}}"#;
+            format!("mount target:v1/a {mounted}\npublish v1 a {asked}")
+        };
+        keeps(rule, &publish("rw nosuid"), &[]);
+        breaks(rule, "a mount flag is not in force at the target", &publish("rw"), &[]);
+    }
+
+    #[test]
+    fn a_single_writer_has_one_target() {
+        let rule = &SINGLE_WRITER;
+        let single = r#"{"volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_SINGLE_WRITER"}}}"#;
+        keeps(rule, &format!("publish v1 a {single}\npublish v1 a {single}"), &[]);
+        keeps(rule, "publish v1 a\npublish v1 b", &[]);
+        let second = "a single writer got a second target";
+        breaks(rule, second, &format!("publish v1 a {single}\npublish v1 b {single}"), &[]);
+    }
+}

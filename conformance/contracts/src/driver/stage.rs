@@ -1,0 +1,90 @@
+//! What an answer to `NodeStageVolume` promises.
+
+use crate::rule::books::text;
+use crate::rule::{Checked, Rule, Witness};
+
+use super::{depth, missing_flag, succeeded, top};
+
+/// DRV-041.
+pub(super) static STAGED_ONCE: Rule = Rule {
+    id: "DRV-041",
+    sentence: "staging again changes nothing: one mount, not two on top of each other",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, "NodeStageVolume") else { return };
+        if depth(books, call.staging()) > 1 {
+            report.broken(&call.method, "the volume is mounted twice at its staging path", call.staging());
+        }
+    }),
+};
+
+/// File systems that a disk can hold: only of these is it told that one is not the other.
+const DISK_FILE_SYSTEMS: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs"];
+
+/// DRV-043.
+pub(super) static AS_ASKED: Rule = Rule {
+    id: "DRV-043",
+    sentence: "the file system is of the type that was asked for",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, "NodeStageVolume") else { return };
+        let asked = text(&call.request["volumeCapability"]["mount"], "fsType");
+        let Some(mount) = top(books, call.staging()) else { return };
+        let comparable = [asked, &mount.fstype].iter().all(|kind| DISK_FILE_SYSTEMS.contains(kind));
+        // A directory of some disk, bound, shows the file system of that disk.
+        if comparable && mount.root == "/" && mount.fstype != asked {
+            let detail = format!("{} is {}, not {asked}", call.staging(), mount.fstype);
+            report.broken(&call.method, "another file system than was asked for", detail);
+        }
+    }),
+};
+
+/// DRV-044.
+pub(super) static FLAGS_IN_FORCE: Rule = Rule {
+    id: "DRV-044",
+    sentence: "mount flags given for staging are in force, or staging fails",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, "NodeStageVolume") else { return };
+        let Some(mount) = top(books, call.staging()) else { return };
+        if let Some(flag) = missing_flag(call, mount) {
+            let detail = format!("{flag} at {}", call.staging());
+            report.broken(&call.method, "a mount flag is not in force at the staging path", detail);
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn staging_again_adds_no_mount() {
+        let rule = &STAGED_ONCE;
+        keeps(rule, "mount staging:v1\nstage v1\nstage v1\numount staging:v1\nunstage v1", &[]);
+        let twice = "the volume is mounted twice at its staging path";
+        breaks(rule, twice, "mount staging:v1\nstage v1\nmount staging:v1\nstage v1", &[]);
+    }
+
+    #[test]
+    fn the_file_system_is_the_one_asked_for() {
+        let rule = &AS_ASKED;
+        keeps(rule, "mount staging:v1 fstype=ext4\nstage v1", &[]);
+        keeps(rule, "mount staging:v1 fstype=nfs4\nstage v1", &[]);
+        keeps(rule, "mount staging:v1 fstype=xfs root=/volumes/1\nstage v1", &[]);
+        let other = "another file system than was asked for";
+        breaks(rule, other, "mount staging:v1 fstype=xfs\nstage v1", &[]);
+    }
+
+    #[test]
+    fn flags_for_staging_are_in_force() {
+        let rule = &FLAGS_IN_FORCE;
+        let stage = |mounted: &str| {
+            let asked = r#"{"volumeCapability":{"mount":{"mountFlags":["noatime","discard"]}}}"#;
+            format!("mount staging:v1 {mounted}\nstage v1 {asked}")
+        };
+        keeps(rule, &stage("rw noatime"), &[]);
+        breaks(rule, "a mount flag is not in force at the staging path", &stage("rw relatime"), &[]);
+    }
+}

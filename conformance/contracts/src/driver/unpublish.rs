@@ -1,0 +1,163 @@
+//! What answers to `NodeUnpublishVolume` and `NodeUnstageVolume` promise.
+
+use crate::event::{Event, TraceLine};
+use crate::rule::books::{Progress, is_unknown};
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+use super::{answered, succeeded, top};
+
+const UNPUBLISH: &str = "NodeUnpublishVolume";
+const UNSTAGE: &str = "NodeUnstageVolume";
+
+/// DRV-060.
+pub(super) static TARGET_IS_GONE: Rule = Rule {
+    id: "DRV-060",
+    sentence: "nothing is mounted at a target once it was unpublished",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, UNPUBLISH) else { return };
+        if top(books, call.target()).is_some() {
+            report.broken(UNPUBLISH, "the target is still mounted", call.target());
+        }
+    }),
+};
+
+/// DRV-062.
+pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
+    id: "DRV-062",
+    sentence: "unpublishing again is OK",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Some((call, end)) = answered(books, line, UNPUBLISH) else { return };
+        let again =
+            books.volume(call.volume()).is_some_and(|known| known.unpublished.contains(call.target()));
+        if again && end.code != "OK" && !is_unknown(&end.code) {
+            report.broken(
+                UNPUBLISH,
+                "unpublishing again was refused",
+                format!("{}: {}", call.target(), end.code),
+            );
+        }
+    }),
+};
+
+/// DRV-063.
+pub(super) static OTHERS_STAY: Rule = Rule {
+    id: "DRV-063",
+    sentence: "unpublishing one target leaves the volume's other targets alone",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(others_stay),
+};
+
+fn others_stay(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::MountDel(gone) = &line.event else { return };
+    for (volume, known) in &books.volumes {
+        if known.published.get(&gone.target) != Some(&Progress::Done) {
+            continue;
+        }
+        let calls: Vec<&str> = books
+            .in_flight(volume)
+            .filter(|call| call.method == UNPUBLISH)
+            .map(|call| call.target())
+            .collect();
+        if !calls.is_empty() && !calls.contains(&gone.target.as_str()) {
+            report.broken(UNPUBLISH, "another target of the volume was unmounted", gone.target.as_str());
+        }
+    }
+}
+
+/// DRV-070.
+pub(super) static STAGING_IS_GONE: Rule = Rule {
+    id: "DRV-070",
+    sentence: "nothing is mounted at a staging path once it was unstaged",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, UNSTAGE) else { return };
+        if top(books, call.staging()).is_some() {
+            report.broken(UNSTAGE, "the staging path is still mounted", call.staging());
+        }
+    }),
+};
+
+/// DRV-071.
+pub(super) static UNSTAGED_AGAIN: Rule = Rule {
+    id: "DRV-071",
+    sentence: "unstaging again is OK",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Some((call, end)) = answered(books, line, UNSTAGE) else { return };
+        let again = books.volume(call.volume()).is_some_and(|known| known.unstaged.contains(call.staging()));
+        if again && end.code != "OK" && !is_unknown(&end.code) {
+            report.broken(
+                UNSTAGE,
+                "unstaging again was refused",
+                format!("{}: {}", call.staging(), end.code),
+            );
+        }
+    }),
+};
+
+/// DRV-075.
+pub(super) static PUBLISHED_IS_NOT_UNSTAGED: Rule = Rule {
+    id: "DRV-075",
+    sentence: "unstaging a volume that is still published is refused, and the target goes on working",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Some(call) = succeeded(books, line, UNSTAGE) else { return };
+        let mut targets = books.volume(call.volume()).into_iter().flat_map(|known| &known.published);
+        if let Some((target, _)) = targets.find(|(_, step)| **step == Progress::Done) {
+            report.broken(UNSTAGE, "a volume was unstaged while it was published", target);
+        }
+    }),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const IN: &str = "mount staging:v1\nstage v1\nmount target:v1/a\npublish v1 a\n";
+
+    #[test]
+    fn what_is_undone_is_gone() {
+        let rule = &TARGET_IS_GONE;
+        keeps(rule, &[IN, "unpublish v1 a begins\numount target:v1/a\nunpublish v1 a ends"].concat(), &[]);
+        keeps(rule, &[IN, "unpublish v1 a Internal"].concat(), &[]);
+        breaks(rule, "the target is still mounted", &[IN, "unpublish v1 a"].concat(), &[]);
+
+        let rule = &STAGING_IS_GONE;
+        keeps(rule, &[IN, "umount staging:v1\nunstage v1"].concat(), &[]);
+        breaks(rule, "the staging path is still mounted", &[IN, "unstage v1"].concat(), &[]);
+    }
+
+    #[test]
+    fn undoing_again_is_ok() {
+        let rule = &UNPUBLISHED_AGAIN;
+        keeps(rule, "publish v1 a\nunpublish v1 a Internal\nunpublish v1 a\nunpublish v1 a Unavailable", &[]);
+        keeps(rule, "publish v1 a\nunpublish v1 a\npublish v1 a\nunpublish v1 a Internal", &[]);
+        let refused = "unpublishing again was refused";
+        breaks(rule, refused, "publish v1 a\nunpublish v1 a\nunpublish v1 a NotFound", &[]);
+
+        let rule = &UNSTAGED_AGAIN;
+        keeps(rule, "stage v1\nunstage v1\nunstage v1", &[]);
+        breaks(rule, "unstaging again was refused", "stage v1\nunstage v1\nunstage v1 NotFound", &[]);
+    }
+
+    #[test]
+    fn other_targets_stay() {
+        let rule = &OTHERS_STAY;
+        let shared =
+            "mount target:v1/a\npublish v1 a\nmount target:v1/b\npublish v1 b\nunpublish v1 a begins\n";
+        keeps(rule, &[shared, "umount target:v1/a\nunpublish v1 a ends"].concat(), &[]);
+        let other = "another target of the volume was unmounted";
+        breaks(rule, other, &[shared, "umount target:v1/a\numount target:v1/b"].concat(), &[]);
+    }
+
+    #[test]
+    fn a_published_volume_is_not_unstaged() {
+        let rule = &PUBLISHED_IS_NOT_UNSTAGED;
+        keeps(rule, "stage v1\npublish v1 a\nunstage v1 FailedPrecondition\nunpublish v1 a\nunstage v1", &[]);
+        let early = "a volume was unstaged while it was published";
+        breaks(rule, early, "stage v1\npublish v1 a\nunstage v1", &[]);
+    }
+}
