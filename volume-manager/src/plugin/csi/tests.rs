@@ -1,5 +1,6 @@
 //! Operations on CSI volumes, tried on a bench: what is sent and marked in which order, and what is left.
 
+mod block;
 mod failures;
 mod filesystem;
 mod requests;

@@ -72,6 +72,8 @@ struct State {
     verbose: bool,
     connections: usize,
     down: bool,
+    /// What a published device leads to.
+    device: Option<std::path::PathBuf>,
     stats: NodeGetVolumeStatsResponse,
     info: NodeGetInfoResponse,
 }
@@ -118,6 +120,11 @@ impl ToyDriver {
     /// How many connections there were.
     pub(crate) fn connections(&self) -> usize {
         self.state().connections
+    }
+
+    /// From now on devices are published as a link to this one.
+    pub(crate) fn set_device(&self, device: &Path) {
+        self.state().device = Some(device.to_owned());
     }
 
     pub(crate) fn set_stats(&self, stats: NodeGetVolumeStatsResponse) {
@@ -231,7 +238,8 @@ impl Node for ToyDriver {
         assert!(parent.is_dir(), "the target's parent exists before the call");
         self.called("NodePublishVolume", request, || {
             if path.contains("volumeDevices") {
-                let _ = std::os::unix::fs::symlink("/dev/null", &path);
+                let device = self.state().device.clone().unwrap_or_else(|| "/dev/null".into());
+                let _ = std::os::unix::fs::symlink(device, &path);
             } else {
                 self.see_record(&path);
                 let _ = std::fs::create_dir(&path);

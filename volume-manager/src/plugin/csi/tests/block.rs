@@ -1,0 +1,227 @@
+//! Block volumes, on the real kernel: with what they are bridged, and in which order that goes again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use expect_test::expect;
+use host::Propagation;
+use serial_test::file_serial;
+use tonic::Code;
+
+use crate::api::VolumeMode;
+use crate::operation::Operation;
+use crate::plugin::Before;
+use crate::plugin::csi::testing::Bench;
+
+/// A bench with a block volume whose device is a real one, in a mount namespace of this thread's own.
+struct Scene {
+    bench: Bench,
+    device: PathBuf,
+}
+
+impl Scene {
+    /// `None`, with the reason on the terminal, where there are no namespaces or no loop devices to be had.
+    async fn set() -> Option<Self> {
+        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
+            eprintln!("skipped: no mount namespace of our own: {error}");
+            return None;
+        }
+        let mut bench = Bench::new();
+        let host = &bench.context.host;
+        host.set_propagation(Path::new("/"), Propagation::Private, true).await.unwrap();
+        let disk = bench.path("disk");
+        host.write_file(&disk, &[0; 1 << 20], 0o600).await.unwrap();
+        let device = match host.lock_device(&disk).await {
+            Ok(device) => device,
+            Err(error) => {
+                eprintln!("skipped: no loop device: {}", crate::error::chain(&error));
+                return None;
+            }
+        };
+        bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
+        bench.driver.set_device(&device);
+        Some(Self { bench, device })
+    }
+
+    async fn strike(self) {
+        self.bench.context.host.unlock_device(&self.device).await.unwrap();
+    }
+
+    fn bind(&self) -> PathBuf {
+        self.bench.path("plugins/kubernetes.io/csi/volumeDevices/pv/dev/u1")
+    }
+
+    async fn tree(&self) -> String {
+        let device = self.device.display().to_string();
+        let tree = self.bench.tree().await.replace(&device, "$DEVICE");
+        tree.replace("$R/disk 600\n", "")
+    }
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_device_is_bound_linked_and_locked_and_leaves_the_other_way_round() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let device = scene.device.display().to_string();
+    let mask = move |story: String| story.replace(&device, "$DEVICE");
+    let bench = &mut scene.bench;
+    let host = Arc::clone(&bench.context.host);
+    bench.driver.tell_all();
+
+    let story = mask(bench.run(Operation::Map(Arc::new(bench.mounting()))).await);
+    expect![[r#"
+        call NodeGetCapabilities
+        call NodeGetCapabilities
+        mark device uncertain
+        call NodeStageVolume {"stagingTargetPath":"$R/plugins/kubernetes.io/csi/volumeDevices/staging/pv","volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"block":{}},"volumeId":"h"}
+        mark device mounted
+        call NodeGetCapabilities
+        mark pod uncertain
+        call NodePublishVolume {"stagingTargetPath":"$R/plugins/kubernetes.io/csi/volumeDevices/staging/pv","targetPath":"$R/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u1","volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"block":{}},"volumeId":"h"}
+        mark device mounted from $DEVICE
+        event Pod Normal SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv" globalMapPath "$R/plugins/kubernetes.io/csi/volumeDevices/pv/dev"
+        event Pod Normal SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv" volumeMapPath "$R/pods/u1/volumeDevices/kubernetes.io~csi"
+        mark pod mounted
+        done
+    "#]].assert_eq(&story);
+    expect![[r#"
+        $R/plugins 750/
+        $R/plugins/kubernetes.io 750/
+        $R/plugins/kubernetes.io/csi 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/publish 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/publish/pv 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u1 -> $DEVICE
+        $R/plugins/kubernetes.io/csi/volumeDevices/pv 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/pv/data 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/pv/data/vol_data.json 644
+        $R/plugins/kubernetes.io/csi/volumeDevices/pv/dev 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/pv/dev/u1 600
+        $R/plugins/kubernetes.io/csi/volumeDevices/staging 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/staging/pv 750/
+        $R/pods 750/
+        $R/pods/u1 750/
+        $R/pods/u1/volumeDevices 750/
+        $R/pods/u1/volumeDevices/kubernetes.io~csi 750/
+        $R/pods/u1/volumeDevices/kubernetes.io~csi/pv -> $DEVICE
+    "#]]
+    .assert_eq(&scene.tree().await);
+    let (bind, link) = (scene.bind(), scene.bench.path("pods/u1/volumeDevices/kubernetes.io~csi/pv"));
+    let real = host.metadata(&scene.device).await.unwrap();
+    assert!(host.is_mount_point(&bind).await.unwrap());
+    assert_eq!(host.metadata(&bind).await.unwrap().rdev, real.rdev);
+    assert_eq!(host.metadata(&link).await.unwrap().rdev, real.rdev);
+    let lock = host.find_lock(&bind).await.unwrap().expect("the device is held open");
+    assert_ne!(lock, scene.device);
+
+    // Everything again, as after a restart: nothing doubles.
+    let again = scene.bench.mounting();
+    scene.bench.run(Operation::Map(Arc::new(again))).await;
+    assert_eq!(host.find_lock(&bind).await.unwrap(), Some(lock.clone()));
+    let table = host.mount_table().await.unwrap();
+    assert_eq!(table.layers(&bind), 1);
+
+    let bench = &mut scene.bench;
+    let story = mask(bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await);
+    expect![[r#"
+        mark pod undoing
+        call NodeUnpublishVolume {"targetPath":"$R/plugins/kubernetes.io/csi/volumeDevices/publish/pv/u1","volumeId":"h"}
+        mark pod unmounted
+        done
+    "#]].assert_eq(&story);
+    assert_eq!(host.find_lock(&bind).await.unwrap(), None);
+    let story = mask(bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await);
+    expect![[r#"
+        mark device undoing
+        call NodeGetCapabilities
+        call NodeUnstageVolume {"stagingTargetPath":"$R/plugins/kubernetes.io/csi/volumeDevices/staging/pv","volumeId":"h"}
+        mark device unmounted
+        done
+    "#]].assert_eq(&story);
+    expect![[r#"
+        $R/plugins 750/
+        $R/plugins/kubernetes.io 750/
+        $R/plugins/kubernetes.io/csi 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/publish 750/
+        $R/plugins/kubernetes.io/csi/volumeDevices/staging 750/
+        $R/pods 750/
+        $R/pods/u1 750/
+        $R/pods/u1/volumeDevices 750/
+        $R/pods/u1/volumeDevices/kubernetes.io~csi 750/
+    "#]]
+    .assert_eq(&scene.tree().await);
+    scene.strike().await;
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_device_that_some_pod_still_has_is_not_unstaged() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let bench = &mut scene.bench;
+    bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
+    let story = bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
+    expect![[r#"
+        failed Transient: GetDeviceBindMountRefs check failed for volume "kubernetes.io/csi/d.example^h" : the device `$R/plugins/kubernetes.io/csi/volumeDevices/pv/dev` is still referenced from other Pods ["$R/plugins/kubernetes.io/csi/volumeDevices/pv/dev/u1"]
+    "#]].assert_eq(&story);
+    bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
+    scene.strike().await;
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn an_unpublish_that_fails_is_repeated_after_the_bridges_are_gone() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let bind = scene.bind();
+    let bench = &mut scene.bench;
+    bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
+    bench.driver.fail("NodeUnpublishVolume", Code::Internal);
+    let story = bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    assert!(story.contains("UnmapVolume.UnmapPodDevice failed"), "{story}");
+    assert!(
+        !bench.context.host.mount_table().await.unwrap().at(&bind).is_some(),
+        "the bind went before the call"
+    );
+    let story = bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    assert!(story.ends_with("mark pod unmounted\ndone\n"), "{story}");
+    bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
+    scene.strike().await;
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_driver_that_publishes_no_device_leaves_the_pod_uncertain() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let bench = &mut scene.bench;
+    bench.driver.set_device(Path::new("/nowhere"));
+    let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    assert!(story.contains("FailedMapVolume: MapVolume.EvalHostSymlinks failed"), "{story}");
+    bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
+    assert_eq!(bench.files().await, ["$R/disk 600"]);
+    scene.strike().await;
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_first_stage_that_fails_for_good_leaves_nothing() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let bench = &mut scene.bench;
+    for (before, code, kept) in [
+        (Before::Absent, Code::Internal, 0),
+        (Before::Absent, Code::Aborted, 1),
+        (Before::Uncertain, Code::Internal, 1),
+    ] {
+        let mut map = bench.mounting();
+        map.device = before;
+        bench.driver.fail("NodeStageVolume", code);
+        let story = bench.run(Operation::Map(Arc::new(map))).await;
+        assert!(story.contains("FailedMapVolume: MapVolume.SetUpDevice failed"), "{story}");
+        assert_eq!(bench.files().await.len(), 1 + kept, "{before:?} {code:?}");
+        let clean = bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
+        assert!(clean.ends_with("done\n"), "{clean}");
+    }
+    scene.strike().await;
+}
