@@ -9,3 +9,5 @@
 mod ground;
 #[path = "kernel/mounts.rs"]
 mod mounts;
+#[path = "kernel/namespace.rs"]
+mod namespace;

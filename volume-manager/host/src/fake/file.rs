@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use super::kernel::State;
+use super::kernel::{FsId, State};
 use super::tree::{Ino, Node};
 use super::walk::At;
 use crate::door::Removal;
@@ -79,6 +79,14 @@ impl State {
         Ok(At { mount: parent.mount, ino })
     }
 
+    /// Takes a name away. A bind of it is shown as deleted from now on.
+    fn unlink(&mut self, fs: FsId, ino: Ino) {
+        if self.fs(fs).inode(ino).pins > 0 {
+            self.table_changed();
+        }
+        self.fs_mut(fs).unlink(ino);
+    }
+
     pub(super) fn remove_dir(&mut self, path: &Path) -> Result<(), Errno> {
         let at = self.going(path)?;
         let fs = self.fs_of(at.mount);
@@ -91,7 +99,7 @@ impl State {
         if !fs.entries(at.ino)?.is_empty() {
             return Err(Errno(errno::ENOTEMPTY));
         }
-        self.fs_of_mut(at.mount).unlink(at.ino);
+        self.unlink(self.mount(at.mount).fs, at.ino);
         Ok(())
     }
 
@@ -105,7 +113,7 @@ impl State {
         if self.is_point(self.mount(at.mount).fs, at.ino) {
             return Err(Errno(errno::EBUSY));
         }
-        self.fs_of_mut(at.mount).unlink(at.ino);
+        self.unlink(self.mount(at.mount).fs, at.ino);
         Ok(kind)
     }
 
@@ -194,37 +202,44 @@ impl State {
         }
     }
 
+    /// The checks come in the kernel's order, since the first that fails is the answer.
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
-        let old = self.going(from)?;
+        let (old_parent, old_name) = self.resolve_parent(from)?;
         let (parent, name) = self.resolve_parent(to)?;
-        if parent.mount != old.mount {
+        if parent.mount != old_parent.mount {
             return Err(Errno(errno::EXDEV));
         }
-        let fs = self.mount(old.mount).fs;
-        if self.fs(fs).is_below(parent.ino, old.ino) {
+        self.writable(parent)?;
+        let id = self.mount(parent.mount).fs;
+        let fs = self.fs(id);
+        let old = fs.look_up(old_parent.ino, &old_name)?;
+        let there = fs.look_up(parent.ino, &name).ok();
+        if fs.is_below(parent.ino, old) {
             return Err(Errno(errno::EINVAL));
         }
-        if let Ok(there) = self.fs(fs).look_up(parent.ino, &name) {
-            if there == old.ino {
+        if let Some(there) = there {
+            if fs.is_below(old_parent.ino, there) {
+                return Err(Errno(errno::ENOTEMPTY));
+            }
+            if there == old {
                 return Ok(());
             }
-            match (self.fs(fs).is_dir(old.ino), self.fs(fs).is_dir(there)) {
+            match (fs.is_dir(old), fs.is_dir(there)) {
                 (true, false) => return Err(Errno(errno::ENOTDIR)),
                 (false, true) => return Err(Errno(errno::EISDIR)),
                 _ => {}
             }
-            if self.is_point(fs, there) || self.is_point(fs, old.ino) {
-                return Err(Errno(errno::EBUSY));
-            }
-            if self.fs(fs).is_dir(there) && !self.fs(fs).entries(there)?.is_empty() {
-                return Err(Errno(errno::ENOTEMPTY));
-            }
-            self.fs_mut(fs).unlink(there);
         }
-        if self.is_point(fs, old.ino) {
+        if self.is_point(id, old) || there.is_some_and(|there| self.is_point(id, there)) {
             return Err(Errno(errno::EBUSY));
         }
-        self.fs_mut(fs).relink(old.ino, parent.ino, &name);
+        if let Some(there) = there {
+            if fs.is_dir(there) && !fs.entries(there)?.is_empty() {
+                return Err(Errno(errno::ENOTEMPTY));
+            }
+            self.unlink(id, there);
+        }
+        self.fs_mut(id).relink(old, parent.ino, &name);
         // Mounts below a renamed directory are elsewhere now.
         self.table_changed();
         Ok(())

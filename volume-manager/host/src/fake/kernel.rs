@@ -202,6 +202,10 @@ impl State {
         self.next_mount - 1
     }
 
+    pub(super) fn last_mount_id(&self) -> MountId {
+        self.next_mount - 1
+    }
+
     pub(super) fn next_group_id(&mut self) -> GroupId {
         self.next_group += 1;
         self.next_group - 1

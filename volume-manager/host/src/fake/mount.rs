@@ -119,6 +119,7 @@ impl State {
 
     /// Binds `source` on `target`, with what is mounted below it or without.
     pub(super) fn bind(&mut self, source: At, target: At, recursive: bool) -> Result<(), Errno> {
+        self.can_carry(target)?;
         if self.mount(source.mount).unbindable {
             return Err(Errno(errno::EINVAL));
         }
@@ -134,11 +135,19 @@ impl State {
         Ok(())
     }
 
+    /// ENOENT for a place that has lost its name: nothing can be mounted on it any more.
+    fn can_carry(&self, place: At) -> Result<(), Errno> {
+        let linked = self.fs_of(place.mount).inode(place.ino).linked;
+        if linked { Ok(()) } else { Err(Errno(errno::ENOENT)) }
+    }
+
     /// Attaches a new mount.
     pub(super) fn graft(&mut self, mount: MountId, target: At) -> Result<(), Errno> {
         let new = self.mount(mount);
         let same = self.mount(target.mount).fs == new.fs && self.is_mount_root(target);
-        let error = if same {
+        let error = if self.can_carry(target).is_err() {
+            errno::ENOENT
+        } else if same {
             errno::EBUSY
         } else if self.fs(new.fs).is_dir(new.root) != self.fs_of(target.mount).is_dir(target.ino) {
             errno::ENOTDIR
@@ -158,6 +167,7 @@ impl State {
         {
             return invalid;
         }
+        self.can_carry(to)?;
         let parent = self.mount(from.mount).parent;
         // What is on a shared mount is on its peers, too, and cannot go from one of them alone.
         if parent == from.mount || self.mount(parent).group.is_some() {

@@ -174,8 +174,9 @@ impl State {
     /// Copies a tree for every mount that receives what is mounted at `target`, and says where each goes.
     /// Mounts that do not show the place get nothing, nor do new ones that are part of the tree itself.
     pub(super) fn propagate(&mut self, tree: MountId, target: At, moving: bool) -> Vec<(MountId, At)> {
-        let own: BTreeSet<MountId> =
-            if moving { BTreeSet::new() } else { self.tree(tree).into_iter().collect() };
+        // The tree may have come into the very groups that are walked here, and so do the copies: whatever
+        // has a number from this one on receives nothing.
+        let new = if moving { self.last_mount_id() + 1 } else { tree };
         let Some(group) = self.mount(target.mount).group else { return Vec::new() };
         let mut copies = Vec::new();
         // Each group with the copy that it gets its own from: the one of the nearest group that has one.
@@ -186,7 +187,7 @@ impl State {
             let mut has_one = first;
             let members: Vec<MountId> = self.group(id).members.iter().copied().collect();
             for member in members {
-                if (first && member == target.mount) || own.contains(&member) || !self.shows(member, target) {
+                if (first && member == target.mount) || member >= new || !self.shows(member, target) {
                     continue;
                 }
                 let kinship = if has_one { Kinship::Peer } else { Kinship::SharedSlave };
@@ -196,7 +197,7 @@ impl State {
             }
             let slaves: Vec<MountId> = self.group(id).slaves.iter().copied().collect();
             for slave in slaves {
-                if !own.contains(&slave) && self.shows(slave, target) {
+                if slave < new && self.shows(slave, target) {
                     let copy = self.copy_whole(original, Kinship::Slave);
                     copies.push((copy, At { mount: slave, ino: target.ino }));
                 }

@@ -7,6 +7,8 @@ use host::fake::FakeHost;
 use host::linux::LinuxHost;
 use host::{Host, MountSpec};
 
+use crate::namespace::in_namespace;
+
 /// What a row is given.
 pub(crate) struct Ground {
     pub(crate) host: Arc<dyn Host>,
@@ -66,26 +68,6 @@ pub(crate) fn on_the_kernel(row: impl AsyncFn(&Ground) + Send + 'static) {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
-}
-
-/// Runs something in a mount namespace of its own, where nothing travels out.
-///
-/// A namespace belongs to a thread: everything is done on one that ends with the row, and on those it starts.
-pub(crate) fn in_namespace(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let thread = std::thread::spawn(move || -> Result<(), String> {
-        use nix::mount::{MsFlags, mount};
-        use nix::sched::{CloneFlags, unshare};
-        unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| format!("unshare(CLONE_NEWNS): {errno}"))?;
-        let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-        mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
-            .map_err(|errno| format!("making / private: {errno}"))?;
-        work();
-        Ok(())
-    });
-    match thread.join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
 }
 
 fn run_row(row: impl AsyncFn(&Ground)) {

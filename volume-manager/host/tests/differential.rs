@@ -1,0 +1,91 @@
+//! The same random mounts, binds, moves, propagation changes and unmounts on a real kernel and on the
+//! simulated one: every answer and every mount table have to agree.
+//!
+//! `HOST_SEEDS=N` runs so many sequences, `HOST_FIRST_SEED=S` from that one on.
+
+#![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
+
+#[path = "differential/compare.rs"]
+mod compare;
+#[path = "kernel/namespace.rs"]
+mod namespace;
+#[path = "differential/operation.rs"]
+mod operation;
+#[path = "differential/real.rs"]
+mod real;
+#[path = "differential/simulated.rs"]
+mod simulated;
+
+use compare::canonical;
+use namespace::in_namespace;
+use operation::{Operation, Random, sequence};
+use real::Real;
+use simulated::Simulated;
+
+/// How many operations a sequence has.
+const LENGTH: usize = 40;
+/// More mounts than this make no new kinds of trouble, only longer ones.
+const MOST_MOUNTS: usize = 150;
+
+#[test]
+fn the_simulated_kernel_mounts_as_the_real_one() {
+    let (first, count) = (from_environment("HOST_FIRST_SEED", 1), from_environment("HOST_SEEDS", 300));
+    let run = in_namespace(move || {
+        for seed in first..first + count {
+            if std::env::var_os("HOST_VERBOSE").is_some() {
+                eprintln!("seed {seed}");
+            }
+            let operations = sequence(&mut Random::new(seed), LENGTH);
+            if let Err(difference) = differ(&operations) {
+                let (shortest, difference) = shorten(operations, difference);
+                panic!("seed {seed}: {difference}\nafter\n{}", operation::script(&shortest));
+            }
+        }
+    });
+    if let Err(reason) = run {
+        eprintln!("not run: {reason}");
+    }
+}
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |value| value.parse().unwrap())
+}
+
+/// Runs a sequence on both, and says where they differ first.
+fn differ(operations: &[Operation]) -> Result<(), String> {
+    let (mut real, mut simulated) = (Real::new(), Simulated::new());
+    let verbose = std::env::var_os("HOST_VERBOSE").is_some();
+    for (index, operation) in operations.iter().enumerate() {
+        if simulated.table().entries().len() > MOST_MOUNTS {
+            break;
+        }
+        if verbose {
+            eprintln!("    {operation} ({} mounts)", simulated.table().entries().len());
+        }
+        let (there, here) = (real.apply(operation), simulated.apply(operation));
+        if there != here {
+            return Err(format!("{index}: {operation}: the kernel says {there:?}, the fake {here:?}"));
+        }
+        let there = canonical(&real.table(), real.root());
+        let here = canonical(&simulated.table(), simulated.root());
+        if there != here {
+            return Err(format!("{index}: {operation}: {}", compare::difference(&there, &here)));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves out what is not needed for a difference.
+fn shorten(mut operations: Vec<Operation>, mut difference: String) -> (Vec<Operation>, String) {
+    let mut index = operations.len();
+    while index > 0 {
+        index -= 1;
+        let mut shorter = operations.clone();
+        shorter.remove(index);
+        if let Err(other) = differ(&shorter) {
+            (operations, difference) = (shorter, other);
+            index = index.min(operations.len());
+        }
+    }
+    (operations, difference)
+}

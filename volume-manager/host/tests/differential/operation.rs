@@ -1,0 +1,155 @@
+//! What is done on both kernels, and how it is drawn.
+
+use std::fmt;
+
+use host::Propagation;
+
+/// One operation. Paths are relative to the root of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A new tmpfs with the usual tree in it.
+    Tmpfs(String),
+    Bind {
+        from: String,
+        to: String,
+        recursive: bool,
+    },
+    Move {
+        from: String,
+        to: String,
+    },
+    Propagate {
+        path: String,
+        kind: Propagation,
+        recursive: bool,
+    },
+    Unmount {
+        path: String,
+        lazy: bool,
+    },
+    ReadOnly(String),
+    /// Opens a path and keeps it open.
+    Hold(String),
+    /// Closes the oldest of those.
+    Release,
+    MakeDir(String),
+    RemoveDir(String),
+    RemoveFile(String),
+    Rename {
+        from: String,
+        to: String,
+    },
+}
+
+/// The directories of every new file system; besides them each has a file `f`.
+pub(crate) const DIRS: [&str; 6] = ["a", "a/a", "a/b", "b", "b/a", "b/b"];
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tmpfs(path) => write!(f, "tmpfs {path}"),
+            Self::Bind { from, to, recursive: false } => write!(f, "bind {from} {to}"),
+            Self::Bind { from, to, recursive: true } => write!(f, "rbind {from} {to}"),
+            Self::Move { from, to } => write!(f, "move {from} {to}"),
+            Self::Propagate { path, kind, recursive } => write!(f, "{} {path}", kind.word(*recursive)),
+            Self::Unmount { path, lazy: false } => write!(f, "umount {path}"),
+            Self::Unmount { path, lazy: true } => write!(f, "umount -l {path}"),
+            Self::ReadOnly(path) => write!(f, "read-only {path}"),
+            Self::Hold(path) => write!(f, "hold {path}"),
+            Self::Release => write!(f, "release"),
+            Self::MakeDir(path) => write!(f, "mkdir {path}"),
+            Self::RemoveDir(path) => write!(f, "rmdir {path}"),
+            Self::RemoveFile(path) => write!(f, "rm {path}"),
+            Self::Rename { from, to } => write!(f, "mv {from} {to}"),
+        }
+    }
+}
+
+/// A sequence as one reads it.
+pub(crate) fn script(operations: &[Operation]) -> String {
+    operations.iter().map(|operation| format!("    {operation}\n")).collect()
+}
+
+/// A sequence that begins with mounts in the places everything else is about.
+pub(crate) fn sequence(random: &mut Random, length: usize) -> Vec<Operation> {
+    let mut operations = vec![Operation::Tmpfs("a".to_owned())];
+    if random.one_in(2) {
+        let kind = propagation(random);
+        operations.push(Operation::Propagate { path: String::new(), kind, recursive: true });
+    }
+    operations.extend((0..length).map(|_| draw(random)));
+    operations
+}
+
+fn draw(random: &mut Random) -> Operation {
+    let recursive = random.one_in(2);
+    match random.below(32) {
+        0..=5 => Operation::Tmpfs(dir(random)),
+        6..=12 => Operation::Bind { from: any(random), to: any(random), recursive },
+        13..=15 => Operation::Move { from: any(random), to: any(random) },
+        16..=22 => Operation::Propagate { path: dir_or_root(random), kind: propagation(random), recursive },
+        23..=24 => Operation::Unmount { path: any(random), lazy: false },
+        25 => Operation::Unmount { path: any(random), lazy: true },
+        26 => Operation::ReadOnly(any(random)),
+        27 => Operation::Hold(any(random)),
+        28 => Operation::Release,
+        29 => Operation::MakeDir(dir(random)),
+        30 if recursive => Operation::RemoveDir(any(random)),
+        30 => Operation::RemoveFile(any(random)),
+        _ => Operation::Rename { from: any(random), to: any(random) },
+    }
+}
+
+fn propagation(random: &mut Random) -> Propagation {
+    match random.below(8) {
+        0..=3 => Propagation::Shared,
+        4 => Propagation::Private,
+        5..=6 => Propagation::Slave,
+        _ => Propagation::Unbindable,
+    }
+}
+
+fn dir(random: &mut Random) -> String {
+    let depth = 1 + random.below(4);
+    let names: Vec<&str> = (0..depth).map(|_| if random.one_in(2) { "a" } else { "b" }).collect();
+    names.join("/")
+}
+
+fn dir_or_root(random: &mut Random) -> String {
+    if random.one_in(8) { String::new() } else { dir(random) }
+}
+
+fn any(random: &mut Random) -> String {
+    let dir = dir_or_root(random);
+    match (random.one_in(10), dir.is_empty()) {
+        (true, true) => "f".to_owned(),
+        (true, false) => format!("{dir}/f"),
+        (false, true) => "a".to_owned(),
+        (false, false) => dir,
+    }
+}
+
+/// Numbers from a seed, the same on every machine (splitmix64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_in(&mut self, end: u64) -> bool {
+        self.below(end) == 0
+    }
+}
