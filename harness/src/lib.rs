@@ -7,6 +7,7 @@
 //! one order ([`Journal`](journal::Journal)) with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
 
 pub mod census;
+pub mod cluster;
 pub mod driver;
 pub mod facts;
 pub mod filesystem;

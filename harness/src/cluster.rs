@@ -1,0 +1,226 @@
+//! The cluster around the node: its API objects, in memory, and the roles that act on them.
+//!
+//! [`Cluster`] is the store. A case writes to it directly; the node's process reaches it through a socket
+//! ([`Cluster::serve`] on this side, [`ApiClient`] on the other). Every change is a line of the journal. What
+//! controllers do in a cluster is done here by [`Provisioner`], [`AttachDetach`] and [`Resizer`], with calls
+//! that go through the proxy, so that they are in the trace. Touches nothing but its socket.
+
+mod attach_detach;
+mod client;
+mod disturbance;
+mod driver_objects;
+mod protection;
+mod provisioner;
+mod resizer;
+mod serve;
+mod shape;
+mod store;
+mod time;
+mod wire;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use volume_manager::api::{
+    ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Token, TokenRequest, Watch,
+};
+
+pub use attach_detach::AttachDetach;
+pub use client::{ApiClient, ClientError};
+pub use disturbance::Disturbance;
+pub use driver_objects::driver_object;
+pub use provisioner::{ProvisionError, Provisioned, Provisioner, VolumeRequest};
+pub use resizer::{ResizeError, Resizer};
+pub use serve::{ServeError, Served};
+
+use crate::journal::Journal;
+use disturbance::Disturbances;
+use store::Store;
+
+/// The API objects of one cluster. Clones are the same cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    journal: Journal,
+    store: Arc<Mutex<Store>>,
+    disturbances: Arc<Disturbances>,
+}
+
+impl Cluster {
+    /// A cluster without any object.
+    pub fn new(journal: Journal) -> Self {
+        let store = Arc::new(Mutex::new(Store::new(journal.clone())));
+        Self { journal, store, disturbances: Arc::default() }
+    }
+
+    /// The journal its changes are written to.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Makes an object, as the case's author would with `kubectl create`.
+    ///
+    /// # Errors
+    /// When it exists already.
+    pub fn create<R: Resource>(&self, object: R) -> Result<Arc<R>, ApiError> {
+        typed(self.store().create(object.into_object(), CASE)?)
+    }
+
+    /// Replaces an object.
+    ///
+    /// # Errors
+    /// When it does not exist, or has changed since it was read.
+    pub fn update<R: Resource>(&self, object: R) -> Result<Arc<R>, ApiError> {
+        typed(self.store().update(object.into_object(), CASE)?)
+    }
+
+    /// Changes an object in place, whatever its version.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn change<R: Resource>(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut R),
+    ) -> Result<Arc<R>, ApiError> {
+        let mut store = self.store();
+        let known: Arc<R> = typed(store.get(&Key::namespaced(R::KIND, namespace, name))?)?;
+        let mut object = R::clone(&known);
+        change(&mut object);
+        typed(store.update(object.into_object(), CASE)?)
+    }
+
+    /// Writes to some fields of an object, as a controller.
+    ///
+    /// # Errors
+    /// When it does not exist, or the write does not fit it.
+    pub fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
+        self.store().patch(patch, CONTROLLER)
+    }
+
+    /// Deletes an object: at once if it has no finalizers, else by marking it.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn delete<R: Resource>(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+        self.store().delete(&Key::namespaced(R::KIND, namespace, name), CASE)
+    }
+
+    /// An object as it is now.
+    pub fn get<R: Resource>(&self, namespace: &str, name: &str) -> Option<Arc<R>> {
+        let object = self.store().get(&Key::namespaced(R::KIND, namespace, name)).ok()?;
+        R::from_object(object)
+    }
+
+    /// All objects of a kind, in the order of their keys.
+    pub fn list<R: Resource>(&self) -> Vec<Arc<R>> {
+        self.store().list(R::KIND).into_iter().filter_map(R::from_object).collect()
+    }
+
+    /// Every object of a kind as it is now, then each change.
+    pub fn watch(&self, kind: Kind) -> Watch {
+        self.store().watch(kind)
+    }
+
+    /// Spoils requests from now on, those of the node only.
+    pub fn disturb(&self, disturbance: Disturbance) {
+        self.disturbances.add(disturbance);
+    }
+
+    /// Takes back all disturbances.
+    pub fn calm(&self) {
+        self.disturbances.clear();
+    }
+
+    /// The cluster as somebody sees it: `by` is what the journal calls them.
+    pub fn seen_by(&self, by: &'static str) -> Arc<dyn ApiSource> {
+        Arc::new(View { cluster: self.clone(), by })
+    }
+
+    /// Serves the cluster to the node at a socket.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn serve(&self, socket: &Path) -> Result<Served, ServeError> {
+        serve::serve(self.seen_by(NODE), socket)
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // Objects are replaced whole.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the journal calls those who write.
+const CASE: &str = "case";
+const CONTROLLER: &str = "controller";
+const NODE: &str = "node";
+
+fn typed<R: Resource>(object: Object) -> Result<Arc<R>, ApiError> {
+    let key = object.key();
+    R::from_object(object)
+        .ok_or_else(|| ApiError::Refused { key, reason: "the object is of another kind".to_owned() })
+}
+
+/// The cluster behind the trait, on behalf of somebody.
+#[derive(Debug)]
+struct View {
+    cluster: Cluster,
+    by: &'static str,
+}
+
+impl View {
+    async fn disturbed(&self, verb: &str, kind: Kind) -> Result<(), ApiError> {
+        match self.by {
+            NODE => self.cluster.disturbances.meet(verb, kind).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl ApiSource for View {
+    async fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        self.disturbed("get", key.kind).await?;
+        self.cluster.store().get(key)
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
+        self.disturbed("list", kind).await?;
+        Ok(self.cluster.store().list(kind))
+    }
+
+    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
+        self.disturbed("watch", kind).await?;
+        Ok(self.cluster.store().watch(kind))
+    }
+
+    async fn create(&self, object: Object) -> Result<Object, ApiError> {
+        self.disturbed("create", object.kind()).await?;
+        self.cluster.store().create(object, self.by)
+    }
+
+    async fn update(&self, object: Object) -> Result<Object, ApiError> {
+        self.disturbed("update", object.kind()).await?;
+        self.cluster.store().update(object, self.by)
+    }
+
+    async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
+        self.disturbed("patch", patch.key.kind).await?;
+        self.cluster.store().patch(patch, self.by)
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), ApiError> {
+        self.disturbed("delete", key.kind).await?;
+        self.cluster.store().delete(key, self.by)
+    }
+
+    async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
+        self.disturbed("token", Kind::Pod).await?;
+        self.cluster.store().token(request, self.by)
+    }
+}
+
+#[cfg(test)]
+mod tests;

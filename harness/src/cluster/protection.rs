@@ -1,0 +1,63 @@
+//! What keeps a claim alive while a pod uses it, and a volume while a claim does. Touches nothing.
+
+use volume_manager::api::{Object, Pod, VolumeSource};
+
+const CLAIM: &str = "kubernetes.io/pvc-protection";
+const VOLUME: &str = "kubernetes.io/pv-protection";
+
+/// Gives a new claim or volume the finalizer that protects it.
+pub(super) fn guard(object: &mut Object) {
+    let finalizer = match object {
+        Object::Claim(_) => CLAIM,
+        Object::Volume(_) => VOLUME,
+        _ => return,
+    };
+    let meta = object.meta_mut();
+    if !meta.has_finalizer(finalizer) {
+        meta.finalizers.push(finalizer.to_owned());
+    }
+}
+
+/// An object that is being deleted and that nobody uses any more, without its protection.
+pub(super) fn next_freed<'a>(objects: impl Iterator<Item = &'a Object> + Clone) -> Option<Object> {
+    let everybody = objects.clone();
+    let free = |object: &&Object| match object {
+        Object::Claim(claim) => {
+            claim.meta.is_deleting()
+                && claim.meta.has_finalizer(CLAIM)
+                && !everybody.clone().any(|other| uses_claim(other, &claim.meta.namespace, &claim.meta.name))
+        }
+        Object::Volume(volume) => {
+            volume.meta.is_deleting()
+                && volume.meta.has_finalizer(VOLUME)
+                && !everybody.clone().any(|other| uses_volume(other, &volume.meta.name))
+        }
+        _ => false,
+    };
+    let mut freed = objects.clone().find(free)?.clone();
+    freed.meta_mut().finalizers.retain(|finalizer| finalizer != CLAIM && finalizer != VOLUME);
+    Some(freed)
+}
+
+/// Any pod object that was scheduled counts, also one that has ended.
+fn uses_claim(object: &Object, namespace: &str, claim: &str) -> bool {
+    let Object::Pod(pod) = object else { return false };
+    pod.meta.namespace == namespace && claims(pod).any(|name| name == claim)
+}
+
+/// The names of the claims a pod refers to.
+pub(super) fn claims(pod: &Pod) -> impl Iterator<Item = String> {
+    pod.volumes.iter().filter_map(|volume| match &volume.source {
+        VolumeSource::Claim { claim, .. } => Some(claim.clone()),
+        VolumeSource::Ephemeral { .. } => Some(format!("{}-{}", pod.meta.name, volume.name)),
+        _ => None,
+    })
+}
+
+fn uses_volume(object: &Object, volume: &str) -> bool {
+    match object {
+        Object::Claim(claim) => claim.spec.volume == volume,
+        Object::Attachment(attachment) => attachment.volume == volume,
+        _ => false,
+    }
+}

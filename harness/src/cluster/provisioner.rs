@@ -1,0 +1,348 @@
+//! The provisioner: has the driver make a volume, and binds a claim to it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use csi_proto::v1;
+use csi_proto::v1::controller_client::ControllerClient;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use volume_manager::api::storage::{
+    ClaimReference, ClaimSpec, ClaimStatus, CsiSource, NodeAffinity, Requirement,
+};
+use volume_manager::api::{
+    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Secret, Sensitive, Volume,
+    VolumeMode,
+};
+use volume_manager::names::Namespaced;
+
+use super::Cluster;
+use crate::driver::Capabilities;
+use crate::manifest::{self, Manifest, ManifestError, Secrets};
+
+/// A volume somebody wants.
+#[derive(Debug, Clone)]
+pub struct VolumeRequest {
+    /// The name of its claim, and its symbol in stories.
+    pub name: String,
+    /// How large, in bytes.
+    pub size: u64,
+    /// As a device instead of a directory.
+    pub block: bool,
+    /// How it will be used. The node tells the driver the first.
+    pub access_modes: Vec<AccessMode>,
+    /// The type of its file system; empty for the driver's choice.
+    pub fs_type: String,
+    /// Options of its mounts.
+    pub mount_options: Vec<String>,
+    /// Whether its source says that it is read-only, which no call of a node depends on.
+    pub read_only: bool,
+}
+
+impl VolumeRequest {
+    /// A directory for one node, as the manifest would have it.
+    pub fn new(name: &str, manifest: &Manifest) -> Self {
+        Self {
+            name: name.to_owned(),
+            size: manifest.volume_size(),
+            block: false,
+            access_modes: vec![AccessMode::ReadWriteOnce],
+            fs_type: manifest.volume.fs_types.first().cloned().unwrap_or_default(),
+            mount_options: Vec::new(),
+            read_only: false,
+        }
+    }
+}
+
+/// A volume with a claim that is bound to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provisioned {
+    /// The name of its claim.
+    pub claim: String,
+    /// The name of its persistent volume.
+    pub volume: String,
+    /// The driver's name for it.
+    pub handle: String,
+}
+
+/// Why a volume cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProvisionError {
+    /// The driver did not make it.
+    #[error("cannot make the volume `{name}`")]
+    Create {
+        /// The claim's name.
+        name: String,
+        /// The driver's answer.
+        #[source]
+        source: Status,
+    },
+    /// The driver did not delete it.
+    #[error("cannot delete the volume `{name}`")]
+    Delete {
+        /// The claim's name.
+        name: String,
+        /// The driver's answer.
+        #[source]
+        source: Status,
+    },
+    /// The driver's answer holds no volume.
+    #[error("cannot use the answer to CreateVolume for `{name}`: it holds no volume")]
+    Empty {
+        /// The claim's name.
+        name: String,
+    },
+    /// The driver makes none, and the manifest names no more that exist.
+    #[error(
+        "cannot have the volume `{name}`: the driver has no CreateVolume, and the manifest's `existing` are used up"
+    )]
+    UsedUp {
+        /// The claim's name.
+        name: String,
+    },
+    /// There is no such volume.
+    #[error("cannot find the volume `{name}`")]
+    Unknown {
+        /// The claim's name.
+        name: String,
+    },
+    /// An object could not be written.
+    #[error("cannot write the objects of the volume `{name}`")]
+    Api {
+        /// The claim's name.
+        name: String,
+        /// The cluster's answer.
+        #[source]
+        source: ApiError,
+    },
+    /// A secret could not be read.
+    #[error("cannot read the driver's secrets")]
+    Secrets(#[source] ManifestError),
+}
+
+/// Has volumes made by one driver.
+#[derive(Debug)]
+pub struct Provisioner {
+    cluster: Cluster,
+    channel: Channel,
+    manifest: Manifest,
+    capabilities: Capabilities,
+    existing: Mutex<Vec<String>>,
+}
+
+/// Namespace of all claims and of the driver's secrets.
+const NAMESPACE: &str = "default";
+
+impl Provisioner {
+    /// A provisioner whose calls go through `channel`.
+    pub fn new(cluster: Cluster, channel: Channel, manifest: Manifest, capabilities: Capabilities) -> Self {
+        let existing = Mutex::new(manifest.volume.existing.iter().rev().cloned().collect());
+        Self { cluster, channel, manifest, capabilities, existing }
+    }
+
+    /// Has a volume made and binds a new claim to it.
+    ///
+    /// # Errors
+    /// When the driver does not make it.
+    pub async fn provision(&self, wanted: &VolumeRequest) -> Result<Provisioned, ProvisionError> {
+        let made = match self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
+            true => self.create(wanted).await?,
+            false => self.take_existing(wanted)?,
+        };
+        let names = Provisioned {
+            claim: wanted.name.clone(),
+            volume: format!("pv-{}", wanted.name),
+            handle: made.volume_id.clone(),
+        };
+        self.cluster.journal().symbols().name_volume(&wanted.name, &names.volume, &names.handle);
+        self.bind(wanted, &names, made)?;
+        Ok(names)
+    }
+
+    /// Deletes a claim, its volume and what the driver made for it. Pods must not use it any more.
+    ///
+    /// # Errors
+    /// When the driver does not delete it.
+    pub async fn delete(&self, claim: &str) -> Result<(), ProvisionError> {
+        let unknown = || ProvisionError::Unknown { name: claim.to_owned() };
+        let object = self.cluster.get::<Claim>(NAMESPACE, claim).ok_or_else(unknown)?;
+        let volume = self.cluster.get::<Volume>("", &object.spec.volume).ok_or_else(unknown)?;
+        let PersistentSource::Csi(csi) = &volume.source else { return Err(unknown()) };
+        if self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
+            let secrets = self.secrets(self.manifest.secrets.provision.as_deref())?;
+            let volume_id = csi.handle.to_string();
+            let request = self.within(v1::DeleteVolumeRequest { volume_id, secrets });
+            let answer = ControllerClient::new(self.channel.clone()).delete_volume(request).await;
+            answer.map_err(|source| ProvisionError::Delete { name: claim.to_owned(), source })?;
+        }
+        let failed = |source| ProvisionError::Api { name: claim.to_owned(), source };
+        self.cluster.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
+        self.cluster.delete::<Volume>("", &volume.meta.name).map_err(failed)
+    }
+
+    async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
+        let here = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
+        let somewhere = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS");
+        let reachable = v1::TopologyRequirement { requisite: vec![here.clone()], preferred: vec![here] };
+        let request = v1::CreateVolumeRequest {
+            name: format!("pvc-{}", wanted.name),
+            capacity_range: Some(v1::CapacityRange {
+                required_bytes: wanted.size.cast_signed(),
+                limit_bytes: 0,
+            }),
+            volume_capabilities: wanted
+                .access_modes
+                .iter()
+                .map(|mode| self.capability(wanted, *mode))
+                .collect(),
+            parameters: self.manifest.volume.parameters.clone().into_iter().collect(),
+            secrets: self.secrets(self.manifest.secrets.provision.as_deref())?,
+            accessibility_requirements: somewhere.then_some(reachable),
+            ..v1::CreateVolumeRequest::default()
+        };
+        let answer = ControllerClient::new(self.channel.clone()).create_volume(self.within(request)).await;
+        let answer = answer.map_err(|source| ProvisionError::Create { name: wanted.name.clone(), source })?;
+        answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
+    }
+
+    fn take_existing(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
+        let next = self.existing.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let volume_id = next.ok_or_else(|| ProvisionError::UsedUp { name: wanted.name.clone() })?;
+        Ok(v1::Volume { volume_id, ..v1::Volume::default() })
+    }
+
+    fn capability(&self, wanted: &VolumeRequest, mode: AccessMode) -> v1::VolumeCapability {
+        use v1::volume_capability::access_mode::Mode;
+        use v1::volume_capability::{AccessMode as Access, AccessType, BlockVolume, MountVolume};
+        let finer = self.capabilities.controller_can("SINGLE_NODE_MULTI_WRITER");
+        let mode = match mode {
+            AccessMode::ReadWriteOnce if finer => Mode::SingleNodeMultiWriter,
+            AccessMode::ReadWriteOncePod if finer => Mode::SingleNodeSingleWriter,
+            AccessMode::ReadWriteOnce | AccessMode::ReadWriteOncePod => Mode::SingleNodeWriter,
+            AccessMode::ReadOnlyMany => Mode::MultiNodeReaderOnly,
+            AccessMode::ReadWriteMany => Mode::MultiNodeMultiWriter,
+        };
+        let access_type = match wanted.block {
+            true => AccessType::Block(BlockVolume {}),
+            false => AccessType::Mount(MountVolume {
+                fs_type: wanted.fs_type.clone(),
+                mount_flags: wanted.mount_options.clone(),
+                ..MountVolume::default()
+            }),
+        };
+        v1::VolumeCapability {
+            access_mode: Some(Access { mode: mode.into() }),
+            access_type: Some(access_type),
+        }
+    }
+
+    /// First the volume's reference to its claim, then the claim's to its volume: a node that sees the claim
+    /// bound always finds the volume bound to it.
+    fn bind(
+        &self,
+        wanted: &VolumeRequest,
+        names: &Provisioned,
+        made: v1::Volume,
+    ) -> Result<(), ProvisionError> {
+        let failed = |source| ProvisionError::Api { name: wanted.name.clone(), source };
+        let mode = if wanted.block { VolumeMode::Block } else { VolumeMode::Filesystem };
+        let capacity = match u64::try_from(made.capacity_bytes) {
+            Ok(0) | Err(_) => Bytes(wanted.size),
+            Ok(bytes) => Bytes(bytes),
+        };
+        let claim = Claim {
+            meta: Meta::named(NAMESPACE, &wanted.name),
+            spec: ClaimSpec {
+                access_modes: wanted.access_modes.clone(),
+                request: Bytes(wanted.size),
+                mode,
+                ..ClaimSpec::default()
+            },
+            status: ClaimStatus::default(),
+        };
+        let claim = self.cluster.create(claim).map_err(failed)?;
+        let volume = Volume {
+            meta: Meta::named("", &names.volume),
+            capacity,
+            access_modes: wanted.access_modes.clone(),
+            claim: Some(ClaimReference {
+                claim: Namespaced::new(NAMESPACE, &wanted.name),
+                uid: claim.meta.uid.clone(),
+            }),
+            mount_options: wanted.mount_options.clone(),
+            mode: Some(mode),
+            affinity: affinity(&made.accessible_topology),
+            source: PersistentSource::Csi(Box::new(self.source(wanted, made)?)),
+            reclaim: "Delete".to_owned(),
+            class: String::new(),
+            phase: "Bound".to_owned(),
+        };
+        self.cluster.create(volume).map_err(failed)?;
+        let bound = |claim: &mut Claim| {
+            claim.spec.volume = names.volume.clone();
+            claim.status.phase = ClaimPhase::Bound;
+            claim.status.capacity = capacity;
+        };
+        self.cluster.change(NAMESPACE, &wanted.name, bound).map_err(failed)?;
+        Ok(())
+    }
+
+    fn source(&self, wanted: &VolumeRequest, made: v1::Volume) -> Result<CsiSource, ProvisionError> {
+        let files = &self.manifest.secrets;
+        Ok(CsiSource {
+            driver: self.capabilities.name.as_str().into(),
+            handle: made.volume_id.into(),
+            fs_type: wanted.fs_type.clone(),
+            read_only: wanted.read_only,
+            attributes: made.volume_context.into_iter().collect(),
+            controller_publish_secret: self
+                .secret("controller-publish", files.controller_publish.as_deref())?,
+            node_stage_secret: self.secret("node-stage", files.node_stage.as_deref())?,
+            node_publish_secret: self.secret("node-publish", files.node_publish.as_deref())?,
+            controller_expand_secret: self.secret("controller-expand", files.controller_expand.as_deref())?,
+            node_expand_secret: self.secret("node-expand", files.node_expand.as_deref())?,
+        })
+    }
+
+    /// Makes a secret an object of the cluster, once, and returns its name.
+    fn secret(&self, name: &str, file: Option<&Path>) -> Result<Option<Namespaced>, ProvisionError> {
+        if file.is_none() {
+            return Ok(None);
+        }
+        let name = format!("volproof-{name}");
+        if self.cluster.get::<Secret>(NAMESPACE, &name).is_none() {
+            let values = Secrets::load(file).map_err(ProvisionError::Secrets)?;
+            let bytes =
+                |value: manifest::Sensitive<String>| Sensitive::new(value.reveal().clone().into_bytes());
+            let data = values.into_iter().map(|(key, value)| (key, bytes(value))).collect();
+            let secret = Secret { meta: Meta::named(NAMESPACE, &name), data };
+            self.cluster
+                .create(secret)
+                .map_err(|source| ProvisionError::Api { name: name.clone(), source })?;
+        }
+        Ok(Some(Namespaced::new(NAMESPACE, name)))
+    }
+
+    fn secrets(&self, file: Option<&Path>) -> Result<BTreeMap<String, String>, ProvisionError> {
+        let values = Secrets::load(file).map_err(ProvisionError::Secrets)?;
+        Ok(values.into_iter().map(|(key, value)| (key, value.reveal().clone())).collect())
+    }
+
+    fn within<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.manifest.call_timeout());
+        request
+    }
+}
+
+fn affinity(topology: &[v1::Topology]) -> Option<NodeAffinity> {
+    let term = |place: &v1::Topology| {
+        let segments: BTreeMap<_, _> = place.segments.clone().into_iter().collect();
+        let is = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
+        segments.into_iter().map(is).collect()
+    };
+    let terms: Vec<_> = topology.iter().map(term).collect();
+    (!terms.is_empty()).then_some(NodeAffinity { terms })
+}

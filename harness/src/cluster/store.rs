@@ -1,0 +1,244 @@
+//! Objects by key, their versions, and who watches them. Every change is recorded before it is seen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contracts::event::{ApiChange, Emitted, Event};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use volume_manager::api::{
+    ApiError, Change, Key, Kind, Notification, Object, Patch, PatchBody, Sensitive, Token, TokenRequest,
+    Watch,
+};
+
+use super::{protection, shape, time};
+use crate::journal::Journal;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    journal: Journal,
+    objects: BTreeMap<Key, Object>,
+    watchers: BTreeMap<Kind, Vec<mpsc::UnboundedSender<Change>>>,
+    version: u64,
+    tokens: u64,
+}
+
+impl Store {
+    pub(super) fn new(journal: Journal) -> Self {
+        let (objects, watchers) = (BTreeMap::new(), BTreeMap::new());
+        Self { journal, objects, watchers, version: 0, tokens: 0 }
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        self.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
+    }
+
+    pub(super) fn list(&self, kind: Kind) -> Vec<Object> {
+        self.objects.iter().filter(|(key, _)| key.kind == kind).map(|(_, object)| object.clone()).collect()
+    }
+
+    pub(super) fn watch(&mut self, kind: Kind) -> Watch {
+        let (sender, watch) = mpsc::unbounded_channel();
+        for object in self.list(kind) {
+            // The receiver is in this very function.
+            let _ = sender.send(Change::Applied(object));
+        }
+        let _ = sender.send(Change::Synced);
+        self.watchers.entry(kind).or_default().push(sender);
+        watch
+    }
+
+    pub(super) fn create(&mut self, mut object: Object, by: &str) -> Result<Object, ApiError> {
+        let key = object.key();
+        if self.objects.contains_key(&key) {
+            return Err(ApiError::Conflict { key, reason: "it exists already".to_owned() });
+        }
+        let fallback = format!("{}-{}-{}", key.kind.as_str().to_lowercase(), key.name, self.version + 1);
+        let meta = object.meta_mut();
+        if meta.uid.is_empty() {
+            meta.uid = fallback;
+        }
+        meta.created.get_or_insert_with(time::now);
+        protection::guard(&mut object);
+        if let Object::Notification(notification) = &object {
+            self.journal.record(emitted(notification));
+        }
+        Ok(self.put("create", object, by))
+    }
+
+    pub(super) fn update(&mut self, object: Object, by: &str) -> Result<Object, ApiError> {
+        let key = object.key();
+        self.expect_version(&key, &object.meta().resource_version)?;
+        let stored = self.put("update", object, by);
+        self.release(&key);
+        Ok(stored)
+    }
+
+    pub(super) fn patch(&mut self, patch: Patch, by: &str) -> Result<Object, ApiError> {
+        let Patch { key, resource_version, body } = patch;
+        self.expect_version(&key, &resource_version)?;
+        let mut object = self.get(&key)?;
+        apply(&mut object, body)
+            .map_err(|reason| ApiError::Refused { key: key.clone(), reason: reason.to_owned() })?;
+        let stored = self.put("patch", object, by);
+        self.release(&key);
+        Ok(stored)
+    }
+
+    pub(super) fn delete(&mut self, key: &Key, by: &str) -> Result<(), ApiError> {
+        let mut object = self.get(key)?;
+        if object.meta().finalizers.is_empty() {
+            self.remove(key, by);
+            return Ok(());
+        }
+        if !object.meta().is_deleting() {
+            object.meta_mut().deleted = Some(time::now());
+            self.put("delete-requested", object, by);
+            self.unprotect();
+        }
+        Ok(())
+    }
+
+    pub(super) fn token(&mut self, request: &TokenRequest, by: &str) -> Result<Token, ApiError> {
+        let key = Key::namespaced(Kind::Pod, &request.pod.namespace, &request.pod.name);
+        let pod = self.get(&key)?;
+        if pod.meta().uid != request.pod.uid {
+            let reason = "the token is for another pod of that name".to_owned();
+            return Err(ApiError::Refused { key, reason });
+        }
+        self.tokens += 1;
+        let body = json!({ "audiences": request.audiences, "account": request.account });
+        self.record("token", &key, body, by);
+        let lasts = Duration::from_secs(request.expiration.map_or(3600, i64::unsigned_abs));
+        let token = format!("token-{}-{}", request.pod.name, self.tokens);
+        Ok(Token { token: Sensitive::new(token), expires: time::after(lasts) })
+    }
+
+    fn expect_version(&self, key: &Key, version: &str) -> Result<(), ApiError> {
+        let stored = self.get(key)?;
+        if version.is_empty() || version == stored.meta().resource_version {
+            return Ok(());
+        }
+        let reason = "the object has been modified; please apply your changes to the latest version";
+        Err(ApiError::Conflict { key: key.clone(), reason: reason.to_owned() })
+    }
+
+    fn put(&mut self, verb: &str, mut object: Object, by: &str) -> Object {
+        self.version += 1;
+        object.meta_mut().resource_version = self.version.to_string();
+        let key = object.key();
+        self.record(verb, &key, shape::of(&object), by);
+        self.objects.insert(key.clone(), object.clone());
+        self.tell(key.kind, &Change::Applied(object.clone()));
+        object
+    }
+
+    fn remove(&mut self, key: &Key, by: &str) {
+        let Some(object) = self.objects.remove(key) else { return };
+        self.record("delete", key, Value::Null, by);
+        self.tell(key.kind, &Change::Deleted(object));
+        self.unprotect();
+    }
+
+    /// Lets an object go that waited for its last finalizer.
+    fn release(&mut self, key: &Key) {
+        let done = |object: &Object| object.meta().is_deleting() && object.meta().finalizers.is_empty();
+        if self.objects.get(key).is_some_and(done) {
+            self.remove(key, super::CONTROLLER);
+        }
+    }
+
+    /// Lets go of what nobody uses any more.
+    fn unprotect(&mut self) {
+        while let Some(freed) = protection::next_freed(self.objects.values()) {
+            let key = freed.key();
+            self.put("patch", freed, super::CONTROLLER);
+            self.release(&key);
+        }
+    }
+
+    fn tell(&mut self, kind: Kind, change: &Change) {
+        if let Some(watchers) = self.watchers.get_mut(&kind) {
+            watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        }
+    }
+
+    fn record(&self, verb: &str, key: &Key, body: Value, by: &str) {
+        // Events have lines of their own, and what a secret holds is in no line.
+        if key.kind == Kind::Notification {
+            return;
+        }
+        let object = match key.namespace.as_str() {
+            "" => key.name.clone(),
+            namespace => format!("{namespace}/{}", key.name),
+        };
+        let (verb, kind, by) = (verb.to_owned(), key.kind.as_str().to_owned(), by.to_owned());
+        self.journal.api(ApiChange { verb, kind, object, by, body });
+    }
+}
+
+fn emitted(notification: &Notification) -> Event {
+    let short = match notification.about.kind {
+        Kind::Volume => "pv".to_owned(),
+        Kind::Claim => "pvc".to_owned(),
+        other => other.as_str().to_lowercase(),
+    };
+    Event::Event(Emitted {
+        obj: format!("{short}/{}", notification.about.name),
+        kind: format!("{:?}", notification.severity),
+        reason: notification.reason.clone(),
+        message: notification.message.clone(),
+    })
+}
+
+/// Applies a typed write to the object it is for.
+fn apply(object: &mut Object, body: PatchBody) -> Result<(), &'static str> {
+    match (object, body) {
+        (object, PatchBody::Metadata { labels, annotations }) => {
+            let meta = object.meta_mut();
+            merge(&mut meta.labels, labels);
+            merge(&mut meta.annotations, annotations);
+        }
+        (object, PatchBody::Finalizers(finalizers)) => object.meta_mut().finalizers = finalizers,
+        (Object::Node(node), PatchBody::VolumesInUse(volumes)) => {
+            Arc::make_mut(node).volumes_in_use = volumes;
+        }
+        (Object::Node(node), PatchBody::VolumesAttached(volumes)) => {
+            Arc::make_mut(node).volumes_attached = volumes;
+        }
+        (Object::Claim(claim), PatchBody::ClaimStatus(patch)) => {
+            let status = &mut Arc::make_mut(claim).status;
+            status.capacity = patch.capacity.unwrap_or(status.capacity);
+            status.allocated = patch.allocated.or(status.allocated);
+            status.resize = patch.resize.unwrap_or_else(|| std::mem::take(&mut status.resize));
+            status.conditions = patch.conditions.unwrap_or_else(|| std::mem::take(&mut status.conditions));
+        }
+        (
+            Object::Attachment(attachment),
+            PatchBody::AttachmentStatus { attached, metadata, attach_error, detach_error },
+        ) => {
+            let attachment = Arc::make_mut(attachment);
+            attachment.attached = attached;
+            attachment.metadata = metadata;
+            attachment.attach_error = attach_error;
+            attachment.detach_error = detach_error;
+        }
+        (Object::Volume(volume), PatchBody::Capacity(capacity)) => {
+            Arc::make_mut(volume).capacity = capacity;
+        }
+        (Object::CsiNode(node), PatchBody::CsiNodeDrivers(drivers)) => Arc::make_mut(node).drivers = drivers,
+        (Object::Pod(pod), PatchBody::PodPhase { phase, .. }) => Arc::make_mut(pod).phase = phase,
+        _ => return Err("an object of this kind has no such field"),
+    }
+    Ok(())
+}
+
+fn merge(into: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => _ = into.insert(key, value),
+            None => _ = into.remove(&key),
+        }
+    }
+}

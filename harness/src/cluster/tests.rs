@@ -1,0 +1,95 @@
+//! The store, directly and through a socket.
+
+use volume_manager::api::storage::ClaimSpec;
+use volume_manager::api::{Change, Claim, Meta, Pod, PodVolume, VolumeSource};
+
+use super::*;
+use crate::Layout;
+use crate::symbols::Symbols;
+
+fn cluster() -> Cluster {
+    Cluster::new(Journal::new(Symbols::new(Layout::standard()), None))
+}
+
+fn claim(name: &str) -> Claim {
+    Claim { meta: Meta::named("default", name), spec: ClaimSpec::default(), ..Claim::default() }
+}
+
+fn pod(name: &str, claim: &str) -> Pod {
+    let source = VolumeSource::Claim { claim: claim.to_owned(), read_only: false };
+    let volumes = vec![PodVolume { name: "data".into(), source }];
+    Pod { meta: Meta::named("default", name), volumes, ..Pod::default() }
+}
+
+#[test]
+fn a_stale_write_is_refused() {
+    let cluster = cluster();
+    let first = cluster.create(claim("a")).unwrap();
+    cluster.change::<Claim>("default", "a", |claim| claim.spec.volume = "pv".into()).unwrap();
+    let error = cluster.update(Claim::clone(&first)).unwrap_err();
+    assert!(error.is_conflict(), "{error}");
+    assert!(cluster.create(claim("a")).unwrap_err().is_conflict());
+}
+
+#[test]
+fn a_claim_outlives_its_pod_and_not_longer() {
+    let cluster = cluster();
+    cluster.create(claim("a")).unwrap();
+    cluster.create(pod("web", "a")).unwrap();
+    cluster.delete::<Claim>("default", "a").unwrap();
+    assert!(cluster.get::<Claim>("default", "a").unwrap().meta.is_deleting());
+    cluster.delete::<Pod>("default", "web").unwrap();
+    assert!(cluster.get::<Claim>("default", "a").is_none());
+}
+
+#[tokio::test]
+async fn a_watch_begins_with_what_there_is() {
+    let cluster = cluster();
+    cluster.create(claim("a")).unwrap();
+    let mut watch = cluster.watch(Kind::Claim);
+    cluster.create(claim("b")).unwrap();
+    cluster.delete::<Claim>("default", "a").unwrap();
+    let mut seen = Vec::new();
+    while let Ok(change) = watch.try_recv() {
+        seen.push(match change {
+            Change::Applied(object) => format!("applied {}", object.meta().name),
+            Change::Deleted(object) => format!("deleted {}", object.meta().name),
+            Change::Synced => "synced".to_owned(),
+        });
+    }
+    // Unused, the claim is only marked, freed and removed.
+    assert_eq!(seen, ["applied a", "synced", "applied b", "applied a", "applied a", "deleted a"]);
+}
+
+#[tokio::test]
+async fn the_other_end_of_a_socket_sees_the_same_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("cluster.sock");
+    let cluster = cluster();
+    let served = cluster.serve(&socket).unwrap();
+    let client = ApiClient::connect(&socket).await.unwrap();
+
+    let mut watch = client.watch(Kind::Claim).await.unwrap();
+    assert_eq!(watch.recv().await, Some(Change::Synced));
+    let created = client.create(claim("a").into_object()).await.unwrap();
+    assert_eq!(watch.recv().await, Some(Change::Applied(created.clone())));
+    assert_eq!(client.get(&created.key()).await.unwrap(), created);
+    assert_eq!(client.list(Kind::Claim).await.unwrap(), [created]);
+    let missing = client.get(&Key::cluster(Kind::Node, "nope")).await.unwrap_err();
+    assert!(missing.is_not_found());
+
+    cluster.disturb(Disturbance {
+        kind: Some(Kind::Claim),
+        verb: "list".into(),
+        unavailable: Some("it is away".into()),
+        times: Some(1),
+        ..Disturbance::default()
+    });
+    assert!(client.list(Kind::Claim).await.unwrap_err().is_unavailable());
+    assert_eq!(client.list(Kind::Claim).await.unwrap().len(), 1);
+    assert_eq!(cluster.list::<Claim>().len(), 1);
+
+    drop(served);
+    assert_eq!(watch.recv().await, None);
+    assert!(client.list(Kind::Claim).await.unwrap_err().is_unavailable());
+}

@@ -1,0 +1,45 @@
+//! What goes over the cluster's socket: JSON, one line a message. Touches nothing.
+
+use serde::{Deserialize, Serialize};
+use volume_manager::api::{ApiError, Change, Key, Kind, Object, Patch, Token, TokenRequest};
+
+/// From the node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ask {
+    /// Pairs it with its answer.
+    pub(super) id: u64,
+    pub(super) question: Question,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Question {
+    Get(Key),
+    List(Kind),
+    /// Answered by [`Answer::Change`] as long as the connection lasts.
+    Watch(Kind),
+    Create(Object),
+    Update(Object),
+    Patch(Patch),
+    Delete(Key),
+    Token(TokenRequest),
+}
+
+/// To the node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Tell {
+    pub(super) id: u64,
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Object(Object),
+    Objects(Vec<Object>),
+    Done,
+    Token(Token),
+    Failed(ApiError),
+    Watching,
+    Change(Change),
+    /// A watch has ended.
+    Ended,
+}
