@@ -33,6 +33,7 @@ pub use driver_objects::driver_object;
 pub use provisioner::{ProvisionError, Provisioned, Provisioner, VolumeRequest};
 pub use resizer::{ResizeError, Resizer};
 pub use serve::{ServeError, Served};
+pub(crate) use time::now;
 
 use crate::journal::Journal;
 use disturbance::Disturbances;

@@ -19,11 +19,14 @@ pub mod layout;
 pub mod ledger;
 pub mod loop_device;
 pub mod manifest;
+pub mod node;
 pub mod observe;
 pub mod proxy;
 pub mod sandbox;
+mod subcommand;
 pub mod symbols;
 pub mod tmpfs;
 pub mod wait;
 
 pub use layout::Layout;
+pub use subcommand::main;

@@ -58,16 +58,13 @@ struct Controller {
     failures: u32,
 }
 
-/// Why a volume was not attached or detached.
+/// Why a volume was not attached or detached. It is tried again, so nobody but the log hears of it.
+#[derive(Debug, thiserror::Error)]
 enum Trouble {
-    Driver(Status),
-    Api(ApiError),
-}
-
-impl From<ApiError> for Trouble {
-    fn from(error: ApiError) -> Self {
-        Self::Api(error)
-    }
+    #[error("cannot call the driver")]
+    Driver(#[source] Status),
+    #[error("cannot write the objects of an attachment")]
+    Api(#[from] ApiError),
 }
 
 /// A volume of the driver that a pod wants.
@@ -105,11 +102,11 @@ impl Controller {
             let name = self.unique(&attachment.volume);
             let used = name.is_some_and(|name| node.volumes_in_use.contains(&name));
             if mine && !used && !wanted.contains_key(&attachment.volume) {
-                settled &= self.detach(&attachment).await.is_ok();
+                settled &= worked(self.detach(&attachment).await);
             }
         }
         for volume in wanted.values() {
-            settled &= self.attach(volume).await.is_ok();
+            settled &= worked(self.attach(volume).await);
         }
         settled
     }
@@ -276,6 +273,13 @@ impl Controller {
     fn unique(&self, volume: &str) -> Option<VolumeName> {
         self.source(volume).as_ref().map(unique)
     }
+}
+
+fn worked(done: Result<(), Trouble>) -> bool {
+    if let Err(trouble) = &done {
+        tracing::debug!(?trouble, "will be tried again");
+    }
+    done.is_ok()
 }
 
 fn unique(csi: &CsiSource) -> VolumeName {

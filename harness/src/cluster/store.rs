@@ -70,8 +70,9 @@ impl Store {
     pub(super) fn update(&mut self, object: Object, by: &str) -> Result<Object, ApiError> {
         let key = object.key();
         self.expect_version(&key, &object.meta().resource_version)?;
+        let held = self.is_held(&key);
         let stored = self.put("update", object, by);
-        self.release(&key);
+        self.release(&key, held);
         Ok(stored)
     }
 
@@ -81,8 +82,9 @@ impl Store {
         let mut object = self.get(&key)?;
         apply(&mut object, body)
             .map_err(|reason| ApiError::Refused { key: key.clone(), reason: reason.to_owned() })?;
+        let held = self.is_held(&key);
         let stored = self.put("patch", object, by);
-        self.release(&key);
+        self.release(&key, held);
         Ok(stored)
     }
 
@@ -94,7 +96,7 @@ impl Store {
         }
         if !object.meta().is_deleting() {
             object.meta_mut().deleted = Some(time::now());
-            self.put("delete-requested", object, by);
+            self.put("update", object, by);
             self.unprotect();
         }
         Ok(())
@@ -141,10 +143,14 @@ impl Store {
         self.unprotect();
     }
 
-    /// Lets an object go that waited for its last finalizer.
-    fn release(&mut self, key: &Key) {
-        let done = |object: &Object| object.meta().is_deleting() && object.meta().finalizers.is_empty();
-        if self.objects.get(key).is_some_and(done) {
+    fn is_held(&self, key: &Key) -> bool {
+        self.objects.get(key).is_some_and(|object| !object.meta().finalizers.is_empty())
+    }
+
+    /// Lets an object go that waited for its last finalizer. A pod that is only marked waits for its node.
+    fn release(&mut self, key: &Key, was_held: bool) {
+        let marked = self.objects.get(key).is_some_and(|object| object.meta().is_deleting());
+        if was_held && marked && !self.is_held(key) {
             self.remove(key, super::CONTROLLER);
         }
     }
@@ -154,7 +160,7 @@ impl Store {
         while let Some(freed) = protection::next_freed(self.objects.values()) {
             let key = freed.key();
             self.put("patch", freed, super::CONTROLLER);
-            self.release(&key);
+            self.release(&key, true);
         }
     }
 

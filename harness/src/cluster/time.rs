@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Now, in RFC 3339 and UTC.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     after(Duration::ZERO)
 }
 

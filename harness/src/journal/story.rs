@@ -30,6 +30,8 @@ pub struct Teller {
     open: BTreeMap<u64, Call>,
     /// What each loop device holds open, by its path.
     locks: BTreeMap<String, String>,
+    /// Global map directories that are there.
+    maps: BTreeSet<String>,
     /// Who was told to end.
     expected: BTreeSet<String>,
     show_private: bool,
@@ -50,8 +52,8 @@ struct Line {
 impl Teller {
     /// A teller that leaves out what is the driver's own affair.
     pub fn new(symbols: Symbols) -> Self {
-        let (open, locks, expected) = Default::default();
-        Self { symbols, open, locks, expected, show_private: false }
+        let (open, locks, maps, expected) = Default::default();
+        Self { symbols, open, locks, maps, expected, show_private: false }
     }
 
     /// Whether to tell the driver's own affairs, too.
@@ -158,14 +160,22 @@ impl Teller {
                 let held = self.locks.remove(&effect.path).unwrap_or_else(|| effect.path.clone());
                 self.at(&held, "unlock", String::new(), told);
             }
+            "mkdir" if self.is_map(&effect.path) => _ = self.maps.insert(effect.path.clone()),
             "rmdir" | "remove" => {
-                let place = self.symbols.place(Path::new(&effect.path));
-                if let Some(Place::Map { pod: None, .. }) = place {
-                    self.at(&effect.path, "rmdir", String::new(), told);
+                // The map directory may go alone or with the directory around it.
+                let inside = format!("{}/dev", effect.path);
+                for map in [&effect.path, &inside] {
+                    if self.maps.remove(map) {
+                        self.at(map, "rmdir", String::new(), told);
+                    }
                 }
             }
             _ => {}
         }
+    }
+
+    fn is_map(&self, path: &str) -> bool {
+        matches!(self.symbols.place(Path::new(path)), Some(Place::Map { pod: None, .. }))
     }
 
     /// A bind's source: the device behind it, where it is a device some volume is reached through.

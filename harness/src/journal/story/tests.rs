@@ -111,6 +111,7 @@ fn a_block_volume_in_and_out() {
     let id = trace.start("NodePublishVolume", "disk", &target);
     trace.push(Event::MountAdd(mount(&target, Actor::Driver, "rw", Some("7:3"))));
     trace.end(id, "OK", "");
+    trace.effect("mkdir", &format!("{devices}/pv-disk/dev"), None, None);
     trace.push(Event::MountAdd(mount(&map, Actor::Node, "rw", Some("7:3"))));
     trace.effect("bind", &map, Some(&target), None);
     trace.effect("link", &link, None, Some(&target));
@@ -121,7 +122,7 @@ fn a_block_volume_in_and_out() {
     trace.effect("remove", &map, None, None);
     trace.call("NodeUnpublishVolume", "disk", &target);
     trace.call("NodeUnstageVolume", "disk", "");
-    trace.effect("remove", &format!("{devices}/pv-disk/dev"), None, None);
+    trace.effect("remove", &format!("{devices}/pv-disk"), None, None);
     check(
         &trace,
         expect![[r#"

@@ -1,0 +1,443 @@
+//! A node: the volume manager in a process of its own, and the handle on it.
+//!
+//! The process is this very binary, executed again with the hidden subcommand `__node`. It reads and writes
+//! the cluster through one socket, takes orders through a second and announces each effect through a third,
+//! where it waits for the journal. Pods reach it as objects of the cluster, so that a node that is started
+//! again finds what there is. This file starts and kills a process and serves two sockets.
+
+mod announce;
+mod child;
+mod effects;
+mod line;
+mod pod;
+mod protocol;
+mod registration;
+mod status;
+mod sweep;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use contracts::event::{Event, OperationEdge, StateChange, WaitReturned};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use volume_manager::api::{ApiError, Pod};
+use volume_manager::manager::config::ClientStyle;
+use volume_manager::manager::dump::Dump;
+use volume_manager::{MountedVolume, Notice};
+
+pub use child::main as child_main;
+
+use crate::Layout;
+use crate::cluster::Cluster;
+use crate::driver::Exit;
+use crate::journal::Journal;
+use crate::proxy;
+use line::{Conversation, Lost};
+use protocol::{Order, Said, Settings};
+
+/// How a node is started.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    /// Where its root and the harness's sockets lie.
+    pub layout: Layout,
+    /// Its name.
+    pub name: String,
+    /// Where everything it says is kept.
+    pub log: PathBuf,
+    /// How it speaks to drivers.
+    pub client_style: ClientStyle,
+    /// How often it writes its status; the kubelet does every ten seconds.
+    pub status_period: Duration,
+    /// How long one CSI operation may take.
+    pub call_deadline: Duration,
+    /// Whether it removes the directories of pods that are gone.
+    pub sweep: bool,
+}
+
+impl NodeOptions {
+    /// A node as the kubelet would be, but for its status, which is written ten times a second.
+    pub fn new(layout: Layout, name: &str, log: PathBuf) -> Self {
+        Self {
+            layout,
+            name: name.to_owned(),
+            log,
+            client_style: ClientStyle::Kubelet,
+            status_period: Duration::from_millis(100),
+            call_deadline: Duration::from_secs(120),
+            sweep: true,
+        }
+    }
+}
+
+/// Why a node did not do what it was told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// One of its sockets or its log cannot be made.
+    #[error("cannot prepare `{path}` for the node")]
+    Prepare {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Its process cannot be started.
+    #[error("cannot start the node's process")]
+    Start(#[source] io::Error),
+    /// It did not say that it is ready.
+    #[error("cannot use the node: it was not ready within {} s", within.as_secs())]
+    NotReady {
+        /// How long it was given.
+        within: Duration,
+    },
+    /// It has ended.
+    #[error("the node has exited ({exit})")]
+    Exited {
+        /// How.
+        exit: Exit,
+    },
+    /// It is not running: it was killed and not started again.
+    #[error("the node is not running")]
+    Down,
+    /// It says that what was asked for did not happen.
+    #[error("{0}")]
+    Refused(String),
+    /// An object could not be written.
+    #[error("cannot write the pod `{pod}`")]
+    Api {
+        /// The pod.
+        pod: String,
+        /// The cluster's answer.
+        #[source]
+        source: ApiError,
+    },
+}
+
+/// A node. Dropping it kills its process.
+#[derive(Debug)]
+pub struct Node {
+    options: NodeOptions,
+    cluster: Cluster,
+    /// Pods whose containers are gone for good, which a node that is started again must know.
+    gone: Arc<Mutex<BTreeSet<String>>>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    group: Pid,
+    exit: watch::Receiver<Option<Exit>>,
+    conversation: Conversation,
+    effects: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.effects.abort();
+        // A group without members is dead, which is what is wanted.
+        let _ = killpg(self.group, Signal::SIGKILL);
+    }
+}
+
+/// Longer than any machine needs to start a process, and short enough to be waited for.
+const READY: Duration = Duration::from_secs(20);
+
+impl Node {
+    /// Starts a node. Its object must be in the cluster, and the cluster served at its socket.
+    ///
+    /// # Errors
+    /// When its process does not start or does not become ready.
+    pub async fn start(options: NodeOptions, cluster: Cluster) -> Result<Self, NodeError> {
+        let mut node = Self { options, cluster, gone: Arc::default(), running: None };
+        node.run().await?;
+        Ok(node)
+    }
+
+    /// Gives a pod to the node.
+    ///
+    /// # Errors
+    /// When there is one of that name.
+    pub fn add_pod(&self, mut pod: Pod) -> Result<Arc<Pod>, NodeError> {
+        pod.node.clone_from(&self.options.name);
+        if pod.meta.namespace.is_empty() {
+            pod.meta.namespace = NAMESPACE.to_owned();
+        }
+        if pod.meta.uid.is_empty() {
+            pod.meta.uid = format!("uid-{}", pod.meta.name);
+        }
+        self.journal().step("add_pod", &pod.meta.name);
+        self.journal().symbols().name_pod(&pod.meta.uid, &pod.meta.name);
+        let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
+        self.cluster.create(pod.clone()).map_err(failed)
+    }
+
+    /// Deletes a pod whose containers are still being stopped: it keeps its volumes.
+    ///
+    /// # Errors
+    /// When there is no such pod.
+    pub async fn terminate_pod(&self, name: &str) -> Result<(), NodeError> {
+        self.journal().step("terminate_pod", name);
+        self.mark_deleting(name).map(drop)
+    }
+
+    /// Deletes a pod whose containers are gone. With `force` its object goes at once, else when its volumes
+    /// have.
+    ///
+    /// # Errors
+    /// When there is no such pod.
+    pub async fn remove_pod(&self, name: &str, force: bool) -> Result<(), NodeError> {
+        self.journal().step("remove_pod", name);
+        let pod = self.mark_deleting(name)?;
+        let uid = pod.meta.uid.clone();
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+        if force {
+            let failed = |source| NodeError::Api { pod: name.to_owned(), source };
+            self.cluster.delete::<Pod>(NAMESPACE, name).map_err(failed)?;
+        }
+        match self.running.is_some() {
+            true => self.order(Order::RuntimeGone(uid)).await.map(drop),
+            // A node that is down learns it when it starts.
+            false => Ok(()),
+        }
+    }
+
+    /// Has a pod synced now, as the kubelet does once a minute.
+    ///
+    /// # Errors
+    /// When the node is down, or knows no such pod.
+    pub async fn sync_pod(&self, name: &str) -> Result<(), NodeError> {
+        self.journal().step("sync_pod", name);
+        self.order(Order::Sync(name.to_owned())).await.map(drop)
+    }
+
+    /// Waits until all volumes of a pod are there.
+    ///
+    /// # Errors
+    /// When they are not within `limit`: what was wrong last.
+    pub async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), NodeError> {
+        self.order(Order::WaitMounted(pod.to_owned(), limit)).await.map(drop)
+    }
+
+    /// Waits until a pod has no volumes any more and nothing is under way for it.
+    ///
+    /// # Errors
+    /// When it has within `limit`.
+    pub async fn wait_unmounted(&self, pod: &str, limit: Duration) -> Result<(), NodeError> {
+        self.order(Order::WaitUnmounted(pod.to_owned(), limit)).await.map(drop)
+    }
+
+    /// Waits until a removed pod is gone: its object is deleted, and its directory too, if that is swept.
+    ///
+    /// # Errors
+    /// When it is not within `limit`.
+    pub async fn wait_gone(&self, pod: &str, limit: Duration) -> Result<(), NodeError> {
+        self.order(Order::WaitGone(pod.to_owned(), limit)).await.map(drop)
+    }
+
+    /// Waits until nothing is under way and nothing is due.
+    ///
+    /// # Errors
+    /// When something still is after `limit`: what.
+    pub async fn wait_idle(&self, limit: Duration) -> Result<(), NodeError> {
+        self.order(Order::WaitIdle(limit)).await.map(drop)
+    }
+
+    /// Everything the manager believes.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub async fn dump(&self) -> Result<Dump, NodeError> {
+        match self.order(Order::Dump).await? {
+            Said::Dump(dump) => Ok(*dump),
+            _ => Ok(Dump::default()),
+        }
+    }
+
+    /// The volumes a pod has, by their names in it.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub async fn mounted_volumes(&self, pod: &str) -> Result<Vec<(String, MountedVolume)>, NodeError> {
+        match self.order(Order::Mounted(pod.to_owned())).await? {
+            Said::Mounted(volumes) => Ok(volumes),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Lets the node's clock skip: what waits until then goes on at once.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub async fn advance(&self, by: Duration) -> Result<(), NodeError> {
+        self.journal().step("advance", &format!("{} ms", by.as_millis()));
+        self.order(Order::Advance(by)).await.map(drop)
+    }
+
+    /// Kills it at once (SIGKILL), and returns when it is gone.
+    pub async fn kill(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        self.journal().process("node", "kill", None);
+        // A group without members is dead already.
+        let _ = killpg(running.group, Signal::SIGKILL);
+        exited(running.exit.clone()).await;
+    }
+
+    /// Starts it again with nothing but what is on disk and in the cluster.
+    ///
+    /// # Errors
+    /// When its process does not start or does not become ready.
+    pub async fn restart(&mut self) -> Result<(), NodeError> {
+        self.kill().await;
+        self.run().await
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        self.exit().is_none() && self.running.is_some()
+    }
+
+    /// How it ended, if it did by itself.
+    pub fn exit(&self) -> Option<Exit> {
+        self.running.as_ref().and_then(|running| *running.exit.borrow())
+    }
+
+    /// Returns when its process has ended, with how. A node that is down never does.
+    pub fn exited(&self) -> impl Future<Output = Exit> + use<> {
+        let exit = self.running.as_ref().map(|running| running.exit.clone());
+        async move {
+            match exit {
+                Some(exit) => exited(exit).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn journal(&self) -> &Journal {
+        self.cluster.journal()
+    }
+
+    fn mark_deleting(&self, name: &str) -> Result<Arc<Pod>, NodeError> {
+        let failed = |source| NodeError::Api { pod: name.to_owned(), source };
+        let mark = |pod: &mut Pod| {
+            pod.meta.deleted.get_or_insert_with(crate::cluster::now);
+        };
+        self.cluster.change(NAMESPACE, name, mark).map_err(failed)
+    }
+
+    async fn order(&self, order: Order) -> Result<Said, NodeError> {
+        let running = self.running.as_ref().ok_or(NodeError::Down)?;
+        match running.conversation.ask(order).await {
+            Ok(Said::Refused(why)) => Err(NodeError::Refused(why)),
+            Ok(said) => Ok(said),
+            Err(Lost) => Err(NodeError::Exited { exit: exited(running.exit.clone()).await }),
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), NodeError> {
+        let layout = &self.options.layout;
+        let prepared = |path: &PathBuf| {
+            let path = path.clone();
+            move |source| NodeError::Prepare { path, source }
+        };
+        let (control, effects) = (layout.node_socket(), layout.effects_socket());
+        let listener = proxy::listen(&control).map_err(prepared(&control))?;
+        let announcements = proxy::listen(&effects).map_err(prepared(&effects))?;
+        let effects = tokio::spawn(effects::serve(announcements, self.journal().clone())).abort_handle();
+        let (group, exit) = self.launch()?;
+
+        let accepting = async {
+            tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted.map_err(NodeError::Start),
+                exit = exited(exit.clone()) => Err(NodeError::Exited { exit }),
+            }
+        };
+        let not_ready = |_| NodeError::NotReady { within: READY };
+        let (stream, _) = tokio::time::timeout(READY, accepting).await.map_err(not_ready)??;
+        let journal = self.journal().clone();
+        let conversation = Conversation::begin(stream, move |notice| record(&journal, notice));
+        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let running = Running { group, exit, conversation, effects };
+        let ready = running.conversation.ask(Order::Start { gone });
+        let answered = tokio::time::timeout(READY, ready).await.map_err(not_ready)?;
+        let exit = running.exit.clone();
+        self.running = Some(running);
+        match answered {
+            Ok(Said::Refused(why)) => Err(NodeError::Refused(why)),
+            Ok(_) => Ok(()),
+            Err(Lost) => Err(NodeError::Exited { exit: exited(exit).await }),
+        }
+    }
+
+    fn launch(&self) -> Result<(Pid, watch::Receiver<Option<Exit>>), NodeError> {
+        let log = File::options().create(true).append(true).open(&self.options.log);
+        let log = log.map_err(|source| NodeError::Prepare { path: self.options.log.clone(), source })?;
+        let errors = log.try_clone().map_err(NodeError::Start)?;
+        let settings = Settings::of(&self.options);
+        let settings = serde_json::to_string(&settings).expect("settings are a map with text keys");
+        let mut child = tokio::process::Command::new("/proc/self/exe")
+            .arg("__node")
+            .arg(settings)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(NodeError::Start)?;
+        let group = Pid::from_raw(child.id().expect("it has not been waited for yet").cast_signed());
+        let journal = self.journal().clone();
+        journal.with_actors(|actors| actors.node = Some(group.as_raw()));
+        journal.process("node", "start", None);
+        let (sender, exit) = watch::channel(None);
+        tokio::spawn(async move {
+            // A child that cannot be waited for was reaped by somebody else; how it ended is lost.
+            let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
+            journal.process("node", "exit", Some(ended.to_string()));
+            sender.send_replace(Some(ended));
+        });
+        Ok((group, exit))
+    }
+}
+
+/// The namespace of all pods.
+pub(crate) const NAMESPACE: &str = "default";
+
+async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {
+    match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
+        Ok(Some(exit)) => exit,
+        // The task that waits has ended with the runtime: nobody will ever know.
+        _ => std::future::pending().await,
+    }
+}
+
+/// Writes down what the manager says it does.
+fn record(journal: &Journal, notice: Notice) {
+    let edge = |name: String, volume: String, pod: Option<String>, edge: &str, error| {
+        let (pod, edge) = (pod.unwrap_or_default(), edge.to_owned());
+        Event::Operation(OperationEdge { name, volume, pod, edge, error })
+    };
+    journal.record(match notice {
+        Notice::State { world, key, from, to } => Event::State(StateChange { world, key, from, to }),
+        Notice::Started { name, volume, pod } => {
+            edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "start", None)
+        }
+        Notice::Ended { name, volume, pod, error } => {
+            edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "end", error)
+        }
+        Notice::Waited { what, pod, error } => {
+            let pod = journal.symbols().pod(pod.as_str());
+            Event::Wait(WaitReturned { what, pod, err: error.unwrap_or_default() })
+        }
+        // The event's object is created in the cluster, which is a line of its own; so is the node's status.
+        Notice::Told(_) | Notice::InUse(_) => return,
+    });
+}

@@ -1,0 +1,62 @@
+//! The node's end of the effects socket: a `tracing` layer that says each effect and waits for the journal.
+//!
+//! The thread that made a change does not go on before the change is in the journal. That is what puts
+//! effects in their true order among calls and mounts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// Says effects at a socket.
+#[derive(Debug)]
+pub(super) struct Announcer(Mutex<UnixStream>);
+
+impl Announcer {
+    pub(super) fn connect(socket: &Path) -> io::Result<Self> {
+        UnixStream::connect(socket).map(|stream| Self(Mutex::new(stream)))
+    }
+
+    fn announce(&self, fields: &BTreeMap<String, String>) -> io::Result<()> {
+        let mut line = serde_json::to_vec(fields).map_err(io::Error::from)?;
+        line.push(b'\n');
+        // One announcement at a time: the journal has one order.
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.write_all(&line)?;
+        stream.read_exact(&mut [0])
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Announcer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != host::effect::TARGET {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        if self.announce(&fields.0).is_err() {
+            // Without a journal nothing this node does can be judged: its harness is gone, or going.
+            std::process::abort();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}

@@ -1,0 +1,206 @@
+//! The node's process: the volume manager on the real kernel, with what a kubelet puts around it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use host::Host;
+use host::linux::LinuxHost;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint};
+use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+use volume_manager::api::ApiSource;
+use volume_manager::clock::AdvancingClock;
+use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
+use volume_manager::plugin::csi::CsiPlugin;
+use volume_manager::plugin::registry::Registry;
+use volume_manager::{VolumeManager, WAIT_LIMIT};
+
+use super::announce::Announcer;
+use super::pod::Pods;
+use super::protocol::{Heard, Order, Ordered, Said, Settings};
+use super::{registration, status};
+use crate::Layout;
+use crate::cluster::ApiClient;
+
+/// Everything around the manager that its parts share.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    pub(super) settings: Settings,
+    pub(super) layout: Layout,
+    pub(super) api: Arc<dyn ApiSource>,
+    pub(super) host: Arc<dyn Host>,
+    pub(super) clock: AdvancingClock,
+    pub(super) manager: VolumeManager,
+}
+
+/// The process `__node`; its one argument are the settings.
+pub fn main(settings: &str) -> ExitCode {
+    match run(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: &str) -> Result<()> {
+    let settings: Settings = serde_json::from_str(settings).context("cannot read the node's settings")?;
+    let layout = Layout::new(&settings.root, &settings.state);
+    let announcer = Announcer::connect(&layout.effects_socket()).context("cannot reach the journal")?;
+    let announced = filter_fn(|metadata| metadata.target() == host::effect::TARGET);
+    // What the transport below the calls has to say would fill the log, and cost more than the calls.
+    let ours = Targets::new().with_default(LevelFilter::WARN);
+    let ours = ["volume_manager", "host", "harness"]
+        .iter()
+        .fold(ours, |all, name| all.with_target(*name, LevelFilter::DEBUG));
+    let log = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(ours);
+    tracing_subscriber::registry().with(announcer.with_filter(announced)).with(log).init();
+    // One thread decides; only the host's system calls have threads of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(settings, layout))
+}
+
+async fn serve(settings: Settings, layout: Layout) -> Result<()> {
+    let api = ApiClient::connect(&layout.cluster_socket()).await?;
+    let stream = UnixStream::connect(layout.node_socket()).await.context("cannot reach the harness")?;
+    let (reader, mut writer) = stream.into_split();
+    let (heard, mut outgoing) = mpsc::unbounded_channel::<Heard>();
+    tokio::spawn(async move {
+        while let Some(heard) = outgoing.recv().await {
+            let mut line = serde_json::to_vec(&heard).expect("answers are made of plain values");
+            line.push(b'\n');
+            if writer.write_all(&line).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut orders = BufReader::new(reader).lines();
+    // The first order says what the last incarnation's harness knows of pods; nothing is decided before.
+    let first = orders.next_line().await?.context("the harness has gone")?;
+    let Ordered { id, order } = serde_json::from_str(&first).context("cannot read the first order")?;
+    let Order::Start { gone } = order else { anyhow::bail!("the first order is not to start") };
+    let (surroundings, pods) = start(settings, layout, Arc::new(api), gone, &heard).await?;
+    // The harness may have gone meanwhile; the next read tells.
+    let _ = heard.send(Heard::Answer { id, said: Said::Done });
+    obey(orders, surroundings, pods, heard).await
+}
+
+async fn start(
+    settings: Settings,
+    layout: Layout,
+    api: Arc<dyn ApiSource>,
+    gone: BTreeSet<String>,
+    heard: &mpsc::UnboundedSender<Heard>,
+) -> Result<(Surroundings, Pods)> {
+    let clock = AdvancingClock::default();
+    let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
+    for directory in ["pods", "plugins", "plugins_registry"] {
+        host.make_dir_all(&layout.root().join(directory), 0o750).await?;
+    }
+    let mut config = Config::new(settings.name.as_str(), layout.root());
+    config.client_style = settings.client_style;
+    config.call_deadline = settings.call_deadline;
+    let parts = Parts {
+        api: Arc::clone(&api),
+        host: Arc::clone(&host),
+        clock: Arc::new(clock.clone()),
+        dialer: Arc::new(SocketDialer),
+        registry: Registry::default().with(Arc::new(CsiPlugin::new())),
+    };
+    let manager = VolumeManager::start(config, parts);
+    let mut notices = manager.subscribe();
+    let sender = heard.clone();
+    tokio::spawn(async move {
+        while let Some(notice) = notices.recv().await {
+            // Without a harness the next read of an order ends this process.
+            let _ = sender.send(Heard::Notice(notice));
+        }
+    });
+    let surroundings = Surroundings { settings, layout, api, host, clock, manager };
+    let pods = Pods::follow(surroundings.clone(), gone).await?;
+    tokio::spawn(status::report(surroundings.clone()));
+    tokio::spawn(registration::follow(surroundings.clone()));
+    Ok((surroundings, pods))
+}
+
+/// Carries orders out side by side until the harness is gone.
+async fn obey(
+    mut orders: tokio::io::Lines<BufReader<OwnedReadHalf>>,
+    surroundings: Surroundings,
+    pods: Pods,
+    heard: mpsc::UnboundedSender<Heard>,
+) -> Result<()> {
+    while let Some(line) = orders.next_line().await? {
+        let Ordered { id, order } = serde_json::from_str(&line).context("cannot read an order")?;
+        let (surroundings, pods, heard) = (surroundings.clone(), pods.clone(), heard.clone());
+        tokio::spawn(async move {
+            let said = carry_out(order, &surroundings, &pods).await.unwrap_or_else(Said::Refused);
+            // As above.
+            let _ = heard.send(Heard::Answer { id, said });
+        });
+    }
+    Ok(())
+}
+
+async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<Said, String> {
+    match order {
+        Order::Start { .. } => return Err("it has started already".to_owned()),
+        Order::RuntimeGone(uid) => pods.runtime_gone(&uid),
+        Order::Sync(pod) => pods.sync(&pod)?,
+        Order::WaitMounted(pod, limit) => pods.wait_mounted(&pod, limit).await?,
+        Order::WaitUnmounted(pod, limit) => pods.wait_unmounted(&pod, limit).await?,
+        Order::WaitGone(pod, limit) => pods.wait_gone(&pod, limit).await?,
+        Order::WaitIdle(limit) => {
+            around.manager.wait_idle(limit).await.map_err(|error| error.to_string())?;
+        }
+        Order::Mounted(pod) => {
+            let uid = pods.uid(&pod)?;
+            let volumes = around.manager.mounted_volumes(&uid).await;
+            let volumes = volumes.into_iter().map(|(name, volume)| (name.to_string(), volume));
+            return Ok(Said::Mounted(volumes.collect()));
+        }
+        Order::Dump => {
+            let dump = around.manager.dump().await.ok_or("the manager has ended")?;
+            return Ok(Said::Dump(Box::new(dump)));
+        }
+        Order::Advance(by) => around.clock.advance(by),
+    }
+    Ok(Said::Done)
+}
+
+/// Opens a driver's socket.
+#[derive(Debug)]
+struct SocketDialer;
+
+#[async_trait]
+impl Dialer for SocketDialer {
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+        let failed = |source: tonic::transport::Error| DialError {
+            endpoint: endpoint.to_owned(),
+            source: source.into(),
+        };
+        Endpoint::try_from(format!("unix:{}", endpoint.display()))
+            .map_err(failed)?
+            .connect()
+            .await
+            .map_err(failed)
+    }
+}
+
+/// How long the kubelet waits before it syncs a pod again that failed.
+pub(super) const RETRY: Duration = Duration::from_secs(10);
+
+/// How long it waits for the volumes of a pod.
+pub(super) const LIMIT: Duration = WAIT_LIMIT;

@@ -1,0 +1,87 @@
+//! The handle's end of the conversation with a node's process: JSON, one line a message.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{mpsc, oneshot};
+use volume_manager::Notice;
+
+use super::protocol::{Heard, Order, Ordered, Said};
+
+/// The other end is gone.
+#[derive(Debug)]
+pub(super) struct Lost;
+
+#[derive(Debug)]
+pub(super) struct Conversation {
+    orders: mpsc::UnboundedSender<Ordered>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    last: u64,
+    answers: BTreeMap<u64, oneshot::Sender<Said>>,
+    lost: bool,
+}
+
+impl Conversation {
+    pub(super) fn begin(stream: UnixStream, notice: impl Fn(Notice) + Send + 'static) -> Self {
+        let (reader, mut writer) = stream.into_split();
+        let (orders, mut outgoing) = mpsc::unbounded_channel::<Ordered>();
+        let waiting = Arc::<Mutex<Waiting>>::default();
+        tokio::spawn(async move {
+            while let Some(ordered) = outgoing.recv().await {
+                let mut line = serde_json::to_vec(&ordered).expect("orders are made of plain values");
+                line.push(b'\n');
+                if writer.write_all(&line).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tokio::spawn(listen(reader, Arc::clone(&waiting), notice));
+        Self { orders, waiting }
+    }
+
+    pub(super) async fn ask(&self, order: Order) -> Result<Said, Lost> {
+        let (sender, answered) = oneshot::channel();
+        {
+            let mut waiting = lock(&self.waiting);
+            if waiting.lost {
+                return Err(Lost);
+            }
+            waiting.last += 1;
+            let id = waiting.last;
+            waiting.answers.insert(id, sender);
+            self.orders.send(Ordered { id, order }).map_err(|_| Lost)?;
+        }
+        answered.await.map_err(|_| Lost)
+    }
+}
+
+async fn listen(reader: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>, notice: impl Fn(Notice)) {
+    let mut lines = BufReader::new(reader).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str(&line) {
+            Ok(Heard::Notice(told)) => notice(told),
+            Ok(Heard::Answer { id, said }) => {
+                if let Some(sender) = lock(&waiting).answers.remove(&id) {
+                    // Whoever asked may have stopped waiting.
+                    let _ = sender.send(said);
+                }
+            }
+            // The other end is this very binary; a line it did not mean ends the conversation.
+            Err(_) => break,
+        }
+    }
+    let mut waiting = lock(&waiting);
+    waiting.lost = true;
+    waiting.answers.clear();
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,346 @@
+//! Pod workers: what the kubelet does with a pod around its volumes.
+//!
+//! A pod is synced until its volumes are there, and again when somebody asks. When its containers are gone
+//! its volumes go, and when those are gone its object does. Only then is its directory removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::sync::{Notify, watch};
+use volume_manager::PodState;
+use volume_manager::api::{
+    ApiError, Change, Key, Kind, Meta, Notification, Object, Pod, Reference, Resource, Severity, Watch,
+};
+use volume_manager::clock::Clock;
+use volume_manager::manager::waits::{WaitCause, WaitError};
+use volume_manager::names::PodUid;
+
+use super::child::{LIMIT, RETRY, Surroundings};
+use super::sweep;
+
+/// The pods of a node. Clones are the same pods.
+#[derive(Debug, Clone)]
+pub(super) struct Pods {
+    around: Surroundings,
+    known: Arc<Mutex<BTreeMap<PodUid, Arc<Worker>>>>,
+    gone: Arc<Mutex<BTreeSet<String>>>,
+    events: Arc<Mutex<u64>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    pod: watch::Sender<Arc<Pod>>,
+    state: watch::Sender<PodState>,
+    sync: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+/// How far a pod has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Progress {
+    /// Its volumes are awaited; what was wrong last.
+    Mounting(String),
+    Mounted,
+    Unmounting(String),
+    /// It has no volumes any more; its object and its directory still are there.
+    Unmounted,
+    Gone,
+}
+
+impl Pods {
+    /// Takes up all pods of the node, tells the manager that those are all, and follows changes.
+    pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Result<Self> {
+        let mut watch = around.api.watch(Kind::Pod).await?;
+        let gone = Arc::new(Mutex::new(gone));
+        let pods = Self { around, known: Arc::default(), gone, events: Arc::default() };
+        while let Some(change) = watch.recv().await {
+            if change == Change::Synced {
+                break;
+            }
+            pods.take(change);
+        }
+        pods.around.manager.sources_ready();
+        tokio::spawn(pods.clone().follow_changes(watch));
+        Ok(pods)
+    }
+
+    async fn follow_changes(self, mut watch: Watch) {
+        while let Some(change) = watch.recv().await {
+            self.take(change);
+        }
+    }
+
+    fn take(&self, change: Change) {
+        match change {
+            Change::Applied(object) => {
+                let mine = |pod: &Arc<Pod>| pod.node == self.around.settings.name;
+                if let Some(pod) = Pod::from_object(object).filter(mine) {
+                    self.apply(pod);
+                }
+            }
+            Change::Deleted(object) => {
+                let uid = PodUid::new(&object.meta().uid);
+                // A pod whose object is gone may still have containers; those are told of separately.
+                self.around.manager.remove_pod(&uid);
+            }
+            Change::Synced => {}
+        }
+    }
+
+    fn apply(&self, pod: Arc<Pod>) {
+        let uid = pod.uid();
+        let state = match (pod.meta.is_deleting(), lock(&self.gone).contains(uid.as_str())) {
+            (_, true) => PodState::RuntimeGone,
+            (true, false) => PodState::Terminating,
+            (false, false) => PodState::Running,
+        };
+        let known = lock(&self.known).get(&uid).cloned();
+        match known {
+            Some(worker) => {
+                worker.pod.send_replace(Arc::clone(&pod));
+                self.around.manager.update_pod(pod);
+                self.become_at_least(&uid, &worker, state);
+            }
+            None => {
+                let worker = Arc::new(Worker {
+                    pod: watch::Sender::new(Arc::clone(&pod)),
+                    state: watch::Sender::new(state),
+                    sync: Notify::new(),
+                    progress: watch::Sender::new(Progress::Mounting(String::new())),
+                });
+                lock(&self.known).insert(uid.clone(), Arc::clone(&worker));
+                self.around.manager.add_pod(pod);
+                self.around.manager.set_pod_state(&uid, state);
+                tokio::spawn(self.clone().work(uid, worker));
+            }
+        }
+    }
+
+    fn become_at_least(&self, uid: &PodUid, worker: &Worker, state: PodState) {
+        let further = worker.state.send_if_modified(|known| {
+            let further = state > *known;
+            *known = state.max(*known);
+            further
+        });
+        if further {
+            self.around.manager.set_pod_state(uid, state);
+        }
+    }
+
+    pub(super) fn runtime_gone(&self, uid: &str) {
+        lock(&self.gone).insert(uid.to_owned());
+        let uid = PodUid::new(uid);
+        let known = lock(&self.known).get(&uid).cloned();
+        if let Some(worker) = known {
+            self.become_at_least(&uid, &worker, PodState::RuntimeGone);
+        }
+    }
+
+    pub(super) fn sync(&self, pod: &str) -> Result<(), String> {
+        self.worker(pod)?.1.sync.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn uid(&self, pod: &str) -> Result<PodUid, String> {
+        self.worker(pod).map(|(uid, _)| uid)
+    }
+
+    pub(super) async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
+        self.wait(pod, limit, |progress| *progress == Progress::Mounted).await
+    }
+
+    pub(super) async fn wait_unmounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
+        let done = |progress: &Progress| matches!(progress, Progress::Unmounted | Progress::Gone);
+        self.wait(pod, limit, done).await
+    }
+
+    pub(super) async fn wait_gone(&self, pod: &str, limit: Duration) -> Result<(), String> {
+        self.wait(pod, limit, |progress| *progress == Progress::Gone).await
+    }
+
+    async fn wait(
+        &self,
+        pod: &str,
+        limit: Duration,
+        done: impl FnMut(&Progress) -> bool,
+    ) -> Result<(), String> {
+        let (_, worker) = self.pod_that_comes(pod, limit).await?;
+        let mut progress = worker.progress.subscribe();
+        let waiting = progress.wait_for(done);
+        // Real time: a case that lets the node's clock skip does not mean this wait.
+        match tokio::time::timeout(limit, waiting).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(worker.progress.borrow().tell(pod)),
+        }
+    }
+
+    /// A pod that was just created reaches this process through a watch, a moment after its order does.
+    async fn pod_that_comes(&self, pod: &str, limit: Duration) -> Result<(PodUid, Arc<Worker>), String> {
+        let moment = limit.min(Duration::from_secs(2));
+        let coming = async {
+            loop {
+                if let Ok(found) = self.worker(pod) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(moment, coming).await.map_err(|_| format!("the node knows no pod `{pod}`"))
+    }
+
+    /// Of several pods of one name the youngest: the others are going.
+    fn worker(&self, pod: &str) -> Result<(PodUid, Arc<Worker>), String> {
+        let known = lock(&self.known);
+        let named = known.iter().filter(|(_, worker)| worker.pod.borrow().meta.name == pod);
+        let youngest = named.min_by_key(|(_, worker)| *worker.state.borrow());
+        let found = youngest.map(|(uid, worker)| (uid.clone(), Arc::clone(worker)));
+        found.ok_or_else(|| format!("the node knows no pod `{pod}`"))
+    }
+
+    /// The life of one pod.
+    async fn work(self, uid: PodUid, worker: Arc<Worker>) {
+        let mut state = worker.state.subscribe();
+        let ended = async {
+            // The sender is in `worker`, which this function holds.
+            let _ = state.wait_for(|state| *state == PodState::RuntimeGone).await;
+        };
+        tokio::select! {
+            biased;
+            () = ended => {}
+            () = self.keep_mounted(&uid, &worker) => {}
+        }
+        self.take_down(&uid, &worker).await;
+    }
+
+    async fn keep_mounted(&self, uid: &PodUid, worker: &Worker) {
+        self.make_directories(uid).await;
+        loop {
+            let pause = match self.around.manager.wait_mounted(uid, LIMIT).await {
+                Ok(()) => {
+                    worker.progress.send_replace(Progress::Mounted);
+                    None
+                }
+                Err(WaitError::Gone) => return,
+                Err(error) => {
+                    self.tell_failure(&worker.pod.borrow().clone(), &error);
+                    worker.progress.send_replace(Progress::Mounting(error.to_string()));
+                    Some(RETRY)
+                }
+            };
+            let due = async {
+                match pause {
+                    Some(pause) => self.around.clock.sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = worker.sync.notified() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// The pod's directories, as the kubelet makes them before it waits for volumes.
+    async fn make_directories(&self, uid: &PodUid) {
+        let pod = self.around.layout.root().join("pods").join(uid.as_str());
+        for directory in ["volumes", "plugins"] {
+            let made = self.around.host.make_dir_all(&pod.join(directory), 0o750).await;
+            if let Err(error) = made {
+                tracing::error!(%error, pod = %uid, "cannot make the pod's directory");
+            }
+        }
+    }
+
+    async fn take_down(&self, uid: &PodUid, worker: &Worker) {
+        worker.progress.send_replace(Progress::Unmounting(String::new()));
+        while let Err(error) = self.around.manager.wait_unmounted(uid, LIMIT).await {
+            if error == WaitError::Gone {
+                return;
+            }
+            worker.progress.send_replace(Progress::Unmounting(error.to_string()));
+            self.around.clock.sleep(RETRY).await;
+        }
+        while let Some(what) =
+            sweep::volume_left(self.around.host.as_ref(), self.around.layout.root(), uid).await
+        {
+            worker.progress.send_replace(Progress::Unmounting(what));
+            self.around.clock.sleep(Duration::from_millis(100)).await;
+        }
+        worker.progress.send_replace(Progress::Unmounted);
+        self.finish(uid, worker).await;
+        worker.progress.send_replace(Progress::Gone);
+    }
+
+    /// Deletes the pod's object, which tells everybody that its volumes are free, and then its directory.
+    async fn finish(&self, uid: &PodUid, worker: &Worker) {
+        let pod = worker.pod.borrow().clone();
+        let key = Key::namespaced(Kind::Pod, &pod.meta.namespace, &pod.meta.name);
+        while let Err(error) = self.delete(&key, uid).await {
+            tracing::warn!(%error, pod = %uid, "cannot delete the pod's object");
+            self.around.clock.sleep(RETRY).await;
+        }
+        self.around.manager.remove_pod(uid);
+        if self.around.settings.sweep {
+            sweep::pod(self.around.host.as_ref(), self.around.layout.root(), uid).await;
+        }
+    }
+
+    /// A pod that was removed by force has no object any more, and its name may belong to another one.
+    async fn delete(&self, key: &Key, uid: &PodUid) -> Result<(), ApiError> {
+        match self.around.api.get(key).await {
+            Ok(object) if object.meta().uid == uid.as_str() => self.around.api.delete(key).await,
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The kubelet tells a failed wait on the pod, but not that time was over or the pod went away.
+    fn tell_failure(&self, pod: &Arc<Pod>, error: &WaitError) {
+        let quiet = |cause: &WaitCause| matches!(cause, WaitCause::Deadline | WaitCause::Canceled);
+        if matches!(error, WaitError::NotMounted { cause, .. } if quiet(cause)) {
+            return;
+        }
+        let number = {
+            let mut events = lock(&self.events);
+            *events += 1;
+            *events
+        };
+        let notification = Notification {
+            meta: Meta::named(&pod.meta.namespace, format!("{}.sync.{number}", pod.meta.name)),
+            about: Reference::to(Kind::Pod, &pod.meta),
+            severity: Severity::Warning,
+            reason: "FailedMount".to_owned(),
+            message: format!("Unable to attach or mount volumes: {error}"),
+        };
+        let api = Arc::clone(&self.around.api);
+        tokio::spawn(async move {
+            if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {
+                tracing::warn!(%error, "cannot write an event");
+            }
+        });
+    }
+}
+
+impl Progress {
+    fn tell(&self, pod: &str) -> String {
+        match self {
+            Self::Mounting(why) => said(&format!("the volumes of `{pod}` are not mounted"), why),
+            Self::Mounted => format!("the volumes of `{pod}` are mounted"),
+            Self::Unmounting(why) => said(&format!("the volumes of `{pod}` are not unmounted"), why),
+            Self::Unmounted => format!("the pod `{pod}` is not gone"),
+            Self::Gone => format!("the pod `{pod}` is gone"),
+        }
+    }
+}
+
+fn said(what: &str, why: &str) -> String {
+    if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

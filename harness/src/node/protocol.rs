@@ -1,0 +1,80 @@
+//! What is said between a node's process and its handle. Touches nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use volume_manager::manager::config::ClientStyle;
+use volume_manager::manager::dump::Dump;
+use volume_manager::{MountedVolume, Notice};
+
+use super::NodeOptions;
+
+/// What a node's process is started with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Settings {
+    pub(super) root: String,
+    pub(super) state: String,
+    pub(super) name: String,
+    pub(super) client_style: ClientStyle,
+    pub(super) status_period: Duration,
+    pub(super) call_deadline: Duration,
+    pub(super) sweep: bool,
+}
+
+impl Settings {
+    pub(super) fn of(options: &NodeOptions) -> Self {
+        Self {
+            root: options.layout.root().to_string_lossy().into_owned(),
+            state: options.layout.state().to_string_lossy().into_owned(),
+            name: options.name.clone(),
+            client_style: options.client_style,
+            status_period: options.status_period,
+            call_deadline: options.call_deadline,
+            sweep: options.sweep,
+        }
+    }
+}
+
+/// From the handle.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ordered {
+    /// Pairs it with its answer.
+    pub(super) id: u64,
+    pub(super) order: Order,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Begin; the containers of these pods (by uid) are gone.
+    Start {
+        gone: BTreeSet<String>,
+    },
+    /// The containers of a pod (by uid) are gone for good.
+    RuntimeGone(String),
+    /// Sync a pod (by name) now.
+    Sync(String),
+    WaitMounted(String, Duration),
+    WaitUnmounted(String, Duration),
+    WaitGone(String, Duration),
+    WaitIdle(Duration),
+    Mounted(String),
+    Dump,
+    Advance(Duration),
+}
+
+/// From the node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Heard {
+    Answer { id: u64, said: Said },
+    Notice(Notice),
+}
+
+/// An answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    Done,
+    Refused(String),
+    Dump(Box<Dump>),
+    Mounted(Vec<(String, MountedVolume)>),
+}

@@ -1,0 +1,32 @@
+//! The node's status: which volumes it says it uses. A controller detaches nothing that is listed.
+
+use std::sync::Arc;
+
+use volume_manager::api::{self, ApiError, Key, Kind, Node, Patch, PatchBody};
+use volume_manager::clock::Clock;
+
+use super::child::Surroundings;
+
+/// Writes the status once a period, when it has changed.
+pub(super) async fn report(around: Surroundings) {
+    loop {
+        if let Err(error) = write(&around).await {
+            tracing::warn!(%error, "cannot write the node's status");
+        }
+        around.clock.sleep(around.settings.status_period).await;
+    }
+}
+
+async fn write(around: &Surroundings) -> Result<(), ApiError> {
+    // Before the states are synced the last incarnation's list stays: it may know more.
+    let Some(used) = around.manager.volumes_in_use().await else { return Ok(()) };
+    let name = around.settings.name.as_str();
+    let node: Arc<Node> = api::get(around.api.as_ref(), "", name).await?;
+    if node.volumes_in_use != used {
+        let body = PatchBody::VolumesInUse(used.clone());
+        around.api.patch(Patch::of(Key::cluster(Kind::Node, name), body)).await?;
+    }
+    // Said only now: the manager may rely on it that the controller can see it.
+    around.manager.mark_reported_in_use(used);
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! The processes a run consists of, all of them this binary, executed again with a hidden subcommand.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::{janitor, node};
+
+/// Becomes the process that a hidden subcommand in the first argument asks for, and returns its exit code
+/// when it has ended; returns nothing, at once, for any other command line.
+///
+/// To be called first thing in a binary's `main`, while there is one thread, and its answer to be returned.
+pub fn main() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_default();
+    let name = arguments.next()?;
+    let rest: Vec<OsString> = arguments.collect();
+    let first = || rest.first().cloned().unwrap_or_default();
+    match name.to_str()? {
+        "__node" => Some(node::child_main(&first().to_string_lossy())),
+        "__fake-csi" => Some(fake_csi::main(std::iter::once(program).chain(rest))),
+        janitor::SUBCOMMAND => Some(janitor::main(first().as_ref())),
+        _ => None,
+    }
+}
