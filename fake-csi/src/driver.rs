@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tonic::Status;
 
@@ -35,6 +36,8 @@ pub(crate) struct Driver {
     pub(crate) in_flight: Arc<InFlight>,
     /// Held while a private staging is made for the first target or undone after the last.
     pub(crate) private_staging: Mutex<()>,
+    counter: AtomicU64,
+    seen: Mutex<BTreeSet<String>>,
 }
 
 impl Driver {
@@ -43,8 +46,19 @@ impl Driver {
         for part in ["volumes", "snapshots", "mounts"] {
             std::fs::create_dir_all(options.state.join(part))?;
         }
+        if options.sabotage == Some(Sabotage::ForgetsOnRestart) {
+            drop(std::fs::remove_file(options.state.join("journal")));
+        }
         let journal = Journal::open(&options.state)?;
-        Ok(Self { options, journal, in_flight: Arc::default(), private_staging: Mutex::default() })
+        let in_flight = Arc::new(InFlight::new(options.sabotage));
+        Ok(Self {
+            options,
+            journal,
+            in_flight,
+            private_staging: Mutex::default(),
+            counter: AtomicU64::default(),
+            seen: Mutex::default(),
+        })
     }
 
     /// Whether the driver says it can do this.
@@ -63,6 +77,23 @@ impl Driver {
     /// Whether this promise is to be broken.
     pub(crate) fn breaks(&self, sabotage: Sabotage) -> bool {
         self.options.sabotage == Some(sabotage)
+    }
+
+    /// How often this was asked before.
+    pub(crate) fn count(&self) -> u64 {
+        self.counter.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether this is the first time for a thing.
+    pub(crate) fn is_first(&self, thing: &str) -> bool {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(thing.to_owned())
+    }
+
+    /// Dies of a string that is not plain ASCII, if that is the sabotage.
+    pub(crate) fn stumble_over(&self, text: &str) {
+        if self.breaks(Sabotage::DiesOfUnicode) && !text.is_ascii() {
+            crate::die();
+        }
     }
 
     /// The file or directory that is a volume.

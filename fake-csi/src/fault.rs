@@ -4,15 +4,18 @@
 //! the outcome a caller must call uncertain.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
+use tonic::{Code, Status};
+
+use crate::sabotage::Sabotage;
 
 /// One ordered fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,17 @@ pub struct Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
+    running: AtomicU64,
+}
+
+/// A call that runs, for the sabotage that counts them.
+#[derive(Debug)]
+struct Running(Arc<Faults>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +97,19 @@ impl Faults {
         Some(fault)
     }
 
+    /// Notes that a call that changes a node runs. With the sabotage, a second one beside it waits for ever.
+    async fn run(self: &Arc<Self>, method: &str, sabotage: Option<Sabotage>) -> Option<Running> {
+        const CHANGING: [&str; 4] =
+            ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"];
+        if sabotage != Some(Sabotage::DeadlocksInParallel) || !CHANGING.contains(&method) {
+            return None;
+        }
+        if self.running.fetch_add(1, Ordering::Relaxed) > 0 {
+            std::future::pending::<()>().await;
+        }
+        Some(Running(Arc::clone(self)))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,6 +120,7 @@ impl Faults {
 pub(crate) struct Faulty<S> {
     pub(crate) inner: S,
     pub(crate) faults: Arc<Faults>,
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 impl<S> Service<Request<Body>> for Faulty<S>
@@ -115,8 +143,12 @@ where
         // The clone is what stays; the service that was polled ready is what must be called.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
+        let (faults, sabotage) = (Arc::clone(&self.faults), self.sabotage);
         Box::pin(async move {
-            let Some(fault) = fault else { return inner.call(request).await };
+            let _running = faults.run(&method, sabotage).await;
+            let Some(fault) = fault else {
+                return inner.call(request).await.map(|answer| spoil(answer, sabotage));
+            };
             tracing::info!(method, ?fault, "meeting an ordered fault");
             tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
             let has_end = fault.hang || fault.crash || fault.code.is_some();
@@ -129,6 +161,20 @@ where
             Ok(end(&fault).await)
         })
     }
+}
+
+/// Answers with another code than the right one, if that is the sabotage.
+fn spoil(mut answer: Response<Body>, sabotage: Option<Sabotage>) -> Response<Body> {
+    let spoiled = match sabotage {
+        Some(Sabotage::WrongCodeForMissingField) => Code::InvalidArgument,
+        Some(Sabotage::WrongCodeForUnknownVolume) => Code::NotFound,
+        _ => return answer,
+    };
+    let code = answer.headers().get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
+    if code == Some(spoiled) {
+        answer.headers_mut().insert(Status::GRPC_STATUS, HeaderValue::from(Code::Internal as i32));
+    }
+    answer
 }
 
 async fn end(fault: &Fault) -> Response<Body> {

@@ -10,6 +10,7 @@ use crate::books::{Books, Group, Snapshot, Volume};
 use crate::controller::snapshot::{describe, design, find_volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 /// The driver, as the group controller service.
@@ -132,7 +133,9 @@ impl Driver {
     }
 
     fn describe_group(&self, group: &Group) -> Result<v1::VolumeGroupSnapshot, Status> {
-        let snapshots = group.snapshots.iter().map(|id| self.snapshot(id).map(|found| describe(&found)));
+        let missing = usize::from(self.breaks(Sabotage::GroupMissesOne));
+        let told = group.snapshots.iter().skip(missing);
+        let snapshots = told.map(|id| self.snapshot(id).map(|found| describe(&found)));
         Ok(v1::VolumeGroupSnapshot {
             group_snapshot_id: group.id.clone(),
             snapshots: snapshots.collect::<Result<_, _>>()?,

@@ -7,6 +7,7 @@ use tonic::{Request, Response, Status};
 
 use crate::ability::Ability;
 use crate::driver::Driver;
+use crate::sabotage::Sabotage;
 
 /// The driver, as the identity service.
 #[derive(Debug, Clone)]
@@ -20,8 +21,12 @@ impl Identity for IdentityService {
         &self,
         _: Request<v1::GetPluginInfoRequest>,
     ) -> Result<Response<v1::GetPluginInfoResponse>, Status> {
+        let mut name = self.driver.options.name.clone();
+        if self.driver.breaks(Sabotage::WrongPluginName) {
+            name.push_str(" (fake)");
+        }
         Ok(Response::new(v1::GetPluginInfoResponse {
-            name: self.driver.options.name.clone(),
+            name,
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             manifest: Default::default(),
         }))
@@ -56,6 +61,6 @@ impl Identity for IdentityService {
     }
 
     async fn probe(&self, _: Request<v1::ProbeRequest>) -> Result<Response<v1::ProbeResponse>, Status> {
-        Ok(Response::new(v1::ProbeResponse { ready: Some(true) }))
+        Ok(Response::new(v1::ProbeResponse { ready: Some(!self.driver.breaks(Sabotage::NeverReady)) }))
     }
 }

@@ -9,9 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tonic::Status;
 
+use crate::sabotage::Sabotage;
+
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     subjects: Mutex<BTreeMap<String, Users>>,
+    sabotage: Option<Sabotage>,
 }
 
 #[derive(Debug)]
@@ -28,9 +31,20 @@ pub(crate) struct Claim {
 }
 
 impl InFlight {
+    pub(crate) fn new(sabotage: Option<Sabotage>) -> Self {
+        Self { subjects: Mutex::default(), sabotage }
+    }
+
     /// Claims the last of these for oneself, and all before it, which contain it, together with others.
     pub(crate) fn claim(self: &Arc<Self>, subjects: &[&str]) -> Result<Claim, Status> {
         let mut claim = Claim { table: Arc::clone(self), subjects: Vec::new() };
+        match self.sabotage {
+            Some(Sabotage::IgnoresOperationsInFlight) => return Ok(claim),
+            Some(Sabotage::OneOperationAtATime) => {
+                return claim.take("everything", false).map(|()| claim);
+            }
+            _ => {}
+        }
         let mut whole = String::new();
         for (index, part) in subjects.iter().enumerate() {
             if index > 0 {

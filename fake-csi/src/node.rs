@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use crate::ability::Ability;
 use crate::books::Staging;
 use crate::driver::Driver;
+use crate::sabotage::Sabotage;
 
 pub(crate) mod backing;
 mod expand;
@@ -93,6 +94,9 @@ impl Node for NodeService {
         request: Request<v1::NodeExpandVolumeRequest>,
     ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
         self.driver.must_be_able(Ability::NodeExpand)?;
+        if self.driver.breaks(Sabotage::CapabilityWithoutCall) {
+            return Err(Status::unimplemented("NodeExpandVolume"));
+        }
         let request = request.into_inner();
         self.run(move |node| node.expand(&request)).await
     }
@@ -101,9 +105,11 @@ impl Node for NodeService {
         &self,
         _: Request<v1::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
-        use v1::node_service_capability::{Rpc, Type};
+        use v1::node_service_capability::{Rpc, Type, rpc};
+        let flaps = self.driver.breaks(Sabotage::CapabilitiesFlap) && self.driver.count() % 2 == 1;
         let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_node());
         let capabilities = types
+            .filter(|kind| !flaps || *kind != rpc::Type::StageUnstageVolume)
             .map(|kind| v1::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) })
             .collect();
         Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities }))
@@ -113,9 +119,15 @@ impl Node for NodeService {
         &self,
         _: Request<v1::NodeGetInfoRequest>,
     ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
-        let topology = self.driver.can(Ability::Topology).then(|| crate::topology::of(&self.zone));
+        let has_topology =
+            self.driver.can(Ability::Topology) && !self.driver.breaks(Sabotage::TopologyMissing);
+        let topology = has_topology.then(|| crate::topology::of(&self.zone));
+        let mut node_id = self.name.to_string();
+        if self.driver.breaks(Sabotage::NodeIdChanges) {
+            node_id += &format!("-{}", self.driver.count());
+        }
         Ok(Response::new(v1::NodeGetInfoResponse {
-            node_id: self.name.to_string(),
+            node_id,
             max_volumes_per_node: self.driver.options.max_volumes,
             accessible_topology: topology,
         }))

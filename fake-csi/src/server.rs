@@ -26,6 +26,7 @@ use crate::identity::IdentityService;
 use crate::journal::Entry;
 use crate::metadata::MetadataService;
 use crate::node::NodeService;
+use crate::sabotage::Sabotage;
 
 /// Serves until `SIGTERM` or `SIGINT`. Volumes stay as they are: another driver may take over.
 pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyhow::Result<()> {
@@ -79,6 +80,9 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         driver.thaw().map_err(failed)?;
     }
     for service in services {
+        if driver.breaks(Sabotage::RestartUnmounts) {
+            service.unmount_targets().map_err(failed)?;
+        }
         service.recover().map_err(failed)?;
     }
     if driver.journal.alone {
@@ -95,8 +99,9 @@ async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Fault
     let metadata = driver.can(Ability::SnapshotMetadata);
     let metadata =
         metadata.then(|| SnapshotMetadataServer::new(MetadataService { driver: Arc::clone(&driver) }));
+    let sabotage = driver.options.sabotage;
     let served = tonic::transport::Server::builder()
-        .layer(layer_fn(move |inner| Faulty { inner, faults: Arc::clone(&faults) }))
+        .layer(layer_fn(move |inner| Faulty { inner, faults: Arc::clone(&faults), sabotage }))
         .add_service(IdentityServer::new(IdentityService { driver: Arc::clone(&driver) }))
         .add_service(ControllerServer::new(ControllerService { driver }))
         .add_service(NodeServer::new(node))

@@ -10,6 +10,7 @@ use crate::books::{Attachment, Books, Capability, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::node::backing::supports;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 impl Driver {
@@ -28,21 +29,24 @@ impl Driver {
             let volume = books.volumes.get(&request.volume_id).filter(|volume| volume.created);
             let volume = volume
                 .ok_or_else(|| Status::not_found(format!("there is no volume `{}`", request.volume_id)))?;
-            let node = books.nodes.get(&request.node_id);
-            let node =
-                node.ok_or_else(|| Status::not_found(format!("there is no node `{}`", request.node_id)))?;
+            let node = &request.node_id;
+            if !books.nodes.contains_key(node) && !self.breaks(Sabotage::AttachToUnknownNode) {
+                return Err(Status::not_found(format!("there is no node `{node}`")));
+            }
             supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
-            if let Some(attachment) = volume.attached.get(&node.name) {
+            let same = volume.attached.get(node);
+            if let Some(attachment) = same.filter(|_| !self.breaks(Sabotage::AttachForgetsIdempotence)) {
                 is_compatible(attachment, &capability, request.readonly)?;
                 return Ok((Vec::new(), attachment.generation));
             }
-            self.may_attach(books, volume, &node.name, &capability)?;
+            self.may_attach(books, volume, node, &capability)?;
             let attachment = Attachment { generation: books.next, readonly: request.readonly, capability };
             let mut volume = volume.clone();
-            volume.attached.insert(node.name.clone(), attachment);
+            volume.attached.insert(node.clone(), attachment);
             let entries = vec![Entry::Next(books.next + 1), Entry::Volume(Box::new(volume))];
             Ok::<_, Status>((entries, books.next))
         })?;
+        let generation = generation.saturating_sub(self.breaks(Sabotage::StalePublishContext).into());
         let publish_context = BTreeMap::from([(GENERATION_KEY.to_owned(), generation.to_string())]);
         Ok(v1::ControllerPublishVolumeResponse { publish_context })
     }
@@ -63,6 +67,9 @@ impl Driver {
             let before = volume.attached.len();
             volume.attached.retain(|node, _| !request.node_id.is_empty() && *node != request.node_id);
             let changed = volume.attached.len() != before;
+            if !changed && self.breaks(Sabotage::DetachForgetsIdempotence) {
+                return Err(Status::not_found("the volume is not published to this node"));
+            }
             let entries = if changed { vec![Entry::Volume(Box::new(volume))] } else { Vec::new() };
             Ok::<_, Status>((entries, ()))
         })?;
@@ -77,13 +84,15 @@ impl Driver {
         capability: &Capability,
     ) -> Result<(), Status> {
         if !capability.mode.is_multi_node()
+            && !self.breaks(Sabotage::AttachToManyNodes)
             && let Some(other) = volume.attached.keys().next()
         {
             let message = format!("the volume is published to node `{other}`, and this mode allows one");
             return Err(Status::failed_precondition(message));
         }
         let count = books.volumes.values().filter(|volume| volume.attached.contains_key(node)).count();
-        if self.options.max_volumes > 0 && count as i64 >= self.options.max_volumes {
+        let is_limited = self.options.max_volumes > 0 && !self.breaks(Sabotage::AttachBeyondLimit);
+        if is_limited && count as i64 >= self.options.max_volumes {
             return Err(Status::resource_exhausted(format!("node `{node}` has {count} volumes, its limit")));
         }
         Ok(())

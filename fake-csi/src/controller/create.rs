@@ -15,6 +15,7 @@ use crate::journal::Entry;
 use crate::kernel::{KernelError, filesystem};
 use crate::node::backing::supports;
 use crate::node::stats::signed;
+use crate::sabotage::Sabotage;
 use crate::{topology, validate};
 
 /// The size of a volume whose creator does not say.
@@ -30,6 +31,10 @@ impl Driver {
         request: &v1::CreateVolumeRequest,
     ) -> Result<v1::CreateVolumeResponse, Status> {
         validate::name("name", &request.name)?;
+        self.stumble_over(&request.name);
+        if self.breaks(Sabotage::CreateRefusesLongNames) && request.name.len() > 64 {
+            return Err(Status::invalid_argument("name is too long"));
+        }
         let capabilities = validate::capabilities(&request.volume_capabilities)?;
         validate::map("parameters", &request.parameters)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;
@@ -44,8 +49,11 @@ impl Driver {
         let _source_claim = source_claim.transpose()?;
         let volume = self.journal.transact(|books| {
             let named = |volume: &&Volume| volume.name == request.name && !volume.ephemeral;
-            if let Some(volume) = books.volumes.values().find(named) {
-                is_compatible(volume, request, (&capabilities, source.as_ref()), bounds)?;
+            let same_name = books.volumes.values().find(named);
+            if let Some(volume) = same_name.filter(|_| !self.breaks(Sabotage::CreateForgetsIdempotence)) {
+                if !self.breaks(Sabotage::CreateIgnoresConflict) {
+                    is_compatible(volume, request, (&capabilities, source.as_ref()), bounds)?;
+                }
                 return Ok((Vec::new(), volume.clone()));
             }
             let wanted = self.design(books, request, (&capabilities, source.clone()), bounds)?;
@@ -62,7 +70,10 @@ impl Driver {
         let accessible_topology =
             if self.can(Ability::Topology) { vec![topology::of(&volume.zone)] } else { Vec::new() };
         v1::Volume {
-            capacity_bytes: signed(volume.capacity),
+            capacity_bytes: signed(match self.breaks(Sabotage::CreateReportsWrongSize) {
+                true => volume.capacity * 2,
+                false => volume.capacity,
+            }),
             volume_id: volume.id.clone(),
             volume_context: [(BACKING_KEY.to_owned(), backing_name(volume.backing))].into(),
             content_source: volume.source.as_ref().map(Source::describe),
@@ -86,7 +97,14 @@ impl Driver {
                 fs::set_permissions(&path, open_to_all).map_err(failed)?;
             }
         }
-        if let Some(source) = &volume.source {
+        if self.breaks(Sabotage::CreateTrustsNames) && volume.name.contains('/') {
+            // A note beside the image, named as the caller says.
+            let note = self.options.state.join("volumes").join(format!("{}.json", volume.name));
+            drop(fs::write(note, &volume.id));
+        }
+        if let Some(source) = &volume.source
+            && !self.breaks(Sabotage::CloneIsEmpty)
+        {
             self.fill_from(volume, source)?;
         }
         self.update_volume(&volume.id, |volume| volume.created = true)
@@ -105,8 +123,9 @@ impl Driver {
             (Some(origin), None) => origin.backing,
             (Some(origin), Some(named)) => origin.must_suit(named)?,
         };
-        for capability in capabilities {
-            supports(backing, capability).map_err(Status::invalid_argument)?;
+        if !self.breaks(Sabotage::CreateAcceptsAnything) {
+            let refused = |capability| supports(backing, capability).map_err(Status::invalid_argument);
+            capabilities.iter().try_for_each(refused)?;
         }
         Ok(Volume {
             number: books.next,
@@ -170,6 +189,9 @@ impl Driver {
         }
         // Devices have whole sectors, and file systems whole blocks.
         let capacity = capacity.max(smallest).next_multiple_of(4096);
+        if self.breaks(Sabotage::CreateTooSmall) {
+            return Ok((capacity / 2).next_multiple_of(4096));
+        }
         if limit.is_some_and(|limit| limit < capacity) {
             return Err(Status::out_of_range(format!("a volume for this use has at least {capacity} bytes")));
         }
@@ -198,7 +220,7 @@ impl Driver {
             return Ok(first());
         };
         let places = || requirement.preferred.iter().chain(&requirement.requisite);
-        if places().next().is_none() {
+        if places().next().is_none() || self.breaks(Sabotage::CreateIgnoresTopology) {
             return Ok(first());
         }
         let mut zones = places().filter_map(|place| place.segments.get(topology::ZONE_KEY));

@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{copy, loop_device, mount};
 use crate::node::backing::supports;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 impl Driver {
@@ -20,14 +21,23 @@ impl Driver {
         validate::map("secrets", &request.secrets)?;
         let _claim = self.in_flight.claim(&[&request.volume_id])?;
         let doomed = self.journal.transact(|books| {
-            let Some(volume) = books.volumes.get(&request.volume_id) else { return Ok((Vec::new(), None)) };
-            refuse_while_used(volume)?;
+            let Some(volume) = books.volumes.get(&request.volume_id) else {
+                if self.breaks(Sabotage::DeleteForgetsIdempotence) {
+                    return Err(Status::not_found("there is no such volume"));
+                }
+                return Ok((Vec::new(), None));
+            };
+            if !self.breaks(Sabotage::DeleteWhileInUse) {
+                refuse_while_used(volume)?;
+            }
             // From here on nobody finds it any more, neither by its id nor by its name.
             let doomed = Volume { created: false, name: String::new(), ..volume.clone() };
             Ok::<_, Status>((vec![Entry::Volume(Box::new(doomed.clone()))], Some(doomed)))
         })?;
         let Some(volume) = doomed else { return Ok(v1::DeleteVolumeResponse {}) };
-        self.remove_contents(&volume)?;
+        if !self.breaks(Sabotage::DeleteLeavesImage) {
+            self.remove_contents(&volume)?;
+        }
         self.journal.transact(|_| Ok::<_, Status>((vec![Entry::VolumeGone(volume.id.clone())], ())))?;
         Ok(v1::DeleteVolumeResponse {})
     }
@@ -54,6 +64,7 @@ impl Driver {
         validate::map("secrets", &request.secrets)?;
         let volume = self.volume(&request.volume_id)?;
         let refusal = capabilities.iter().find_map(|capability| supports(volume.backing, capability).err());
+        let refusal = refusal.filter(|_| !self.breaks(Sabotage::ValidateConfirmsAnything));
         Ok(match refusal {
             Some(message) => v1::ValidateVolumeCapabilitiesResponse { confirmed: None, message },
             None => v1::ValidateVolumeCapabilitiesResponse {

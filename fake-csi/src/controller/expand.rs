@@ -14,6 +14,7 @@ use crate::journal::Entry;
 use crate::kernel::KernelError;
 use crate::node::backing::supports;
 use crate::node::stats::signed;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 /// Whether a parameter may have this value.
@@ -53,12 +54,18 @@ impl Driver {
                 "the volume would have {wanted} bytes, more than the limit"
             )));
         }
+        if wanted == volume.capacity && self.breaks(Sabotage::ExpandForgetsIdempotence) {
+            return Err(Status::internal("the volume has this size already"));
+        }
         self.refuse_online(&volume, wanted)?;
         if wanted > volume.capacity {
             self.grow_contents(&volume, wanted)?;
         }
         Ok(v1::ControllerExpandVolumeResponse {
-            capacity_bytes: signed(wanted),
+            capacity_bytes: signed(match self.breaks(Sabotage::ExpandReportsOldSize) {
+                true => volume.capacity,
+                false => wanted,
+            }),
             node_expansion_required: needs_node(&volume) && self.can(Ability::NodeExpand),
         })
     }
@@ -72,6 +79,11 @@ impl Driver {
         validate::map("mutable_parameters", &request.mutable_parameters)?;
         let _claim = self.in_flight.claim(&[&request.volume_id, "modification"])?;
         self.volume(&request.volume_id)?;
+        if self.breaks(Sabotage::ModifyAppliesHalf) {
+            self.use_volume(&request.volume_id, |volume| {
+                volume.mutable_parameters.extend(request.mutable_parameters.clone());
+            })?;
+        }
         check_mutable(&request.mutable_parameters)?;
         self.use_volume(&request.volume_id, |volume| {
             volume.mutable_parameters.extend(request.mutable_parameters.clone());

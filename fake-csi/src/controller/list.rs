@@ -9,6 +9,7 @@ use crate::books::Volume;
 use crate::driver::Driver;
 use crate::node::backing::supports;
 use crate::node::stats::signed;
+use crate::sabotage::Sabotage;
 use crate::{topology, validate};
 
 impl Driver {
@@ -16,12 +17,21 @@ impl Driver {
         &self,
         request: &v1::ListVolumesRequest,
     ) -> Result<v1::ListVolumesResponse, Status> {
-        let page = Page::of(request.max_entries, &request.starting_token)?;
+        let any_token = self.breaks(Sabotage::ListAcceptsAnyToken);
+        let mut page = match Page::of(request.max_entries, &request.starting_token) {
+            Err(refusal) if any_token && refusal.code() == tonic::Code::Aborted => {
+                Page { after: None, most: 0 }
+            }
+            page => page?,
+        };
         let (mut volumes, next) = self.journal.read(|books| {
             let listed = books.volumes.values().filter(|volume| volume.created && !volume.ephemeral);
             (listed.cloned().collect::<Vec<_>>(), books.next)
         })?;
         volumes.sort_by_key(|volume| volume.number);
+        if self.breaks(Sabotage::ListLosesAVolume) && page.after.is_some() {
+            page.after = page.after.map(|after| after + 1);
+        }
         let (volumes, next_token) = page.cut(volumes, next, |volume| volume.number)?;
         let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
             volume: Some(self.describe(volume)),
@@ -64,7 +74,8 @@ impl Driver {
         let zone =
             request.accessible_topology.as_ref().and_then(|place| place.segments.get(topology::ZONE_KEY));
         let (used, is_known) = self.journal.read(|books| {
-            let used: u64 = books.volumes.values().map(|volume| volume.capacity).sum();
+            let counted = books.volumes.values().filter(|_| !self.breaks(Sabotage::CapacityNeverShrinks));
+            let used: u64 = counted.map(|volume| volume.capacity).sum();
             (used, zone.is_none_or(|zone| books.nodes.values().any(|node| node.zone == *zone)))
         })?;
         if !is_known {

@@ -15,6 +15,7 @@ use crate::kernel::filesystem::Frozen;
 use crate::kernel::loop_device::LoopDevice;
 use crate::kernel::{KernelError, copy};
 use crate::node::stats::signed;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 impl Driver {
@@ -30,7 +31,10 @@ impl Driver {
         let _named = self.in_flight.claim(&[&format!("snapshot named {}", request.name)])?;
         let _source = self.in_flight.claim(&[&request.source_volume_id])?;
         let (snapshot, volume) = self.journal.transact(|books| {
-            let same_name = books.snapshots.values().find(|snapshot| snapshot.name == request.name);
+            let is_same = |snapshot: &&Snapshot| {
+                snapshot.name == request.name && !self.breaks(Sabotage::SnapshotForgetsIdempotence)
+            };
+            let same_name = books.snapshots.values().find(is_same);
             if let Some(snapshot) = same_name {
                 if snapshot.source != request.source_volume_id {
                     return Err(Status::already_exists("a snapshot of this name is of another volume"));
@@ -90,6 +94,9 @@ impl Driver {
         validate::map("secrets", &request.secrets)?;
         let page = Page::of(request.max_entries, &request.starting_token)?;
         let is_wanted = |snapshot: &&Snapshot| {
+            if self.breaks(Sabotage::ListSnapshotsIgnoresFilter) {
+                return snapshot.created;
+            }
             snapshot.created
                 && (request.snapshot_id.is_empty() || snapshot.id == request.snapshot_id)
                 && (request.source_volume_id.is_empty() || snapshot.source == request.source_volume_id)
@@ -140,6 +147,9 @@ impl Driver {
     pub(crate) fn fill_snapshot(&self, snapshot: Snapshot, volume: &Volume) -> Result<Snapshot, Status> {
         let (from, to) = (self.contents_of(volume), self.contents_of_snapshot(&snapshot));
         match snapshot.backing {
+            Backing::Loop if self.breaks(Sabotage::SnapshotSharesBlocks) => {
+                fs::hard_link(&from, &to).map_err(|source| KernelError::path("link", &to, source))?;
+            }
             Backing::Loop => copy::image(&from, &to)?,
             _ => {
                 copy::remove(&to)?;

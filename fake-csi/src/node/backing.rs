@@ -12,11 +12,15 @@ use crate::driver::exists;
 use crate::kernel::filesystem::{self, Contents};
 use crate::kernel::loop_device::{self, Lifetime, LoopDevice};
 use crate::kernel::mount::{self, Options};
+use crate::sabotage::Sabotage;
 
 impl NodeService {
     /// Makes a volume ready: mounted at the staging's path, or attached to a device.
     pub(super) fn prepare(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
         let contents = self.driver.contents_of(volume);
+        if self.driver.breaks(Sabotage::StageLeaksLoopDevice) && volume.backing == Backing::Loop {
+            drop(LoopDevice::attach(&contents, false, Lifetime::UntilDetached)?);
+        }
         match (&staging.capability.access, volume.backing) {
             (Access::Block, _) => {
                 let device = LoopDevice::find_or_attach(&contents, false, Lifetime::UntilDetached)?;
@@ -25,8 +29,14 @@ impl NodeService {
             }
             (Access::Mount { fs_type, flags, .. }, Backing::Loop) => {
                 let format = self.formatted(volume, fs_type)?;
+                let stays_small =
+                    volume.source.is_some() && self.driver.breaks(Sabotage::CopyKeepsSmallFileSystem);
+                // Another node of this machine may have it mounted.
+                let is_mounted = LoopDevice::find(&contents, false)?.is_some();
                 let is_grown = format.bytes == volume.capacity
-                    || filesystem::grow_unmounted(&contents, &format.fs_type)?;
+                    || stays_small
+                    || (!is_mounted && filesystem::grow_unmounted(&contents, &format.fs_type)?);
+                let flags = self.stage_flags(flags);
                 mount_image(&contents, &staging.path, &format.fs_type, flags)?;
                 if !is_grown {
                     filesystem::grow(&staging.path, &format.fs_type, volume.capacity)?;
@@ -37,13 +47,17 @@ impl NodeService {
             }
             (Access::Mount { flags, .. }, Backing::Tmpfs) => {
                 self.driver.mount_tmpfs(volume)?;
-                bind_directory(&contents, &staging.path, flags)?;
+                bind_directory(&contents, &staging.path, self.stage_flags(flags))?;
             }
             (Access::Mount { flags, .. }, Backing::Directory | Backing::Shared) => {
-                bind_directory(&contents, &staging.path, flags)?;
+                bind_directory(&contents, &staging.path, self.stage_flags(flags))?;
             }
         }
         Ok(())
+    }
+
+    fn stage_flags<'a>(&self, flags: &'a [String]) -> &'a [String] {
+        if self.driver.breaks(Sabotage::StageIgnoresMountFlags) { &[] } else { flags }
     }
 
     /// Whether the kernel shows the volume where the books say it is staged.
@@ -103,8 +117,16 @@ impl NodeService {
     /// The volume's file system; made now if the volume never had one, and only then.
     fn formatted(&self, volume: &Volume, wanted: &str) -> Result<Format, Status> {
         let contents = self.driver.contents_of(volume);
+        // One node at a time: what another is just formatting looks like data that is no file system.
+        let guard = fs::File::open(&contents)
+            .map_err(|source| crate::kernel::KernelError::path("open", &contents, source))?;
+        rustix::fs::flock(&guard, rustix::fs::FlockOperation::LockExclusive)
+            .map_err(|errno| crate::kernel::KernelError::path("lock", &contents, errno))?;
+        let volume = &self.driver.volume(&volume.id)?;
+        let wanted = if self.driver.breaks(Sabotage::StageIgnoresFsType) { "" } else { wanted };
         let chosen = if wanted.is_empty() { &self.driver.options.fs_type } else { wanted };
         match &volume.format {
+            Some(_) if self.driver.breaks(Sabotage::StageFormatsAgain) => {}
             Some(format) if format.finished => {
                 if !wanted.is_empty() && format.fs_type != wanted {
                     let held = &format.fs_type;

@@ -12,6 +12,7 @@ use crate::books::{Access, Backing, Volume};
 use crate::kernel::filesystem;
 use crate::kernel::loop_device::LoopDevice;
 use crate::kernel::mount::{self, Options};
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 impl NodeService {
@@ -38,8 +39,10 @@ impl NodeService {
             let message = format!("the volume has {} bytes; the controller expands it", volume.capacity);
             return Err(Status::out_of_range(message));
         }
-        self.grow_device(&volume)?;
-        if !is_block {
+        if !self.driver.breaks(Sabotage::ExpandForgetsDevice) {
+            self.grow_device(&volume)?;
+        }
+        if !is_block && !self.driver.breaks(Sabotage::ExpandForgetsFileSystem) {
             self.grow_mounted(&volume)?;
         }
         Ok(v1::NodeExpandVolumeResponse { capacity_bytes: signed(volume.capacity) })

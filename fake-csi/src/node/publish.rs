@@ -13,6 +13,7 @@ use crate::ability::Ability;
 use crate::books::{Access, Capability, Mode, Sensitive, Staging, Target, Volume};
 use crate::driver::exists;
 use crate::kernel::mount;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 /// The context key by which a kubelet says that a volume lives as long as its pod.
@@ -29,7 +30,14 @@ impl NodeService {
         validate::map("publish_context", &request.publish_context)?;
         validate::map("volume_context", &request.volume_context)?;
         validate::map("secrets", &request.secrets)?;
-        validate::not_a_link("target_path", &path)?;
+        if !self.driver.breaks(Sabotage::PublishFollowsLink) {
+            validate::not_a_link("target_path", &path)?;
+        }
+        self.driver.stumble_over(&request.volume_id);
+        self.driver.stumble_over(&request.target_path);
+        if self.driver.breaks(Sabotage::SecretsInLog) {
+            tracing::info!(secrets = ?request.secrets, context = ?request.volume_context, "publishing");
+        }
         let is_inline = request.volume_context.get(EPHEMERAL_KEY).is_some_and(|value| value == "true");
         let staging_path = self.staging_path(request, is_inline)?;
 
@@ -74,11 +82,25 @@ impl NodeService {
 
         let _claim = self.claim_target(&request.volume_id, &path)?;
         let departed = self.driver.journal.read(|books| books.departed.contains(&request.volume_id))?;
+        let departed = departed && !self.driver.breaks(Sabotage::InlineUnpublishNotFound);
         if departed && !exists(&path) {
             return Ok(v1::NodeUnpublishVolumeResponse {});
         }
         let volume = self.driver.volume(&request.volume_id)?;
-        if let Some(target) = volume.targets.get(&path).filter(|target| target.node == *self.name) {
+        let target = volume.targets.get(&path).filter(|target| target.node == *self.name);
+        if target.is_none() && self.driver.breaks(Sabotage::UnpublishForgetsIdempotence) {
+            return Err(Status::internal("the volume is not published here"));
+        }
+        if self.driver.breaks(Sabotage::UnpublishNeedsMount)
+            && target.is_some()
+            && !mount::is_mount_point(&path)?
+        {
+            return Err(Status::internal("the target is not mounted"));
+        }
+        if self.driver.breaks(Sabotage::UnpublishTakesAllTargets) {
+            volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
+        }
+        if let Some(target) = target {
             self.undo_target(&volume, &path, &target.clone())?;
         }
         self.leave_private(&volume.id)?;
@@ -107,6 +129,9 @@ impl NodeService {
 
     /// The staging the caller says it has made, if the kernel agrees.
     fn staging_at(&self, volume: &Volume, path: &Path, capability: &Capability) -> Result<Staging, Status> {
+        if self.driver.breaks(Sabotage::PublishWithoutStaging) {
+            return Ok(staging_of(path, capability));
+        }
         let staging =
             volume.staged.get(&*self.name).filter(|staging| staging.finished && staging.path == path);
         let staging = staging.ok_or_else(|| {
@@ -138,14 +163,7 @@ impl NodeService {
         let path = self.driver.private_path(&self.name, &volume);
         std::fs::create_dir_all(&path)
             .map_err(|error| Status::internal(format!("cannot create a private directory: {error}")))?;
-        let staging = Staging {
-            path,
-            private: true,
-            capability: capability.clone(),
-            finished: false,
-            selinux_context: backing::selinux_context(&capability.access),
-            volume_context: Default::default(),
-        };
+        let staging = Staging { private: true, finished: false, ..staging_of(&path, capability) };
         self.make_staging(&volume, staging.clone())?;
         Ok(staging)
     }
@@ -160,7 +178,7 @@ impl NodeService {
         if let Some(staging) = volume.staged.get(&*self.name).filter(|staging| staging.private) {
             self.undo_staging(&volume, &staging.clone())?;
         }
-        if volume.ephemeral {
+        if volume.ephemeral && !self.driver.breaks(Sabotage::InlineVolumeStays) {
             self.driver.forget_inline(&volume)?;
         }
         Ok(())
@@ -173,7 +191,8 @@ impl NodeService {
         if taken {
             return Err(Status::already_exists("another volume is published at target_path"));
         }
-        let single = target.capability.mode == Mode::SingleNodeSingleWriter;
+        let single = target.capability.mode == Mode::SingleNodeSingleWriter
+            && !self.driver.breaks(Sabotage::PublishIgnoresSingleWriter);
         let elsewhere = volume.targets.iter().any(|(other, _)| other != path);
         if single && elsewhere {
             return Err(Status::failed_precondition("the volume is published to its only writer elsewhere"));
@@ -194,7 +213,11 @@ impl NodeService {
             self.undo_target(volume, path, target)?;
             return Ok(false);
         }
-        if target.capability != wanted.capability || target.readonly != wanted.readonly {
+        if self.driver.breaks(Sabotage::PublishStacksMounts) {
+            return Ok(false);
+        }
+        let differs = target.capability != wanted.capability || target.readonly != wanted.readonly;
+        if differs && !self.driver.breaks(Sabotage::PublishIgnoresConflict) {
             return Err(Status::already_exists("the volume is published here in another way"));
         }
         self.driver.update_volume(&volume.id, |volume| {
@@ -205,6 +228,17 @@ impl NodeService {
             }
         })?;
         Ok(true)
+    }
+}
+
+fn staging_of(path: &Path, capability: &Capability) -> Staging {
+    Staging {
+        path: path.to_owned(),
+        private: false,
+        capability: capability.clone(),
+        finished: true,
+        selinux_context: backing::selinux_context(&capability.access),
+        volume_context: Default::default(),
     }
 }
 

@@ -8,8 +8,8 @@ use csi_proto::v1;
 use tonic::Status;
 
 use super::{NodeService, backing};
-use crate::books::{Capability, Staging, Volume};
-use crate::kernel::mount;
+use crate::books::{Backing, Capability, Staging, Volume};
+use crate::kernel::{copy, mount};
 use crate::sabotage::Sabotage;
 use crate::validate;
 
@@ -24,7 +24,17 @@ impl NodeService {
         validate::map("publish_context", &request.publish_context)?;
         validate::map("volume_context", &request.volume_context)?;
         validate::map("secrets", &request.secrets)?;
-        validate::not_a_link("staging_target_path", &path)?;
+        if !self.driver.breaks(Sabotage::StageFollowsLink) {
+            validate::not_a_link("staging_target_path", &path)?;
+        }
+        self.driver.stumble_over(&request.volume_id);
+        self.driver.stumble_over(&request.staging_target_path);
+        if self.driver.breaks(Sabotage::SecretsInLog) {
+            tracing::info!(secrets = ?request.secrets, "staging");
+        }
+        if self.driver.breaks(Sabotage::StageLeavesProcess) {
+            drop(std::process::Command::new("sleep").arg("3600").spawn());
+        }
 
         let _claim = self.claim_alone(&request.volume_id)?;
         let volume = self.driver.volume(&request.volume_id)?;
@@ -57,11 +67,18 @@ impl NodeService {
 
         let _claim = self.claim_alone(&request.volume_id)?;
         let volume = self.driver.volume(&request.volume_id)?;
-        self.refuse_while_published(&volume)?;
+        if self.driver.breaks(Sabotage::UnstageWhilePublished) {
+            volume.targets_on(&self.name).try_for_each(|(path, _)| mount::unmount_all(path))?;
+        } else {
+            self.refuse_while_published(&volume)?;
+        }
         match volume.staged.get(&*self.name) {
             Some(staging) if Self::is_of_caller(staging) && staging.path == path => {
                 let staging = staging.clone();
                 self.undo_staging(&volume, &staging)?;
+            }
+            _ if self.driver.breaks(Sabotage::UnstageForgetsIdempotence) => {
+                return Err(Status::internal("the volume is not staged here"));
             }
             _ => {}
         }
@@ -74,7 +91,8 @@ impl NodeService {
         self.driver.use_volume(&volume.id, |volume| {
             volume.staged.insert(name.clone(), staging.clone());
         })?;
-        if let Err(failure) = self.prepare(volume, &staging) {
+        let skips = self.driver.breaks(Sabotage::StageWithoutMount);
+        if let Err(failure) = if skips { Ok(()) } else { self.prepare(volume, &staging) } {
             // What failed must leave nothing. If even that fails, the intent stays in the books.
             self.unprepare(volume, &staging)?;
             self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
@@ -85,6 +103,9 @@ impl NodeService {
                 staging.finished = true;
             }
         })?;
+        if self.driver.breaks(Sabotage::StageFailsButMounts) && self.driver.is_first(&volume.id) {
+            return Err(Status::internal("the mount was made, and then something else failed"));
+        }
         Ok(())
     }
 
@@ -96,8 +117,23 @@ impl NodeService {
                 staging.finished = false;
             }
         })?;
+        let keeps_old =
+            self.driver.breaks(Sabotage::UnstageLosesLastWrite) && volume.backing == Backing::Loop;
+        let contents = self.driver.contents_of(volume);
+        let old = contents.with_extension("old");
+        if keeps_old {
+            copy::image(&contents, &old)?;
+        }
         if !self.driver.breaks(Sabotage::UnstageSucceedsButMounted) {
             self.unprepare(volume, staging)?;
+        }
+        if keeps_old {
+            // The same file, since a device may still lead to it.
+            copy::image(&old, &contents)?;
+            copy::remove(&old)?;
+        }
+        if self.driver.breaks(Sabotage::UnstageRemovesDirectory) {
+            drop(std::fs::remove_dir(&staging.path));
         }
         self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
         Ok(())
@@ -111,6 +147,9 @@ impl NodeService {
         publish_context: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
         backing::supports(volume.backing, capability).map_err(Status::failed_precondition)?;
+        if self.driver.breaks(Sabotage::StageAcceptsStaleContext) {
+            return Ok(());
+        }
         let Some(shown) = publish_context.get(crate::controller::GENERATION_KEY) else { return Ok(()) };
         let attached = volume.attached.get(&*self.name);
         if attached.is_none_or(|attachment| attachment.generation.to_string() != *shown) {
@@ -146,7 +185,10 @@ impl NodeService {
             let message = format!("the volume is staged at `{}`", staging.path.display());
             return Err(Status::failed_precondition(message));
         }
-        if staging.capability != *capability {
+        if self.driver.breaks(Sabotage::StageStacksMounts) {
+            return Ok(false);
+        }
+        if staging.capability != *capability && !self.driver.breaks(Sabotage::StageIgnoresConflict) {
             return Err(Status::already_exists("the volume is staged here with another capability"));
         }
         Ok(true)

@@ -10,6 +10,7 @@ use super::NodeService;
 use crate::ability::Ability;
 use crate::books::{Access, Volume};
 use crate::kernel::KernelError;
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 impl NodeService {
@@ -20,8 +21,11 @@ impl NodeService {
         validate::required("volume_id", &request.volume_id)?;
         let path = validate::some_path("volume_path", &request.volume_path)?;
         let volume = self.driver.volume(&request.volume_id)?;
-        let is_block = self.access_at(&volume, &path)?;
-        let is_shown = self.is_visible(&volume, &path)?;
+        let is_block = match self.access_at(&volume, &path) {
+            Err(_) if self.driver.breaks(Sabotage::StatsOfAnyPath) => false,
+            found => found?,
+        };
+        let is_shown = self.is_visible(&volume, &path)? || self.driver.breaks(Sabotage::AlwaysHealthy);
         let condition = v1::VolumeCondition {
             abnormal: !is_shown,
             message: if is_shown { "mounted" } else { "no longer mounted" }.to_owned(),
@@ -33,6 +37,7 @@ impl NodeService {
                 unit: Unit::Bytes.into(),
                 ..Default::default()
             }],
+            (false, true) if self.driver.breaks(Sabotage::StatsOfTheHost) => usage_of(Path::new("/"))?,
             (false, true) => usage_of(&path)?,
         };
         if !is_shown && !self.driver.can(Ability::Condition) {

@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::mount::MsFlags;
+use nix::mount::{MntFlags, MsFlags};
 use tonic::Status;
 
 use super::{NodeService, backing};
@@ -45,11 +45,43 @@ impl NodeService {
             }
         })?;
         if !self.driver.breaks(Sabotage::UnpublishLeavesMount) {
+            self.spoil_unpublish(path)?;
             mount::unmount_all(path)?;
-            remove_target(path, &target.capability.access)?;
+            if !self.driver.breaks(Sabotage::UnpublishKeepsTarget) {
+                remove_target(path, &target.capability.access)?;
+            }
         }
         self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
         Ok(())
+    }
+
+    /// The bugs that do more than unmounting.
+    fn spoil_unpublish(&self, path: &Path) -> Result<(), Status> {
+        let files = |directory: &Path| {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect::<Vec<_>>()
+        };
+        if self.driver.breaks(Sabotage::UnpublishDeletesData) {
+            files(path).iter().for_each(|file| drop(fs::remove_file(file)));
+        }
+        if self.driver.breaks(Sabotage::UnpublishRemovesSiblings)
+            && let Some(parent) = path.parent()
+        {
+            files(parent).iter().filter(|file| *file != path).for_each(|file| drop(fs::remove_file(file)));
+        }
+        if self.driver.breaks(Sabotage::UnpublishLazily) && mount::is_mount_point(path)? {
+            mount::unmount_one(path, MntFlags::MNT_DETACH)?;
+        }
+        Ok(())
+    }
+
+    /// Unmounts every target of this node without a word to the books.
+    pub(crate) fn unmount_targets(&self) -> Result<(), Status> {
+        let paths: Vec<PathBuf> = self.driver.journal.read(|books| {
+            let targets = books.volumes.values().flat_map(|volume| volume.targets_on(&self.name));
+            targets.map(|(path, _)| path.clone()).collect()
+        })?;
+        Ok(paths.iter().try_for_each(|path| mount::unmount_all(path))?)
     }
 
     /// Whether the kernel shows the volume at a target.
@@ -68,6 +100,9 @@ impl NodeService {
     }
 
     fn show(&self, volume: &Volume, staging: &Staging, path: &Path, target: &Target) -> Result<(), Status> {
+        if self.driver.breaks(Sabotage::PublishCreatesFile) {
+            return Ok(make_file(path)?);
+        }
         match &target.capability.access {
             Access::Block => {
                 make_file(path)?;
@@ -81,10 +116,15 @@ impl NodeService {
                     per_mount |= MsFlags::MS_RDONLY;
                 }
                 let source = self.directory_to_show(volume, staging)?;
-                if !group.is_empty() && !target.readonly {
+                let gives = !self.driver.breaks(Sabotage::PublishIgnoresGroup);
+                if !group.is_empty() && !target.readonly && gives {
                     give_to_group(&source, group)?;
                 }
                 mount::bind(&source, path, per_mount)?;
+                if self.driver.breaks(Sabotage::PublishIgnoresMountFlags) {
+                    // A bind takes over the flags of its source; a careless remount drops them all.
+                    mount::remount(path, per_mount & MsFlags::MS_RDONLY)?;
+                }
             }
         }
         Ok(())
@@ -94,7 +134,7 @@ impl NodeService {
         if self.driver.breaks(Sabotage::BlockTargetIsRegularFile) {
             return Ok(self.driver.contents_of(volume));
         }
-        self.device_node(volume, target.readonly)
+        self.device_node(volume, target.readonly && !self.driver.breaks(Sabotage::BlockIgnoresReadOnly))
     }
 
     fn directory_to_show(&self, volume: &Volume, staging: &Staging) -> Result<PathBuf, Status> {
