@@ -121,6 +121,9 @@ fn loop_device() -> Answer {
 
 fn made_and_mounted(fstype: &str, install: &str) -> Answer {
     file_system(fstype)?;
+    if !is_root() {
+        return absent(format!("mounting {fstype} needs root"), "run it with sudo");
+    }
     let tool = format!("mkfs.{fstype}");
     match program(&tool) {
         Some(_) => Ok(()),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::ownership::{Surroundings, owns};
 use super::{JanitorError, Undone};
+use crate::census::process;
 use crate::ledger::{self, Entry, LedgerError};
 use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
@@ -99,10 +100,15 @@ fn await_processes(entries: &[Entry], undone: &mut Undone) {
 fn living_in(namespaces: &BTreeSet<u64>) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| namespace_inode(*pid, "pid").is_some_and(|inode| namespaces.contains(&inode))).collect()
+    // The first process of a namespace becomes a zombie only after all others have ended, and how soon it is
+    // waited for is its new parent's business: the machine's own first process.
+    let lives = |pid: &i32| process::get(*pid).is_some_and(|process| !process.zombie);
+    pids.filter(|pid| namespace_inode(*pid, "pid").is_some_and(|inode| namespaces.contains(&inode)))
+        .filter(lives)
+        .collect()
 }
 
-/// The inode of a namespace of a process; nothing for a zombie, which has none any more.
+/// The inode of a namespace of a process.
 fn namespace_inode(pid: i32, kind: &str) -> Option<u64> {
     let link = fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?;
     let name = link.to_str()?;

@@ -38,7 +38,7 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         }
         ("differential", [seed]) => crate::mounts::differential(seed.parse().unwrap()),
         ("run", [base, naive]) => run(Path::new(base), *naive == "naive"),
-        ("worker", [ledger, naive]) => worker(Path::new(ledger), *naive == "naive"),
+        ("worker", [ledger, tag, naive]) => worker(Path::new(ledger), tag, *naive == "naive"),
         other => panic!("no such helper: {other:?}"),
     }
     ExitCode::SUCCESS
@@ -193,9 +193,10 @@ fn run(base: &Path, naive: bool) {
     let janitor = Janitor::start(&run, &lifeline).unwrap();
     println!("run {}", run.id());
     let ledger = run.ledger().path().to_str().unwrap();
+    let tag = base.file_name().and_then(|name| name.to_str()).unwrap();
     let kind = if naive { "naive" } else { "kind" };
     for _ in 0..3 {
-        let status = crate::helper("worker", &[ledger, kind]).stdin(lifeline.reader().unwrap()).status();
+        let status = crate::helper("worker", &[ledger, tag, kind]).stdin(lifeline.reader().unwrap()).status();
         assert!(status.unwrap().success());
     }
     let undone = janitor.finish(run, lifeline).unwrap();
@@ -203,7 +204,9 @@ fn run(base: &Path, naive: bool) {
 }
 
 /// A worker whose driver attaches loop devices carelessly, locks them, mounts them, and tidies nothing.
-fn worker(ledger: &Path, naive: bool) {
+///
+/// All that it makes has the tag in its name, so that a leftover can be told from what others do meanwhile.
+fn worker(ledger: &Path, tag: &str, naive: bool) {
     let lifeline = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
     let options = SandboxOptions {
         lifeline: Some(lifeline),
@@ -212,15 +215,16 @@ fn worker(ledger: &Path, naive: bool) {
         ..SandboxOptions::default()
     };
     let sandbox = enter(options);
-    let state = sandbox.layout().driver_state();
+    let state = sandbox.layout().driver_state().join(tag);
+    fs::create_dir(&state).unwrap();
     for index in 0..2 {
         let image = state.join(format!("image{index}"));
         File::create(&image).unwrap().set_len(32 << 20).unwrap();
         if naive {
-            careless(&image, &sandbox.layout().root().join(format!("lock{index}")));
+            careless(&image, &sandbox.layout().root().join(format!("lock{index}-{tag}")));
         } else {
             let device = LoopDevice::create(&state, 32 << 20, &LoopOptions::default()).unwrap();
-            let target = sandbox.layout().root().join(format!("mnt{index}"));
+            let target = sandbox.layout().root().join(format!("mnt{index}-{tag}"));
             fs::create_dir(&target).unwrap();
             run_ok("mkfs.ext4", &["-q", "-F", device.path().to_str().unwrap()]);
             run_ok("mount", &[device.path().to_str().unwrap(), target.to_str().unwrap()]);

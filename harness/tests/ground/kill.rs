@@ -1,13 +1,13 @@
 //! `SIGKILL` at any moment, of any process of a run: nothing is left, at the latest after `sweep`.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use harness::census::{Process, process};
 use harness::janitor;
-use harness::loop_device::table::{self, BoundLoop};
+use harness::loop_device::table;
 use harness::wait::Deadline;
 use libtest_mimic::{Failed, Trial};
 
@@ -31,20 +31,18 @@ fn rounds() -> u64 {
 
 fn nobody() -> Result<(), Failed> {
     let base = tempfile::tempdir()?;
-    let before = world();
     let output = helper("run", &[path(base.path()), "naive"]).output()?;
     let told = String::from_utf8(output.stdout)?;
     assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
     // Two devices with a lock each, of three workers. Six or twelve: losetup may lose a race, then it has none.
     assert!(told.lines().last().is_some_and(|line| line.ends_with("left 0")), "{told}");
     assert!(!told.contains("undone 0"), "the careless driver left devices, and they were found: {told}");
-    nothing_is_left(&before, base.path());
+    nothing_is_left(base.path());
     Ok(())
 }
 
 fn random_moments(victim: &'static str) -> Result<(), Failed> {
     let base = tempfile::tempdir()?;
-    let before = world();
     for round in 0..rounds() {
         let kind = if round % 3 == 2 { "kind" } else { "naive" };
         let mut run =
@@ -56,7 +54,7 @@ fn random_moments(victim: &'static str) -> Result<(), Failed> {
         kill(&run, victim);
         drop(lines);
         run.wait()?;
-        nothing_is_left(&before, base.path());
+        nothing_is_left(base.path());
     }
     Ok(())
 }
@@ -78,54 +76,45 @@ fn kill(run: &Child, victim: &str) {
 }
 
 /// The processes below `pid`, children first.
-fn descendants(pid: i32) -> Vec<harness::census::Process> {
-    let mut found: Vec<harness::census::Process> = Vec::new();
+fn descendants(pid: i32) -> Vec<Process> {
+    let mut found: Vec<Process> = Vec::new();
     let mut parents = vec![pid];
     while let Some(parent) = parents.pop() {
         let list =
             std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
         for child in list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()) {
-            found.extend(harness::census::process::get(child));
+            found.extend(process::get(child));
             parents.push(child);
         }
     }
     found
 }
 
-/// What of the machine a run might change.
-fn world() -> (Vec<BoundLoop>, BTreeSet<String>) {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    (table::bound(), table.lines().map(str::to_owned).collect())
-}
-
-fn nothing_is_left(before: &(Vec<BoundLoop>, BTreeSet<String>), base: &Path) {
-    let name = base.file_name().and_then(|name| name.to_str()).expect("a temporary directory has a name");
-    let clean = || {
+/// Waits until the run below `base` is gone, janitor and all, and looks for what it left.
+fn nothing_is_left(base: &Path) {
+    let tag = path(Path::new(base.file_name().expect("a temporary directory has a name")));
+    let gone = || {
         // What the janitor did, or was kept from doing: after a sweep it makes no difference.
         janitor::sweep_in(base).ok()?;
-        let no_process = harness::census::process::all().iter().all(|process| {
-            let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-            process.pid == std::process::id() as i32 || !String::from_utf8_lossy(&line).contains(name)
-        });
         let no_run = std::fs::read_dir(base).ok()?.next().is_none();
-        (no_process && no_run).then_some(())
+        (no_run && processes_of(tag).is_empty()).then_some(())
     };
-    Deadline::after(Duration::from_secs(30)).until("a run is not gone", clean).unwrap();
-    let after = world();
-    assert_eq!(after.1, before.1, "the mount table is as before");
-    let strange: Vec<&BoundLoop> = after
-        .0
-        .iter()
-        .filter(|bound| bound.inode != 0 && !before.0.iter().any(|old| old.is_same(bound)))
-        .filter(|bound| is_a_sandboxs(bound))
-        .collect();
-    assert!(strange.is_empty(), "loop devices are left: {strange:?}");
+    Deadline::after(Duration::from_secs(30)).until("a run is not gone", gone).unwrap();
+    let all = table::bound();
+    let left = table::lying_on(&all, |bound| bound.backing.to_string_lossy().contains(tag));
+    assert!(left.is_empty(), "loop devices are left: {left:?}");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("always there");
+    assert!(!mounts.contains(tag), "mounts are left: {mounts}");
 }
 
-/// The backing paths that devices of a dead sandbox show. Other tests attach loop devices meanwhile.
-fn is_a_sandboxs(bound: &BoundLoop) -> bool {
-    let path = bound.backing.to_string_lossy();
-    path.contains("image") || path.contains("lock") || path == "/"
+/// The processes that have the tag on their command line.
+fn processes_of(tag: &str) -> Vec<Process> {
+    let mut all = process::all();
+    all.retain(|process| {
+        let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(tag)
+    });
+    all
 }
 
 fn path(path: &Path) -> &str {
