@@ -126,28 +126,20 @@ async fn a_claim_under_two_names_is_one_volume() {
 
 #[tokio::test(start_paused = true)]
 async fn generic_ephemeral_volumes_belong_to_their_pod() {
-    let owner = |uid: &str| Owner { uid: uid.to_owned(), controller: true, ..Owner::default() };
-    let ephemeral = |pod: &mut Pod| {
-        pod.volumes[0].source = VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
-    };
-    for (uid, expected) in [
-        ("web", expect!["stage web-data, publish web-data web, "]),
-        (
-            "other",
-            expect![
-                "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC default/web-data: PVC default/web-data was not created for pod default/web (pod is not owner)"
-            ],
-        ),
-    ] {
-        let world = World::new().await;
-        world.volume("web-data");
-        let mut claim = (*get::<Claim>(&*world.api, "default", "web-data").await.expect("there")).clone();
-        claim.meta.owners = vec![owner(uid)];
-        world.api.put(Object::Claim(Arc::new(claim)));
-        let mut web = pod("web", &["data"]);
-        ephemeral(&mut web);
-        expected.assert_eq(&outcome(&world, web).await);
-    }
+    expect!["stage web-data, publish web-data web, "].assert_eq(&ephemeral_owned_by("web").await);
+    expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: PVC default/web-data was not created for pod default/web (pod is not owner)"].assert_eq(&ephemeral_owned_by("other").await);
+}
+
+async fn ephemeral_owned_by(uid: &str) -> String {
+    let world = World::new().await;
+    world.volume("web-data");
+    let claim = get::<Claim>(&*world.api, "default", "web-data").await.expect("it is there");
+    let mut claim = (*claim).clone();
+    claim.meta.owners = vec![Owner { uid: uid.to_owned(), controller: true, ..Owner::default() }];
+    world.api.put(Object::Claim(Arc::new(claim)));
+    let mut web = pod("web", &["data"]);
+    web.volumes[0].source = VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+    outcome(&world, web).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,8 +225,10 @@ async fn a_pod_that_goes_while_it_is_waited_for_ends_the_wait() {
     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     world.end(&web);
     let error = waiting.await.expect("it only waits").expect_err("the pod is gone");
-    expect!["unmounted volumes=[], unattached volumes=[], failed to process volumes=[]: context canceled"]
-        .assert_eq(&error.to_string());
+    expect![
+        "unmounted volumes=[nope], unattached volumes=[], failed to process volumes=[nope]: context canceled"
+    ]
+    .assert_eq(&error.to_string());
     world.toy.release("stage nope");
 }
 
