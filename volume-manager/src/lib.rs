@@ -13,6 +13,7 @@ pub mod actual;
 pub mod api;
 mod block_map;
 pub mod clock;
+pub mod controller;
 pub mod desired;
 pub mod error;
 pub mod event;

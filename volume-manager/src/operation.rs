@@ -5,7 +5,9 @@
 //! [`Transition`] through its [`Mark`], and ends with success or with [`Failed`]. Its future may be dropped
 //! at any await: what was marked until then is the truth, or on the safe side of it.
 
+pub(crate) mod attach;
 pub mod context;
+pub(crate) mod detach;
 mod device;
 pub mod executor;
 mod expand;

@@ -34,6 +34,7 @@ struct State {
     held: BTreeSet<String>,
     attachable: bool,
     remounts: bool,
+    lost: bool,
     /// What a restart finds staged although no pod names it.
     staged: BTreeSet<SpecName>,
 }
@@ -75,6 +76,11 @@ impl Toy {
 
     pub(crate) fn set_remounts(&self, remounts: bool) {
         self.lock().remounts = remounts;
+    }
+
+    /// Every attachment has vanished behind the controller's back.
+    pub(crate) fn set_lost(&self, lost: bool) {
+        self.lock().lost = lost;
     }
 
     /// A restart finds this staged.
@@ -243,7 +249,7 @@ impl Attacher for Toy {
         _: &Spec,
         _: &volume_manager::names::NodeName,
     ) -> Result<bool, Failure> {
-        Ok(true)
+        Ok(!self.lock().lost)
     }
 }
 

@@ -86,18 +86,7 @@ impl World {
     }
 
     pub(crate) fn put_volume(&self, volume: Volume) {
-        let name = volume.meta.name.clone();
-        let claim = Claim {
-            meta: Meta { uid: format!("uid-{name}"), ..Meta::named("default", &name) },
-            spec: ClaimSpec { volume: name, ..ClaimSpec::default() },
-            status: ClaimStatus {
-                phase: ClaimPhase::Bound,
-                capacity: volume.capacity,
-                ..ClaimStatus::default()
-            },
-        };
-        self.api.put(Object::Volume(Arc::new(volume)));
-        self.api.put(Object::Claim(Arc::new(claim)));
+        put_volume(&self.api, volume);
     }
 
     /// A pod that uses claims appears.
@@ -172,6 +161,18 @@ fn start(api: &Arc<MemoryApi>, toy: &Toy, root: &Path) -> VolumeManager {
 
 pub(crate) fn unique(name: &str) -> VolumeName {
     VolumeName::new(format!("kubernetes.io/toy/{name}"))
+}
+
+/// Puts a volume into an API, and the claim it is bound to.
+pub(crate) fn put_volume(api: &MemoryApi, volume: Volume) {
+    let name = volume.meta.name.clone();
+    let claim = Claim {
+        meta: Meta { uid: format!("uid-{name}"), ..Meta::named("default", &name) },
+        spec: ClaimSpec { volume: name, ..ClaimSpec::default() },
+        status: ClaimStatus { phase: ClaimPhase::Bound, capacity: volume.capacity, ..ClaimStatus::default() },
+    };
+    api.put(Object::Volume(Arc::new(volume)));
+    api.put(Object::Claim(Arc::new(claim)));
 }
 
 /// A volume bound to the claim of its name.

@@ -1,0 +1,446 @@
+//! The attach/detach controller: attaches what pods want to the nodes they are bound to, and takes away what
+//! nobody wants once the node has let go of it.
+//!
+//! It keeps three promises to the node. A volume is detached only while the node does not say that it uses
+//! it, unless the node is long gone or was declared so. The node's object stops saying "attached" before the
+//! volume is detached. And a volume for one node is never certainly attached to two.
+
+mod book;
+mod cluster;
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::api::{
+    ApiError, ApiSource, AttachedVolume, Change, Key as ObjectKey, Kind, Meta, Notification, Object, Patch,
+    PatchBody, Pod, Reference, Severity,
+};
+use crate::clock::{Clock, Instant};
+use crate::names::{NodeName, VolumeName};
+use crate::operation::pending::{Admission, Ended, Pending};
+use crate::operation::{AttachVolume, DetachVolume, Failed, Key, Operation, Reason, attach, detach};
+use crate::plugin::registry::Registry;
+use crate::plugin::{Facts, Remote, Spec};
+
+use book::{Book, Entry};
+use cluster::{Cluster, Desired};
+use plan::{PATIENCE, Step};
+
+/// How often what is attached is compared with what the attachments say.
+const VERIFY_EVERY: Duration = Duration::from_secs(60);
+/// How long to wait after a node's object could not be written.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+/// A running controller. It stops when this is dropped.
+#[derive(Debug)]
+pub struct AttachDetach {
+    task: AbortHandle,
+}
+
+/// How a controller is started.
+#[derive(Debug, Clone)]
+pub struct AttachDetachConfig {
+    /// Whether a volume is taken from a node that has not been ready for six minutes.
+    pub force_detach: bool,
+}
+
+impl Default for AttachDetachConfig {
+    fn default() -> Self {
+        Self { force_detach: true }
+    }
+}
+
+impl AttachDetach {
+    /// Starts a controller on the current runtime.
+    pub fn start(
+        config: AttachDetachConfig,
+        api: Arc<dyn ApiSource>,
+        clock: Arc<dyn Clock>,
+        registry: Registry,
+    ) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let controller = Controller {
+            config,
+            hands: Hands { api, clock, registry: Arc::new(registry) },
+            cluster: Cluster::default(),
+            book: None,
+            pending: Pending::default(),
+            writing: BTreeSet::new(),
+            write_after: BTreeMap::new(),
+            verify_at: None,
+            told: BTreeSet::new(),
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            sender,
+        };
+        Self { task: tokio::spawn(controller.run(events)).abort_handle() }
+    }
+}
+
+impl Drop for AttachDetach {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What operations work with.
+#[derive(Debug, Clone)]
+struct Hands {
+    api: Arc<dyn ApiSource>,
+    clock: Arc<dyn Clock>,
+    registry: Arc<Registry>,
+}
+
+#[derive(Debug)]
+enum Event {
+    Seen(Kind, Change),
+    Attached(crate::event::OperationId, Result<String, Failed>),
+    Detached(crate::event::OperationId, Result<(), Failed>),
+    Written(NodeName, Result<Object, ApiError>),
+    /// These turned out not to be attached any more.
+    Missing(Vec<(VolumeName, NodeName)>),
+}
+
+struct Controller {
+    config: AttachDetachConfig,
+    hands: Hands,
+    cluster: Cluster,
+    /// `None` until everything has been seen.
+    book: Option<Book>,
+    pending: Pending,
+    writing: BTreeSet<NodeName>,
+    write_after: BTreeMap<NodeName, Instant>,
+    verify_at: Option<Instant>,
+    /// Conflicts whose pods have been told, so that they are told once.
+    told: BTreeSet<(VolumeName, NodeName)>,
+    running: BTreeMap<crate::event::OperationId, Operation>,
+    tasks: JoinSet<()>,
+    sender: mpsc::UnboundedSender<Event>,
+}
+
+impl Controller {
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        for kind in cluster::FOLLOWED {
+            self.tasks.spawn(follow(kind, self.hands.clone(), self.sender.clone()));
+        }
+        loop {
+            let (due, clock) = (self.next_due(), Arc::clone(&self.hands.clock));
+            let event = tokio::select! {
+                biased;
+                event = events.recv() => event,
+                () = sleep_until(&*clock, due) => None,
+            };
+            let ready = event.into_iter().chain(std::iter::from_fn(|| events.try_recv().ok()));
+            for event in ready {
+                self.take(event);
+            }
+            while self.tasks.try_join_next().is_some() {}
+            self.turn();
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = self.hands.clock.now();
+        match event {
+            Event::Seen(kind, change) => {
+                let seen = self.cluster.take(kind, change);
+                if let (Some(name), Some(book)) = (seen, &mut self.book)
+                    && let Some(node) = self.cluster.nodes.get(&name)
+                {
+                    book.take_in_use(&name, node);
+                }
+            }
+            Event::Attached(id, result) => self.attached(id, result, now),
+            Event::Detached(id, result) => self.detached(id, result, now),
+            Event::Written(node, Ok(object)) => {
+                self.writing.remove(&node);
+                self.cluster.take(Kind::Node, Change::Applied(object));
+            }
+            Event::Written(node, Err(error)) => {
+                self.writing.remove(&node);
+                if !error.is_not_found() {
+                    self.write_after.insert(node, now + WRITE_AGAIN);
+                }
+            }
+            Event::Missing(missing) => {
+                let Some(book) = &mut self.book else { return };
+                for (volume, node) in missing {
+                    if self.pending.on(&volume).next().is_none() {
+                        book.remove(&volume, &node);
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        if !self.cluster.is_known() {
+            return;
+        }
+        let now = self.hands.clock.now();
+        let desired = self.cluster.desired(&self.hands.registry);
+        let mut book = self.book.take().unwrap_or_else(|| first_book(&self.cluster, &self.hands.registry));
+        let entries: Vec<_> = book.entries().map(|(v, n, _)| (v.clone(), n.clone())).collect();
+        for (volume, node) in entries {
+            let wanted = desired.get(&(volume.clone(), node.clone()));
+            book.set_wanted(&volume, &node, wanted.is_some(), now);
+            if let (Some(wanted), Some(entry)) = (wanted, book.get_mut(&volume, &node)) {
+                entry.spec = Some(Arc::clone(&wanted.spec));
+            }
+        }
+        self.told.retain(|key| desired.contains_key(key));
+        self.pending.take_due(now);
+        let steps = plan::plan(&self.cluster, &desired, &book, now, self.config.force_detach);
+        for step in steps {
+            self.perform(step, &desired, &mut book, now);
+        }
+        self.verify(&book, now);
+        self.write_reports(&book, now);
+        self.book = Some(book);
+    }
+
+    fn perform(&mut self, step: Step, desired: &Desired, book: &mut Book, now: Instant) {
+        match step {
+            Step::Unreport(volume, node) => {
+                if let Some(entry) = book.get_mut(&volume, &node) {
+                    entry.reported = false;
+                }
+            }
+            Step::Detach { volume, node, verify_safe, forced } => {
+                let spec = book.get(&volume, &node).and_then(|entry| entry.spec.clone());
+                let request = Arc::new(DetachVolume { volume, spec, node, verify_safe });
+                if self.start(Operation::Detach(request), now)
+                    && let Some(reason) = forced
+                {
+                    tracing::warn!(reason, "forced detach");
+                }
+            }
+            Step::Attach(volume, node) => {
+                let Some(wanted) = desired.get(&(volume.clone(), node.clone())) else { return };
+                self.told.remove(&(volume.clone(), node.clone()));
+                let request = AttachVolume {
+                    volume,
+                    spec: Arc::clone(&wanted.spec),
+                    plugin: wanted.plugin.clone(),
+                    node,
+                    pods: wanted.pods.values().cloned().collect(),
+                };
+                self.start(Operation::Attach(Arc::new(request)), now);
+            }
+            Step::Conflict(volume, node, message) => {
+                let key = (volume, node);
+                if let Some(wanted) = desired.get(&key).filter(|_| self.told.insert(key.clone())) {
+                    let pods: Vec<_> = wanted.pods.values().cloned().collect();
+                    self.tell(&pods, Severity::Warning, Reason::FailedAttachVolume, &message);
+                }
+            }
+        }
+    }
+
+    /// Starts an operation, if none on the same volume runs and it did not fail lately.
+    fn start(&mut self, operation: Operation, now: Instant) -> bool {
+        let admission = self.pending.admit(operation.name(), Key::of(&operation), None, now);
+        let Admission::Started(id) = admission else { return false };
+        self.running.insert(id, operation.clone());
+        let (hands, sender, facts) = (self.hands.clone(), self.sender.clone(), self.cluster.facts.clone());
+        self.tasks.spawn(async move {
+            let remote = Remote { api: &*hands.api, clock: &*hands.clock, facts: &facts };
+            let event = match &operation {
+                Operation::Attach(request) => {
+                    Event::Attached(id, attach::run(request, &remote, &hands.registry).await)
+                }
+                Operation::Detach(request) => {
+                    Event::Detached(id, detach::run(request, &remote, &hands.registry).await)
+                }
+                _ => return,
+            };
+            // A controller that is gone does not want to know.
+            let _ = sender.send(event);
+        });
+        true
+    }
+
+    fn attached(&mut self, id: crate::event::OperationId, result: Result<String, Failed>, now: Instant) {
+        let ended = if result.is_ok() { Ended::Well } else { Ended::Badly };
+        self.pending.finish(id, ended, now);
+        let Some(Operation::Attach(request)) = self.running.remove(&id) else { return };
+        let Some(book) = &mut self.book else { return };
+        let (volume, node) = (request.volume.clone(), request.node.clone());
+        let spec = Some(Arc::clone(&request.spec));
+        match result {
+            Ok(device_path) => {
+                book.put(volume, node, Entry::new(true, spec, device_path));
+                let message =
+                    format!("AttachVolume.Attach succeeded for volume \"{}\" ", request.spec.name());
+                self.tell(&request.pods, Severity::Normal, Reason::SuccessfulAttachVolume, &message);
+            }
+            Err(failed) => {
+                book.put(volume, node, Entry::new(false, spec, String::new()));
+                self.tell(&request.pods, Severity::Warning, Reason::FailedAttachVolume, &failed.message());
+            }
+        }
+    }
+
+    fn detached(&mut self, id: crate::event::OperationId, result: Result<(), Failed>, now: Instant) {
+        let ended = if result.is_ok() { Ended::Well } else { Ended::Badly };
+        self.pending.finish(id, ended, now);
+        let Some(Operation::Detach(request)) = self.running.remove(&id) else { return };
+        let Some(book) = &mut self.book else { return };
+        match result {
+            Ok(()) => {
+                book.remove(&request.volume, &request.node);
+                self.pending.forget(&request.volume);
+            }
+            Err(failed) => {
+                tracing::info!(error = failed.message(), "cannot detach");
+                // Whether it still is attached is unknown now. It is reported again only once it certainly is.
+                if let Some(entry) = book.get_mut(&request.volume, &request.node) {
+                    entry.certain = false;
+                }
+            }
+        }
+    }
+
+    /// Writes to every node what is attached to it, where that differs from what it is told.
+    fn write_reports(&mut self, book: &Book, now: Instant) {
+        self.write_after.retain(|_, after| *after > now);
+        for (name, node) in &self.cluster.nodes {
+            if !self.cluster.manages(name)
+                || self.writing.contains(name)
+                || self.write_after.contains_key(name)
+            {
+                continue;
+            }
+            let report = book.report(name);
+            if same(&report, &node.volumes_attached) {
+                continue;
+            }
+            self.writing.insert(name.clone());
+            let (hands, sender, name) = (self.hands.clone(), self.sender.clone(), name.clone());
+            self.tasks.spawn(async move {
+                let key = ObjectKey::cluster(Kind::Node, name.as_str());
+                let written = hands.api.patch(Patch::of(key, PatchBody::VolumesAttached(report))).await;
+                // A controller that is gone does not want to know.
+                let _ = sender.send(Event::Written(name, written));
+            });
+        }
+    }
+
+    /// Looks from time to time whether what is believed to be attached still is.
+    fn verify(&mut self, book: &Book, now: Instant) {
+        let due = *self.verify_at.get_or_insert(now + VERIFY_EVERY);
+        if due > now {
+            return;
+        }
+        self.verify_at = Some(now + VERIFY_EVERY);
+        let known = book.entries().filter(|(_, _, entry)| entry.certain);
+        let known: Vec<(VolumeName, NodeName, Arc<Spec>)> = known
+            .filter_map(|(volume, node, entry)| Some((volume.clone(), node.clone(), entry.spec.clone()?)))
+            .collect();
+        let (hands, sender, facts) = (self.hands.clone(), self.sender.clone(), self.cluster.facts.clone());
+        self.tasks.spawn(async move {
+            let missing = missing(&hands, &facts, known).await;
+            // A controller that is gone does not want to know.
+            let _ = sender.send(Event::Missing(missing));
+        });
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let entries = self.book.iter().flat_map(Book::entries);
+        let now = self.hands.clock.now();
+        let patience = entries.filter(|(_, _, entry)| entry.in_use);
+        let patience = patience.filter_map(|(_, _, entry)| Some(entry.unwanted_since? + PATIENCE));
+        let patience = patience.filter(|due| *due > now).min();
+        let written = self.write_after.values().min().copied();
+        [self.pending.next_due(), patience, written, self.verify_at].into_iter().flatten().min()
+    }
+
+    fn tell(&mut self, pods: &[Arc<Pod>], severity: Severity, reason: Reason, message: &str) {
+        for pod in pods {
+            let notification = Notification {
+                meta: Meta::named(&pod.meta.namespace, format!("{}.{reason}", pod.meta.name)),
+                about: Reference::to(Kind::Pod, &pod.meta),
+                severity,
+                reason: reason.to_string(),
+                message: message.to_owned(),
+            };
+            let api = Arc::clone(&self.hands.api);
+            self.tasks.spawn(async move {
+                // Events are best effort everywhere in Kubernetes.
+                let _ = api.create(Object::Notification(Arc::new(notification))).await;
+            });
+        }
+    }
+}
+
+/// What is attached when the controller starts: what nodes are told is; what has an attachment may be.
+fn first_book(cluster: &Cluster, registry: &Registry) -> Book {
+    let mut book = Book::default();
+    for (name, node) in &cluster.nodes {
+        for attached in &node.volumes_attached {
+            let entry = Entry::new(true, None, attached.device_path.clone());
+            book.put(attached.name.clone(), name.clone(), entry);
+        }
+    }
+    for attachment in cluster.attachments.values() {
+        let Some(volume) = cluster.volumes.get(&attachment.volume) else { continue };
+        let spec = Spec::persistent(Arc::clone(volume), false);
+        let Some((_, name)) = cluster.attachable(registry, &spec) else { continue };
+        let node = NodeName::new(&attachment.node);
+        if book.get(&name, &node).is_none() {
+            book.put(name, node, Entry::new(false, Some(Arc::new(spec)), String::new()));
+        }
+    }
+    for (name, node) in &cluster.nodes {
+        book.take_in_use(name, node);
+    }
+    book
+}
+
+async fn missing(
+    hands: &Hands,
+    facts: &Facts,
+    known: Vec<(VolumeName, NodeName, Arc<Spec>)>,
+) -> Vec<(VolumeName, NodeName)> {
+    let remote = Remote { api: &*hands.api, clock: &*hands.clock, facts };
+    let mut missing = Vec::new();
+    for (volume, node, spec) in known {
+        let Ok(plugin) = hands.registry.pick(&spec) else { continue };
+        let Some(attacher) = plugin.attacher() else { continue };
+        // What cannot be asked is believed.
+        if let Ok(false) = attacher.is_attached(&remote, &spec, &node).await {
+            missing.push((volume, node));
+        }
+    }
+    missing
+}
+
+fn same(report: &[AttachedVolume], told: &[AttachedVolume]) -> bool {
+    let names = |list: &[AttachedVolume]| list.iter().map(|v| v.name.clone()).collect::<BTreeSet<_>>();
+    names(report) == names(told)
+}
+
+async fn follow(kind: Kind, hands: Hands, sender: mpsc::UnboundedSender<Event>) {
+    loop {
+        if let Ok(mut watch) = hands.api.watch(kind).await {
+            while let Some(change) = watch.recv().await {
+                if sender.send(Event::Seen(kind, change)).is_err() {
+                    return;
+                }
+            }
+        }
+        hands.clock.sleep(WRITE_AGAIN).await;
+    }
+}
+
+async fn sleep_until(clock: &dyn Clock, due: Option<Instant>) {
+    match due {
+        Some(due) => clock.sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

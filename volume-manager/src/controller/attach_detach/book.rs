@@ -1,0 +1,100 @@
+//! What is attached where, or may be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::{AttachedVolume, Node};
+use crate::clock::Instant;
+use crate::names::{NodeName, VolumeName};
+use crate::plugin::Spec;
+
+/// The book of attachments.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Book {
+    entries: BTreeMap<(VolumeName, NodeName), Entry>,
+}
+
+/// A volume on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    /// Whether it certainly is attached. If not, it may be: an attempt or its undo has failed.
+    pub(super) certain: bool,
+    /// What the plugin is told about it; unknown after a restart until a pod names it.
+    pub(super) spec: Option<Arc<Spec>>,
+    /// Where its device is; empty if that is not known.
+    pub(super) device_path: String,
+    /// Whether the node is told that it is attached.
+    pub(super) reported: bool,
+    /// Whether the node uses it, or may be about to.
+    pub(super) in_use: bool,
+    /// Since when nobody wants it.
+    pub(super) unwanted_since: Option<Instant>,
+}
+
+impl Entry {
+    pub(super) fn new(certain: bool, spec: Option<Arc<Spec>>, device_path: String) -> Self {
+        Self { certain, spec, device_path, reported: certain, in_use: certain, unwanted_since: None }
+    }
+}
+
+impl Book {
+    pub(super) fn get(&self, volume: &VolumeName, node: &NodeName) -> Option<&Entry> {
+        self.entries.get(&(volume.clone(), node.clone()))
+    }
+
+    pub(super) fn get_mut(&mut self, volume: &VolumeName, node: &NodeName) -> Option<&mut Entry> {
+        self.entries.get_mut(&(volume.clone(), node.clone()))
+    }
+
+    pub(super) fn put(&mut self, volume: VolumeName, node: NodeName, entry: Entry) {
+        self.entries.insert((volume, node), entry);
+    }
+
+    pub(super) fn remove(&mut self, volume: &VolumeName, node: &NodeName) {
+        self.entries.remove(&(volume.clone(), node.clone()));
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&VolumeName, &NodeName, &Entry)> {
+        self.entries.iter().map(|((volume, node), entry)| (volume, node, entry))
+    }
+
+    /// The nodes a volume certainly is attached to, but for one.
+    pub(super) fn elsewhere<'a>(
+        &'a self,
+        volume: &'a VolumeName,
+        node: &'a NodeName,
+    ) -> impl Iterator<Item = &'a NodeName> {
+        let of_volume = self.entries.iter().filter(move |((v, n), e)| v == volume && n != node && e.certain);
+        of_volume.map(|((_, node), _)| node)
+    }
+
+    /// What a node is to be told.
+    pub(super) fn report(&self, node: &NodeName) -> Vec<AttachedVolume> {
+        let of_node = self.entries.iter().filter(|((_, n), entry)| n == node && entry.reported);
+        of_node
+            .map(|((volume, _), entry)| AttachedVolume {
+                name: volume.clone(),
+                device_path: entry.device_path.clone(),
+            })
+            .collect()
+    }
+
+    /// A node's object was seen: it says which of its volumes are in use.
+    pub(super) fn take_in_use(&mut self, name: &NodeName, node: &Node) {
+        for ((volume, _), entry) in self.entries.iter_mut().filter(|((_, of), _)| of == name) {
+            entry.in_use = node.volumes_in_use.contains(volume);
+        }
+    }
+
+    /// Nobody wants it, or somebody does again. Returns since when nobody does.
+    pub(super) fn set_wanted(&mut self, volume: &VolumeName, node: &NodeName, wanted: bool, now: Instant) {
+        if let Some(entry) = self.get_mut(volume, node) {
+            if wanted {
+                entry.unwanted_since = None;
+                entry.reported = entry.certain;
+            } else {
+                entry.unwanted_since.get_or_insert(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What to attach and detach next: a pure function.
+
+use std::time::Duration;
+
+use super::book::{Book, Entry};
+use super::cluster::{Cluster, Desired, Wanted};
+use crate::clock::Instant;
+use crate::names::{NodeName, VolumeName};
+
+/// How long a node that is not ready may keep a volume nobody wants.
+pub(super) const PATIENCE: Duration = Duration::from_secs(360);
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Tell the node no longer that the volume is attached. Detaching waits until that is written.
+    Unreport(VolumeName, NodeName),
+    /// Detach it.
+    Detach {
+        volume: VolumeName,
+        node: NodeName,
+        /// Whether to ask the node's object once more.
+        verify_safe: bool,
+        /// Why the node's word does not count, if it does not.
+        forced: Option<&'static str>,
+    },
+    /// Attach it.
+    Attach(VolumeName, NodeName),
+    /// Tell the pods that another node has it.
+    Conflict(VolumeName, NodeName, String),
+}
+
+/// Everything that should be done next: first what must go, then what must come.
+///
+/// A volume in use by its node stays, unless the node has been gone for too long or was declared gone.
+pub(super) fn plan(
+    cluster: &Cluster,
+    desired: &Desired,
+    book: &Book,
+    now: Instant,
+    force: bool,
+) -> Vec<Step> {
+    let unwanted = book
+        .entries()
+        .filter(|(volume, node, _)| !desired.contains_key(&((*volume).clone(), (*node).clone())));
+    let detaches =
+        unwanted.filter_map(|(volume, node, entry)| detach(cluster, volume, node, entry, now, force));
+    let attaches =
+        desired.iter().filter_map(|((volume, node), wanted)| attach(desired, book, volume, node, wanted));
+    detaches.chain(attaches).collect()
+}
+
+fn detach(
+    cluster: &Cluster,
+    volume: &VolumeName,
+    node: &NodeName,
+    entry: &Entry,
+    now: Instant,
+    force: bool,
+) -> Option<Step> {
+    let late = entry.unwanted_since.is_some_and(|since| now >= since + PATIENCE) && force;
+    let timed_out = late && !cluster.is_ready(node);
+    let declared_gone = cluster.is_out_of_service(node);
+    if entry.in_use && !timed_out && !declared_gone {
+        return None;
+    }
+    let told = cluster.nodes.get(node).is_some_and(|node| node.attached(volume).is_some());
+    if entry.reported || told {
+        return Some(Step::Unreport(volume.clone(), node.clone()));
+    }
+    let forced = match (declared_gone, timed_out) {
+        (true, _) => Some("out-of-service"),
+        (false, true) => Some("timeout"),
+        (false, false) => None,
+    };
+    let verify_safe = !late && !declared_gone;
+    Some(Step::Detach { volume: volume.clone(), node: node.clone(), verify_safe, forced })
+}
+
+fn attach(
+    desired: &Desired,
+    book: &Book,
+    volume: &VolumeName,
+    node: &NodeName,
+    wanted: &Wanted,
+) -> Option<Step> {
+    if book.get(volume, node).is_some_and(|entry| entry.certain) {
+        return None;
+    }
+    // One that only may be attached elsewhere does not stand in the way: its attachment object decides.
+    let taken = !wanted.spec.may_attach_to_many() && book.elsewhere(volume, node).next().is_some();
+    if !taken {
+        return Some(Step::Attach(volume.clone(), node.clone()));
+    }
+    let message = conflict(desired, volume, node, wanted);
+    Some(Step::Conflict(volume.clone(), node.clone(), message))
+}
+
+/// Who has the volume, as far as the pods that want it may know: names of other namespaces are not told.
+fn conflict(desired: &Desired, volume: &VolumeName, node: &NodeName, wanted: &Wanted) -> String {
+    let namespace = wanted.pods.values().next().map(|pod| pod.meta.namespace.as_str()).unwrap_or_default();
+    let others = desired.iter().filter(|((v, n), _)| v == volume && n != node);
+    let pods: Vec<_> = others.flat_map(|(_, other)| other.pods.values()).collect();
+    let (known, foreign): (Vec<_>, Vec<_>) = pods.into_iter().partition(|p| p.meta.namespace == namespace);
+    let names: Vec<_> = known.iter().map(|pod| pod.meta.name.as_str()).collect();
+    let users = match (names.is_empty(), foreign.len()) {
+        (true, 0) => "exclusively attached to one node and can't be attached to another".to_owned(),
+        (true, n) => format!("used by {n} pod(s) in different namespaces"),
+        (false, 0) => format!("used by pod(s) {}", names.join(", ")),
+        (false, n) => format!("used by pod(s) {} and {n} pod(s) in different namespaces", names.join(", ")),
+    };
+    format!("Multi-Attach error for volume \"{}\" Volume is already {users}", wanted.spec.name())
+}

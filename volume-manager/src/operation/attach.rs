@@ -1,0 +1,25 @@
+//! Attaching a volume to a node, on behalf of the controller.
+
+use super::{AttachVolume, Failed, Reason};
+use crate::error::{Failure, Unfit};
+use crate::plugin::Remote;
+use crate::plugin::registry::Registry;
+
+/// Attaches the volume. Returns where its device is, if that is known. Every waiting pod is told of a
+/// failure, which is the caller's business, since there may be several.
+pub(crate) async fn run(
+    request: &AttachVolume,
+    remote: &Remote<'_>,
+    registry: &Registry,
+) -> Result<String, Failed> {
+    let told = |step| {
+        move |source: Failure| Failed::told(step, Reason::FailedAttachVolume, request.spec.name(), source)
+    };
+    let plugin = registry.by_name(&request.plugin).map_err(Failure::from);
+    let plugin = plugin.map_err(told("AttachVolume.FindAttachablePluginBySpec failed"))?;
+    let unable = || Unfit::NoAbility { plugin: request.plugin.to_string(), ability: "attach" };
+    let attacher = plugin.attacher().ok_or_else(|| Failure::from(unable()));
+    let attacher = attacher.map_err(told("AttachVolume.FindAttachablePluginBySpec failed"))?;
+    let attached = attacher.attach(remote, &request.spec, &request.node).await;
+    attached.map_err(told("AttachVolume.Attach failed"))
+}

@@ -1,0 +1,66 @@
+//! Detaching a volume from a node, on behalf of the controller. Nobody is told of a failure: no pod waits.
+
+use super::{DetachVolume, Failed};
+use crate::api::{self, ApiSource, Node};
+use crate::error::{Classified, ErrorClass, Failure, Unfit};
+use crate::names::{PluginName, VolumeName};
+use crate::plugin::Remote;
+use crate::plugin::registry::Registry;
+
+/// Detaches the volume. Its plugin is asked even if it says by now that nothing of its kind is attached.
+pub(crate) async fn run(
+    request: &DetachVolume,
+    remote: &Remote<'_>,
+    registry: &Registry,
+) -> Result<(), Failed> {
+    let quiet = |step| move |source: Failure| Failed::quiet(step, &request.volume, source);
+    let (name, volume) = split(&request.volume).map_err(quiet("DetachVolume.SplitUniqueName failed"))?;
+    let plugin = registry.by_name(&name).map_err(Failure::from);
+    let plugin = plugin.map_err(quiet("DetachVolume.FindAttachablePluginByName failed"))?;
+    let unable = || Unfit::NoAbility { plugin: name.to_string(), ability: "detach" };
+    let attacher = plugin.attacher().ok_or_else(|| Failure::from(unable()));
+    let attacher = attacher.map_err(quiet("DetachVolume.FindAttachablePluginByName failed"))?;
+    if request.verify_safe {
+        check_unused(remote.api, request).await.map_err(quiet("DetachVolume.Detach failed"))?;
+    }
+    let detached = attacher.detach(remote, volume, &request.node).await;
+    detached.map_err(quiet("DetachVolume.Detach failed"))
+}
+
+/// The plugin and its own name for the volume. Both are in the unique name, which is all there is when the
+/// controller has restarted and no pod names the volume any more.
+fn split(volume: &VolumeName) -> Result<(PluginName, &str), Failure> {
+    volume.split().ok_or_else(|| BadName(volume.clone()).into())
+}
+
+/// Asks the node's own object once more: a volume in use is never taken away.
+async fn check_unused(api: &dyn ApiSource, request: &DetachVolume) -> Result<(), Failure> {
+    match api::get::<Node>(api, "", request.node.as_str()).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(node) if node.volumes_in_use.contains(&request.volume) => Err(InUse.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The node says that it uses the volume.
+#[derive(Debug, thiserror::Error)]
+#[error("volume is still in use by node, according to Node status")]
+struct InUse;
+
+impl Classified for InUse {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Transient
+    }
+}
+
+/// A unique name that was not made by us.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot split volume unique name {0} to plugin/volume components")]
+struct BadName(VolumeName);
+
+impl Classified for BadName {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Final
+    }
+}
