@@ -157,7 +157,9 @@ impl Controller {
                 ))
                 .await?;
         }
-        tokio::time::sleep(self.delay).await;
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
         let answer = self.publish(wanted).await;
         let (attached, metadata, attach_error, trouble) = match answer {
             Ok(context) => (true, context, None, None),

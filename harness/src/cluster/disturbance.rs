@@ -36,7 +36,9 @@ impl Disturbances {
     /// Lets a request meet what was prepared for it.
     pub(super) async fn meet(&self, verb: &str, kind: Kind) -> Result<(), ApiError> {
         let Some(disturbance) = self.take(verb, kind) else { return Ok(()) };
-        tokio::time::sleep(disturbance.delay).await;
+        if !disturbance.delay.is_zero() {
+            tokio::time::sleep(disturbance.delay).await;
+        }
         match disturbance.unavailable {
             Some(reason) => Err(ApiError::Unavailable { reason }),
             None => Ok(()),

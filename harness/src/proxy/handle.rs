@@ -105,7 +105,7 @@ impl Front {
         rule: Rule,
         gate: Option<Gate>,
     ) -> Result<Response<Bytes>, Status> {
-        tokio::time::sleep(Duration::from_millis(rule.delay_ms)).await;
+        pause(rule.delay_ms).await;
         let code = rule.code.as_deref().filter(|code| !code.is_empty());
         let replaced = code.is_some() || rule.hang;
         let mut answer = match replaced && !rule.forward {
@@ -122,7 +122,7 @@ impl Front {
             // Ends when the caller goes away: then this future is dropped.
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(Duration::from_millis(rule.after_ms)).await;
+        pause(rule.after_ms).await;
         match code {
             Some("OK") => answer.or_else(|_| Ok(Response::new(Bytes::new()))),
             Some(code) => {
@@ -187,6 +187,13 @@ impl Drop for Record<'_> {
             ..Outcome::default()
         };
         self.journal.rpc_end(self.call, outcome);
+    }
+}
+
+/// Even the shortest sleep lasts until the timer's next tick, so that none is no sleep of zero.
+async fn pause(millis: u64) {
+    if millis > 0 {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
     }
 }
 

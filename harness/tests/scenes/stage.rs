@@ -1,0 +1,224 @@
+//! Everything a scene needs, put together in a sandbox and judged at its end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use contracts::event::Event;
+use expect_test::Expect;
+use harness::cluster::{AttachDetach, Cluster, Provisioner, Served, VolumeRequest, driver_object};
+use harness::driver::{Driver, DriverOptions, Registrar};
+use harness::journal::Journal;
+use harness::manifest::Manifest;
+use harness::node::{Node, NodeOptions};
+use harness::observe::MountWatch;
+use harness::proxy::{Proxy, ProxyOptions};
+use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::symbols::Symbols;
+use volume_manager::api::pod::{VolumeDevice, VolumeMount};
+use volume_manager::api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
+
+/// Longer than anything takes here, however busy the machine is.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A stage; what was put up last goes first.
+pub(crate) struct Stage {
+    pub(crate) node: Node,
+    pub(crate) registrar: Registrar,
+    controller: Option<AttachDetach>,
+    provisioner: Provisioner,
+    pub(crate) cluster: Cluster,
+    _served: Served,
+    pub(crate) proxy: Proxy,
+    pub(crate) driver: Driver,
+    pub(crate) journal: Journal,
+    logs: PathBuf,
+}
+
+/// A pod as a scene describes it.
+pub(crate) struct PodSketch {
+    name: String,
+    volumes: Vec<PodVolume>,
+    container: Container,
+}
+
+impl PodSketch {
+    pub(crate) fn of(name: &str) -> Self {
+        let container = Container { name: "c".to_owned(), ..Container::default() };
+        Self { name: name.to_owned(), volumes: Vec::new(), container }
+    }
+
+    pub(crate) fn mount(mut self, claim: &str) -> Self {
+        let path = format!("/{claim}");
+        self.container.mounts.push(VolumeMount { volume: claim.to_owned(), path, ..VolumeMount::default() });
+        self.claim(claim)
+    }
+
+    pub(crate) fn device(mut self, claim: &str) -> Self {
+        self.container.devices.push(VolumeDevice { volume: claim.to_owned(), path: format!("/dev/{claim}") });
+        self.claim(claim)
+    }
+
+    pub(crate) fn read_only(mut self) -> Self {
+        for volume in &mut self.volumes {
+            if let VolumeSource::Claim { read_only, .. } = &mut volume.source {
+                *read_only = true;
+            }
+        }
+        self
+    }
+
+    fn claim(mut self, claim: &str) -> Self {
+        let source = VolumeSource::Claim { claim: claim.to_owned(), read_only: false };
+        self.volumes.push(PodVolume { name: claim.into(), source });
+        self
+    }
+
+    fn pod(&self) -> Pod {
+        Pod {
+            meta: Meta::named("default", &self.name),
+            volumes: self.volumes.clone(),
+            containers: vec![self.container.clone()],
+            ..Pod::default()
+        }
+    }
+}
+
+/// Plays one scene in a sandbox, and looks afterwards whether the journal found anything irregular.
+pub(crate) fn play(scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+    let logs = tempfile::tempdir()?;
+    let sandbox = Sandbox::enter(SandboxOptions { name: "scene".to_owned(), ..Default::default() })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stage = Stage::set(&sandbox, logs.path().to_owned()).await?;
+        let played = tokio::time::timeout(2 * LIMIT, scene(&mut stage)).await.context("the scene hangs")?;
+        let irregular = stage.journal.irregular();
+        if played.is_err() || !irregular.is_empty() {
+            stage.journal.write(&stage.logs)?;
+            let log = |name: &str| std::fs::read_to_string(stage.logs.join(name)).unwrap_or_default();
+            eprintln!(
+                "--- journal\n{}--- manager\n{}--- driver\n{}",
+                log("journal.txt"),
+                log("manager.log"),
+                log("driver.log")
+            );
+        }
+        played?;
+        ensure!(irregular.is_empty(), "irregular: {irregular:?}");
+        Ok(())
+    })
+}
+
+impl Stage {
+    async fn set(sandbox: &Sandbox, logs: PathBuf) -> Result<Self> {
+        let layout = sandbox.layout();
+        let witness = MountWatch::start()?;
+        let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
+        let options = DriverOptions {
+            manifest: Manifest::fake_csi(&[]),
+            layout: layout.clone(),
+            node: "node-1".to_owned(),
+            log: logs.join("driver.log"),
+        };
+        let driver = Driver::start(options, journal.clone()).await?;
+        let can = driver.capabilities().clone();
+        let (listen, socket) = (layout.csi_socket(&can.name), driver.socket().to_owned());
+        let proxy = Proxy::serve(ProxyOptions { listen, driver: socket, controller: None }, journal.clone())?;
+        let cluster = Cluster::new(journal.clone());
+        let served = cluster.serve(&layout.cluster_socket())?;
+        cluster.add_node("node-1")?;
+        let object = CsiDriver { attach_required: false, ..driver_object(&can) };
+        cluster.add_driver(object)?;
+        let node = NodeOptions::new(layout.clone(), "node-1", logs.join("manager.log"));
+        let node = Node::start(node, cluster.clone()).await?;
+        let announced = layout.registration_socket(&can.name);
+        let registrar = Registrar::serve(&announced, &can.name, proxy.socket(), journal.clone())?;
+        registrar.registered().await.map_err(anyhow::Error::msg)?;
+        let manifest = driver.manifest().clone();
+        let provisioner = Provisioner::new(cluster.clone(), proxy.channel()?, manifest, can);
+        let controller = None;
+        Ok(Self {
+            node,
+            registrar,
+            controller,
+            provisioner,
+            cluster,
+            _served: served,
+            proxy,
+            driver,
+            journal,
+            logs,
+        })
+    }
+
+    pub(crate) fn attach_required(&mut self) -> Result<()> {
+        let can = self.driver.capabilities().clone();
+        self.cluster.change::<CsiDriver>("", &can.name, |driver| driver.attach_required = true)?;
+        let (cluster, channel) = (self.cluster.clone(), self.proxy.channel()?);
+        self.controller = Some(AttachDetach::start(cluster, channel, can, "node-1", Duration::ZERO));
+        Ok(())
+    }
+
+    pub(crate) fn attachments(&self) -> Vec<&'static str> {
+        let told = |attachment: &Attachment| if attachment.attached { "attached" } else { "detached" };
+        self.cluster.list::<Attachment>().iter().map(|attachment| told(attachment)).collect()
+    }
+
+    pub(crate) async fn volume(&self, name: &str) -> Result<()> {
+        self.provision(VolumeRequest::new(name, self.driver.manifest())).await
+    }
+
+    pub(crate) async fn block_volume(&self, name: &str) -> Result<()> {
+        self.provision(VolumeRequest { block: true, ..VolumeRequest::new(name, self.driver.manifest()) })
+            .await
+    }
+
+    pub(crate) async fn shared_volume(&self, name: &str) -> Result<()> {
+        let access_modes = vec![AccessMode::ReadWriteOnce];
+        self.provision(VolumeRequest { access_modes, ..VolumeRequest::new(name, self.driver.manifest()) })
+            .await
+    }
+
+    async fn provision(&self, wanted: VolumeRequest) -> Result<()> {
+        self.provisioner.provision(&wanted).await?;
+        Ok(())
+    }
+
+    pub(crate) fn add(&self, pod: &PodSketch) -> Result<()> {
+        self.node.add_pod(pod.pod())?;
+        Ok(())
+    }
+
+    pub(crate) async fn start(&self, pod: &PodSketch) -> Result<()> {
+        self.add(pod)?;
+        Ok(self.node.wait_mounted(&pod.name, LIMIT).await?)
+    }
+
+    pub(crate) async fn stop(&self, pod: &str) -> Result<()> {
+        self.node.remove_pod(pod, false).await?;
+        Ok(self.node.wait_gone(pod, LIMIT).await?)
+    }
+
+    pub(crate) async fn forget(&self) -> Result<()> {
+        self.node.wait_idle(LIMIT).await?;
+        self.journal.look();
+        Ok(())
+    }
+
+    pub(crate) async fn sees(&self, story: Expect) -> Result<()> {
+        self.node.wait_idle(LIMIT).await?;
+        story.assert_eq(&self.journal.look().to_string());
+        Ok(())
+    }
+
+    /// The calls of these methods that ended well, in their order.
+    pub(crate) fn order(&self, methods: &[&str]) -> Vec<String> {
+        let ended = |event: Event| match event {
+            Event::RpcEnd(end) if end.code == "OK" && methods.contains(&end.method.as_str()) => {
+                Some(end.method)
+            }
+            _ => None,
+        };
+        self.journal.trace().into_iter().filter_map(|line| ended(line.event)).collect()
+    }
+}
