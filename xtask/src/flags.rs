@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Tidy,
     /// Write the skeleton of a case
     NewCase(NewCase),
+    /// Measure one pod in and out beside a bare loop that does only its calls
+    Bench(Bench),
 }
 
 /// Build volproof in release and run its cases: every argument goes to `volproof run`.
@@ -86,4 +88,15 @@ pub(crate) enum LaneName {
 pub(crate) struct NewCase {
     /// Where it belongs: `csi::block`, or `csi::block::is_unmapped_in_reverse_order`
     pub(crate) case: String,
+}
+
+/// Build the measuring program in release and run it: every argument goes to it.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Never install system packages: name the command that would, instead
+    #[arg(long)]
+    pub(crate) no_install: bool,
+    /// Handed to the measuring program as they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<OsString>,
 }

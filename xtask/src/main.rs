@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::flags::{Command, Xtask};
 
+mod bench;
 mod ci;
 mod conformance;
 mod flags;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Some(Command::Ci(flags)) => ci::run(flags),
         Some(Command::Tidy) => tidy::run(),
         Some(Command::NewCase(flags)) => new_case::run(&flags),
+        Some(Command::Bench(flags)) => bench::run(flags),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

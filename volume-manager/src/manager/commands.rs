@@ -53,9 +53,7 @@ impl Manager {
     }
 
     fn mark_reported(&mut self, volumes: Vec<VolumeName>) {
-        // The list is older than now: what has left since may be taken back by the write after it.
-        let in_use = self.volumes_in_use().unwrap_or_default();
-        self.reported = volumes.into_iter().filter(|volume| in_use.binary_search(volume).is_ok()).collect();
+        self.reported = volumes.into_iter().collect();
         let changed = self.desired.set_reported_in_use(&self.reported);
         self.dirty.extend(changed);
     }

@@ -38,7 +38,7 @@ fn mapped_is_complete(books: &Books, line: &TraceLine, report: &mut Report) {
     if books.entries.get(&of.link()) != Some(&Entry::Link) {
         report.broken("", "mapped without a link in the pod's directory", of.link());
     }
-    if !books.locks.contains(&entry) {
+    if !books.locks.contains_key(&entry) {
         report.broken("", "mapped without holding the device open", entry.as_str());
     }
 }
@@ -64,7 +64,7 @@ fn unmapped_from_outside(books: &Books, line: &TraceLine, report: &mut Report) {
         Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
             let Some(Place::BlockTarget(of)) = Place::of(text(&start.req, "targetPath")) else { return };
             let entry = of.map_entry();
-            if books.locks.contains(&entry) {
+            if books.locks.contains_key(&entry) {
                 report.broken(&start.method, "unpublished while the device was held open", entry.as_str());
             }
             if books.entries.contains_key(&of.link()) {
@@ -76,7 +76,7 @@ fn unmapped_from_outside(books: &Books, line: &TraceLine, report: &mut Report) {
         }
         Event::Effect(effect) if effect.effect == "unlink" => {
             let linked = every_block_target(books).find(|of| of.link() == effect.path);
-            if linked.is_some_and(|of| books.locks.contains(&of.map_entry())) {
+            if linked.is_some_and(|of| books.locks.contains_key(&of.map_entry())) {
                 report.broken("", "the link was removed before the lock was released", effect.path.as_str());
             }
         }
@@ -135,7 +135,7 @@ mod tests {
     const IN: &str = "stage b1\nmount target:b1/a rdev=7:3\npublish b1 a\n";
     const BOUND: &str = "mount map:b1/a rdev=7:3\n";
     const LINKED: &str = "link link:b1/a\n";
-    const LOCKED: &str = "lock map:b1/a\n";
+    const LOCKED: &str = "lock map:b1/a /dev/loop9\n";
     const MAPPED: &str = "state b1/a VolumeMounted\n";
 
     #[test]
@@ -170,13 +170,13 @@ mod tests {
         let all = [IN, BOUND, LINKED, LOCKED].concat();
         keeps(
             rule,
-            &(all.clone() + "unlock map:b1/a\nunlink link:b1/a\numount map:b1/a\nunpublish b1 a"),
+            &(all.clone() + "unlock /dev/loop9\nunlink link:b1/a\numount map:b1/a\nunpublish b1 a"),
             &[],
         );
         breaks(
             rule,
             "unpublished while the device was bound",
-            &(all.clone() + "unlock map:b1/a\nunlink link:b1/a\nunpublish b1 a"),
+            &(all.clone() + "unlock /dev/loop9\nunlink link:b1/a\nunpublish b1 a"),
             &[],
         );
         breaks(
@@ -194,13 +194,13 @@ mod tests {
         breaks(
             rule,
             "the link was removed before the lock was released",
-            &(all.clone() + "unlink link:b1/a\nunlock map:b1/a"),
+            &(all.clone() + "unlink link:b1/a\nunlock /dev/loop9"),
             &[],
         );
         breaks(
             rule,
             "the bind was taken away before the link",
-            &(all + "unlock map:b1/a\numount map:b1/a\nunlink link:b1/a"),
+            &(all + "unlock /dev/loop9\numount map:b1/a\nunlink link:b1/a"),
             &[],
         );
     }

@@ -100,7 +100,7 @@ pub(super) static ALL_OR_NOT_READY: Rule = Rule {
         if wait.what != "mounted" || !wait.err.is_empty() {
             return;
         }
-        let of_it = format!("pod {} ", wait.pod);
+        let of_it = format!("pod {} ", books.uid(&wait.pod));
         let mut wanted = books.desired.keys().filter(|key| key.starts_with(&of_it));
         let mounted =
             |key: &&String| books.actual.get(*key).is_some_and(|state| state.starts_with("VolumeMounted"));

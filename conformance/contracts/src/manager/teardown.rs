@@ -86,7 +86,8 @@ fn final_means_unpublished(books: &Books, line: &TraceLine, report: &mut Report)
     if !matches!(wait.what.as_str(), "unmounted" | "gone") || !wait.err.is_empty() {
         return;
     }
-    let is_theirs = |path: &str| Place::of(path).and_then(Place::pod) == Some(wait.pod.as_str());
+    let pod = books.uid(&wait.pod);
+    let is_theirs = |path: &str| Place::of(path).and_then(Place::pod) == Some(pod);
     let mut published = books.volumes.values().flat_map(|known| known.published.keys());
     if let Some(target) = published.find(|target| is_theirs(target)) {
         report.broken("NodeUnpublishVolume", "counted as gone while a target was published", target.as_str());
@@ -171,6 +172,13 @@ mod tests {
         let rule = &FINAL_MEANS_UNPUBLISHED;
         keeps(rule, "publish v1 a\nwait unmounted a timed out\nunpublish v1 a\nwait unmounted a", &[]);
         keeps(rule, "publish v1 b\nwait unmounted a\nwait mounted b", &[]);
+        let named = "api create Pod default/web case {\"metadata\":{\"uid\":\"uid-a\"}}\n";
+        breaks(
+            rule,
+            "counted as gone while a target was published",
+            &[named, "publish v1 a\nwait unmounted web"].concat(),
+            &[],
+        );
         breaks(
             rule,
             "counted as gone while a target was published",

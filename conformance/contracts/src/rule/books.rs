@@ -100,8 +100,8 @@ pub struct Books {
     pub mounts: BTreeMap<String, Vec<Mount>>,
     /// What the manager made and has not removed.
     pub entries: BTreeMap<String, Entry>,
-    /// Files that the manager holds open by a loop device.
-    pub locks: BTreeSet<String>,
+    /// Files that the manager holds open, with the loop device that does it.
+    pub locks: BTreeMap<String, String>,
     /// Operations under way.
     pub operations: Vec<OperationEdge>,
     /// The manager's actual state, by key.
@@ -112,6 +112,8 @@ pub struct Books {
     pub in_use: Option<BTreeSet<String>>,
     /// API objects by kind and name, as far as the trace tells them.
     pub objects: BTreeMap<(String, String), Value>,
+    /// The UIDs of pods by their names, of those that are gone, too.
+    pub uids: BTreeMap<String, String>,
     /// How many lives of the node's process have ended.
     pub life: u32,
     /// Whether it has ended and not started again.
@@ -168,6 +170,11 @@ impl Books {
             .iter()
             .filter(move |((of, _), _)| of == kind)
             .map(|((_, name), body)| (name.as_str(), body))
+    }
+
+    /// The UID of a pod that is called by its name; what is no name of a pod is taken for a UID.
+    pub fn uid<'a>(&'a self, pod: &'a str) -> &'a str {
+        self.uids.get(pod).map_or(pod, String::as_str)
     }
 
     fn start(&mut self, start: &RpcStart, seq: u64) {
@@ -245,8 +252,9 @@ impl Books {
             "mkdir" => _ = self.entries.insert(path, Entry::Directory),
             "write" => _ = self.entries.insert(path, Entry::File),
             "link" => _ = self.entries.insert(path, Entry::Link),
-            "lock" => _ = self.locks.insert(path),
-            "unlock" => _ = self.locks.remove(&path),
+            "lock" => _ = self.locks.insert(path, effect.source.clone().unwrap_or_default()),
+            // It is the device that is let go of; what it held open is in the books only.
+            "unlock" => self.locks.retain(|file, device| *file != path && *device != path),
             "rmdir" | "remove" | "unlink" => {
                 let below = format!("{path}/");
                 self.entries.retain(|entry, _| *entry != path && !entry.starts_with(&below));
@@ -293,6 +301,11 @@ impl Books {
             && let Some(volumes) = volumes_in_use(&change.body)
         {
             self.in_use = Some(volumes);
+        }
+        let uid = text(&change.body["metadata"], "uid");
+        if change.kind == "Pod" && !uid.is_empty() {
+            let name = change.object.rsplit('/').next().unwrap_or(&change.object);
+            self.uids.insert(name.to_owned(), uid.to_owned());
         }
         match self.objects.get_mut(&key) {
             Some(known) => merge(known, &change.body),

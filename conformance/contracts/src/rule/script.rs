@@ -105,7 +105,7 @@ impl Writer {
             }
             ["wait", what, pod, error @ ..] => self.push(Event::Wait(WaitReturned {
                 what: (*what).into(),
-                pod: uid(pod),
+                pod: if *pod == "web" { "web".into() } else { uid(pod) },
                 err: error.join(" "),
             })),
             ["event", reason] => self.push(Event::Event(Emitted {
