@@ -10,10 +10,21 @@
 //! else that can fail, it awaits the mark that says so; if the mark is refused because nobody wants the
 //! volume any more, it stops there.
 
-#[expect(dead_code, reason = "the plugins that write files follow")]
 mod atomic_writer;
+mod config_map;
+mod content;
 pub mod csi;
+mod downward_api;
+pub mod empty_dir;
+pub mod host_path;
+pub mod image;
+pub mod local;
+pub mod nfs;
+mod projected;
 pub mod registry;
+mod secret;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -26,8 +26,6 @@ pub mod stage;
 pub mod stats;
 pub mod status;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 pub mod version;
 pub mod volume;

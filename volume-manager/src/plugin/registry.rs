@@ -2,6 +2,17 @@
 
 use std::sync::Arc;
 
+use super::config_map::ConfigMapSource;
+use super::content::ContentPlugin;
+use super::csi::CsiPlugin;
+use super::downward_api::DownwardApiSource;
+use super::empty_dir::EmptyDirPlugin;
+use super::host_path::HostPathPlugin;
+use super::image::ImagePlugin;
+use super::local::LocalPlugin;
+use super::nfs::NfsPlugin;
+use super::projected::ProjectedSource;
+use super::secret::SecretSource;
 use super::{Spec, VolumePlugin};
 use crate::error::Unfit;
 use crate::names::PluginName;
@@ -30,6 +41,22 @@ impl Registry {
     /// A registry of these plugins.
     pub fn new(plugins: Vec<Arc<dyn VolumePlugin>>) -> Self {
         Self { plugins }
+    }
+
+    /// Every kind of volume a kubelet knows.
+    pub fn kubelet() -> Self {
+        Self::new(vec![
+            Arc::new(CsiPlugin::new()),
+            Arc::new(EmptyDirPlugin),
+            Arc::new(HostPathPlugin),
+            Arc::new(NfsPlugin),
+            Arc::new(LocalPlugin),
+            Arc::new(ImagePlugin),
+            Arc::new(ContentPlugin::<ConfigMapSource>::new()),
+            Arc::new(ContentPlugin::<SecretSource>::new()),
+            Arc::new(ContentPlugin::<DownwardApiSource>::new()),
+            Arc::new(ContentPlugin::<ProjectedSource>::new()),
+        ])
     }
 
     /// Adds a plugin.

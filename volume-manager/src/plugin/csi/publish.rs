@@ -222,7 +222,7 @@ async fn published_as(cx: &OperationContext, request: &TearDown) -> Result<Volum
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::csi::testing::persistent_spec;
+    use crate::plugin::testing::persistent_spec;
 
     #[test]
     fn files_are_ours_to_own_as_the_policy_the_type_and_the_modes_say() {

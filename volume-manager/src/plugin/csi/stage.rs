@@ -169,7 +169,7 @@ async fn staged_as(cx: &OperationContext, path: &Path, spec: &Spec) -> Result<Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::csi::testing::persistent_spec;
+    use crate::plugin::testing::persistent_spec;
 
     #[test]
     fn a_label_is_one_quoted_option_at_the_end() {

@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::api::VolumeMode;
 use crate::operation::Operation;
 use crate::plugin::Before;
-use crate::plugin::csi::testing::Bench;
+use crate::plugin::testing::Bench;
 
 /// A bench with a block volume whose device is a real one, in a mount namespace of this thread's own.
 struct Scene {

@@ -8,8 +8,8 @@ use tonic::Code;
 use crate::operation::Operation;
 use crate::plugin::Before;
 use crate::plugin::csi::status::code_name;
-use crate::plugin::csi::testing::Bench;
-use crate::plugin::csi::testing::driver::Answer;
+use crate::plugin::testing::Bench;
+use crate::plugin::testing::driver::Answer;
 
 /// All codes but OK.
 fn codes() -> impl Iterator<Item = Code> {

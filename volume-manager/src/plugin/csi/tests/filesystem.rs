@@ -7,7 +7,7 @@ use expect_test::expect;
 
 use crate::operation::Operation;
 use crate::plugin::Before;
-use crate::plugin::csi::testing::Bench;
+use crate::plugin::testing::Bench;
 
 #[tokio::test]
 async fn is_staged_and_published_and_leaves_the_other_way_round() {

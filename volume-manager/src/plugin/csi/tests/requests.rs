@@ -14,7 +14,7 @@ use crate::api::{
 use crate::names::{AttachmentName, Namespaced};
 use crate::operation::Operation;
 use crate::plugin::Spec;
-use crate::plugin::csi::testing::{Bench, DRIVER};
+use crate::plugin::testing::{Bench, DRIVER};
 
 fn calls(story: &str) -> String {
     let calls = story.lines().filter(|line| line.starts_with("call Node") && line.contains('{'));

@@ -1,4 +1,4 @@
-//! A bench to try operations on CSI volumes: the real executor and plugin on a real directory tree, with a
+//! A bench to try operations on volumes: the real executor and plugins on a real directory tree, with a
 //! scripted driver behind in-memory connections, a few API objects, and books that only write down.
 
 pub(crate) mod api;
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::api::ToyApi;
 use self::driver::{Story, ToyDriver};
-use super::CsiPlugin;
+use super::csi;
 use crate::api::storage::CsiSource;
 use crate::api::{AccessMode, CsiDriver, Meta, Object, PersistentSource, Pod, Volume, VolumeMode};
 use crate::clock::{Clock, TokioClock};
@@ -90,7 +90,7 @@ impl Bench {
             api: Arc::clone(&api) as _,
             clock: TokioClock::shared(),
             dialer: Arc::new(driver.clone()),
-            registry: Arc::new(Registry::default().with(Arc::new(CsiPlugin::new()))),
+            registry: Arc::new(Registry::kubelet()),
             paths: Arc::new(Paths::new(root.path())),
             config: Arc::new(Config { client_style: style, ..Config::new("node-1", root.path()) }),
             events: EventSink { sender: sender.clone() },
@@ -151,7 +151,7 @@ impl Bench {
         MountVolume {
             volume: self.name(),
             spec: Arc::clone(&self.spec),
-            plugin: super::NAME.into(),
+            plugin: csi::NAME.into(),
             pod: Arc::new(self.pod.clone()),
             outer: vec!["data".into()],
             gid: None,
@@ -170,7 +170,7 @@ impl Bench {
     pub(crate) fn unmounting(&self) -> UnmountVolume {
         UnmountVolume {
             volume: self.name(),
-            plugin: super::NAME.into(),
+            plugin: csi::NAME.into(),
             pod: PodUid::new("u1"),
             inner: self.spec.name(),
             spec: Some(Arc::clone(&self.spec)),
@@ -185,7 +185,7 @@ impl Bench {
         };
         UnmountDevice {
             volume: self.name(),
-            plugin: super::NAME.into(),
+            plugin: csi::NAME.into(),
             spec: Arc::clone(&self.spec),
             device_path: String::new(),
             device_mount_path,

@@ -1,0 +1,215 @@
+//! Fields of the pod and amounts of its resources as files, in memory only. Looks at the pod and the node's
+//! object; the files are [`super::content`]'s work.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::SetUp;
+use super::atomic_writer::{File, Payload};
+use super::content::{ContentError, Source};
+use crate::api::pod::DownwardItem;
+use crate::api::{Bytes, Pod, Sensitive, VolumeSource};
+use crate::names::{ContainerName, SpecName};
+use crate::operation::OperationContext;
+
+#[derive(Debug, Default)]
+pub(super) struct DownwardApiSource;
+
+#[async_trait]
+impl Source for DownwardApiSource {
+    const NAME: &'static str = "kubernetes.io/downward-api";
+    const IN_MEMORY: bool = true;
+
+    fn takes(source: &VolumeSource) -> bool {
+        matches!(source, VolumeSource::DownwardApi { .. })
+    }
+
+    fn object(_source: &VolumeSource) -> Option<&str> {
+        None
+    }
+
+    async fn payload(
+        cx: &OperationContext,
+        source: &VolumeSource,
+        request: &SetUp,
+    ) -> Result<Payload, ContentError> {
+        let VolumeSource::DownwardApi { items, default_mode } = source else {
+            return Err(ContentError::WrongSource(request.spec.name()));
+        };
+        files(cx, items, &request.pod, *default_mode)
+    }
+
+    fn found(_inner: &SpecName) -> VolumeSource {
+        VolumeSource::DownwardApi { items: Vec::new(), default_mode: 0 }
+    }
+}
+
+/// The files, or every error there is.
+pub(super) fn files(
+    cx: &OperationContext,
+    items: &[DownwardItem],
+    pod: &Pod,
+    default_mode: u32,
+) -> Result<Payload, ContentError> {
+    let memory = cx.facts().node.as_ref().map(|node| node.allocatable_memory);
+    let mut payload = Payload::new();
+    let mut errors = Vec::new();
+    for item in items {
+        let text = match item.field.as_str() {
+            "" => resource(pod, item, memory),
+            path => field(pod, path).ok_or_else(|| ContentError::NoField(path.to_owned())),
+        };
+        match text {
+            Ok(text) => {
+                let content = Sensitive::new(text.into_bytes());
+                let mode = item.mode.unwrap_or(default_mode);
+                payload.insert(item.path.clone(), File { content, mode, owner: None });
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    match ContentError::all(errors) {
+        None => Ok(payload),
+        Some(error) => Err(error),
+    }
+}
+
+fn field(pod: &Pod, path: &str) -> Option<String> {
+    let meta = &pod.meta;
+    match path {
+        "metadata.name" => Some(meta.name.clone()),
+        "metadata.namespace" => Some(meta.namespace.clone()),
+        "metadata.uid" => Some(meta.uid.clone()),
+        "metadata.labels" => Some(lines(&meta.labels)),
+        "metadata.annotations" => Some(lines(&meta.annotations)),
+        _ => {
+            let (map, key) = path.strip_suffix("']")?.split_once("['")?;
+            let values = match map {
+                "metadata.labels" => &meta.labels,
+                "metadata.annotations" => &meta.annotations,
+                _ => return None,
+            };
+            Some(values.get(key).cloned().unwrap_or_default())
+        }
+    }
+}
+
+/// `key="value"`, one a line.
+fn lines(values: &BTreeMap<String, String>) -> String {
+    let lines: Vec<String> = values.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect();
+    lines.join("\n")
+}
+
+/// Quotes as Go's `%q` does.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            letter if u32::from(letter) < 0x20 || letter == '\u{7f}' => {
+                quoted.push_str(&format!("\\x{:02x}", u32::from(letter)));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// An amount, divided and rounded up. Where a container has no limit, the node is its limit.
+fn resource(pod: &Pod, item: &DownwardItem, node_memory: Option<Bytes>) -> Result<String, ContentError> {
+    let unknown = || ContentError::NoResource(format!("{} of container {}", item.resource, item.container));
+    let container = pod.container(&ContainerName::new(&item.container)).ok_or_else(unknown)?;
+    let (kind, name) = item.resource.split_once('.').ok_or_else(unknown)?;
+    let written = container.resources.get(&item.resource).map(String::as_str);
+    let amount = match (written, kind, name) {
+        (Some(text), _, _) => thousandths(text).ok_or_else(unknown)?,
+        (None, "requests", _) => 0,
+        (None, "limits", "memory") => {
+            u128::from(node_memory.filter(|memory| !memory.is_zero()).ok_or_else(unknown)?.0) * 1000
+        }
+        _ => return Err(unknown()),
+    };
+    let divisor = match item.divisor.as_str() {
+        "" | "0" => 1000,
+        text => thousandths(text).filter(|divisor| *divisor > 0).ok_or_else(unknown)?,
+    };
+    Ok(amount.div_ceil(divisor).to_string())
+}
+
+/// A quantity in thousandths: processors are counted in those.
+fn thousandths(text: &str) -> Option<u128> {
+    match text.strip_suffix('m') {
+        Some(milli) => milli.parse().ok(),
+        None => {
+            // One more suffix is all it takes to keep three more digits.
+            let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+            let (number, suffix) = text.split_at(digits);
+            let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+            let fraction: String = fraction.chars().chain("000".chars()).take(3).collect();
+            let unit = u128::from(Bytes::from_quantity(&format!("1{suffix}"))?.0);
+            let milli = whole.parse::<u128>().unwrap_or(0) * 1000 + fraction.parse::<u128>().ok()?;
+            milli.checked_mul(unit)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Container, Meta};
+
+    fn pod() -> Pod {
+        let mut pod = Pod { meta: Meta::named("ns", "web"), ..Pod::default() };
+        pod.meta.labels = BTreeMap::from([("b".into(), "2".into()), ("a".into(), "say \"hi\"\n".into())]);
+        let resources = [("limits.cpu", "1500m"), ("limits.memory", "64Mi"), ("requests.cpu", "0.25")];
+        let resources = resources.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
+        pod.containers =
+            vec![Container { name: "c".into(), resources: resources.into(), ..Container::default() }];
+        pod
+    }
+
+    #[test]
+    fn fields_are_as_the_kubelet_writes_them() {
+        let pod = pod();
+        assert_eq!(field(&pod, "metadata.labels").unwrap(), "a=\"say \\\"hi\\\"\\n\"\nb=\"2\"");
+        assert_eq!(field(&pod, "metadata.labels['b']").unwrap(), "2");
+        assert_eq!(field(&pod, "metadata.labels['nope']").unwrap(), "");
+        assert_eq!(field(&pod, "metadata.name").unwrap(), "web");
+        assert_eq!(field(&pod, "spec.nodeName"), None, "volumes have metadata only");
+    }
+
+    #[test]
+    fn amounts_are_divided_and_rounded_up() {
+        let of = |resource: &str, divisor: &str| {
+            let item = DownwardItem {
+                resource: resource.into(),
+                divisor: divisor.into(),
+                container: "c".into(),
+                ..DownwardItem::default()
+            };
+            super::resource(&pod(), &item, Some(Bytes(1 << 30))).ok()
+        };
+        for (resource, divisor, amount) in [
+            ("limits.cpu", "", Some("2")),
+            ("limits.cpu", "1m", Some("1500")),
+            ("requests.cpu", "1m", Some("250")),
+            ("limits.memory", "1Mi", Some("64")),
+            ("limits.memory", "1Gi", Some("1")),
+            ("limits.memory", "", Some("67108864")),
+            ("requests.memory", "", Some("0")),
+            ("limits.ephemeral-storage", "", None),
+        ] {
+            assert_eq!(of(resource, divisor).as_deref(), amount, "{resource} / {divisor:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! emptyDir: a directory that lives as long as its pod, on disk or in memory.
+//!
+//! Touches `pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>` and the ready marker beside the volumes.
+//! Volumes of other kinds that are files in such a directory use [`Dir`] as well.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use host::{FsStats, Host, HostError, MountOptions, MountSpec, Removal};
+
+use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
+use crate::api::{Bytes, ContainerKind, Pod, PodVolume, VolumeSource};
+use crate::error::{Classified, ErrorClass, Failure, Unfit};
+use crate::names::{OuterName, PluginName, PodUid, SpecName};
+use crate::operation::OperationContext;
+use crate::ownership::{self, Ownership};
+use crate::paths::Paths;
+
+/// The plugin's name.
+pub const NAME: &str = "kubernetes.io/empty-dir";
+
+/// The plugin of empty directories.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EmptyDirPlugin;
+
+/// What a directory is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Medium {
+    /// The disk the pod's directory is on.
+    Disk,
+    /// A tmpfs of its own, of at most so many bytes.
+    Memory(Option<Bytes>),
+    /// A hugetlbfs of its own, with pages of that size.
+    HugePages(String),
+}
+
+/// One such directory.
+#[derive(Debug)]
+pub(super) struct Dir {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// The directory of the file that says it is complete.
+    pub(super) ready: PathBuf,
+}
+
+impl Dir {
+    /// Makes the directory, unless it is there and complete.
+    pub(super) async fn set_up(
+        &self,
+        cx: &OperationContext,
+        medium: &Medium,
+        pod: &Pod,
+        group: Option<u32>,
+    ) -> Result<(), HostError> {
+        let host = &*cx.host;
+        let mounted = match host.is_likely_mount_point(&self.path).await {
+            Err(error) if error.is_not_found() => None,
+            mounted => Some(mounted?),
+        };
+        if self.is_ready(host).await? {
+            match medium {
+                Medium::Memory(_) if mounted == Some(true) => return Ok(()),
+                Medium::Disk if mounted.is_some() => return Ok(()),
+                Medium::Disk => {
+                    tracing::warn!(path = %self.path.display(), "a complete volume has lost its directory");
+                    host.remove_tree(&self.ready, Removal::OneFilesystem).await?;
+                }
+                // After a reboot the marker is there and the memory is not.
+                Medium::Memory(_) | Medium::HugePages(_) => {}
+            }
+        }
+        let made = self.make(host, medium).await;
+        if let Some(gid) = group {
+            // As with the kubelet the directory is the pod's all the same if this fails.
+            let ownership = Ownership { gid, read_only: false, on_root_mismatch: false };
+            if let Err(error) = ownership::apply(cx, pod, &self.path, ownership).await {
+                let error = crate::error::chain(&error);
+                tracing::warn!(path = %self.path.display(), error, "the group of a volume is not set");
+            }
+        }
+        made?;
+        host.make_dir_all(&self.ready, 0o750).await?;
+        match host.create_file(&self.ready.join("ready"), 0o666).await {
+            Err(error) if !error.is_exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn is_ready(&self, host: &dyn Host) -> Result<bool, HostError> {
+        match host.symlink_metadata(&self.ready.join("ready")).await {
+            Ok(there) => Ok(there.kind == host::FileKind::File),
+            Err(error) if error.is_not_found() || error.is_not_a_directory() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn make(&self, host: &dyn Host, medium: &Medium) -> Result<(), HostError> {
+        self.make_dir(host).await?;
+        let (magic, spec) = match medium {
+            Medium::Disk => return Ok(()),
+            Medium::Memory(limit) => {
+                let mut options = MountOptions::default();
+                if let Some(limit) = limit.filter(|limit| !limit.is_zero()) {
+                    options.push(format!("size={}", limit.0));
+                }
+                if host.tmpfs_takes_noswap().await {
+                    options.push("noswap");
+                }
+                (FsStats::TMPFS, MountSpec::new("tmpfs", &self.path, "tmpfs").with_options(options))
+            }
+            Medium::HugePages(size) => {
+                let options = MountOptions::new([format!("pagesize={size}")]);
+                let spec = MountSpec::new("nodev", &self.path, "hugetlbfs").with_options(options);
+                (FsStats::HUGETLBFS, spec)
+            }
+        };
+        let there = host.statfs(&self.path).await?.magic == magic;
+        if there && host.is_likely_mount_point(&self.path).await? {
+            return Ok(());
+        }
+        host.mount(&spec).await
+    }
+
+    /// Everybody may write, whatever our umask says.
+    async fn make_dir(&self, host: &dyn Host) -> Result<(), HostError> {
+        host.make_dir_all(&self.path, 0o777).await?;
+        let there = host.symlink_metadata(&self.path).await?;
+        // A mount's root has a mode of its own.
+        if there.mode & 0o777 != 0o777 {
+            host.chmod(&self.path, 0o777).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the directory away with all that is in it. What else is mounted below it is not touched, and
+    /// makes this fail.
+    pub(super) async fn tear_down(&self, host: &dyn Host) -> Result<(), HostError> {
+        // First, so that what is half gone does not look complete.
+        host.remove_tree(&self.ready, Removal::OneFilesystem).await?;
+        let stats = match host.statfs(&self.path).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            stats => stats?,
+        };
+        let in_memory = matches!(stats.magic, FsStats::TMPFS | FsStats::HUGETLBFS);
+        if in_memory && host.is_likely_mount_point(&self.path).await? {
+            host.unmount(&self.path).await?;
+        }
+        host.remove_tree(&self.path, Removal::OneFilesystem).await
+    }
+}
+
+/// How much memory a volume may take: what the node has for pods, what the pod may use, and what the volume
+/// says, each only if it is less than those before.
+pub(super) fn memory_limit(cx: &OperationContext, pod: &Pod, own: Option<Bytes>) -> Option<Bytes> {
+    let node = cx.facts().node.as_ref().map(|node| node.allocatable_memory);
+    let limits = [node, pod_memory_limit(pod), own];
+    limits.into_iter().flatten().filter(|limit| !limit.is_zero()).min()
+}
+
+/// What the pod's cgroup will be limited to: the sum of its containers, if each has a limit, or the largest
+/// init container.
+fn pod_memory_limit(pod: &Pod) -> Option<Bytes> {
+    let mut sum = 0_u64;
+    let mut largest_init = 0_u64;
+    for container in pod.containers.iter().filter(|container| container.kind != ContainerKind::Ephemeral) {
+        let limit = Bytes::from_quantity(container.resources.get("limits.memory")?)?;
+        match container.kind {
+            ContainerKind::Init => largest_init = largest_init.max(limit.0),
+            _ => sum = sum.saturating_add(limit.0),
+        }
+    }
+    Some(Bytes(sum.max(largest_init)))
+}
+
+/// The page size for a medium, from what the containers request.
+fn page_size(medium: &str, pod: &Pod) -> Result<String, MediumError> {
+    let requests = pod.containers.iter().flat_map(|container| container.resources.keys());
+    let sizes: BTreeSet<&str> =
+        requests.filter_map(|name| name.strip_prefix("requests.hugepages-")).collect();
+    let missing = || MediumError::NoRequest(medium.to_owned());
+    match medium.strip_prefix("HugePages-") {
+        Some(size) if sizes.contains(size) => Ok(size.to_owned()),
+        Some(_) => Err(missing()),
+        None => match sizes.len() {
+            0 => Err(missing()),
+            1 => Ok(sizes.into_iter().next().unwrap_or_default().to_owned()),
+            _ => Err(MediumError::SeveralSizes(medium.to_owned())),
+        },
+    }
+}
+
+/// Why a directory cannot be made of what it is to be made of.
+#[derive(Debug, thiserror::Error)]
+pub enum MediumError {
+    /// Nobody knows this medium.
+    #[error("unknown storage medium \"{0}\"")]
+    Unknown(String),
+    /// The pod has no huge pages.
+    #[error("medium {0}: hugePages storage requested, but there is no resource request for huge pages")]
+    NoRequest(String),
+    /// The pod has huge pages of several sizes, and the volume does not say which.
+    #[error("medium {0}: more than one page size requested for huge pages in a pod")]
+    SeveralSizes(String),
+}
+
+impl Classified for MediumError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Final
+    }
+}
+
+fn dir_of(paths: &Paths, pod: &PodUid, inner: &SpecName) -> Dir {
+    let plugin = PluginName::new(NAME);
+    Dir { path: paths.pod_volume(pod, &plugin, inner), ready: paths.pod_plugin(pod, &plugin, inner.as_str()) }
+}
+
+#[async_trait]
+impl VolumePlugin for EmptyDirPlugin {
+    fn name(&self) -> PluginName {
+        PluginName::new(NAME)
+    }
+
+    fn supports(&self, spec: &Spec) -> bool {
+        matches!(spec.pod_volume().map(|volume| &volume.source), Some(VolumeSource::EmptyDir { .. }))
+    }
+
+    fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
+        Ok(spec.name().to_string())
+    }
+
+    fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
+        dir_of(paths, pod, inner).path
+    }
+
+    async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure> {
+        let source = request.spec.pod_volume().map(|volume| &volume.source);
+        let Some(VolumeSource::EmptyDir { medium, size_limit }) = source else {
+            let (plugin, volume) = (NAME.to_owned(), request.spec.name().to_string());
+            return Err(Unfit::WrongSource { plugin, volume }.into());
+        };
+        let medium = match medium.as_str() {
+            "" => Medium::Disk,
+            "Memory" => Medium::Memory(memory_limit(cx, &request.pod, *size_limit)),
+            "HugePages" => Medium::HugePages(page_size(medium, &request.pod)?),
+            sized if sized.starts_with("HugePages-") => Medium::HugePages(page_size(sized, &request.pod)?),
+            _ => return Err(MediumError::Unknown(medium.clone()).into()),
+        };
+        let dir = dir_of(&cx.paths, &request.pod.uid(), &request.spec.name());
+        cx.mark.pod_uncertain().await?;
+        let made = dir.set_up(cx, &medium, &request.pod, request.group).await;
+        // Whatever failed, a part of it may be there.
+        made.map_err(|error| Failure::from(error).with_class(ErrorClass::Uncertain))?;
+        Ok(Mounted { path: dir.path, read_only: false, managed: true, selinux_relabel: true })
+    }
+
+    async fn tear_down(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {
+        Ok(dir_of(&cx.paths, &request.pod, &request.inner).tear_down(&*cx.host).await?)
+    }
+
+    /// The medium is found out at tear-down, from what is there.
+    async fn reconstruct(&self, _scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
+        Ok(rebuilt(found, VolumeSource::EmptyDir { medium: String::new(), size_limit: None }))
+    }
+}
+
+/// An inline volume found after a restart.
+pub(super) fn rebuilt(found: &Found, source: VolumeSource) -> Rebuilt {
+    let volume = PodVolume { name: OuterName::new(found.inner.as_str()), source };
+    Rebuilt { spec: Spec::inline(Arc::new(volume)), device_mount_path: None, selinux_label: None }
+}
+
+/// The directory of a volume that is wrapped around one of these.
+pub(super) fn wrapped(paths: &Paths, pod: &PodUid, inner: &SpecName, path: &Path) -> Dir {
+    let volume = format!("wrapped_{inner}");
+    Dir { path: path.to_owned(), ready: paths.pod_plugin(pod, &PluginName::new(NAME), &volume) }
+}

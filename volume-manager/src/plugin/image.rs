@@ -1,0 +1,58 @@
+//! Image volumes: the runtime mounts them, so that nothing of them is on the node's side. Touches nothing.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+
+use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
+use crate::api::VolumeSource;
+use crate::error::{Failure, Unfit};
+use crate::names::{PluginName, PodUid, SpecName};
+use crate::operation::OperationContext;
+use crate::paths::Paths;
+
+/// The plugin's name.
+pub const NAME: &str = "kubernetes.io/image";
+
+/// The plugin of images.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ImagePlugin;
+
+#[async_trait]
+impl VolumePlugin for ImagePlugin {
+    fn name(&self) -> PluginName {
+        PluginName::new(NAME)
+    }
+
+    fn supports(&self, spec: &Spec) -> bool {
+        matches!(spec.pod_volume().map(|volume| &volume.source), Some(VolumeSource::Image { .. }))
+    }
+
+    fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
+        match spec.pod_volume().map(|volume| &volume.source) {
+            Some(VolumeSource::Image { reference, .. }) => Ok(reference.clone()),
+            _ => Err(foreign(&spec.name())),
+        }
+    }
+
+    fn target(&self, _paths: &Paths, _pod: &PodUid, _inner: &SpecName) -> PathBuf {
+        PathBuf::new()
+    }
+
+    async fn set_up(&self, _cx: &OperationContext, _request: &SetUp) -> Result<Mounted, Failure> {
+        Ok(Mounted { path: PathBuf::new(), read_only: true, managed: false, selinux_relabel: false })
+    }
+
+    async fn tear_down(&self, _cx: &OperationContext, _request: &TearDown) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// It is never on disk: a directory of this name is not one of ours.
+    async fn reconstruct(&self, _scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
+        Err(foreign(&found.inner))
+    }
+}
+
+fn foreign(volume: &SpecName) -> Failure {
+    Unfit::WrongSource { plugin: NAME.to_owned(), volume: volume.to_string() }.into()
+}

@@ -1,0 +1,362 @@
+//! local: a directory or a block device of this very node, handed to pods through a persistent volume.
+//!
+//! Touches `plugins/kubernetes.io/local-volume/mounts/<volume>` for a device with a file system, and
+//! `pods/<uid>/volumes/kubernetes.io~local-volume/<volume>`. The administrator's directory itself is bound,
+//! perhaps given to a group, and never unmounted or removed.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use host::cleanup::{self, Check};
+use host::format::{DiskContent, FormatAndMount, FormatError, Grow, format_and_mount};
+use host::{FileKind, HostError, MountOptions};
+
+use super::nfs::{mount_options, undo};
+use super::{
+    BlockMapper, DeviceMounter, Expand, Expander, Found, MapDevice, MountDevice, Mounted, Rebuilt, Scene,
+    SetUp, Spec, TearDown, VolumePlugin,
+};
+use crate::api::{Meta, PersistentSource, Volume, VolumeMode};
+use crate::error::{Classified, ErrorClass, Failure, Sign, Unfit};
+use crate::names::{PluginName, PodUid, SpecName};
+use crate::operation::{OperationContext, Reason};
+use crate::ownership::{self, Ownership};
+use crate::paths::Paths;
+
+/// The plugin's name.
+pub const NAME: &str = "kubernetes.io/local-volume";
+
+/// The plugin of local volumes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalPlugin;
+
+/// Why a local volume cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// Its path contains `..`.
+    #[error("invalid path: `{0}` must not contain '..'")]
+    Backwards(String),
+    /// Its path is neither of the two.
+    #[error("only directory and block device are supported, and `{0}` is neither")]
+    WrongType(String),
+    /// Its device cannot be mounted.
+    #[error("local: failed to mount device {device} at {}", target.display())]
+    Mount {
+        /// The device.
+        device: String,
+        /// Where it was to go.
+        target: PathBuf,
+        /// Why.
+        source: FormatError,
+    },
+    /// The device holds something that cannot grow.
+    #[error("cannot grow `{device}`: it holds {content}")]
+    CannotGrow {
+        /// The device.
+        device: String,
+        /// What is on it.
+        content: String,
+    },
+    /// Its files could not be given to the pod's group. It is mounted.
+    #[error("cannot give the volume to group {gid}")]
+    Ownership {
+        /// The group.
+        gid: u32,
+        /// Why.
+        source: HostError,
+    },
+}
+
+impl Classified for LocalError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Ownership { .. } => ErrorClass::Uncertain,
+            Self::Backwards(_) | Self::WrongType(_) | Self::Mount { .. } | Self::CannotGrow { .. } => {
+                ErrorClass::Final
+            }
+        }
+    }
+
+    fn sign(&self) -> Option<Sign> {
+        match self {
+            Self::Mount { source, .. } if source.is_mismatch() => Some(Sign::FilesystemMismatch),
+            _ => None,
+        }
+    }
+}
+
+/// The path and the file system wanted on it.
+fn source(spec: &Spec) -> Result<(&str, &str), Failure> {
+    match spec.persistent_source() {
+        Some(PersistentSource::Local { path, fs_type }) => Ok((path, fs_type)),
+        _ => Err(Unfit::WrongSource { plugin: NAME.to_owned(), volume: spec.name().to_string() }.into()),
+    }
+}
+
+/// Whether the path is a device rather than a directory. Links are followed.
+async fn is_device(cx: &OperationContext, path: &str) -> Result<bool, Failure> {
+    let at = Path::new(path);
+    if at.components().any(|part| part == Component::ParentDir) {
+        return Err(LocalError::Backwards(path.to_owned()).into());
+    }
+    match cx.host.metadata(at).await?.kind {
+        FileKind::Directory => Ok(false),
+        FileKind::BlockDevice => Ok(true),
+        _ => Err(LocalError::WrongType(path.to_owned()).into()),
+    }
+}
+
+#[async_trait]
+impl VolumePlugin for LocalPlugin {
+    fn name(&self) -> PluginName {
+        PluginName::new(NAME)
+    }
+
+    fn supports(&self, spec: &Spec) -> bool {
+        source(spec).is_ok()
+    }
+
+    fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
+        Ok(spec.name().to_string())
+    }
+
+    fn takes_mount_options(&self) -> bool {
+        true
+    }
+
+    fn can_device_mount(&self, _spec: &Spec) -> bool {
+        true
+    }
+
+    fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
+        paths.pod_volume(pod, &self.name(), inner)
+    }
+
+    async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure> {
+        let (path, _) = source(&request.spec)?;
+        let read_only = request.spec.read_only;
+        let global = match is_device(cx, path).await? {
+            true => cx.paths.local_mount(&request.spec.name()),
+            false => PathBuf::from(path),
+        };
+        let dir = self.target(&cx.paths, &request.pod.uid(), &request.spec.name());
+        let others = others(cx, &global, &dir).await?;
+        if let Some(gid) = request.group {
+            warn_of_another_group(cx, request, &global, gid, &others).await?;
+        }
+        let there = match cx.host.is_mount_point(&dir).await {
+            Err(error) if error.is_not_found() => false,
+            there => there?,
+        };
+        if !there {
+            cx.host.make_dir_all(&dir, 0o750).await?;
+            cx.mark.pod_uncertain().await?;
+            let options = mount_options(&request.spec, read_only);
+            if let Err(error) = host::bind::mount(&*cx.host, &global, &dir, &options).await {
+                return Err(undo(cx, &dir, error.into()).await);
+            }
+        }
+        // A volume that others use already keeps what they agreed on. One that is mounted here from an
+        // earlier attempt may have been given to the group in part.
+        if let Some(gid) = request.group.filter(|_| !read_only && others.is_empty()) {
+            let ownership = Ownership { gid, read_only, on_root_mismatch: request.group_on_root_mismatch };
+            let walked = ownership::apply(cx, &request.pod, &dir, ownership).await;
+            walked.map_err(|source| LocalError::Ownership { gid, source })?;
+        }
+        Ok(Mounted { path: dir, read_only, managed: !read_only, selinux_relabel: true })
+    }
+
+    async fn tear_down(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {
+        let dir = self.target(&cx.paths, &request.pod, &request.inner);
+        Ok(cleanup::mount_point(&*cx.host, &dir, Check::Extensive).await?)
+    }
+
+    /// The device is the one the mount table names; a directory's path is nowhere to be read.
+    async fn reconstruct(&self, scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
+        let path = match found.mode {
+            VolumeMode::Block => {
+                let link = scene.paths.pod_device(&found.pod, &self.name(), &found.inner);
+                scene.host.read_link(&link).await?.display().to_string()
+            }
+            VolumeMode::Filesystem => {
+                let table = scene.host.mount_table().await?;
+                let global = table.at(&scene.paths.local_mount(&found.inner));
+                let pod = table.at(&found.path);
+                let same = global.zip(pod).filter(|(global, pod)| global.dev == pod.dev);
+                same.map(|(global, _)| global.source.to_string_lossy().into_owned()).unwrap_or_default()
+            }
+        };
+        let volume = Volume {
+            meta: Meta::named("", found.inner.as_str()),
+            mode: Some(found.mode),
+            source: PersistentSource::Local { path, fs_type: String::new() },
+            ..Volume::default()
+        };
+        let device_mount_path = match found.mode {
+            VolumeMode::Filesystem => scene.paths.local_mount(&found.inner),
+            VolumeMode::Block => scene.paths.local_block_map(&found.inner),
+        };
+        Ok(Rebuilt {
+            spec: Spec::persistent(Arc::new(volume), false),
+            device_mount_path: Some(device_mount_path),
+            selinux_label: None,
+        })
+    }
+
+    fn device_mounter(&self) -> Option<&dyn DeviceMounter> {
+        Some(self)
+    }
+
+    fn block_mapper(&self) -> Option<&dyn BlockMapper> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+}
+
+/// Where other pods have the same source.
+async fn others(cx: &OperationContext, global: &Path, own: &Path) -> Result<Vec<PathBuf>, HostError> {
+    let mut refs = host::lookup::mount_refs(&*cx.host, global).await?;
+    refs.retain(|path| path.starts_with(cx.paths.pods()) && path != own);
+    Ok(refs)
+}
+
+async fn warn_of_another_group(
+    cx: &OperationContext,
+    request: &SetUp,
+    global: &Path,
+    gid: u32,
+    others: &[PathBuf],
+) -> Result<(), HostError> {
+    if others.is_empty() {
+        return Ok(());
+    }
+    let present = cx.host.metadata(global).await?.gid;
+    if present != gid {
+        let message = format!(
+            "The requested fsGroup is {gid}, but the volume {} has GID {present}. The volume may not be \
+             shareable.",
+            request.spec.name()
+        );
+        cx.events.warn_pod(&request.pod, Reason::AlreadyMountedVolume, message);
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl DeviceMounter for LocalPlugin {
+    /// Where a device's file system is mounted. A directory needs no such place, and nothing is done there.
+    fn device_mount_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure> {
+        Ok(paths.local_mount(&spec.name()))
+    }
+
+    async fn mount_device(&self, cx: &OperationContext, request: &MountDevice) -> Result<(), Failure> {
+        let (path, fs_type) = source(&request.spec)?;
+        if !is_device(cx, path).await? {
+            return Ok(());
+        }
+        cx.host.make_dir_all(&request.path, 0o750).await?;
+        if cx.host.is_mount_point(&request.path).await? {
+            return Ok(());
+        }
+        let read_only = if request.spec.read_only { &["ro"][..] } else { &[] };
+        let order = FormatAndMount {
+            device: PathBuf::from(path),
+            target: request.path.clone(),
+            fs_type: fs_type.to_owned(),
+            options: MountOptions::new(read_only),
+            format_options: Vec::new(),
+        };
+        cx.mark.device_uncertain(&request.path).await?;
+        if let Err(source) = format_and_mount(&*cx.host, &order).await {
+            let (device, target) = (path.to_owned(), request.path.clone());
+            let failure = LocalError::Mount { device, target, source }.into();
+            return Err(undo(cx, &request.path, failure).await);
+        }
+        Ok(())
+    }
+
+    async fn unmount_device(&self, cx: &OperationContext, path: &Path, spec: &Spec) -> Result<(), Failure> {
+        // Never anything but our own directory: the path of a volume is the administrator's.
+        if path != cx.paths.local_mount(&spec.name()) {
+            return Ok(());
+        }
+        Ok(cleanup::mount_point(&*cx.host, path, Check::Extensive).await?)
+    }
+
+    async fn device_mount_refs(&self, cx: &OperationContext, path: &Path) -> Result<Vec<PathBuf>, Failure> {
+        Ok(host::lookup::mount_refs(&*cx.host, path).await?)
+    }
+}
+
+#[async_trait]
+impl BlockMapper for LocalPlugin {
+    fn global_map_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure> {
+        Ok(paths.local_block_map(&spec.name()))
+    }
+
+    fn pod_device(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
+        paths.pod_device(pod, &self.name(), inner)
+    }
+
+    async fn prepare(&self, _cx: &OperationContext, _request: &MapDevice) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn set_up_device(
+        &self,
+        _cx: &OperationContext,
+        _request: &MapDevice,
+    ) -> Result<Option<PathBuf>, Failure> {
+        Ok(None)
+    }
+
+    /// The device is there; what is risked are the bridges that follow.
+    async fn map_pod_device(
+        &self,
+        cx: &OperationContext,
+        request: &MapDevice,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let (path, _) = source(&request.spec)?;
+        cx.mark.pod_uncertain().await?;
+        Ok(Some(PathBuf::from(path)))
+    }
+
+    async fn unmap_pod_device(&self, _cx: &OperationContext, _request: &TearDown) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn tear_down_device(&self, _cx: &OperationContext, _spec: &Spec) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Expander for LocalPlugin {
+    fn requires_resize(&self) -> bool {
+        true
+    }
+
+    /// A file system is grown to its device, which the administrator has grown already.
+    async fn expand(&self, cx: &OperationContext, request: &Expand) -> Result<(), Failure> {
+        let (path, _) = source(&request.spec)?;
+        if request.spec.mode() == VolumeMode::Block || !is_device(cx, path).await? {
+            return Ok(());
+        }
+        let device = PathBuf::from(path);
+        match cx.host.probe_device(&device).await? {
+            DiskContent::Nothing => Ok(()),
+            DiskContent::FileSystem(fs_type) => {
+                let mounted_at = cx.paths.local_mount(&request.spec.name());
+                Ok(cx.host.grow_filesystem(&Grow { device, fs_type, mounted_at }).await?)
+            }
+            content @ DiskContent::Partitions => {
+                let (device, content) = (path.to_owned(), content.format_name().to_owned());
+                Err(LocalError::CannotGrow { device, content }.into())
+            }
+        }
+    }
+}
