@@ -11,7 +11,6 @@ mod effects;
 mod line;
 mod pod;
 mod protocol;
-mod registration;
 mod status;
 mod sweep;
 

@@ -1,35 +1,33 @@
 //! The node's process: the volume manager on the real kernel, with what a kubelet puts around it.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use async_trait::async_trait;
 use host::Host;
 use host::linux::LinuxHost;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
-use tonic::transport::{Channel, Endpoint};
 use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use volume_manager::api::ApiSource;
-use volume_manager::clock::AdvancingClock;
-use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
-use volume_manager::plugin::csi::CsiPlugin;
+use volume_manager::clock::{AdvancingClock, Clock};
+use volume_manager::manager::config::{Config, Parts};
+use volume_manager::plugin::csi::registration::{Registrar, watch};
+use volume_manager::plugin::csi::socket::SocketDialer;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{VolumeManager, WAIT_LIMIT};
 
 use super::announce::Announcer;
 use super::pod::Pods;
 use super::protocol::{Heard, Order, Ordered, Said, Settings};
-use super::{registration, status};
+use super::status;
 use crate::Layout;
 use crate::cluster::ApiClient;
 
@@ -117,9 +115,9 @@ async fn start(
         host: Arc::clone(&host),
         clock: Arc::new(clock.clone()),
         dialer: Arc::new(SocketDialer),
-        registry: Registry::default().with(Arc::new(CsiPlugin::new())),
+        registry: Registry::kubelet(),
     };
-    let manager = VolumeManager::start(config, parts);
+    let manager = VolumeManager::start(config.clone(), parts);
     let mut notices = manager.subscribe();
     let sender = heard.clone();
     tokio::spawn(async move {
@@ -131,7 +129,17 @@ async fn start(
     let surroundings = Surroundings { settings, layout, api, host, clock, manager };
     let pods = Pods::follow(surroundings.clone(), gone).await?;
     tokio::spawn(status::report(surroundings.clone()));
-    tokio::spawn(registration::follow(surroundings.clone()));
+    let (ears, dialer) = (Arc::clone(&surroundings.host), Arc::new(SocketDialer));
+    let ticking: Arc<dyn Clock> = Arc::new(surroundings.clock.clone());
+    let registrar = Registrar::new(
+        surroundings.manager.clone(),
+        config,
+        Arc::clone(&surroundings.api),
+        Arc::clone(&ticking),
+        dialer,
+    );
+    let directory = surroundings.layout.root().join("plugins_registry");
+    tokio::spawn(watch::run(registrar, ears, ticking, directory));
     Ok((surroundings, pods))
 }
 
@@ -178,25 +186,6 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
         Order::Advance(by) => around.clock.advance(by),
     }
     Ok(Said::Done)
-}
-
-/// Opens a driver's socket.
-#[derive(Debug)]
-struct SocketDialer;
-
-#[async_trait]
-impl Dialer for SocketDialer {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let failed = |source: tonic::transport::Error| DialError {
-            endpoint: endpoint.to_owned(),
-            source: source.into(),
-        };
-        Endpoint::try_from(format!("unix:{}", endpoint.display()))
-            .map_err(failed)?
-            .connect()
-            .await
-            .map_err(failed)
-    }
 }
 
 /// How long the kubelet waits before it syncs a pod again that failed.
