@@ -17,16 +17,20 @@
 //! [`effect::TARGET`] after it has succeeded, from the thread that did it.
 
 pub mod bind;
+mod blocking;
 pub mod cleanup;
+mod disk_tools;
 mod door;
 pub mod effect;
 pub mod errno;
 mod error;
+pub mod exec;
 pub mod fake;
 mod file;
 pub mod format;
 pub mod linux;
 pub mod lookup;
+mod mount_command;
 mod mount_table;
 mod options;
 mod ownership;

@@ -5,9 +5,25 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
 
+#[path = "kernel/beneath.rs"]
+mod beneath;
+#[path = "kernel/cleanup.rs"]
+mod cleanup;
+#[path = "kernel/disks.rs"]
+mod disks;
+#[path = "kernel/effects.rs"]
+mod effects;
+#[path = "kernel/exec.rs"]
+mod exec;
+#[path = "kernel/faults.rs"]
+mod faults;
 #[path = "kernel/ground.rs"]
 mod ground;
+#[path = "kernel/lookup.rs"]
+mod lookup;
 #[path = "kernel/mounts.rs"]
 mod mounts;
 #[path = "kernel/namespace.rs"]
 mod namespace;
+#[path = "kernel/trees.rs"]
+mod trees;

@@ -21,6 +21,12 @@ impl State {
         if read_only { Err(Errno(errno::EROFS)) } else { Ok(()) }
     }
 
+    /// ENOENT for a directory that was removed, and is only still shown by a bind: nothing comes into it.
+    fn alive(&self, dir: At) -> Result<(), Errno> {
+        let linked = self.fs_of(dir.mount).inode(dir.ino).linked;
+        if linked { Ok(()) } else { Err(Errno(errno::ENOENT)) }
+    }
+
     /// A new file. The name must be free, the umask applies to `mode`.
     pub(super) fn create(&mut self, path: &Path, node: Node, mode: u32) -> Result<(), Errno> {
         // The root and `..` are there, whatever is to be made.
@@ -31,6 +37,7 @@ impl State {
             Err(Errno(errno::ENOENT)) => {}
             Err(error) => return Err(error),
         }
+        self.alive(parent)?;
         self.writable(parent)?;
         self.fs_of_mut(parent.mount).create(parent.ino, name, node, mode & !UMASK).map(drop)
     }
@@ -230,6 +237,9 @@ impl State {
                 _ => {}
             }
         }
+        if there.is_none() {
+            self.alive(parent)?;
+        }
         if self.is_point(id, old) || there.is_some_and(|there| self.is_point(id, there)) {
             return Err(Errno(errno::EBUSY));
         }
@@ -358,6 +368,7 @@ impl State {
     }
 
     fn make_one_beneath(&mut self, dir: At, name: &OsStr, mode: u32) -> Result<Ino, Errno> {
+        self.alive(dir)?;
         self.writable(dir)?;
         let fs = self.fs_of_mut(dir.mount);
         let made = fs.create(dir.ino, name, Node::Dir(BTreeMap::new()), mode);

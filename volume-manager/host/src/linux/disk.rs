@@ -8,10 +8,11 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{command, file};
+use super::command::{self, Ran};
+use super::file;
+use crate::disk_tools::{self, Tool};
 use crate::effect::Effect;
-use crate::errno;
-use crate::error::{Action, HostError, Result, ToolError};
+use crate::error::{Action, HostError, Result};
 use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 
 /// Whether somebody has it open exclusively. What is no device is open to nobody.
@@ -38,112 +39,44 @@ pub(super) fn size(path: &Path) -> Result<u64> {
 
 /// What is on it, as blkid's low-level probe says.
 pub(super) fn probe(device: &Path) -> Result<DiskContent> {
-    let arguments = words(&["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"], device);
-    let ran = command::run("blkid", &arguments)?;
-    match ran.code() {
-        _ if ran.success() => read_probe(&ran.output).ok_or_else(|| {
-            let output = ran.output.clone();
-            unreadable(output, &arguments)
-        }),
-        // "No tags found", the word for an empty disk; also for no disk, which open(2) tells apart.
-        Some(2) => {
-            file::metadata(device)?;
-            Ok(DiskContent::Nothing)
-        }
-        _ => Err(ran.into_error("blkid", "blkid", &arguments.join(" "))),
+    // No disk and an empty one are the same to blkid.
+    file::metadata(device)?;
+    let (tool, ran) = run(disk_tools::probe(device))?;
+    match disk_tools::read_probe(ran.code(), &ran.output) {
+        Some(content) => Ok(content),
+        None => Err(ran.into_error("blkid", &tool.program, &tool.arguments.join(" "))),
     }
-}
-
-fn unreadable(output: String, arguments: &[String]) -> HostError {
-    ToolError {
-        what: "blkid".to_owned(),
-        status: "its output has a line that is no KEY=value".to_owned(),
-        code: Some(0),
-        program: "blkid".to_owned(),
-        arguments: arguments.join(" "),
-        output,
-    }
-    .into()
-}
-
-/// Reads blkid's export format. `None` if a line is not one key, one `=` and one value.
-fn read_probe(output: &str) -> Option<DiskContent> {
-    let (mut fs_type, mut partitions) = (String::new(), false);
-    for line in output.lines().filter(|line| !line.is_empty()) {
-        let (key, value) = line.split_once('=').filter(|(_, value)| !value.contains('='))?;
-        match key {
-            "TYPE" => value.clone_into(&mut fs_type),
-            "PTTYPE" => partitions = !value.is_empty(),
-            _ => {}
-        }
-    }
-    Some(match (partitions, fs_type.is_empty()) {
-        (true, _) => DiskContent::Partitions,
-        (false, true) => DiskContent::Nothing,
-        (false, false) => DiskContent::FileSystem(fs_type),
-    })
 }
 
 /// fsck, with the answers the kubelet makes of its exit codes.
 pub(super) fn check(device: &Path) -> Result<CheckOutcome> {
-    let ran = match command::run("fsck", &words(&["-a"], device)) {
-        Ok(ran) => ran,
-        Err(error) if error.errno() == Some(errno::ENOENT) => return Ok(CheckOutcome::NoTool),
-        Err(error) => return Err(error),
-    };
-    Ok(match ran.code() {
-        _ if ran.success() => CheckOutcome::Clean,
-        Some(1) => CheckOutcome::Corrected,
-        Some(4) => CheckOutcome::Uncorrected { output: ran.output },
-        code => CheckOutcome::Failed { code, output: ran.output },
-    })
+    match run(disk_tools::check(device)) {
+        Ok((_, ran)) => Ok(disk_tools::read_check(ran.code(), ran.output)),
+        Err(error) if error.is_not_found() => Ok(CheckOutcome::NoTool),
+        Err(error) => Err(error),
+    }
 }
 
 /// mkfs.
 pub(super) fn make(make: &MakeFilesystem) -> Result<()> {
-    let (program, arguments) = (format!("mkfs.{}", make.fs_type), make.arguments());
-    command::must(&program, &program, &arguments, &arguments.join(" "))?;
+    must(disk_tools::make(make))?;
     Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
     Ok(())
 }
 
 /// The tool that grows this type.
 pub(super) fn grow(grow: &Grow) -> Result<()> {
-    let (program, arguments) = match grow.fs_type.as_str() {
-        "ext2" | "ext3" | "ext4" => ("resize2fs", words(&[], &grow.device)),
-        "xfs" => ("xfs_growfs", words(&["-d"], &grow.mounted_at)),
-        "btrfs" => ("btrfs", words(&["filesystem", "resize", "max"], &grow.mounted_at)),
-        _ => {
-            return Err(HostError::CannotGrow { device: grow.device.clone(), fs_type: grow.fs_type.clone() });
-        }
-    };
-    command::must(program, program, &arguments, &arguments.join(" "))?;
+    must(disk_tools::grow(grow)?)?;
     Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
     Ok(())
 }
 
-fn words(words: &[&str], path: &Path) -> Vec<String> {
-    let path = path.to_string_lossy().into_owned();
-    words.iter().map(|word| (*word).to_owned()).chain([path]).collect()
+fn run(tool: Tool) -> Result<(Tool, Ran)> {
+    let ran = command::run(&tool.program, &tool.arguments)?;
+    Ok((tool, ran))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_blkid_says_is_read() {
-        let rows = [
-            ("", Some(DiskContent::Nothing)),
-            ("DEVNAME=/dev/loop0\n", Some(DiskContent::Nothing)),
-            ("DEVNAME=/dev/loop0\nTYPE=ext4\n", Some(DiskContent::FileSystem("ext4".into()))),
-            ("DEVNAME=/dev/loop0\nPTTYPE=dos\n", Some(DiskContent::Partitions)),
-            ("TYPE=ext4\nPTTYPE=gpt\n", Some(DiskContent::Partitions)),
-            ("TYPE=ext4\nnonsense\n", None),
-            ("TYPE=a=b\n", None),
-        ];
-        for (output, expected) in rows {
-            assert_eq!(read_probe(output), expected, "{output:?}");
-        }
-    }
+fn must(tool: Tool) -> Result<()> {
+    let shown = tool.arguments.join(" ");
+    command::must(&tool.program, &tool.program, &tool.arguments, &shown).map(drop)
 }

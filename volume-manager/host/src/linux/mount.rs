@@ -11,6 +11,7 @@ use crate::door::{Bind, Propagation};
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::format::DiskContent;
+use crate::mount_command::MountCommand;
 use crate::options::{MountOptions, MountSpec, Scope};
 
 /// A new mount: by system call, or by mount(8) where only a helper of it can.
@@ -43,29 +44,13 @@ fn by_call(spec: &MountSpec, fs_type: &str) -> Result<()> {
 }
 
 fn by_command(spec: &MountSpec) -> Result<()> {
-    let arguments = |options: &str| {
-        let mut arguments = Vec::new();
-        if let Some(fs_type) = &spec.fs_type {
-            arguments.extend(["-t".to_owned(), fs_type.clone()]);
-        }
-        if !options.is_empty() {
-            arguments.extend(["-o".to_owned(), options.to_owned()]);
-        }
-        arguments.push(spec.source.clone());
-        arguments.push(spec.target.to_string_lossy().into_owned());
-        arguments
+    let mount = MountCommand::mount(spec);
+    let mount = if spec.scope == Scope::Systemd && super::probe::systemd_runs() {
+        mount.in_systemd_scope(&spec.target)
+    } else {
+        mount
     };
-    let (open, shown) = (arguments(&spec.options.expose_joined()), arguments(&spec.options.masked_joined()));
-    if spec.scope == Scope::Systemd && super::probe::systemd_runs() {
-        let scope = |mount: Vec<String>| {
-            let description =
-                format!("--description=Kubernetes transient mount for {}", spec.target.display());
-            let words = [description, "--scope".to_owned(), "--".to_owned(), "mount".to_owned()];
-            words.into_iter().chain(mount).collect::<Vec<_>>()
-        };
-        return command::must("mount", "systemd-run", &scope(open), &scope(shown).join(" ")).map(drop);
-    }
-    command::must("mount", "mount", &open, &shown.join(" ")).map(drop)
+    command::must("mount", &mount.program, &mount.arguments, &mount.shown).map(drop)
 }
 
 /// Whether the kernel alone cannot make this mount: its type has a helper, or it wants a loop device.

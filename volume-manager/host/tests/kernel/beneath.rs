@@ -1,0 +1,119 @@
+//! Paths below a directory that belongs to somebody who may swap links.
+
+use std::path::{Path, PathBuf};
+
+use host::{FileKind, errno};
+
+use crate::ground::{Ground, on_both};
+
+/// `volume` with a directory, a file, links that stay and links that leave.
+async fn volume(ground: &Ground) -> PathBuf {
+    let volume = ground.tmpfs("volume").await;
+    ground.dir("volume/dir/deep").await;
+    ground.file("volume/dir/file", "inside").await;
+    ground.file("secret", "outside").await;
+    for (link, target) in [
+        ("inside", Path::new("dir/deep")),
+        ("up-and-in", Path::new("dir/../dir")),
+        ("up", Path::new("../secret")),
+        ("absolute", &ground.path("secret")),
+        ("root", Path::new("/")),
+        ("dangling", Path::new("nowhere")),
+        ("loop", Path::new("loop")),
+        ("file-link", Path::new("dir/file")),
+    ] {
+        ground.host.symlink(target, &volume.join(link)).await.unwrap();
+    }
+    volume
+}
+
+#[test]
+fn what_stays_below_is_opened_and_what_leaves_is_refused() {
+    on_both(async |ground| {
+        let volume = volume(ground).await;
+        for (sub, kind) in [
+            ("", FileKind::Directory),
+            ("dir", FileKind::Directory),
+            ("./dir/./deep", FileKind::Directory),
+            ("dir/file", FileKind::File),
+            ("inside", FileKind::Directory),
+            ("up-and-in/file", FileKind::File),
+            ("file-link", FileKind::File),
+        ] {
+            let opened = ground.host.open_beneath(&volume, Path::new(sub)).await.unwrap();
+            assert_eq!(opened.metadata.kind, kind, "{sub}");
+        }
+        for sub in ["up", "absolute", "root", "root/etc", "dir/../..", "../secret", "/secret", "loop", ".."] {
+            let error = ground.host.open_beneath(&volume, Path::new(sub)).await.unwrap_err();
+            assert!(error.is_escape(), "{sub}: {error:?}");
+        }
+        for (sub, number) in
+            [("missing", errno::ENOENT), ("dangling", errno::ENOENT), ("dir/file/x", errno::ENOTDIR)]
+        {
+            let error = ground.host.open_beneath(&volume, Path::new(sub)).await.unwrap_err();
+            assert_eq!(error.errno(), Some(number), "{sub}");
+        }
+    });
+}
+
+#[test]
+fn what_was_opened_is_bound_whatever_its_name_means_by_then() {
+    on_both(async |ground| {
+        let volume = volume(ground).await;
+        let opened = ground.host.open_beneath(&volume, Path::new("dir")).await.unwrap();
+        ground.host.rename(&volume.join("dir"), &volume.join("moved")).await.unwrap();
+        ground.host.symlink(&ground.root, &volume.join("dir")).await.unwrap();
+        let target = ground.dir("target").await;
+        ground.host.bind_opened(&opened, &target).await.unwrap();
+        drop(opened);
+        assert_eq!(ground.host.read_file(&target.join("file")).await.unwrap(), b"inside");
+        let refused = ground.host.metadata(&target.join("secret")).await.unwrap_err();
+        assert!(refused.is_not_found());
+        ground.host.unmount(&target).await.unwrap();
+    });
+}
+
+#[test]
+fn a_file_is_bound_over_a_file() {
+    on_both(async |ground| {
+        let volume = volume(ground).await;
+        let target = ground.file("target", "").await;
+        let opened = ground.host.open_beneath(&volume, Path::new("file-link")).await.unwrap();
+        ground.host.bind_opened(&opened, &target).await.unwrap();
+        assert_eq!(ground.host.read_file(&target).await.unwrap(), b"inside");
+        let shown = ground.host.symlink_metadata(&target).await.unwrap();
+        assert!(shown.is_same_file(&opened.metadata));
+        assert!(!shown.is_same_file(&ground.host.metadata(&ground.path("secret")).await.unwrap()));
+    });
+}
+
+#[test]
+fn missing_directories_get_exactly_their_mode() {
+    on_both(async |ground| {
+        let volume = volume(ground).await;
+        ground.host.make_dirs_beneath(&volume, Path::new("dir/a/b"), 0o2777).await.unwrap();
+        ground.host.make_dirs_beneath(&volume, Path::new("dir/a/b"), 0o700).await.unwrap();
+        ground.host.make_dirs_beneath(&volume, Path::new("inside/c"), 0o711).await.unwrap();
+        for (path, mode) in [("dir/a", 0o2777), ("dir/a/b", 0o2777), ("dir/deep/c", 0o711), ("dir", 0o755)] {
+            assert_eq!(ground.host.metadata(&volume.join(path)).await.unwrap().mode, mode, "{path}");
+        }
+    });
+}
+
+#[test]
+fn directories_are_never_made_outside() {
+    on_both(async |ground| {
+        let volume = volume(ground).await;
+        for sub in ["up/x", "root/x", "absolute", "../x", "/x", "dir/../../x", "loop/x"] {
+            let error = ground.host.make_dirs_beneath(&volume, Path::new(sub), 0o755).await.unwrap_err();
+            let in_the_way = matches!(sub, "up/x") && error.is_not_a_directory();
+            assert!(error.is_escape() || in_the_way, "{sub}: {error:?}");
+        }
+        for sub in ["dir/file", "dir/file/x", "dangling", "dangling/x"] {
+            let error = ground.host.make_dirs_beneath(&volume, Path::new(sub), 0o755).await.unwrap_err();
+            assert!(error.is_not_a_directory(), "{sub}: {error:?}");
+        }
+        assert!(ground.host.metadata(&ground.path("x")).await.unwrap_err().is_not_found());
+        assert!(ground.host.metadata(Path::new("/x")).await.unwrap_err().is_not_found());
+    });
+}

@@ -1,0 +1,134 @@
+//! Cleaning up a mount point, whatever state it is in.
+
+use std::future::{pending, ready};
+
+use host::cleanup::{self, Check};
+use host::fake::{Order, Rule};
+use host::{HostError, errno};
+
+use crate::ground::{on_both, on_the_fake};
+
+const CHECKS: [Check; 2] = [Check::Likely, Check::Extensive];
+
+#[test]
+fn what_is_missing_is_clean() {
+    on_both(async |ground| {
+        for check in CHECKS {
+            cleanup::mount_point(&*ground.host, &ground.path("missing"), check).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_plain_directory_is_removed_only_if_it_is_empty() {
+    on_both(async |ground| {
+        for check in CHECKS {
+            let dir = ground.dir("plain").await;
+            let file = ground.file("plain/data", "kept").await;
+            let error = cleanup::mount_point(&*ground.host, &dir, check).await.unwrap_err();
+            assert!(error.is_not_empty(), "{error:?}");
+            ground.host.remove_file(&file).await.unwrap();
+            cleanup::mount_point(&*ground.host, &dir, check).await.unwrap();
+            assert!(ground.host.metadata(&dir).await.unwrap_err().is_not_found());
+        }
+    });
+}
+
+#[test]
+fn a_mount_goes_with_its_directory_and_its_content_stays() {
+    on_both(async |ground| {
+        for check in CHECKS {
+            let (source, target) = (ground.tmpfs("source").await, ground.dir("target").await);
+            ground.file("source/data", "kept").await;
+            host::bind::mount(&*ground.host, &source, &target, &Default::default()).await.unwrap();
+            cleanup::mount_point(&*ground.host, &target, check).await.unwrap();
+            assert!(ground.host.metadata(&target).await.unwrap_err().is_not_found());
+            assert_eq!(ground.host.read_file(&source.join("data")).await.unwrap(), b"kept");
+        }
+    });
+}
+
+#[test]
+fn one_layer_goes_at_a_time() {
+    on_both(async |ground| {
+        for check in CHECKS {
+            let path = ground.tmpfs("stack").await;
+            ground.tmpfs("stack").await;
+            let error = cleanup::mount_point(&*ground.host, &path, check).await.unwrap_err();
+            assert!(matches!(error, HostError::StillMounted { .. }), "{error:?}");
+            assert_eq!(error.to_string(), format!("failed to cleanup mount point `{}`", path.display()));
+            assert_eq!(ground.host.mount_table().await.unwrap().layers(&path), 1);
+            cleanup::mount_point(&*ground.host, &path, check).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_mount_that_no_longer_answers_goes_all_the_same() {
+    on_both(async |ground| {
+        for check in CHECKS {
+            let corpse = ground.corpse("corpse").await;
+            assert!(ground.host.metadata(&corpse).await.unwrap_err().is_corrupted_mount());
+            cleanup::mount_point(&*ground.host, &corpse, check).await.unwrap();
+            assert!(ground.host.metadata(&corpse).await.unwrap_err().is_not_found());
+        }
+    });
+}
+
+#[test]
+fn a_path_that_cannot_be_looked_at_is_an_error() {
+    on_both(async |ground| {
+        let below = ground.file("file", "").await.join("below");
+        let error = cleanup::mount_point(&*ground.host, &below, Check::Likely).await.unwrap_err();
+        assert!(error.is_not_a_directory(), "{error:?}");
+    });
+}
+
+#[test]
+fn a_busy_mount_stays() {
+    on_both(async |ground| {
+        let path = ground.tmpfs("busy").await;
+        let held = ground.host.open_beneath(&path, "".as_ref()).await.unwrap();
+        let error = cleanup::mount_point(&*ground.host, &path, Check::Extensive).await.unwrap_err();
+        assert!(error.is_busy(), "{error:?}");
+        assert!(ground.host.is_mount_point(&path).await.unwrap());
+        drop(held);
+        cleanup::mount_point(&*ground.host, &path, Check::Extensive).await.unwrap();
+    });
+}
+
+#[test]
+fn a_directory_that_went_meanwhile_is_clean() {
+    on_the_fake(async |ground| {
+        let path = ground.tmpfs("target").await;
+        ground.fake.as_ref().unwrap().faults().add(Rule::new(Order::Fail(errno::ENOENT)).on("remove_dir"));
+        cleanup::mount_point(&*ground.host, &path, Check::Likely).await.unwrap();
+    });
+}
+
+#[test]
+fn force_is_used_only_when_the_deadline_has_passed() {
+    on_the_fake(async |ground| {
+        let path = ground.tmpfs("nfs").await;
+        let faults = ground.fake.as_ref().unwrap().faults();
+        faults.add(Rule::new(Order::Fail(errno::EBUSY)).on("unmount").times(1));
+        faults.add(Rule::new(Order::Hang).on("unmount").times(1));
+        // Any other failure is returned without force.
+        let force =
+            |deadline| cleanup::mount_point_with_force(&*ground.host, &path, Check::Extensive, deadline);
+        let never: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(pending());
+        assert!(force(never).await.unwrap_err().is_busy());
+        assert!(ground.host.is_mount_point(&path).await.unwrap());
+        force(Box::pin(ready(()))).await.unwrap();
+        assert!(ground.host.metadata(&path).await.unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn force_on_a_mount_that_answers_is_an_unmount() {
+    on_both(async |ground| {
+        let path = ground.tmpfs("nfs").await;
+        cleanup::mount_point_with_force(&*ground.host, &path, Check::Extensive, pending()).await.unwrap();
+        assert!(ground.host.metadata(&path).await.unwrap_err().is_not_found());
+    });
+}

@@ -1,0 +1,202 @@
+//! What is mounted, what exists, what refers to what.
+
+use std::path::Path;
+
+use host::fake::{Order, Rule};
+use host::{Action, HostError, MountOptions, Propagation, bind, errno, lookup};
+
+use crate::ground::{on_both, on_the_fake};
+
+#[test]
+fn mount_points_are_seen_through_links_and_binds() {
+    on_both(async |ground| {
+        let (plain, tmpfs, bound) =
+            (ground.dir("plain").await, ground.tmpfs("tmpfs").await, ground.dir("bound").await);
+        let file = ground.file("file", "").await;
+        let bound_file = ground.file("bound-file", "").await;
+        bind::mount(&*ground.host, &plain, &bound, &MountOptions::default()).await.unwrap();
+        bind::mount(&*ground.host, &file, &bound_file, &MountOptions::default()).await.unwrap();
+        let (to_mount, to_plain) = (ground.path("to-mount"), ground.path("to-plain"));
+        ground.host.symlink(&tmpfs, &to_mount).await.unwrap();
+        ground.host.symlink(&plain, &to_plain).await.unwrap();
+        for (path, expected) in [
+            (Path::new("/"), true),
+            (&ground.root, true),
+            (&plain, false),
+            (&tmpfs, true),
+            (&bound, true),
+            (&file, false),
+            (&bound_file, true),
+            (&to_mount, true),
+            (&to_plain, false),
+            (&tmpfs.join("."), true),
+            (&tmpfs.join("../plain"), false),
+        ] {
+            assert_eq!(ground.host.is_mount_point(path).await.unwrap(), expected, "{}", path.display());
+            assert_eq!(
+                ground.host.is_likely_mount_point(path).await.unwrap(),
+                expected,
+                "{}",
+                path.display()
+            );
+        }
+    });
+}
+
+#[test]
+fn a_missing_path_is_an_error_and_no_mount_point() {
+    on_both(async |ground| {
+        let missing = ground.path("missing");
+        assert!(ground.host.is_mount_point(&missing).await.unwrap_err().is_not_found());
+        assert!(ground.host.is_likely_mount_point(&missing).await.unwrap_err().is_not_found());
+        let dangling = ground.path("dangling");
+        ground.host.symlink(&missing, &dangling).await.unwrap();
+        assert!(ground.host.is_mount_point(&dangling).await.unwrap_err().is_not_found());
+        assert!(ground.host.mount_of(&missing).await.unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn a_dead_mount_is_still_a_mount_point() {
+    on_both(async |ground| {
+        let corpse = ground.corpse("corpse").await;
+        assert!(ground.host.is_likely_mount_point(&corpse).await.unwrap());
+        assert_eq!(ground.host.mount_of(&corpse).await.unwrap().fs_type, "fuse");
+    });
+}
+
+#[test]
+fn a_path_exists_if_stat_or_access_says_so() {
+    on_both(async |ground| {
+        let file = ground.file("file", "").await;
+        assert!(lookup::path_exists(&*ground.host, &file).await.unwrap());
+        assert!(!lookup::path_exists(&*ground.host, &ground.path("missing")).await.unwrap());
+        let corpse = ground.corpse("corpse").await;
+        let error = lookup::path_exists(&*ground.host, &corpse).await.unwrap_err();
+        assert!(error.is_corrupted_mount(), "{error:?}");
+    });
+}
+
+#[test]
+fn what_only_access_knows_is_a_stale_mount() {
+    on_the_fake(async |ground| {
+        let path = ground.tmpfs("cifs").await;
+        ground.fake.as_ref().unwrap().faults().add(Rule::new(Order::Fail(errno::ENOENT)).on("metadata"));
+        let error = lookup::path_exists(&*ground.host, &path).await.unwrap_err();
+        assert_eq!(error.errno(), Some(errno::ESTALE));
+        assert!(error.is_corrupted_mount());
+    });
+}
+
+#[test]
+fn seven_errors_are_those_of_a_dead_mount() {
+    let dead = [
+        errno::ENOTCONN,
+        errno::ESTALE,
+        errno::EIO,
+        errno::EACCES,
+        errno::EHOSTDOWN,
+        errno::EAGAIN,
+        errno::ENODEV,
+    ];
+    for number in 1..134 {
+        let error = HostError::os(Action::Stat, "/p", errno::Errno(number));
+        assert_eq!(error.is_corrupted_mount(), dead.contains(&number), "{number}");
+    }
+}
+
+#[test]
+fn references_are_the_other_mounts_of_the_same_directory() {
+    on_both(async |ground| {
+        let (one, other) = (ground.tmpfs("one").await, ground.tmpfs("other").await);
+        let sub = ground.dir("one/sub").await;
+        let options = MountOptions::default();
+        let mut bound = Vec::new();
+        for (name, source) in [("one-a", &one), ("one-b", &one), ("sub-a", &sub), ("other-a", &other)] {
+            let target = ground.dir(name).await;
+            bind::mount(&*ground.host, source, &target, &options).await.unwrap();
+            bound.push(target);
+        }
+        let [one_a, one_b, sub_a, other_a] = &bound[..] else { unreachable!() };
+        let link = ground.path("link");
+        ground.host.symlink(&one, &link).await.unwrap();
+        for (path, expected) in [
+            (&one, vec![one_a, one_b]),
+            (&link, vec![one_a, one_b]),
+            (one_a, vec![&one, one_b]),
+            (&sub, vec![sub_a]),
+            (sub_a, vec![]),
+            (&other, vec![other_a]),
+            (&ground.path("missing"), vec![]),
+        ] {
+            let mut found = lookup::mount_refs(&*ground.host, path).await.unwrap();
+            found.sort();
+            assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{}", path.display());
+        }
+        let corpse = ground.corpse("corpse").await;
+        assert!(lookup::mount_refs(&*ground.host, &corpse).await.unwrap().is_empty());
+        let below = ground.file("file", "").await.join("below");
+        assert!(lookup::mount_refs(&*ground.host, &below).await.unwrap_err().is_not_a_directory());
+    });
+}
+
+#[test]
+fn the_device_of_a_mount_is_found_with_its_mounts_counted() {
+    on_both(async |ground| {
+        let (source, target) = (ground.dir("source").await, ground.dir("target").await);
+        let spec = host::MountSpec::new("a-name-of-its-own", &source, "tmpfs");
+        ground.host.mount(&spec).await.unwrap();
+        bind::mount(&*ground.host, &source, &target, &MountOptions::default()).await.unwrap();
+        let found = lookup::device_of_mount(&*ground.host, &target).await.unwrap();
+        assert_eq!(found, Some(("a-name-of-its-own".into(), 2)));
+        assert_eq!(lookup::device_of_mount(&*ground.host, &ground.dir("plain").await).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn the_root_becomes_a_shared_mount_of_its_own_once() {
+    on_both(async |ground| {
+        let root = ground.dir("kubelet").await;
+        for _ in 0..2 {
+            lookup::make_root_shared(&*ground.host, &root).await.unwrap();
+            let table = ground.host.mount_table().await.unwrap();
+            assert_eq!(table.layers(&root), 1);
+            assert!(table.at(&root).unwrap().shared.is_some());
+        }
+    });
+}
+
+#[test]
+fn a_root_below_a_shared_mount_is_left_as_it_is() {
+    on_both(async |ground| {
+        ground.host.set_propagation(&ground.root, Propagation::Shared, false).await.unwrap();
+        let root = ground.dir("kubelet").await;
+        lookup::make_root_shared(&*ground.host, &root).await.unwrap();
+        assert_eq!(ground.host.mount_table().await.unwrap().layers(&root), 0);
+    });
+}
+
+#[test]
+fn labels_are_supported_where_selinux_is_on_and_the_mount_says_so() {
+    on_the_fake(async |ground| {
+        let path = ground.tmpfs("labelled").await;
+        let kernel = ground.kernel().unwrap();
+        assert!(!lookup::supports_selinux(&*ground.host, &path).await.unwrap());
+        kernel.set_selinux(&path, true).unwrap();
+        assert!(lookup::supports_selinux(&*ground.host, &path.join(".")).await.unwrap());
+        assert!(!lookup::supports_selinux(&*ground.host, &ground.root).await.unwrap(), "not this mount");
+    });
+}
+
+#[test]
+fn the_label_of_a_mount_is_read_without_its_quotes() {
+    on_the_fake(async |ground| {
+        let path = ground.dir("labelled").await;
+        let label = "system_u:object_r:container_file_t:s0:c1,c2";
+        let spec = host::MountSpec::new("tmpfs", &path, "tmpfs")
+            .with_options(MountOptions::new([format!("context=\"{label}\"")]));
+        ground.host.mount(&spec).await.unwrap();
+        assert_eq!(lookup::mount_context(&*ground.host, &path).await.unwrap().as_deref(), Some(label));
+        assert_eq!(lookup::mount_context(&*ground.host, &ground.root).await.unwrap(), None);
+    });
+}
