@@ -6,4 +6,5 @@
 )]
 
 mod lifecycle;
+mod stress;
 mod world;

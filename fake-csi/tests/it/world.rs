@@ -36,7 +36,7 @@ pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(World) -> F
             mount(None::<&str>, root, None::<&str>, MsFlags::MS_SHARED, None::<&str>).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let world = World { root: root.to_owned(), driver: None, arguments: Vec::new() };
-            runtime.block_on(test(world));
+            tokio::task::LocalSet::new().block_on(&runtime, test(world));
         });
     });
 }

@@ -1,0 +1,64 @@
+//! What must be true when everything has come to rest.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use csi_proto::v1;
+use fake_csi::books::{Access, Books};
+
+use crate::world::{Csi, World};
+
+/// Every staging and target in the books is in the mount table, exactly once, and nothing else is.
+pub(super) async fn books_are_what_the_kernel_shows(world: &World) {
+    let books = world.control().books().await.unwrap();
+    let mut expected: Vec<PathBuf> = Vec::new();
+    for volume in books.volumes.values() {
+        assert!(volume.created, "{} was never finished", volume.id);
+        let staged = volume.staged.values().filter(|staging| staging.capability.access != Access::Block);
+        expected.extend(staged.map(|staging| staging.path.clone()));
+        expected.extend(volume.targets.keys().cloned());
+        let finished = volume.staged.values().all(|staging| staging.finished)
+            && volume.targets.values().all(|target| target.finished);
+        assert!(finished, "{} has work under way", volume.id);
+    }
+    let mut mounted: Vec<PathBuf> = world.mounts(&world.root).into_iter().map(|(path, _)| path).collect();
+    expected.sort();
+    mounted.sort();
+    assert_eq!(mounted, expected, "the mount table, and the books");
+    assert_eq!(
+        images_with_devices(world),
+        images_in_use(world, &books),
+        "images with devices, and staged images"
+    );
+}
+
+fn images_with_devices(world: &World) -> BTreeSet<PathBuf> {
+    world.loops().into_iter().map(|file| PathBuf::from(file.to_string_lossy().trim())).collect()
+}
+
+fn images_in_use(world: &World, books: &Books) -> BTreeSet<PathBuf> {
+    let staged = books.volumes.values().filter(|volume| !volume.staged.is_empty());
+    staged.map(|volume| world.state().join("volumes").join(format!("v{}", volume.number))).collect()
+}
+
+/// Takes down all there is by valid calls, in the right order.
+pub(super) async fn take_down(world: &World, csi: &mut Csi) {
+    let books = world.control().books().await.unwrap();
+    for volume in books.volumes.values() {
+        for path in volume.targets.keys() {
+            csi.unpublish(&volume.id, path).await.unwrap();
+        }
+        for staging in volume.staged.values() {
+            csi.unstage(&volume.id, &staging.path).await.unwrap();
+        }
+        let volume_id = volume.id.clone();
+        let request = v1::ControllerUnpublishVolumeRequest { volume_id, ..Default::default() };
+        csi.controller.controller_unpublish_volume(request).await.unwrap();
+        csi.delete(&volume.id).await.unwrap();
+    }
+    for snapshot in books.snapshots.keys() {
+        let request = v1::DeleteSnapshotRequest { snapshot_id: snapshot.clone(), ..Default::default() };
+        csi.controller.delete_snapshot(request).await.unwrap();
+    }
+    assert_eq!(std::fs::read_dir(world.state().join("snapshots")).unwrap().count(), 0);
+}
