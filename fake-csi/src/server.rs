@@ -1,6 +1,6 @@
 //! Puts the services on their sockets: one for each node, and one for orders.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     let filter = tracing_subscriber::EnvFilter::try_from_env("FAKE_CSI_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // Somebody may embed us who has a subscriber already.
-    drop(tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    drop(log.with_ansi(io::stderr().is_terminal()).try_init());
 
     let driver = Arc::new(Driver::open(options)?);
     let faults = Arc::new(Faults::default());

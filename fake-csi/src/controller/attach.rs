@@ -85,7 +85,7 @@ impl Driver {
     ) -> Result<(), Status> {
         if !capability.mode.is_multi_node()
             && !self.breaks(Sabotage::AttachToManyNodes)
-            && let Some(other) = volume.attached.keys().next()
+            && let Some(other) = volume.attached.keys().find(|other| *other != node)
         {
             let message = format!("the volume is published to node `{other}`, and this mode allows one");
             return Err(Status::failed_precondition(message));

@@ -16,8 +16,8 @@ mod ioctl {
     nix::ioctl_readwrite!(thaw, b'X', 120, i32);
 }
 
-/// The file systems the driver can put on an image, with the smallest image each fits on.
-pub(crate) const KINDS: [(&str, u64); 3] = [("ext4", 1 << 20), ("xfs", 300 << 20), ("btrfs", 114_294_784)];
+/// The file systems the driver can put on an image, with the smallest image on which each can live and grow.
+pub(crate) const KINDS: [(&str, u64); 3] = [("ext4", 1 << 20), ("xfs", 300 << 20), ("btrfs", 256 << 20)];
 
 /// The smallest image for a file system, or nothing if the driver does not know it.
 pub(crate) fn smallest(fs_type: &str) -> Option<u64> {

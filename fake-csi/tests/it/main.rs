@@ -6,5 +6,7 @@
 )]
 
 mod lifecycle;
+mod promises;
+mod scene;
 mod stress;
 mod world;

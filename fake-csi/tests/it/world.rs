@@ -1,18 +1,21 @@
 //! A mount namespace with a tmpfs in it, the driver as a process inside, and clients for its services.
 
+use std::fs::File;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::group_controller_client::GroupControllerClient;
 use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use fake_csi::Sabotage;
 use fake_csi::control::Client;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use tonic::transport::{Channel, Endpoint};
 
@@ -35,7 +38,7 @@ pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(World) -> F
             mount(Some("test"), root, Some("tmpfs"), MsFlags::empty(), Some("size=512m")).unwrap();
             mount(None::<&str>, root, None::<&str>, MsFlags::MS_SHARED, None::<&str>).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let world = World { root: root.to_owned(), driver: None, arguments: Vec::new() };
+            let world = World { root: root.to_owned(), driver: None, arguments: Vec::new(), sabotage: None };
             tokio::task::LocalSet::new().block_on(&runtime, test(world));
         });
     });
@@ -46,6 +49,8 @@ pub(crate) struct World {
     pub(crate) root: PathBuf,
     driver: Option<Child>,
     arguments: Vec<String>,
+    /// What every driver of this world is told to break.
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 impl World {
@@ -83,8 +88,8 @@ impl World {
             .arg("--state-dir")
             .arg(self.state())
             .args(&self.arguments)
-            .env("FAKE_CSI_LOG", "warn")
-            .stdout(Stdio::inherit())
+            .args(self.sabotage.map(|sabotage| format!("--sabotage={}", sabotage.name())))
+            .stderr(File::options().create(true).append(true).open(self.log()).unwrap())
             .spawn()
             .unwrap();
         self.driver = Some(child);
@@ -97,6 +102,16 @@ impl World {
             driver.kill().unwrap();
             driver.wait().unwrap();
         }
+    }
+
+    /// What the driver has logged.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.root.join("driver.log")
+    }
+
+    /// The driver's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.driver.as_ref().unwrap().id()
     }
 
     pub(crate) fn control(&self) -> Client {
@@ -142,6 +157,11 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.kill();
+        // Here and now, not when the namespace ends: whoever removes the directory from outside before that detaches the
+        // tmpfs with all mounts still on it, and then a loop device, its image and the tmpfs hold each other for ever.
+        for (path, _) in self.mounts(&self.root).into_iter().rev() {
+            drop(umount2(&path, MntFlags::MNT_DETACH));
+        }
         // A raw device stays attached until it is detached, and the namespace does not contain it.
         for entry in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
             let file = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
@@ -150,6 +170,7 @@ impl Drop for World {
                 drop(Command::new("losetup").arg("-d").arg(device).status());
             }
         }
+        drop(umount2(&self.root, MntFlags::MNT_DETACH));
     }
 }
 
@@ -159,6 +180,7 @@ pub(crate) struct Csi {
     pub(crate) identity: IdentityClient<Channel>,
     pub(crate) controller: ControllerClient<Channel>,
     pub(crate) node: NodeClient<Channel>,
+    pub(crate) group: GroupControllerClient<Channel>,
 }
 
 impl Csi {
@@ -169,7 +191,8 @@ impl Csi {
                 return Self {
                     identity: IdentityClient::new(channel.clone()),
                     controller: ControllerClient::new(channel.clone()),
-                    node: NodeClient::new(channel),
+                    node: NodeClient::new(channel.clone()),
+                    group: GroupControllerClient::new(channel),
                 };
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

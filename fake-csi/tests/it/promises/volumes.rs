@@ -1,0 +1,266 @@
+//! Creating and deleting volumes, telling about them, and attaching them.
+
+use std::collections::BTreeSet;
+
+use csi_proto::v1;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use csi_proto::v1::volume_content_source::{Type, VolumeSource};
+use tonic::{Code, Status};
+
+use super::{Chapter, probe};
+use crate::scene::{Scene, WRITER, code};
+use crate::world::{Csi, World, block, create, mounted};
+
+pub(super) const PROBES: Chapter = &[
+    probe!("create-forgets-idempotence", creating_again_is_the_same),
+    probe!("create-ignores-conflict", another_size_is_a_conflict),
+    probe!("create-too-small", is_as_large_as_asked),
+    probe!("create-reports-wrong-size", has_the_size_it_tells),
+    probe!("clone-is-empty", a_copy_has_the_data),
+    probe!("copy-keeps-small-file-system", a_larger_copy_is_filled),
+    probe!("create-accepts-anything", what_cannot_be_is_refused),
+    probe!("create-refuses-long-names", a_long_name_is_good),
+    probe!("create-trusts-names", a_name_leads_nowhere),
+    probe!("create-ignores-topology", a_strange_zone_is_refused),
+    probe!("delete-forgets-idempotence", deleting_again_is_ok),
+    probe!("delete-while-in-use", in_use_is_not_deleted),
+    probe!("delete-leaves-image", deleting_leaves_nothing),
+    probe!("validate-confirms-anything", only_the_possible_is_confirmed),
+    probe!("list-loses-a-volume", pages_have_all),
+    probe!("list-accepts-any-token", a_strange_token_is_refused),
+    probe!("capacity-never-shrinks", a_volume_takes_capacity),
+    probe!("attach-forgets-idempotence", attaching_again_is_the_same),
+    probe!("stale-publish-context", the_context_is_of_now),
+    probe!("attach-to-many-nodes", one_node_at_a_time),
+    probe!("attach-to-unknown-node", a_strange_node_is_refused),
+    probe!("detach-forgets-idempotence", detaching_again_is_ok),
+    probe!("attach-beyond-limit", the_limit_holds),
+];
+
+async fn made(csi: &mut Csi, request: v1::CreateVolumeRequest) -> Result<v1::Volume, Status> {
+    csi.controller.create_volume(request).await.map(|made| made.into_inner().volume.unwrap())
+}
+
+async fn creating_again_is_the_same(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let request = create("data", mounted("", WRITER));
+    made(&mut csi, request.clone()).await.unwrap() == made(&mut csi, request).await.unwrap()
+}
+
+async fn another_size_is_a_conflict(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let mut request = create("data", mounted("", WRITER));
+    made(&mut csi, request.clone()).await.unwrap();
+    request.capacity_range = Some(v1::CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 });
+    code(&made(&mut csi, request).await) == Code::AlreadyExists
+}
+
+async fn is_as_large_as_asked(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    csi.create("data", mounted("", WRITER)).await.capacity_bytes >= 16 << 20
+}
+
+async fn has_the_size_it_tells(world: World) -> bool {
+    use std::io::Seek as _;
+    let mut scene = Scene::block(world).await.published().await;
+    let told = scene.csi.create("data", block(WRITER)).await.capacity_bytes;
+    let mut device = std::fs::File::open(&scene.target).unwrap();
+    device.seek(std::io::SeekFrom::End(0)).unwrap() == u64::try_from(told).unwrap()
+}
+
+fn copy_of(id: &str, capability: v1::VolumeCapability) -> v1::CreateVolumeRequest {
+    let kind = Type::Volume(VolumeSource { volume_id: id.to_owned() });
+    let source = v1::VolumeContentSource { r#type: Some(kind) };
+    v1::CreateVolumeRequest { volume_content_source: Some(source), ..create("copy", capability) }
+}
+
+async fn a_copy_has_the_data(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    std::fs::write(scene.target.join("x"), "kept").unwrap();
+    let copy = made(&mut scene.csi, copy_of(&scene.id, scene.capability.clone())).await.unwrap();
+    let path = scene.world.directory("copy");
+    // A copy that holds nothing cannot even be mounted as what it should be.
+    let staged = scene.csi.stage(&copy.volume_id, &path, scene.capability.clone()).await;
+    staged.is_ok() && std::fs::read_to_string(path.join("x")).is_ok_and(|text| text == "kept")
+}
+
+async fn a_larger_copy_is_filled(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.staged().await;
+    let mut request = copy_of(&scene.id, scene.capability.clone());
+    request.capacity_range = Some(v1::CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 });
+    let copy = made(&mut scene.csi, request).await.unwrap();
+    let path = scene.world.directory("copy");
+    scene.csi.stage(&copy.volume_id, &path, scene.capability.clone()).await.unwrap();
+    let found = nix::sys::statvfs::statvfs(&path).unwrap();
+    found.blocks() * found.fragment_size() > 48 << 20
+}
+
+async fn what_cannot_be_is_refused(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let many = create("data", mounted("ext4", Mode::MultiNodeMultiWriter));
+    let many = v1::CreateVolumeRequest { parameters: [("backing".into(), "loop".into())].into(), ..many };
+    code(&made(&mut csi, many).await) == Code::InvalidArgument
+}
+
+async fn a_long_name_is_good(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let longest = made(&mut csi, create(&"n".repeat(128), mounted("", WRITER))).await;
+    let longer = made(&mut csi, create(&"n".repeat(129), mounted("", WRITER))).await;
+    longest.is_ok() && code(&longer) == Code::InvalidArgument
+}
+
+async fn a_name_leads_nowhere(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    drop(made(&mut csi, create("../../escaped", mounted("", WRITER))).await);
+    !world.root.join("escaped.json").exists()
+}
+
+async fn a_strange_zone_is_refused(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let nowhere = v1::Topology {
+        segments: [("topology.fake.csi.volproof.dev/zone".to_owned(), "moon".to_owned())].into(),
+    };
+    let requirement = v1::TopologyRequirement { requisite: vec![nowhere.clone()], preferred: vec![nowhere] };
+    let request = v1::CreateVolumeRequest {
+        accessibility_requirements: Some(requirement),
+        ..create("data", mounted("", WRITER))
+    };
+    code(&made(&mut csi, request).await) == Code::ResourceExhausted
+}
+
+async fn deleting_again_is_ok(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    scene.csi.delete(&scene.id).await.unwrap();
+    scene.csi.delete(&scene.id).await.is_ok() && scene.csi.delete("never-was").await.is_ok()
+}
+
+async fn in_use_is_not_deleted(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    let id = scene.id.clone();
+    code(&scene.csi.delete(&id).await) == Code::FailedPrecondition
+}
+
+async fn deleting_leaves_nothing(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let id = scene.id.clone();
+    scene.csi.delete(&id).await.unwrap();
+    std::fs::read_dir(scene.world.state().join("volumes")).unwrap().count() == 0
+}
+
+async fn only_the_possible_is_confirmed(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let mut confirmed = async |capability| {
+        let request = v1::ValidateVolumeCapabilitiesRequest {
+            volume_id: scene.id.clone(),
+            volume_capabilities: vec![capability],
+            ..Default::default()
+        };
+        let answer = scene.csi.controller.validate_volume_capabilities(request).await.unwrap();
+        answer.into_inner().confirmed.is_some()
+    };
+    confirmed(mounted("ext4", WRITER)).await && !confirmed(mounted("ext4", Mode::MultiNodeMultiWriter)).await
+}
+
+async fn pages_have_all(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let mut all = BTreeSet::new();
+    for number in 0..5 {
+        all.insert(csi.create(&format!("data-{number}"), mounted("", WRITER)).await.volume_id);
+    }
+    let (mut listed, mut token) = (Vec::new(), String::new());
+    loop {
+        let request = v1::ListVolumesRequest { max_entries: 2, starting_token: token };
+        let page = csi.controller.list_volumes(request).await.unwrap().into_inner();
+        listed.extend(page.entries.into_iter().map(|entry| entry.volume.unwrap().volume_id));
+        token = page.next_token;
+        if token.is_empty() {
+            return listed.len() == 5 && listed.into_iter().collect::<BTreeSet<_>>() == all;
+        }
+    }
+}
+
+async fn a_strange_token_is_refused(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let mut refused = async |token: &str| {
+        let request = v1::ListVolumesRequest { max_entries: 0, starting_token: token.to_owned() };
+        code(&csi.controller.list_volumes(request).await) == Code::Aborted
+    };
+    refused("invalid-token").await && refused("99999").await
+}
+
+async fn a_volume_takes_capacity(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let request = v1::GetCapacityRequest::default();
+    let before = csi.controller.get_capacity(request.clone()).await.unwrap().into_inner().available_capacity;
+    let volume = csi.create("data", mounted("", WRITER)).await;
+    let after = csi.controller.get_capacity(request).await.unwrap().into_inner().available_capacity;
+    before - after == volume.capacity_bytes
+}
+
+fn attach_request(id: &str, node: &str) -> v1::ControllerPublishVolumeRequest {
+    v1::ControllerPublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: node.to_owned(),
+        volume_capability: Some(mounted("", WRITER)),
+        ..Default::default()
+    }
+}
+
+async fn attaching_again_is_the_same(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let request = attach_request(&scene.id, "node-1");
+    let one = scene.csi.controller.controller_publish_volume(request.clone()).await.unwrap().into_inner();
+    let other = scene.csi.controller.controller_publish_volume(request).await.unwrap().into_inner();
+    one == other
+}
+
+async fn the_context_is_of_now(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let request = attach_request(&scene.id, "node-1");
+    let answer = scene.csi.controller.controller_publish_volume(request).await.unwrap().into_inner();
+    let request = v1::NodeStageVolumeRequest {
+        publish_context: answer.publish_context,
+        ..crate::world::stage(&scene.id, &scene.staging, scene.capability.clone())
+    };
+    scene.csi.node.node_stage_volume(request).await.is_ok()
+}
+
+/// A second node, served by a second socket of the same process.
+fn two_nodes(world: &World) -> Vec<String> {
+    let second = format!("--endpoint=unix://{}", world.root.join("second.sock").display());
+    vec!["--node=node-1".into(), "--node=node-2".into(), second]
+}
+
+async fn one_node_at_a_time(mut world: World) -> bool {
+    let arguments = two_nodes(&world);
+    let mut csi = world.start(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let id = csi.create("data", mounted("", WRITER)).await.volume_id;
+    csi.controller.controller_publish_volume(attach_request(&id, "node-1")).await.unwrap();
+    let second = csi.controller.controller_publish_volume(attach_request(&id, "node-2")).await;
+    code(&second) == Code::FailedPrecondition
+}
+
+async fn a_strange_node_is_refused(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let request = attach_request(&scene.id, "nobody");
+    code(&scene.csi.controller.controller_publish_volume(request).await) == Code::NotFound
+}
+
+async fn detaching_again_is_ok(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let request = v1::ControllerUnpublishVolumeRequest {
+        volume_id: scene.id.clone(),
+        node_id: "node-1".to_owned(),
+        ..Default::default()
+    };
+    scene.csi.controller.controller_unpublish_volume(request).await.is_ok()
+}
+
+async fn the_limit_holds(mut world: World) -> bool {
+    let mut csi = world.start(&["--max-volumes=1"]).await;
+    let one = csi.create("one", mounted("", WRITER)).await.volume_id;
+    let other = csi.create("other", mounted("", WRITER)).await.volume_id;
+    csi.controller.controller_publish_volume(attach_request(&one, "node-1")).await.unwrap();
+    let refused = csi.controller.controller_publish_volume(attach_request(&other, "node-1")).await;
+    code(&refused) == Code::ResourceExhausted
+}
