@@ -6,11 +6,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+
+use crate::census::process;
 
 /// One line of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +30,12 @@ pub enum Entry {
     Sandbox {
         /// The id of the case.
         name: String,
-        /// The inode of its PID namespace.
-        pid_namespace: u64,
+        /// Its keeper, which shares its mounts.
+        keeper: Life,
+        /// Its first process, which ends after all others in it.
+        init: Life,
+        /// Its mount namespace, as [`mount_namespace`] names it.
+        mount_namespace: u64,
         /// The devices (`st_dev`) of its file systems.
         devices: Vec<u64>,
         /// The newest attachment of any disk when it was made: what is older cannot be of this sandbox.
@@ -49,14 +56,51 @@ pub enum Entry {
     Fuse {
         /// The minor number of its file system's device.
         connection: u32,
-        /// The sandbox it lives in, by the inode of its PID namespace.
-        pid_namespace: u64,
+        /// The first process of the sandbox it lives in.
+        init: Life,
     },
     /// A control group.
     Cgroup {
         /// Its directory, which is named after the run.
         path: PathBuf,
     },
+}
+
+/// One process, told from every other that has or had its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Life {
+    /// Its number, outside of any sandbox.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+}
+
+impl Life {
+    /// The process that asks, as the mounted `/proc` knows it.
+    pub fn mine() -> Option<Life> {
+        // Not `getpid`: in a new PID namespace, before its own `/proc` is mounted, the two differ.
+        let pid = fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()?;
+        process::get(pid).map(|process| Life { pid, started: process.started })
+    }
+
+    /// Whether it still runs. A zombie does not: how soon it is waited for is its parent's business.
+    pub fn runs(self) -> bool {
+        process::get(self.pid).is_some_and(|process| process.started == self.started && !process.zombie)
+    }
+}
+
+/// A name for the mount namespace behind `/proc/<pid>/ns/mnt` (or `self` for the caller's own): the kernel's
+/// unique id where it has one, else the inode, which is used again.
+pub fn mount_namespace(pid: &str) -> io::Result<u64> {
+    const NS_GET_MNTNS_ID: libc::Ioctl = 0x8008_b705_u32 as libc::Ioctl;
+    let file = File::open(format!("/proc/{pid}/ns/mnt"))?;
+    let mut id = 0u64;
+    // SAFETY: NS_GET_MNTNS_ID writes one u64.
+    match unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_MNTNS_ID, &raw mut id) } {
+        0 => Ok(id),
+        _ => Ok(file.metadata()?.ino()),
+    }
 }
 
 /// Why the ledger could not be kept.

@@ -75,14 +75,16 @@ impl Sandbox {
         let begin = std::time::Instant::now();
         // Opened by its path out here; the descriptor goes along.
         let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
-        init::become_init(&options)?;
+        let lives = init::become_init(&options)?;
         drop(options.lifeline);
         let devices = furnish::furnish(&Layout::standard(), options.node_bytes, options.state_bytes)?;
         if let Some(ledger) = &ledger {
             // Before anybody can attach a file that lies on one of these.
             ledger.record(&Entry::Sandbox {
                 name: options.name,
-                pid_namespace: init::pid_namespace()?,
+                keeper: lives.keeper,
+                init: lives.init,
+                mount_namespace: init::mount_namespace()?,
                 devices: devices.clone(),
                 since: table::latest_sequence(),
             })?;

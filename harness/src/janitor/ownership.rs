@@ -1,6 +1,6 @@
 //! Which loop devices are a dead run's. A wrong yes would detach a stranger's disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::Entry;
 use crate::loop_device::table::BoundLoop;
@@ -10,21 +10,31 @@ use crate::loop_device::table::BoundLoop;
 pub(super) struct Surroundings {
     /// Devices of the sandboxes of runs that are alive.
     pub(super) of_live_runs: BTreeSet<u64>,
-    /// Devices of the file systems that are mounted in any living namespace.
-    pub(super) mounted: BTreeSet<u64>,
+    /// Devices of the file systems that are mounted in each namespace with a process in it.
+    pub(super) mounted: BTreeMap<u64, BTreeSet<u64>>,
 }
 
-/// Whether the ledger says that this attachment was made by its run.
+/// Whose an attachment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The dead run made it.
+    Run,
+    /// The dead run made it, but somebody is still in its mount namespace.
+    StillMounted,
+    /// Somebody else made it.
+    Stranger,
+}
+
+/// What the ledger says about an attachment.
 ///
 /// A device number is given to another file system once its own is gone, so the number in the ledger is not
 /// enough. A loop device keeps the file system of its backing file alive; if ours is the one, then it is
-/// mounted nowhere, since its sandbox is gone, and the attachment is younger than that sandbox.
-pub(super) fn owns(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) -> bool {
-    ledger.iter().any(|entry| match entry {
+/// mounted in no namespace but the sandbox's, and the attachment is younger than that sandbox.
+pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) -> Owner {
+    let made_it = |entry: &Entry| match entry {
         Entry::Sandbox { devices, since, .. } => {
             devices.contains(&bound.device)
                 && !around.of_live_runs.contains(&bound.device)
-                && !around.mounted.contains(&bound.device)
                 && since.zip(bound.sequence).is_none_or(|(since, sequence)| sequence > since)
         }
         Entry::Loop { number, device, inode, sequence } => {
@@ -33,17 +43,31 @@ pub(super) fn owns(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) -
                     == (bound.number, bound.device, bound.inode, bound.sequence)
         }
         Entry::Run { .. } | Entry::Fuse { .. } | Entry::Cgroup { .. } => false,
-    })
+    };
+    let mut mounted = around.mounted.iter().filter(|(_, devices)| devices.contains(&bound.device));
+    match ledger.iter().find(|entry| made_it(entry)) {
+        Some(Entry::Sandbox { mount_namespace, .. }) => match mounted.next() {
+            None => Owner::Run,
+            Some((namespace, _)) if namespace == mount_namespace => Owner::StillMounted,
+            Some(_) => Owner::Stranger,
+        },
+        Some(_) => Owner::Run,
+        None => Owner::Stranger,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Life;
 
     fn sandbox() -> Vec<Entry> {
+        let nobody = Life { pid: 0, started: 0 };
         vec![Entry::Sandbox {
             name: "case".into(),
-            pid_namespace: 1,
+            keeper: nobody,
+            init: nobody,
+            mount_namespace: 7,
             devices: vec![44, 45],
             since: Some(100),
         }]
@@ -63,36 +87,45 @@ mod tests {
 
     #[test]
     fn what_lies_on_the_dead_sandbox_is_its_own() {
-        assert!(owns(&sandbox(), &Surroundings::default(), &bound(45, 101)));
+        assert_eq!(owner(&sandbox(), &Surroundings::default(), &bound(45, 101)), Owner::Run);
     }
 
     #[test]
     fn what_lies_elsewhere_is_not() {
-        assert!(!owns(&sandbox(), &Surroundings::default(), &bound(46, 101)));
+        assert_eq!(owner(&sandbox(), &Surroundings::default(), &bound(46, 101)), Owner::Stranger);
     }
 
     #[test]
     fn an_older_attachment_on_the_same_number_is_a_strangers() {
-        assert!(!owns(&sandbox(), &Surroundings::default(), &bound(45, 100)));
+        assert_eq!(owner(&sandbox(), &Surroundings::default(), &bound(45, 100)), Owner::Stranger);
     }
 
     #[test]
     fn a_device_that_a_live_run_has_now_is_a_strangers() {
         let around = Surroundings { of_live_runs: BTreeSet::from([45]), ..Surroundings::default() };
-        assert!(!owns(&sandbox(), &around, &bound(45, 101)));
+        assert_eq!(owner(&sandbox(), &around, &bound(45, 101)), Owner::Stranger);
+    }
+
+    fn mounted_in(namespace: u64) -> Surroundings {
+        let mounted = BTreeMap::from([(namespace, BTreeSet::from([45]))]);
+        Surroundings { mounted, ..Surroundings::default() }
     }
 
     #[test]
-    fn a_file_system_that_is_still_mounted_somewhere_is_a_strangers() {
-        let around = Surroundings { mounted: BTreeSet::from([45]), ..Surroundings::default() };
-        assert!(!owns(&sandbox(), &around, &bound(45, 101)));
+    fn a_file_system_that_is_mounted_elsewhere_is_a_strangers() {
+        assert_eq!(owner(&sandbox(), &mounted_in(8), &bound(45, 101)), Owner::Stranger);
+    }
+
+    #[test]
+    fn what_somebody_in_the_sandbox_still_sees_has_to_wait() {
+        assert_eq!(owner(&sandbox(), &mounted_in(7), &bound(45, 101)), Owner::StillMounted);
     }
 
     #[test]
     fn a_recorded_attachment_is_known_by_its_sequence_alone() {
         let entry = |sequence| Entry::Loop { number: 3, device: 45, inode: 12, sequence };
-        assert!(owns(&[entry(Some(101))], &Surroundings::default(), &bound(45, 101)));
-        assert!(!owns(&[entry(Some(101))], &Surroundings::default(), &bound(45, 102)));
-        assert!(!owns(&[entry(None)], &Surroundings::default(), &bound(45, 101)));
+        assert_eq!(owner(&[entry(Some(101))], &Surroundings::default(), &bound(45, 101)), Owner::Run);
+        assert_eq!(owner(&[entry(Some(101))], &Surroundings::default(), &bound(45, 102)), Owner::Stranger);
+        assert_eq!(owner(&[entry(None)], &Surroundings::default(), &bound(45, 101)), Owner::Stranger);
     }
 }

@@ -2,17 +2,16 @@
 //!
 //! Opens loop devices, aborts FUSE connections, removes control groups and the run's own directory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::ownership::{Surroundings, owns};
+use super::ownership::{self, Owner, Surroundings};
 use super::{JanitorError, Undone};
-use crate::census::process;
-use crate::ledger::{self, Entry, LedgerError};
+use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
 use crate::wait::Deadline;
@@ -23,8 +22,8 @@ const QUIET_END: Duration = Duration::from_secs(2);
 /// How long they get after that.
 const END: Duration = Duration::from_secs(20);
 
-/// How often new loop devices of the run may turn up while others are detached.
-const ROUNDS: usize = 8;
+/// How long somebody who entered a sandbox from outside gets to leave it.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// The directories of all runs below `base`, dead or alive.
 pub(super) fn runs(base: &Path) -> Result<Vec<PathBuf>, JanitorError> {
@@ -65,74 +64,59 @@ fn same_boot(entries: &[Entry]) -> bool {
 }
 
 fn await_processes(entries: &[Entry], undone: &mut Undone) {
-    let namespaces: BTreeSet<u64> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Sandbox { pid_namespace, .. } => Some(*pid_namespace),
-            _ => None,
-        })
-        .collect();
-    if namespaces.is_empty() {
-        return;
-    }
-    let ended = || living_in(&namespaces).is_empty().then_some(());
+    let ended = || running(entries).is_empty().then_some(());
     if Deadline::after(QUIET_END).until("", ended).is_ok() {
         return;
     }
     // Somebody waits for a FUSE server that does not answer: that wait ends by an abort and by nothing else.
     for entry in entries {
-        if let Entry::Fuse { connection, pid_namespace } = entry
-            && !living_in(&BTreeSet::from([*pid_namespace])).is_empty()
+        if let Entry::Fuse { connection, init } = entry
+            && init.runs()
+            && fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1").is_ok()
         {
-            let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
-            if fs::write(&abort, "1").is_ok() {
-                undone.done.push(format!("aborted FUSE connection {connection}"));
-            }
+            undone.done.push(format!("aborted FUSE connection {connection}"));
         }
     }
     if Deadline::after(END).until("", ended).is_err() {
-        let pids: Vec<String> = living_in(&namespaces).iter().map(i32::to_string).collect();
+        let pids: Vec<String> = running(entries).iter().map(|life| life.pid.to_string()).collect();
         undone.left.push(format!("processes {} of the run do not end", pids.join(", ")));
     }
 }
 
-/// The processes in one of these PID namespaces.
-fn living_in(namespaces: &BTreeSet<u64>) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // The first process of a namespace becomes a zombie only after all others have ended, and how soon it is
-    // waited for is its new parent's business: the machine's own first process.
-    let lives = |pid: &i32| process::get(*pid).is_some_and(|process| !process.zombie);
-    pids.filter(|pid| namespace_inode(*pid, "pid").is_some_and(|inode| namespaces.contains(&inode)))
-        .filter(lives)
-        .collect()
-}
-
-/// The inode of a namespace of a process.
-fn namespace_inode(pid: i32, kind: &str) -> Option<u64> {
-    let link = fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?;
-    let name = link.to_str()?;
-    name.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+/// The keepers and first processes of the run's sandboxes that still run.
+fn running(entries: &[Entry]) -> Vec<Life> {
+    let lives = entries.iter().flat_map(|entry| match entry {
+        Entry::Sandbox { keeper, init, .. } => vec![*keeper, *init],
+        _ => Vec::new(),
+    });
+    lives.filter(|life| life.runs()).collect()
 }
 
 fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
-    for _ in 0..ROUNDS {
+    let deadline = Deadline::after(SETTLE);
+    loop {
         let around = Surroundings { of_live_runs: devices_of_live_runs(dir), mounted: mounted_anywhere() };
-        let ours = table::lying_on(&table::bound(), |bound| owns(entries, &around, bound));
-        if ours.is_empty() {
-            return;
-        }
-        for bound in &ours {
-            match detach(bound) {
+        let all = table::bound();
+        let with = |owner| table::lying_on(&all, |bound| ownership::owner(entries, &around, bound) == owner);
+        for bound in with(Owner::Run) {
+            match detach(&bound) {
                 Ok(()) => {
                     undone.done.push(format!("detached loop{} ({})", bound.number, bound.backing.display()))
                 }
-                Err(reason) => {
-                    undone.left.push(format!("loop{}: {reason}", bound.number));
-                    return;
-                }
+                Err(reason) => undone.left.push(format!("loop{}: {reason}", bound.number)),
             }
         }
+        // Whoever entered the sandbox from outside may be about to leave it.
+        let in_use = with(Owner::StillMounted);
+        if !undone.left.is_empty() || in_use.is_empty() {
+            return;
+        }
+        if deadline.passed() {
+            let left = |bound: &BoundLoop| format!("loop{}: somebody is still in the sandbox", bound.number);
+            undone.left.extend(in_use.iter().map(left));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -178,22 +162,27 @@ fn probe_lock(path: &Path) -> io::Result<bool> {
     Ok(locks.lines().any(|line| line.split_ascii_whitespace().nth(5).is_some_and(|id| id.ends_with(&suffix))))
 }
 
-/// The devices of all file systems that are mounted in any mount namespace with a process in it.
-fn mounted_anywhere() -> BTreeSet<u64> {
-    let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
-    let mut seen = BTreeSet::new();
-    let mut devices = BTreeSet::new();
-    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-        if namespace_inode(pid, "mnt").is_some_and(|inode| !seen.insert(inode)) {
+/// The devices of all file systems that are mounted, for each mount namespace with a process in it.
+fn mounted_anywhere() -> BTreeMap<u64, BTreeSet<u64>> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    let mut found: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let Ok(namespace) = ledger::mount_namespace(&pid) else { continue };
+        if found.contains_key(&namespace) {
             continue;
         }
-        let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-        devices.extend(table.lines().filter_map(|line| {
-            let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
-            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
-        }));
+        // A process that has just ended shows nothing; another in its namespace may still.
+        if let Ok(table) = fs::read_to_string(format!("/proc/{pid}/mountinfo")) {
+            found.insert(namespace, table.lines().filter_map(device_in).collect());
+        }
     }
-    devices
+    found
+}
+
+/// The device in a line of mountinfo.
+fn device_in(line: &str) -> Option<u64> {
+    let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
+    Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,6 +14,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid, setpgid};
 
 use super::{SandboxError, SandboxOptions};
+use crate::ledger::{self, Life};
 
 /// The exit status of a sandbox whose run is gone.
 pub const LOST_LIFELINE: i32 = 125;
@@ -22,8 +22,15 @@ pub const LOST_LIFELINE: i32 = 125;
 /// Added to the number of the signal that ended the worker.
 pub const SIGNALLED: i32 = 128;
 
+/// The two processes that stay behind, as the outside knows them.
+pub(super) struct Lives {
+    pub(super) keeper: Life,
+    pub(super) init: Life,
+}
+
 /// Leaves the caller waiting, makes the namespaces, and returns in the worker inside them.
-pub(super) fn become_init(options: &SandboxOptions) -> Result<(), SandboxError> {
+pub(super) fn become_init(options: &SandboxOptions) -> Result<Lives, SandboxError> {
+    let keeper = my_life()?;
     refuse_threads()?;
     // First of all, so that no step below can outlive the run for want of it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| process("ask to die with the parent", e))?;
@@ -40,7 +47,7 @@ pub(super) fn become_init(options: &SandboxOptions) -> Result<(), SandboxError> 
         ForkResult::Parent { child } => keep(child, &keep_alive),
         ForkResult::Child => {
             drop(keep_alive);
-            fork_worker(options.lifeline.as_ref().map(AsFd::as_fd), alive)
+            fork_worker(options.lifeline.as_ref().map(AsFd::as_fd), alive, keeper)
         }
     }
 }
@@ -89,7 +96,13 @@ fn keep(init: Pid, keep_alive: &OwnedFd) -> ! {
 }
 
 /// In PID 1: forks the worker and returns there; PID 1 itself stays behind and reaps.
-fn fork_worker(lifeline: Option<BorrowedFd<'_>>, keeper: OwnedFd) -> Result<(), SandboxError> {
+fn fork_worker(
+    lifeline: Option<BorrowedFd<'_>>,
+    alive: OwnedFd,
+    keeper: Life,
+) -> Result<Lives, SandboxError> {
+    // `/proc` is still the one of outside.
+    let init = my_life()?;
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| process("ask to die with the keeper", e))?;
     // Blocked before the fork: a worker that ends at once is still seen.
     let mut children = SigSet::empty();
@@ -101,10 +114,22 @@ fn fork_worker(lifeline: Option<BorrowedFd<'_>>, keeper: OwnedFd) -> Result<(), 
         .map_err(|e| process("watch for SIGCHLD", e))?;
     // SAFETY: this process was forked from one with a single thread and has started none.
     match unsafe { fork() }.map_err(|e| process("fork the worker", e))? {
-        ForkResult::Parent { child } => reap(child, lifeline, &keeper, &signals),
+        ForkResult::Parent { child } => reap(child, lifeline, &alive, &signals),
         ForkResult::Child => sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)
+            .map(|()| Lives { keeper, init })
             .map_err(|e| process("unblock SIGCHLD", e)),
     }
+}
+
+/// The name of the mount namespace we are in.
+pub(super) fn mount_namespace() -> Result<u64, SandboxError> {
+    ledger::mount_namespace("self")
+        .map_err(|source| SandboxError::Path { path: "/proc/self/ns/mnt".into(), source })
+}
+
+fn my_life() -> Result<Life, SandboxError> {
+    let source = || io::Error::from(io::ErrorKind::NotFound);
+    Life::mine().ok_or_else(|| SandboxError::Path { path: "/proc/self".into(), source: source() })
 }
 
 /// PID 1: buries whoever is orphaned, and ends with the worker, the keeper or the run.
@@ -144,13 +169,6 @@ fn bury_all(worker: Pid) {
             Ok(_) | Err(_) => {}
         }
     }
-}
-
-/// The inode of the PID namespace we are in.
-pub(super) fn pid_namespace() -> Result<u64, SandboxError> {
-    let path = "/proc/self/ns/pid";
-    let metadata = fs::metadata(path);
-    Ok(metadata.map_err(|source| SandboxError::Path { path: path.into(), source })?.ino())
 }
 
 /// Closes every descriptor above stderr but these.
