@@ -111,30 +111,6 @@ fn each_change_is_announced_once_and_in_order() {
             umount path=/a/b
             rmdir path=/a/b
             remove path=/c
-        "#] mkdir path=/a
-            mkdir path=/a/b
-            mkdir path=/c
-            write path=/a/file
-            write path=/a/new
-            link path=/a/link to=/a/file
-            chmod path=/a/file to=2600
-            chown path=/a/link to=7:
-            rename path=/a/file to=/a/moved
-            mount path=/a/b source=tmpfs fstype=tmpfs options=size=64k,<masked>
-            bind path=/c source=/a/b
-            remount path=/c options=ro,nodev
-            remount path=/c options=rshared
-            umount path=/c
-            mkdir path=/c/x
-            mkdir path=/c/x/y
-            bind path=/c/x/y source=/c/x
-            umount path=/c/x/y
-            chown path=/c to=:9
-            unlink path=/a/link
-            remove path=/a/moved
-            umount path=/a/b
-            rmdir path=/a/b
-            remove path=/c
         "#]]
         .assert_eq(&said);
     });
