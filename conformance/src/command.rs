@@ -3,6 +3,7 @@
 //! clap answers a wrong command line itself, with a suggestion and exit code 2. Every other end is an
 //! [`Exit`], so that the number and the message are decided in one place.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -119,12 +120,24 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Parses the command line, does what it says, and answers with the exit code.
-pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+/// How this program was called, for the line that runs a case again.
+#[derive(Debug)]
+pub(crate) struct Called {
+    /// The whole command line.
+    words: Vec<String>,
+    /// What stands before the flags, in the reader's own words.
+    start: Option<String>,
+}
+
+/// Parses a command line, does what it says, and answers with the exit code.
+///
+/// `called` is how the reader started this, where that is not what the arguments say.
+pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode {
+    let cli = Cli::parse_from(&arguments);
+    let words = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let colour = cli.color.wanted();
     let result = match cli.command {
-        Command::Run(flags) => run::run(*flags, colour),
+        Command::Run(flags) => run::run(*flags, colour, &Called { words, start: called }),
         Command::List(flags) => list::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),

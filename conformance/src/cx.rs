@@ -76,6 +76,13 @@ impl Cx {
         Held::new(self.shared(), method)
     }
 
+    /// Holds the answer of the next such call, once the driver has done its work, and then loses it: the node
+    /// is told that the driver cannot be reached.
+    pub fn hold_and_lose(&self, method: Method) -> Held {
+        self.shared.scene.hold_and_lose(method);
+        Held::new(self.shared(), method)
+    }
+
     /// The node, which holds the volume manager.
     pub fn node(&self) -> Process {
         Process { shared: self.shared(), who: Who::Node }
@@ -95,22 +102,27 @@ impl Cx {
             self.shared.scene.look();
             match pending.is_empty() {
                 true => Ok(()),
-                false => Err(Failure { after: doing.step, at: doing.at, what: What::Broken(pending) }),
+                false => Err(Failure {
+                    after: doing.step,
+                    at: doing.at,
+                    what: What::Broken { chain: pending, seen: None },
+                }),
             }
         }
     }
 
     /// Compares everything that happened since the last look with the story of the case.
     ///
-    /// Waits first until the manager is idle, so that there is nothing to sleep for. With `UPDATE_EXPECT=1`
-    /// a story that differs is written into the source.
+    /// Waits first until the manager is idle, so that there is nothing to sleep for. Where the driver does not
+    /// stage, the story is meant without the lines about staging. With `UPDATE_EXPECT=1` a story that differs
+    /// is written into the source.
     #[track_caller]
     pub fn sees(&self, story: Expect) -> impl Future<Output = Result> {
         let at = place(Location::caller());
         async move {
             let pending = self.shared.scene.settle().await;
             let actual = self.shared.scene.look();
-            let expected = unindented(story.data());
+            let expected = for_this_driver(unindented(story.data()), self.shared.scene.stages());
             if expected == actual {
                 return Ok(());
             }
@@ -215,6 +227,15 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// The story as it must be for a driver that does not stage: the same, without the staging.
+fn for_this_driver(story: String, stages: bool) -> String {
+    let of_staging = |line: &&str| line.starts_with("csi    Stage ") || line.starts_with("csi    Unstage ");
+    match stages {
+        true => story,
+        false => story.lines().filter(|line| !of_staging(line)).map(|line| format!("{line}\n")).collect(),
+    }
+}
+
 /// A story as it stands in a source file, without the indentation of the code around it.
 fn unindented(data: &str) -> String {
     let Some(text) = data.strip_prefix('\n') else { return data.to_owned() };
@@ -230,6 +251,16 @@ fn unindented(data: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_staging_the_story_is_the_same_but_for_it() {
+        let story = "csi    Stage data\ncsi    Publish data web\nmount  <publish:data/web>\n";
+        assert_eq!(for_this_driver(story.to_owned(), true), story);
+        assert_eq!(
+            for_this_driver(story.to_owned(), false),
+            "csi    Publish data web\nmount  <publish:data/web>\n"
+        );
+    }
 
     #[test]
     fn a_story_is_read_without_the_indentation_around_it() {

@@ -27,8 +27,8 @@ pub struct Failure {
 pub(crate) enum What {
     /// Another story was seen. The diff says which; `pending` says what was still under way.
     Story { expected: String, actual: String, pending: Vec<String> },
-    /// The world is not as the case says: the sentence, and its causes.
-    Broken(Vec<String>),
+    /// The world is not as the case says: the sentence, and its causes; the story since the last look.
+    Broken { chain: Vec<String>, seen: Option<String> },
     /// The suite could not do its part: our fault, or the machine's.
     Ours(Vec<String>),
 }
@@ -42,6 +42,14 @@ impl Failure {
         self
     }
 
+    /// With what was seen since the last look, for a failure that is about the world and has no story.
+    pub(crate) fn with_story(mut self, look: impl FnOnce() -> String) -> Self {
+        if let What::Broken { seen: seen @ None, .. } = &mut self.what {
+            *seen = Some(look());
+        }
+        self
+    }
+
     /// The same for reporters.
     pub(crate) fn breakage(&self) -> Breakage {
         let (expected, actual, cause) = match &self.what {
@@ -50,7 +58,8 @@ impl Failure {
                 cause.extend(pending.iter().map(|what| format!("still under way: {what}")));
                 (Some(expected.clone()), Some(actual.clone()), cause)
             }
-            What::Broken(chain) | What::Ours(chain) => (None, None, chain.clone()),
+            What::Broken { chain, seen } => (None, seen.clone(), chain.clone()),
+            What::Ours(chain) => (None, None, chain.clone()),
         };
         Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause }
     }

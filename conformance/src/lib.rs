@@ -13,17 +13,19 @@
 //! are an interface.
 //!
 //! [`main`] is the whole command. A driver's own tests can be the same program: a test target with
-//! `harness = false` whose `main` calls it.
+//! `harness = false` whose `main` calls [`test`].
 
 // `#[case]` names this crate by its name, also in its own files.
 extern crate self as conformance;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub mod case;
 mod cases;
 mod command;
 pub mod cx;
+pub mod embed;
 pub mod event;
 pub mod exit_code;
 pub mod failure;
@@ -35,6 +37,7 @@ pub mod runner;
 pub mod select;
 pub mod worker;
 
+pub use embed::test;
 pub use failure::{Failure, Result};
 
 /// Answers the command line, and the hidden commands that a run gives to itself.
@@ -42,13 +45,17 @@ pub use failure::{Failure, Result};
 /// To be called first thing in `main`, while there is one thread: a worker unshares its namespaces, and a
 /// namespace belongs to a thread.
 pub fn main() -> ExitCode {
-    let mut words = std::env::args_os().skip(1);
-    let first = words.next().unwrap_or_default();
-    match first.to_str() {
-        Some("__worker") => worker::main(),
-        Some(harness::janitor::SUBCOMMAND) => {
-            harness::janitor::main(words.next().unwrap_or_default().as_ref())
-        }
-        _ => command::main(),
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match hidden(arguments.get(1..).unwrap_or_default()) {
+        Some(code) => code,
+        None => command::main(arguments, None),
+    }
+}
+
+/// The commands that a run gives to itself.
+fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
+    match arguments.first()?.to_str()? {
+        "__worker" => Some(worker::main()),
+        _ => harness::main(),
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use harness::facts::Fact;
 use serde::{Deserialize, Serialize};
 
 use crate::event::Status;
@@ -61,6 +62,17 @@ needs! {
     Root: Host, "root";
     /// Loop devices can be had.
     Loop: Host, "loop";
+}
+
+impl Need {
+    /// What the machine must have for it; nothing where the driver is asked.
+    pub fn fact(self) -> Option<Fact> {
+        match self {
+            Self::Root => Some(Fact::Root),
+            Self::Loop => Some(Fact::Loop),
+            Self::StageUnstage | Self::Block | Self::Filesystem | Self::Shared | Self::OwnProcess => None,
+        }
+    }
 }
 
 /// Who is the reason for a skip.

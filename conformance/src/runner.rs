@@ -9,7 +9,7 @@ mod ledger;
 mod verdict;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -276,7 +276,7 @@ impl Dispatcher {
     fn write_expectations(&mut self) -> anyhow::Result<()> {
         // All patches of a run go through this process: two workers would overwrite each other's.
         for expectation in std::mem::take(&mut self.expectations) {
-            write_expectation(expectation);
+            write_expectation(expectation)?;
         }
         Ok(())
     }
@@ -315,16 +315,29 @@ impl Dispatcher {
 }
 
 /// Rewrites the literal of an `expect!` in its source file.
-fn write_expectation(expectation: Expectation) {
+fn write_expectation(expectation: Expectation) -> anyhow::Result<()> {
+    let Some(file) = source_file(&expectation.file) else {
+        anyhow::bail!("cannot find `{}`: run this from the workspace it was built in", expectation.file);
+    };
     // The crate keeps the place by reference to constants; a run writes each at most once.
     let constant = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let position = expect_test::Position {
-        file: constant(expectation.file),
+        file: constant(file.to_string_lossy().into_owned()),
         line: expectation.line,
         column: expectation.column,
     };
     expect_test::Expect { position, data: constant(expectation.data), indent: true }
         .assert_eq(&expectation.actual);
+    Ok(())
+}
+
+/// A path below some workspace, as the compiler writes it: looked for from here upwards, then from where this
+/// crate was built.
+fn source_file(path: &str) -> Option<PathBuf> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let starts = [here.as_path(), Path::new(env!("CARGO_MANIFEST_DIR"))];
+    let candidates = starts.iter().flat_map(|start| start.ancestors()).map(|above| above.join(path));
+    candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
 /// Ctrl-C and a polite kill, which mean the same.

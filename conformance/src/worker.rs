@@ -5,7 +5,6 @@
 
 mod aftermath;
 mod ask;
-mod controller;
 mod judge;
 pub mod message;
 pub(crate) mod scene;
@@ -24,7 +23,7 @@ use futures::FutureExt;
 use harness::sandbox::{Sandbox, SandboxOptions};
 
 use crate::case::{self, Case, CaseId};
-use crate::cx::Cx;
+use crate::cx::{Cx, Doing};
 use crate::event::Status;
 use crate::failure::{Failure, What};
 use crate::finding::{Finding, Party};
@@ -112,10 +111,21 @@ async fn run_case(
 async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> {
     let shared = cx.shared();
     let panicked = catch_panics();
-    let ended = tokio::time::timeout(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind()).await;
+    let run = tokio::time::timeout(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind());
+    let ended = tokio::select! {
+        biased;
+        // Nothing that a case waits for will come from a dead driver.
+        exit = shared.scene.driver_lost() => {
+            let (Doing { step, at }, chain) = (shared.last(), vec![format!("The driver ended by itself: {exit}.")]);
+            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.scene.look()) } });
+        }
+        ended = run => ended,
+    };
     let last = shared.last();
     match ended {
-        Ok(Ok(result)) => result.map_err(|failure| failure.after_step(&last.step)),
+        Ok(Ok(result)) => {
+            result.map_err(|failure| failure.after_step(&last.step).with_story(|| shared.scene.look()))
+        }
         Ok(Err(_)) => {
             let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
             Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]) })
@@ -123,7 +133,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
         Err(_) => {
             let mut chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
             chain.extend(shared.scene.under_way().into_iter().map(|what| format!("still under way: {what}")));
-            Err(Failure { after: last.step, at: last.at, what: What::Broken(chain) })
+            Err(Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None } })
         }
     }
 }

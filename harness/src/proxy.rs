@@ -97,8 +97,12 @@ impl Proxy {
 
     /// Lets the next call of a method reach the driver and holds its answer until the gate is opened.
     pub fn hold(&self, method: &str) -> Gate {
+        self.hold_with(Rule { forward: true, times: Some(1), ..Rule::of(method) })
+    }
+
+    /// Lets calls do as a rule says, and holds their answers until the gate is opened.
+    pub fn hold_with(&self, rule: Rule) -> Gate {
         let gate = Gate::new();
-        let rule = Rule { forward: true, times: Some(1), ..Rule::of(method) };
         self.rules.add(rule, Some(gate.clone()));
         gate
     }

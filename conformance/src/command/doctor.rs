@@ -1,11 +1,11 @@
 //! `volproof doctor`: what this machine can do, and what each missing thing takes.
 
 use clap::Args;
+use harness::facts::{Absence, Fact, Facts};
 
 use super::{Exit, look};
-use crate::case;
+use crate::case::{self, Case};
 use crate::exit_code;
-use crate::need::{Need, Who};
 use crate::report::line::count;
 
 /// Say what this machine can do and what it lacks.
@@ -13,29 +13,35 @@ use crate::report::line::count;
 pub(super) struct Flags {}
 
 pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
-    let machine = look::machine();
-    println!("      Host {}, {}", machine.kernel, machine.privilege);
+    let facts = Facts::get();
+    println!("{:>10} {}\n", "Kernel", facts.kernel());
+    facts.all().for_each(|(fact, absence)| println!("{}", line(fact, absence)));
+    look::can_sandbox(facts)?;
+
     let all = case::all();
-    for need in Need::ALL.iter().filter(|need| need.who() == Who::Host) {
-        let users = all.iter().filter(|case| case.needs().contains(need)).count();
-        let users = count(users, "case");
-        match machine.lacks.iter().find(|(lacking, _)| lacking == need) {
-            None => println!("{:>10} {:<14} {users}", "yes", need.word()),
-            Some((_, why)) => {
-                println!("{:>10} {:<14} {users}: {why}\n{:26}{}", "no", need.word(), "", need.help())
-            }
-        }
-    }
-    println!();
-    if let Some(why) = &machine.no_sandbox {
-        return Err(Exit::environment("no case can run here: no sandbox can be made").details([why.clone()]));
-    }
-    let lacking = |need: &Need| machine.lacks.iter().any(|(lacking, _)| lacking == need);
-    let possible = all.iter().filter(|case| !case.needs().iter().any(lacking)).count();
+    let needed = |case: &Case| case.needs().into_iter().filter_map(|need| need.fact()).collect::<Vec<_>>();
+    let possible = all.iter().filter(|case| needed(case).into_iter().all(|fact| facts.has(fact))).count();
     println!(
-        "  {} of {} can run here, as far as the machine goes; the driver is asked by `run`",
-        possible,
+        "\n{possible} of {} can run here as far as the machine goes; what the driver can do, `run` asks it",
         count(all.len(), "case")
     );
-    if possible == 0 { Ok(exit_code::ENVIRONMENT) } else { Ok(exit_code::OK) }
+    Ok(if possible == 0 { exit_code::ENVIRONMENT } else { exit_code::OK })
+}
+
+/// Whether it is there, which cases ask for it, and if it is not, why and what would change that.
+fn line(fact: Fact, absence: Option<&Absence>) -> String {
+    let all = case::all();
+    let users = all.iter().filter(|case| case.needs().iter().any(|need| need.fact() == Some(fact))).count();
+    let users = if users == 0 { String::new() } else { format!("needed by {}", count(users, "case")) };
+    let Some(absence) = absence else {
+        return format!("{:>10} {:<16} {users}", "yes", fact.name()).trim_end().to_owned();
+    };
+    let mut line = format!("{:>10} {:<16} {}", "no", fact.name(), absence.reason);
+    if !users.is_empty() {
+        line += &format!("; {users}");
+    }
+    if !absence.fix.is_empty() {
+        line += &format!("\n{:28}{}", "", absence.fix);
+    }
+    line
 }

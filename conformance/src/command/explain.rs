@@ -2,7 +2,7 @@
 
 use clap::Args;
 use contracts::rule::Rule;
-use contracts::{driver, manager};
+use contracts::{driver, manager, promise};
 
 use super::Exit;
 use crate::case::{self, Case, CaseId};
@@ -52,16 +52,27 @@ fn explain_case(case: &Case) -> String {
 }
 
 fn explain_contract(name: &str) -> Option<String> {
-    let rule = rules().find(|(_, rule)| rule.id.eq_ignore_ascii_case(name));
-    let (binds, rule) = rule?;
-    let witnesses: Vec<_> =
-        rule.witnesses.iter().map(|witness| format!("{witness:?}").to_lowercase()).collect();
-    Some(format!(
-        "{}   binds the {binds}\n\n  {}\n\n  judged by what these say: {}\n",
-        rule.id,
-        rule.sentence,
-        witnesses.join(", ")
-    ))
+    let name = name.to_ascii_uppercase();
+    let rule = rules().find(|(_, rule)| rule.id == name);
+    let promise = promise::find(&name);
+    let binds = if promise.is_some() { "driver" } else { rule?.0 };
+    let sentence =
+        promise.map_or_else(|| rule.map_or("", |(_, rule)| rule.sentence), |promise| promise.sentence);
+    let mut text = format!("{name}   binds the {binds}\n\n  {sentence}\n");
+    for source in promise.iter().flat_map(|promise| promise.sources) {
+        text += &format!("\n  from {source}");
+    }
+    match rule {
+        Some((_, rule)) => {
+            let says = rule.witnesses.iter().map(|witness| format!("{witness:?}").to_lowercase());
+            text += &format!(
+                "\n  judged in every case, by what these say: {}\n",
+                says.collect::<Vec<_>>().join(", ")
+            );
+        }
+        None => text += "\n  judged by no rule over traces\n",
+    }
+    Some(text)
 }
 
 /// Every rule, with whom it binds.
@@ -87,6 +98,7 @@ fn unknown(name: &str) -> Exit {
     let known: Vec<CaseId> = (case::all().iter().map(|case| case.id()))
         .chain(Need::ALL.iter().map(|need| CaseId::new(need.name())))
         .chain(rules().map(|(_, rule)| CaseId::new(rule.id)))
+        .chain(promise::all().map(|promise| CaseId::new(promise.id)))
         .collect();
     let nearest = select::nearest(name, &known);
     let lines = nearest.iter().map(|id| format!("nearest: {id}"));

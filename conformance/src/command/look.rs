@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use harness::facts::{Fact, Facts};
 use harness::manifest::Manifest;
 
 use super::Exit;
@@ -9,40 +10,19 @@ use crate::need::{Ground, Need};
 use crate::runner::{Ledger, lane};
 use crate::worker::message::{Abilities, Orders, Refusal, Said, Task};
 
-/// What the machine offers, as far as a need can ask for it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Machine {
-    /// The kernel's release.
-    pub(super) kernel: String,
-    /// `root` or `rootless`.
-    pub(super) privilege: String,
-    /// Why there can be no sandbox at all, if so.
-    pub(super) no_sandbox: Option<String>,
-    /// What is missing, and why.
-    pub(super) lacks: Vec<(Need, String)>,
-}
-
-/// Probes the machine by doing.
-pub(super) fn machine() -> Machine {
-    let root = nix::unistd::geteuid().is_root();
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-    let mut lacks = Vec::new();
-    if !root {
-        lacks.push((Need::Root, "the run is not root".to_owned()));
-    }
-    let loops = std::fs::OpenOptions::new().read(true).write(true).open("/dev/loop-control");
-    if let Err(error) = loops {
-        lacks.push((Need::Loop, format!("`/dev/loop-control`: {error}")));
-    }
-    let privilege = if root { "root" } else { "rootless" }.to_owned();
-    Machine { kernel, privilege, no_sandbox: None, lacks }
-}
-
 /// Refuses where no driver could be started at all.
-pub(super) fn can_sandbox(machine: &Machine) -> Result<(), Exit> {
-    match &machine.no_sandbox {
+pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
+    if facts.has(Fact::Root) {
+        return Ok(());
+    }
+    match facts.why_not(Fact::UserNamespaces) {
         None => Ok(()),
-        Some(why) => Err(Exit::environment("cannot make a sandbox for the driver").details([why.clone()])),
+        Some(absence) => Err(Exit::environment("cannot make a sandbox for the driver: this is not root")
+            .details([absence.reason.clone()])
+            .hint(match absence.fix.as_str() {
+                "" => "run it with sudo",
+                fix => fix,
+            })),
     }
 }
 
@@ -88,9 +68,13 @@ fn refused(refusal: Refusal) -> Exit {
 }
 
 /// What is there for the cases, of the machine and of the driver.
-pub(super) fn ground(machine: &Machine, manifest: &Manifest, abilities: &Abilities) -> Ground {
+pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) -> Ground {
     let mut ground = Ground::default();
-    machine.lacks.iter().for_each(|(need, reason)| ground.lacks(*need, reason.clone()));
+    for need in Need::ALL {
+        if let Some(absence) = need.fact().and_then(|fact| facts.why_not(fact)) {
+            ground.lacks(*need, absence.reason.clone());
+        }
+    }
     if !abilities.stages() {
         ground.lacks(Need::StageUnstage, "does not report STAGE_UNSTAGE_VOLUME");
     }

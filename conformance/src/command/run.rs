@@ -3,23 +3,26 @@
 //! Everything that can be wrong is looked for before the first case: filters, manifest, tier, the machine,
 //! then the driver itself, which is started once and asked.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use harness::facts::{Fact, Facts};
 use harness::manifest::{Manifest, ManifestError};
 
-use super::{Exit, look};
+use super::{Called, Exit, look};
 use crate::case::{self, Case};
 use crate::event::{Header, Status};
 use crate::exit_code;
-use crate::need::{Ground, Need, skip};
+use crate::need::{Ground, Need, Who, skip};
 use crate::report::human::Human;
 use crate::report::line::{Palette, count};
 use crate::report::{Reporter, github, html, json, junit};
 use crate::runner::{self, Ledger, Plan};
 use crate::select::{NoMatch, Selection, Shard};
+use crate::worker::message::Abilities;
 
 /// Run the cases against a driver.
 #[derive(Debug, Args)]
@@ -122,7 +125,7 @@ fn span(text: &str) -> Result<Duration, String> {
     if span.duration().is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(span.duration()) }
 }
 
-pub(super) fn run(flags: Flags, colour: bool) -> Result<u8, Exit> {
+pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exit> {
     let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
     let selection = Selection { filters, exclude, shard: flags.shard };
     let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
@@ -138,7 +141,8 @@ pub(super) fn run(flags: Flags, colour: bool) -> Result<u8, Exit> {
     runtime.block_on(async {
         let ledger = Ledger::open()?;
         match prepare(&flags, manifest, cases, &ledger, &reports).await {
-            Ok(plan) => {
+            Ok(mut plan) => {
+                plan.again = again(called, &flags.filters);
                 let record = runner::run(plan, ledger, reporters(&flags, colour)).await?;
                 reports.write(&record)?;
                 Ok(record.exit_code)
@@ -160,16 +164,15 @@ async fn prepare(
     ledger: &Ledger,
     reports: &Reports,
 ) -> Result<Plan, Exit> {
-    let machine = look::machine();
-    // Without these no driver can be started at all, so that nothing could be asked.
-    look::can_sandbox(&machine)?;
+    let facts = Facts::get();
+    look::can_sandbox(facts)?;
     let abilities = look::ask(&manifest, ledger, &reports.directory).await?;
-    let mut ground = look::ground(&machine, &manifest, &abilities);
+    let mut ground = look::ground(facts, &manifest, &abilities);
     if flags.tier == Tier::Rootless {
         ground.lacks(Need::Root, "--tier rootless");
     }
     let mut plan = Plan {
-        header: header(flags, &machine, &abilities, &ground, &cases),
+        header: header(flags, facts, &abilities, &ground, &cases),
         cases: vec![],
         skipped: vec![],
         manifest,
@@ -178,7 +181,7 @@ async fn prepare(
         timeout: flags.timeout,
         repeat: flags.repeat,
         fail_fast: flags.fail_fast,
-        again: again(std::env::args().collect(), &flags.filters),
+        again: String::new(),
         update: std::env::var_os("UPDATE_EXPECT").is_some(),
     };
     for case in cases {
@@ -207,30 +210,35 @@ fn require_host(plan: &Plan) -> Result<(), Exit> {
     Err(Exit::environment(message).details(lines).hint("`volproof doctor` says what each need takes"))
 }
 
+/// What a case is likely to care about: the rest is `doctor`'s to tell.
+const TOLD: [Fact; 7] =
+    [Fact::Loop, Fact::Ext4, Fact::Xfs, Fact::Btrfs, Fact::Fuse, Fact::Nfsd, Fact::DeviceMapper];
+
 fn header(
     flags: &Flags,
-    machine: &look::Machine,
-    abilities: &crate::worker::message::Abilities,
+    facts: &Facts,
+    abilities: &Abilities,
     ground: &Ground,
     cases: &[&'static Case],
 ) -> Header {
-    let needed: std::collections::BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
-    let words = |of: crate::need::Who, there: bool| -> Vec<String> {
-        // Privilege has a place of its own, and who started the driver is no ability.
-        let shown = needed.iter().filter(|need| !matches!(need, Need::Root | Need::OwnProcess));
-        let fitting = shown.filter(|need| need.who() == of && ground.has(**need) == there);
-        fitting.map(|need| need.word().to_owned()).collect()
+    let needed: BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
+    // Who started the driver is no ability of it.
+    let of_the_driver = |need: &&Need| need.who() == Who::Driver && **need != Need::OwnProcess;
+    let can = needed.iter().filter(of_the_driver).filter(|need| ground.has(**need));
+    let told = |there: bool| -> Vec<String> {
+        TOLD.iter().filter(|fact| facts.has(**fact) == there).map(|fact| fact.name().to_owned()).collect()
     };
+    let rootless = ground.reason(Need::Root).is_some();
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
     let together = ground.has(Need::OwnProcess);
     Header {
         driver: abilities.says.name.clone(),
         driver_version: abilities.says.version.clone(),
-        abilities: words(crate::need::Who::Driver, true),
-        kernel: machine.kernel.clone(),
-        privilege: machine.privilege.clone(),
-        has: words(crate::need::Who::Host, true),
-        lacks: words(crate::need::Who::Host, false),
+        abilities: can.map(|need| need.word().to_owned()).collect(),
+        kernel: facts.kernel().to_owned(),
+        privilege: if rootless { "rootless" } else { "root" }.to_owned(),
+        has: told(true),
+        lacks: told(false),
         cases: cases.len() * flags.repeat as usize,
         // A driver that already runs shares the machine's mounts: its cases would see each other's.
         lanes: if together { flags.jobs.map_or(automatic, usize::from) } else { 1 },
@@ -291,25 +299,23 @@ pub(super) fn no_match(error: &NoMatch) -> Exit {
 }
 
 /// The command line again, without what chose the cases: a case's id takes its place.
-fn again(words: Vec<String>, filters: &[String]) -> String {
+fn again(called: &Called, filters: &[String]) -> String {
     const WITH_VALUE: [&str; 6] = ["--exclude", "--shard", "--repeat", "--report", "--jobs", "--format"];
-    let mut kept = vec!["volproof".to_owned()];
-    let mut words = words.into_iter().skip(1);
+    // A build tool says under which name the reader started this.
+    let start = called.start.clone().or_else(|| std::env::var("VOLPROOF_AGAIN").ok());
+    let mut kept = vec![start.clone().unwrap_or_else(|| "volproof run".to_owned())];
+    let mut words = called.words.iter().skip(1).filter(|word| *word != "run");
     while let Some(word) = words.next() {
         let flag = word.split('=').next().unwrap_or_default();
         if WITH_VALUE.contains(&flag) {
             if !word.contains('=') {
                 words.next();
             }
-        } else if !filters.contains(&word) && word != "--fail-fast" {
-            kept.push(quoted(&word));
+        } else if !filters.contains(word) && word != "--fail-fast" {
+            kept.push(quoted(word));
         }
     }
-    // The build tool says under which name the reader started this.
-    match std::env::var("VOLPROOF_AGAIN") {
-        Ok(name) => [name].into_iter().chain(kept.into_iter().skip(2)).collect::<Vec<_>>().join(" "),
-        Err(_) => kept.join(" "),
-    }
+    kept.join(" ")
 }
 
 /// A word as a shell takes it.
@@ -396,7 +402,11 @@ mod tests {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let line =
             "volproof run --driver-cmd x --report out --shard=1/2 publish --seed 7 --exclude a --fail-fast";
-        assert_eq!(again(words(line), &["publish".to_owned()]), "volproof run --driver-cmd x --seed 7");
+        let called = Called { words: words(line), start: None };
+        let filters = ["publish".to_owned()];
+        assert_eq!(again(&called, &filters), "volproof run --driver-cmd x --seed 7");
+        let called = Called { start: Some("cargo test --test driver --".into()), ..called };
+        assert_eq!(again(&called, &filters), "cargo test --test driver -- --driver-cmd x --seed 7");
     }
 
     #[test]

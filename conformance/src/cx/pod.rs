@@ -83,13 +83,13 @@ impl Pod {
         async move { doing.done(self.shared.scene.wait_mounted(&self.spec.name).await) }
     }
 
-    /// Deletes it, its containers having ended, and waits until it has no volumes any more.
+    /// Deletes it, its containers having ended, and waits until nothing of it is left on the node.
     #[track_caller]
     pub fn stop(&self) -> impl Future<Output = Result> {
         let doing = self.begin("stop()", Location::caller());
         async move {
             doing.done(self.shared.scene.remove_pod(&self.spec.name).await)?;
-            doing.done(self.shared.scene.wait_unmounted(&self.spec.name).await)
+            doing.done(self.shared.scene.wait_gone(&self.spec.name).await)
         }
     }
 

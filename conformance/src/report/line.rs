@@ -217,6 +217,9 @@ impl Details<'_> {
         if let (Some(expected), Some(actual)) = (&broken.expected, &broken.actual) {
             let palette = self.palette;
             writeln!(f, "{}", Difference { palette, expected, actual })?;
+        } else if let Some(seen) = broken.actual.as_ref().filter(|seen| !seen.is_empty()) {
+            seen.lines().try_for_each(|line| writeln!(f, "        {line}"))?;
+            writeln!(f)?;
         }
         // A finding says the same better, with the promise it breaks.
         if broken.expected.is_some() && !self.case.findings.is_empty() {

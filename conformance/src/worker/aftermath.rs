@@ -1,10 +1,12 @@
 //! What is looked at after each case, unasked: leftovers, the kernel's log, strays and phantoms, the
 //! numbered promises, the driver's books, and whether a secret was written anywhere.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use contracts::rule::Rest;
-use harness::census::Census;
+use harness::census::{Census, Leftover};
+use harness::kernel_log::{KernelLog, KernelLogError, devices_named, splats};
 use harness::sandbox::Sandbox;
 
 use super::judge;
@@ -12,17 +14,19 @@ use super::message::Orders;
 use super::scene::Scene;
 use crate::event::{Breakage, Place};
 use crate::finding::Finding;
+use crate::runner::lane;
 
 /// What was there before the case.
 #[derive(Debug)]
 pub(super) struct Before {
     census: Option<Census>,
+    log: Result<KernelLog, KernelLogError>,
 }
 
 impl Before {
     pub(super) fn take(sandbox: &Sandbox) -> Self {
         // Where it cannot be taken now it cannot be taken later either, and then that is said.
-        Self { census: Census::take(sandbox, &[]).ok() }
+        Self { census: Census::take(sandbox, &[]).ok(), log: KernelLog::start() }
     }
 }
 
@@ -44,16 +48,22 @@ impl Aftermath {
     /// leftover while it exists, and the node and the driver are asked to end last, since a driver that dies
     /// of old age must not look like one that crashed.
     pub(super) async fn see(scene: &Scene, orders: &Orders, sandbox: &Sandbox, before: Before) -> Self {
-        let mut after = Self { driver_exited: scene.driver_exit(), ..Self::default() };
-        let settled = scene.wind_up().await;
+        let mut after = Self { driver_exited: scene.driver_exit().await, ..Self::default() };
+        if after.driver_exited.is_none() {
+            after.left_behind = scene.wind_up().await;
+        }
+        let settled = after.driver_exited.is_none() && after.left_behind.is_empty();
         after.check_books(scene).await;
-        after.take_census(sandbox, before, scene);
+        let devices = scene.devices();
+        after.take_census(sandbox, before.census.as_ref(), scene);
         let trace = scene.journal().trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
         after.findings = judge::findings(&trace, settled.then_some(&rest));
         after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
         scene.end().await;
+        after.count_processes(before.census.as_ref());
+        after.read_kernel_log(before.log, &devices, &orders.directory);
         after.scan_for_secrets(scene, &orders.directory);
         if let Err(error) = scene.journal().write(&orders.directory) {
             after.unchecked.push(format!("the journal: {error}"));
@@ -61,16 +71,26 @@ impl Aftermath {
         after
     }
 
-    fn take_census(&mut self, sandbox: &Sandbox, before: Before, scene: &Scene) {
-        match (before.census, Census::take(sandbox, &[])) {
+    fn take_census(&mut self, sandbox: &Sandbox, before: Option<&Census>, scene: &Scene) {
+        match (before, Census::take(sandbox, &[])) {
             (Some(before), Ok(census)) => {
                 let symbols = scene.journal().symbols();
-                let lines = census.leftovers(&before).into_iter().map(|left| symbols.text(&left.to_string()));
-                self.left_behind.extend(lines);
+                let left = census.leftovers(before);
+                let left = left.iter().filter(|left| !matches!(left, Leftover::Process(_)));
+                let left =
+                    left.filter(|left| !is_the_nodes_own(left, sandbox.layout().root(), scene.driver_name()));
+                self.left_behind.extend(left.map(|left| symbols.text(&left.to_string())));
             }
             (_, Err(error)) => self.unchecked.push(format!("leftovers: {error}")),
             (None, Ok(_)) => self.unchecked.push("leftovers: nothing was counted before the case".to_owned()),
         }
+    }
+
+    /// Processes are counted when the node and the driver have ended: whoever runs then was forgotten.
+    fn count_processes(&mut self, before: Option<&Census>) {
+        let (Some(before), Ok(now)) = (before, Census::of(&[])) else { return };
+        let left = now.leftovers(before).into_iter().filter(|left| matches!(left, Leftover::Process(_)));
+        self.left_behind.extend(left.map(|left| left.to_string()));
     }
 
     async fn check_books(&mut self, scene: &Scene) {
@@ -84,6 +104,32 @@ impl Aftermath {
         }
     }
 
+    /// What the kernel said of the devices of this case, and which of it is a defect.
+    ///
+    /// Cases run beside each other and messages belong to nobody, so one that names none of our devices is
+    /// not ours to tell of.
+    fn read_kernel_log(
+        &mut self,
+        log: Result<KernelLog, KernelLogError>,
+        devices: &BTreeSet<String>,
+        directory: &Path,
+    ) {
+        let messages = match log.and_then(|mut log| log.read()) {
+            Ok(messages) => messages,
+            Err(error) => return self.unchecked.push(format!("the kernel's log: {error}")),
+        };
+        let ours = |named: &BTreeSet<String>| named.iter().any(|device| devices.contains(device));
+        let said: String = (messages.iter())
+            .filter(|message| ours(&devices_named(&message.text)))
+            .map(|message| format!("{:>14.6} {}\n", message.micros as f64 / 1e6, message.text))
+            .collect();
+        if let Err(error) = lane::keep(directory, "kernel.log", &said) {
+            self.unchecked.push(format!("the kernel's log: {error}"));
+        }
+        self.kernel
+            .extend(splats(&messages).iter().filter(|splat| ours(&splat.devices)).map(ToString::to_string));
+    }
+
     fn scan_for_secrets(&mut self, scene: &Scene, directory: &Path) {
         for file in ["driver.log", "manager.log", "kernel.log", "trace.jsonl", "journal.txt"] {
             let text = std::fs::read(directory.join(file)).unwrap_or_default();
@@ -93,6 +139,25 @@ impl Aftermath {
             }
         }
     }
+}
+
+/// Whether this is a directory that a node makes once for all volumes and keeps, with nothing else in it.
+fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
+    let Leftover::File(top) = left else { return false };
+    let csi = root.join("plugins/kubernetes.io/csi");
+    let devices = csi.join("volumeDevices");
+    let kept = [csi.join(driver), devices.join("publish"), devices.join("staging"), devices.clone(), csi];
+    let is_kept = |path: &Path| kept.iter().any(|kept| kept.starts_with(path));
+    let mut todo = vec![top.clone()];
+    while let Some(path) = todo.pop() {
+        // What cannot be read is not a directory, or not ours to pass over.
+        let Ok(entries) = std::fs::read_dir(&path) else { return false };
+        if !is_kept(&path) {
+            return false;
+        }
+        todo.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    true
 }
 
 /// The breakage of something that was seen after the last step.

@@ -1,70 +1,69 @@
 //! Asking a driver what it can do, by starting it once.
 
-use csi_proto::v1::volume_capability::access_mode::Mode;
-use harness::driver::{Driver, DriverError, DriverOptions};
+use harness::api::AccessMode;
+use harness::cluster::{Cluster, ProvisionError, Provisioner, VolumeRequest};
+use harness::driver::{Driver, DriverError};
 use harness::journal::Journal;
+use harness::proxy;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use tonic::Code;
 
-use super::controller::{Controller, ControllerError};
 use super::message::{Abilities, Orders, Refusal};
+use super::scene::driver_options;
 use crate::failure::chain;
-
-/// The node every case plays.
-pub(super) const NODE: &str = "node-1";
 
 /// Starts the driver, asks it, and lets it end.
 pub(super) async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusal> {
-    let layout = sandbox.layout().clone();
+    let layout = sandbox.layout();
     // Nothing of this is told to anybody; a driver wants a journal to be started in.
     let journal = Journal::new(Symbols::new(layout.clone()), None);
-    let log = orders.directory.join("driver.log");
-    let options = DriverOptions { manifest: orders.manifest.clone(), layout, node: NODE.to_owned(), log };
-    let mut driver = Driver::start(options, journal).await.map_err(|error| Refusal::of_driver(&error))?;
-    let answer = questions(&driver).await.map_err(|error| {
+    let options = driver_options(&orders.manifest, &layout, &orders.directory);
+    let mut driver =
+        Driver::start(options, journal.clone()).await.map_err(|error| Refusal::of_driver(&error))?;
+    let answer = questions(&driver, Cluster::new(journal)).await.map_err(|chain| {
         let log = driver.log_tail(10);
-        Refusal { chain: chain(&error), hint: None, log, driver: true }
+        Refusal { chain, hint: None, log, driver: true }
     });
     driver.terminate().await;
     answer
 }
 
 /// Everything a need can depend on and no capability says.
-async fn questions(driver: &Driver) -> Result<Abilities, ControllerError> {
+async fn questions(driver: &Driver, cluster: Cluster) -> Result<Abilities, Vec<String>> {
     let mut abilities = Abilities { says: driver.capabilities().clone(), ..Abilities::default() };
     if !abilities.creates() {
         // What exists is taken as the manifest describes it.
         return Ok(abilities);
     }
-    let controller = Controller::of(driver)?;
-    let asked = |what, block, mode| refused(&controller, what, block, mode);
-    abilities.no_filesystem = asked("file-system", false, Mode::SingleNodeWriter).await?;
-    abilities.no_block = asked("block", true, Mode::SingleNodeWriter).await?;
+    let socket = driver.manifest().controller_socket.as_deref().unwrap_or(driver.socket());
+    let channel = proxy::connect(socket).map_err(|error| chain(&error))?;
+    let provisioner = Provisioner::new(cluster, channel, driver.manifest().clone(), abilities.says.clone());
+    let plain = |name: &str| VolumeRequest::new(name, driver.manifest());
+    abilities.no_filesystem = refused(&provisioner, plain("file-system")).await?;
+    abilities.no_block = refused(&provisioner, VolumeRequest { block: true, ..plain("block") }).await?;
     if !abilities.shares_on_a_node() {
-        abilities.no_shared = asked("shared", false, Mode::MultiNodeMultiWriter).await?;
+        let access_modes = vec![AccessMode::ReadWriteMany];
+        abilities.no_shared =
+            refused(&provisioner, VolumeRequest { access_modes, ..plain("shared") }).await?;
     }
     Ok(abilities)
 }
 
 /// Why the driver makes no such volume, if it does not. One that it makes is deleted again.
-async fn refused(
-    controller: &Controller,
-    what: &str,
-    block: bool,
-    mode: Mode,
-) -> Result<Option<String>, ControllerError> {
-    let error = match controller.create(&format!("volproof-asks-{what}"), block, mode).await {
-        Ok(made) => return controller.delete(&made.handle).await.map(|()| None),
-        Err(error) => error,
+async fn refused(provisioner: &Provisioner, wanted: VolumeRequest) -> Result<Option<String>, Vec<String>> {
+    let Err(error) = provisioner.provision(&wanted).await else {
+        return provisioner.delete(&wanted.name).await.map(|()| None).map_err(|error| chain(&error));
     };
-    match error.code() {
+    match &error {
         // With these a driver says that it cannot do this at all, whatever else it is asked for.
-        Some(Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange) => {
-            let why = chain(&error).pop().unwrap_or_default();
-            Ok(Some(format!("CreateVolume refuses {} volumes: {why}", what.replace('-', " "))))
+        ProvisionError::Create { source, .. }
+            if matches!(source.code(), Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange) =>
+        {
+            let what = wanted.name.replace('-', " ");
+            Ok(Some(format!("CreateVolume refuses {what} volumes: {}", source.message())))
         }
-        _ => Err(error),
+        _ => Err(chain(&error)),
     }
 }
 

@@ -1,41 +1,55 @@
 //! The scene of a case: driver, proxy, cluster and node, put together inside the sandbox.
+//!
+//! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
 
+mod files;
+mod setting;
+mod spec;
+mod winding_up;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::time::Duration;
+
+use harness::api::AccessMode;
+use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
+use harness::driver::{Driver, Exit, Registrar};
 use harness::journal::Journal;
 use harness::manifest::Sensitive;
-use harness::sandbox::Sandbox;
+use harness::node::{Node, NodeError};
+use harness::proxy::{Gate, Proxy, Rule};
+use tokio::sync::{Mutex, Notify};
 
-use super::message::{Abilities, Orders, Refusal};
+use super::message::Abilities;
 use crate::cx::{Code, Doing, Method};
-use crate::failure::What;
+use crate::failure::{What, chain};
+pub(super) use setting::driver_options;
+pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
 
-/// A volume as a case wants it.
-#[derive(Debug, Clone)]
-pub(crate) struct VolumeSpec {
-    pub(crate) name: String,
-    pub(crate) block: bool,
-    pub(crate) shared: bool,
-}
-
-impl VolumeSpec {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), block: false, shared: false }
-    }
-}
-
-/// A pod as a case wants it.
-#[derive(Debug, Clone)]
-pub(crate) struct PodSpec {
-    pub(crate) name: String,
-    pub(crate) mounts: Vec<MountSpec>,
-}
-
-/// A volume in a pod.
-#[derive(Debug, Clone)]
-pub(crate) struct MountSpec {
-    pub(crate) volume: String,
-    pub(crate) path: String,
-    pub(crate) device: bool,
-    pub(crate) read_only: bool,
+/// What a case plays on. Fields go in this order when it ends: first who asks, then who answers.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    node: Mutex<Node>,
+    registrar: RefCell<Option<Registrar>>,
+    _attacher: AttachDetach,
+    provisioner: Provisioner,
+    proxy: Proxy,
+    _served: Served,
+    driver: Mutex<Driver>,
+    cluster: Cluster,
+    journal: Journal,
+    abilities: Abilities,
+    secrets: Vec<Sensitive<String>>,
+    volumes: RefCell<BTreeMap<String, Provisioned>>,
+    pods: RefCell<BTreeSet<String>>,
+    /// Pods that were deleted and are not known to be gone.
+    leaving: RefCell<BTreeSet<String>>,
+    gates: RefCell<BTreeMap<&'static str, Gate>>,
+    /// Whether the driver is dead because the case wanted that.
+    driver_killed: Cell<bool>,
+    driver_is_back: Notify,
+    limit: Duration,
 }
 
 /// Why a step of a case failed.
@@ -50,93 +64,214 @@ pub(crate) enum SceneError {
 impl SceneError {
     pub(crate) fn what(self) -> What {
         match self {
-            Self::Broken(chain) => What::Broken(chain),
+            Self::Broken(chain) => What::Broken { chain, seen: None },
             Self::Ours(chain) => What::Ours(chain),
+        }
+    }
+
+    fn ours(error: &(dyn Error + 'static)) -> Self {
+        Self::Ours(chain(error))
+    }
+
+    /// What the node says is about the volumes, and what it does not say is about us.
+    fn of_node(error: &NodeError) -> Self {
+        match error {
+            NodeError::Refused(why) => Self::Broken(vec![sentence(why)]),
+            _ => Self::ours(error),
         }
     }
 }
 
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
-#[derive(Debug)]
-pub(crate) struct Scene {
-    journal: Journal,
-}
-
 impl Scene {
-    pub(super) async fn set(
-        _orders: &Orders,
-        _sandbox: &Sandbox,
-        _abilities: &Abilities,
-    ) -> std::result::Result<Self, Refusal> {
-        Err(Refusal::ours(&anyhow::anyhow!("no driver can be started yet")))
-    }
+    /// Has the driver make a volume, and binds a claim to it.
     pub(crate) async fn create_volume(&self, spec: &VolumeSpec) -> Result {
+        let manifest = self.driver.lock().await.manifest().clone();
+        let mut request = VolumeRequest::new(&spec.name, &manifest);
+        request.block = spec.block;
+        // An ordinary volume is enough where the driver tells single and multiple writers apart.
+        if spec.shared && !self.abilities.shares_on_a_node() {
+            request.access_modes = vec![AccessMode::ReadWriteMany];
+        }
+        let made = self.provisioner.provision(&request).await;
+        let made = made.map_err(|error| SceneError::Broken(chain(&error)))?;
+        self.volumes.borrow_mut().insert(spec.name.clone(), made);
         Ok(())
     }
+
+    /// Gives a pod to the node.
     pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
+        self.node.lock().await.add_pod(spec.pod()).map_err(|error| SceneError::ours(&error))?;
+        self.pods.borrow_mut().insert(spec.name.clone());
         Ok(())
     }
+
+    /// Waits until a pod has its volumes.
     pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
-        Ok(())
+        let node = self.node.lock().await;
+        node.wait_mounted(pod, self.limit).await.map_err(|error| SceneError::of_node(&error))
     }
-    pub(crate) async fn wait_unmounted(&self, pod: &str) -> Result {
-        Ok(())
-    }
+
+    /// Deletes a pod whose containers have ended.
     pub(crate) async fn remove_pod(&self, pod: &str) -> Result {
+        self.pods.borrow_mut().remove(pod);
+        self.leaving.borrow_mut().insert(pod.to_owned());
+        let node = self.node.lock().await;
+        node.remove_pod(pod, false).await.map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Waits until nothing of a deleted pod is left on the node.
+    pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
+        let node = self.node.lock().await;
+        node.wait_gone(pod, self.limit).await.map_err(|error| SceneError::of_node(&error))?;
+        self.leaving.borrow_mut().remove(pod);
         Ok(())
     }
-    pub(crate) async fn write_file(&self, pod: &PodSpec, path: &str, text: &str) -> Result {
-        Ok(())
+
+    /// Lets the next calls fail before they reach the driver.
+    pub(crate) fn fail(&self, method: Method, code: Code, times: u32) {
+        self.proxy.inject(Rule::of(method.name()).code(code.name()).times(times));
     }
-    pub(crate) async fn read_file(&self, pod: &PodSpec, path: &str, text: &str) -> Result {
-        Ok(())
+
+    /// Holds the next answer.
+    pub(crate) fn hold(&self, method: Method) {
+        let gate = self.proxy.hold(method.name());
+        self.gates.borrow_mut().insert(method.name(), gate);
     }
-    pub(crate) async fn write_is_refused(&self, pod: &PodSpec, path: &str) -> Result {
-        Ok(())
+
+    /// Holds the next answer and then loses it.
+    pub(crate) fn hold_and_lose(&self, method: Method) {
+        let lost = Rule::of(method.name()).code("Unavailable").times(1).forward();
+        let gate = self.proxy.hold_with(lost);
+        self.gates.borrow_mut().insert(method.name(), gate);
     }
-    pub(crate) fn fail(&self, method: Method, code: Code, times: u32) {}
-    pub(crate) fn hold(&self, method: Method) {}
+
+    /// Waits until an answer is held.
     pub(crate) async fn held(&self, method: Method) -> Result {
-        Ok(())
+        let Some(gate) = self.gates.borrow().get(method.name()).cloned() else { return Ok(()) };
+        match tokio::time::timeout(self.limit, gate.reached()).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(SceneError::Broken(vec![format!(
+                "No {} was answered within {} s.",
+                method.name(),
+                self.limit.as_secs()
+            )])),
+        }
     }
-    pub(crate) fn release(&self, method: Method) {}
+
+    /// Lets a held answer go on.
+    pub(crate) fn release(&self, method: Method) {
+        if let Some(gate) = self.gates.borrow_mut().remove(method.name()) {
+            gate.open();
+        }
+    }
+
+    /// Ends the node's process at once.
     pub(crate) async fn kill_node(&self) -> Result {
+        self.node.lock().await.kill().await;
         Ok(())
     }
+
+    /// Starts a node that was killed.
     pub(crate) async fn start_node(&self) -> Result {
-        Ok(())
+        self.node.lock().await.restart().await.map_err(|error| SceneError::ours(&error))
     }
+
+    /// Ends the driver's processes at once.
     pub(crate) async fn kill_driver(&self) -> Result {
+        self.driver_killed.set(true);
+        self.driver.lock().await.kill().await;
         Ok(())
     }
+
+    /// Starts a driver that was killed, and announces it to the node.
     pub(crate) async fn start_driver(&self) -> Result {
+        let mut driver = self.driver.lock().await;
+        driver.restart().await.map_err(|error| SceneError::Broken(chain(&error)))?;
+        self.proxy.reconnect();
+        self.driver_killed.set(false);
+        self.driver_is_back.notify_waiters();
+        // A registrar dies with its driver's pod and comes back with it: the socket is another one.
+        self.registrar.replace(None);
+        let registrar = setting::announce(&driver, &self.proxy, &self.journal)?;
+        setting::registered(&registrar, self.limit).await?;
+        self.registrar.replace(Some(registrar));
         Ok(())
     }
-    pub(crate) fn step(&self, doing: &Doing) {}
+
+    /// Returns when the driver has ended though nobody asked it to.
+    pub(super) async fn driver_lost(&self) -> Exit {
+        loop {
+            let back = self.driver_is_back.notified();
+            let exited = self.driver.lock().await.exited();
+            let exit = exited.await;
+            if !self.driver_killed.get() {
+                return exit;
+            }
+            back.await;
+        }
+    }
+
+    /// Notes a step of the case in the journal.
+    pub(crate) fn step(&self, doing: &Doing) {
+        self.journal.step(&doing.step, &doing.at.to_string());
+    }
+
+    /// Waits until nothing is under way; says what still is when the time is over.
     pub(crate) async fn settle(&self) -> Vec<String> {
-        vec![]
+        let node = self.node.lock().await;
+        if !node.is_running() {
+            return vec![];
+        }
+        let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
+        for pod in leaving {
+            match node.wait_gone(&pod, self.limit).await {
+                Ok(()) => drop(self.leaving.borrow_mut().remove(&pod)),
+                Err(error) => return vec![error.to_string()],
+            }
+        }
+        match node.wait_idle(self.limit).await {
+            Ok(()) => vec![],
+            Err(error) => vec![error.to_string()],
+        }
     }
+
+    /// The story since the last look.
     pub(crate) fn look(&self) -> String {
-        String::new()
+        self.journal.look().to_string()
     }
-    pub(super) fn driver_exit(&self) -> Option<String> {
-        None
+
+    /// The calls that have not been answered.
+    pub(crate) fn under_way(&self) -> Vec<String> {
+        self.journal.in_flight()
     }
-    pub(super) async fn wind_up(&self) -> bool {
-        true
-    }
-    pub(super) async fn end(&self) {}
-    pub(super) async fn books(&self) -> std::result::Result<Option<Vec<String>>, Vec<String>> {
-        Ok(None)
-    }
-    pub(super) fn secrets(&self) -> &[Sensitive<String>] {
-        &[]
-    }
+
+    /// Everything that happened.
     pub(super) fn journal(&self) -> &Journal {
         &self.journal
     }
-    pub(crate) fn under_way(&self) -> Vec<String> {
-        vec![]
+
+    /// Whether the driver stages volumes.
+    pub(crate) fn stages(&self) -> bool {
+        self.abilities.stages()
     }
+
+    /// The driver's name.
+    pub(super) fn driver_name(&self) -> &str {
+        &self.abilities.says.name
+    }
+
+    /// The values that must stand nowhere.
+    pub(super) fn secrets(&self) -> &[Sensitive<String>] {
+        &self.secrets
+    }
+}
+
+/// A fragment as a sentence.
+fn sentence(fragment: &str) -> String {
+    let mut letters = fragment.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    let end = if fragment.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", letters.as_str())
 }

@@ -11,8 +11,25 @@ async fn is_unmapped_in_reverse_order(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
 
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Stage disk
+        csi    Publish disk web
+        bind   <publish:disk/web>  =  <device:disk>
+        bind   <map:disk/web>      =  <device:disk>
+        link   <web>/disk          ->  <publish:disk/web>
+        lock   <map:disk/web>
+    "#]])
+        .await?;
 
     web.stop().await?;
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        unlock <map:disk/web>
+        unlink <web>/disk
+        umount <map:disk/web>
+        csi    Unpublish disk web
+        umount <publish:disk/web>
+        csi    Unstage disk
+        rmdir  <map:disk>
+    "#]])
+        .await
 }

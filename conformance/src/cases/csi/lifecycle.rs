@@ -13,10 +13,20 @@ async fn file_system_in_and_out(cx: &mut Cx) -> Result {
 
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data web
+        mount  <publish:data/web>
+    "#]])
+        .await?;
 
     web.stop().await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await?;
 
     let next = cx.pod("next").volume(&data, "/data").start().await?;
     next.reads("/data/greeting", "hello").await?;

@@ -17,8 +17,18 @@ async fn read_only(cx: &mut Cx) -> Result {
     let reader = cx.pod("reader").volume(&data, "/data").read_only().start().await?;
     reader.reads("/data/greeting", "hello").await?;
     reader.cannot_write("/data/other").await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data reader
+        mount  <publish:data/reader>   ro
+    "#]])
+        .await?;
 
     reader.stop().await?;
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        csi    Unpublish data reader
+        umount <publish:data/reader>
+        csi    Unstage data
+    "#]])
+        .await
 }

@@ -16,7 +16,12 @@ async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
     cx.node().kill().await?;
     web.remove().await?;
     cx.node().start().await?;
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await
 }
 
 /// When the driver dies after it has published a volume and before it could say so, publishing is tried
@@ -26,7 +31,7 @@ async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
 #[case(needs = [Filesystem, OwnProcess, Root])]
 async fn driver_killed_in_mid_publish(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let publish = cx.hold(Method::Publish);
+    let publish = cx.hold_and_lose(Method::Publish);
 
     let web = cx.pod("web").volume(&data, "/data").add().await?;
     publish.reached().await?;
@@ -35,8 +40,19 @@ async fn driver_killed_in_mid_publish(cx: &mut Cx) -> Result {
     cx.driver().start().await?;
     web.runs().await?;
     web.writes("/data/greeting", "hello").await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data web    UNAVAILABLE "injected"
+        mount  <publish:data/web>
+        csi    Publish data web
+    "#]])
+        .await?;
 
     web.stop().await?;
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await
 }

@@ -13,12 +13,28 @@ async fn two_pods_share_one_staging(cx: &mut Cx) -> Result {
     let second = cx.pod("second").volume(&data, "/data").start().await?;
     first.writes("/data/greeting", "hello").await?;
     second.reads("/data/greeting", "hello").await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data first
+        mount  <publish:data/first>
+        csi    Publish data second
+        mount  <publish:data/second>
+    "#]])
+        .await?;
 
     first.stop().await?;
     second.reads("/data/greeting", "hello").await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data first
+        umount <publish:data/first>
+    "#]])
+        .await?;
 
     second.stop().await?;
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        csi    Unpublish data second
+        umount <publish:data/second>
+        csi    Unstage data
+    "#]])
+        .await
 }

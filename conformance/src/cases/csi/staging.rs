@@ -13,10 +13,21 @@ async fn fails_and_then_works(cx: &mut Cx) -> Result {
 
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
-    cx.sees(expect![[r#""#]]).await?;
+    cx.sees(expect![[r#"
+        csi    Stage data          INTERNAL "injected", 2 times
+        csi    Stage data
+        csi    Publish data web
+        mount  <publish:data/web>
+    "#]])
+        .await?;
 
     web.stop().await?;
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await
 }
 
 /// A pod that is deleted while its volume is being staged never gets it, and the staging is undone.
@@ -32,5 +43,9 @@ async fn pod_deleted_meanwhile(cx: &mut Cx) -> Result {
     web.remove().await?;
     stage.release();
 
-    cx.sees(expect![[r#""#]]).await
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Unstage data
+    "#]])
+        .await
 }

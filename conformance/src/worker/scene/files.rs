@@ -1,0 +1,104 @@
+//! Files in a pod's volumes, as its container would see them: written, read, and refused.
+//!
+//! Touches files below a target that the driver has published, and nothing else.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::{PodSpec, Result, Scene, SceneError};
+
+/// How long a file may take. A driver's file system may be dead behind a living mount.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Scene {
+    /// Writes a file, makes it durable and reads it back.
+    pub(crate) async fn write_file(&self, pod: &PodSpec, path: &str, text: &str) -> Result {
+        let (file, content) = (self.real(pod, path)?, text.to_owned());
+        let done = in_time(path, move || write(&file, &content).map(|()| file)).await?;
+        let file =
+            done.map_err(|error| broken(format!("`{path}` cannot be written in `{}`", pod.name), &error))?;
+        let read = in_time(path, move || read(&file)).await?;
+        compare(pod, path, text, read)
+    }
+
+    /// Reads a file and compares it.
+    pub(crate) async fn read_file(&self, pod: &PodSpec, path: &str, text: &str) -> Result {
+        let file = self.real(pod, path)?;
+        compare(pod, path, text, in_time(path, move || read(&file)).await?)
+    }
+
+    /// Tries to write a file, and finds that it may not.
+    pub(crate) async fn write_is_refused(&self, pod: &PodSpec, path: &str) -> Result {
+        let file = self.real(pod, path)?;
+        match in_time(path, move || write(&file, "never")).await? {
+            Err(error) if error.raw_os_error() == Some(Errno::EROFS as i32) => Ok(()),
+            Err(error) => {
+                Err(broken(format!("writing `{path}` in `{}` fails, but not as read-only", pod.name), &error))
+            }
+            Ok(()) => Err(SceneError::Broken(vec![format!(
+                "`{path}` could be written in `{}`, which has the volume read-only.",
+                pod.name
+            )])),
+        }
+    }
+
+    /// Where a path in the container is on the node.
+    fn real(&self, pod: &PodSpec, path: &str) -> Result<PathBuf> {
+        let inside = |mount: &&super::MountSpec| !mount.device && Path::new(path).starts_with(&mount.path);
+        let mount = pod.mounts.iter().find(inside);
+        let Some(mount) = mount else {
+            return Err(SceneError::Ours(vec![format!(
+                "`{path}` is in no volume of the pod `{}`",
+                pod.name
+            )]));
+        };
+        let symbol = format!("<publish:{}/{}>", mount.volume, pod.name);
+        let target = self.journal.symbols().real(&symbol);
+        let target =
+            target.ok_or_else(|| SceneError::Ours(vec![format!("`{symbol}` stands for no path")]))?;
+        let below = Path::new(path).strip_prefix(&mount.path).expect("it was just looked at");
+        Ok(target.join(below))
+    }
+}
+
+async fn in_time<T: Send + 'static>(path: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(panicked)) => Err(SceneError::ours(&panicked)),
+        Err(_) => {
+            Err(SceneError::Broken(vec![format!("`{path}` did not answer within {} s.", PATIENCE.as_secs())]))
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    // A wrong volume may hold anything; nothing of ours is longer.
+    File::open(path)?.take(4096).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn compare(pod: &PodSpec, path: &str, expected: &str, read: io::Result<String>) -> Result {
+    match read {
+        Ok(text) if text == expected => Ok(()),
+        Ok(text) => Err(SceneError::Broken(vec![format!(
+            "`{path}` in `{}` should hold {expected:?}, and holds {text:?}.",
+            pod.name
+        )])),
+        Err(error) => Err(broken(format!("`{path}` cannot be read in `{}`", pod.name), &error)),
+    }
+}
+
+fn broken(what: String, error: &io::Error) -> SceneError {
+    SceneError::Broken(vec![super::sentence(&what), error.to_string()])
+}

@@ -1,0 +1,129 @@
+//! The end of a case, whatever became of it: everything is taken down the way it would be in a cluster, so
+//! that what remains is what somebody forgot.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use contracts::event::Event;
+use csi_proto::v1::ListVolumesRequest;
+use csi_proto::v1::controller_client::ControllerClient;
+use harness::api::Attachment;
+
+use super::Scene;
+use crate::failure::chain;
+
+/// How long each part may take after a case: it has had its time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Scene {
+    /// How the driver ended, if nobody asked it to.
+    pub(in crate::worker) async fn driver_exit(&self) -> Option<String> {
+        let exit = self.driver.lock().await.exit();
+        exit.filter(|_| !self.driver_killed.get()).map(|exit| format!("The driver ended by itself: {exit}."))
+    }
+
+    /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.
+    pub(in crate::worker) async fn wind_up(&self) -> Vec<String> {
+        self.proxy.clear("");
+        self.gates.take().into_values().for_each(|gate| gate.open());
+        if self.driver_killed.get()
+            && let Err(error) = self.start_driver().await
+        {
+            return vec![format!("the driver does not start again: {error:?}")];
+        }
+        if !self.node.lock().await.is_running()
+            && let Err(error) = self.start_node().await
+        {
+            return vec![format!("the node does not start again: {error:?}")];
+        }
+        let mut left = self.pods_leave().await;
+        left.extend(self.attachments_leave().await);
+        left.extend(self.volumes_leave().await);
+        left
+    }
+
+    async fn pods_leave(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let pods: Vec<String> = self.pods.borrow().iter().cloned().collect();
+        for pod in pods {
+            if let Err(error) = self.remove_pod(&pod).await {
+                left.push(format!("pod {pod}: {error:?}"));
+            }
+        }
+        let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
+        let node = self.node.lock().await;
+        for pod in leaving {
+            if let Err(error) = node.wait_gone(&pod, PATIENCE).await {
+                left.push(format!("pod {pod}: {error}"));
+            }
+        }
+        left.extend(node.wait_idle(PATIENCE).await.err().map(|error| error.to_string()));
+        left
+    }
+
+    async fn attachments_leave(&self) -> Option<String> {
+        let end = Instant::now() + PATIENCE;
+        while !self.cluster.list::<Attachment>().is_empty() {
+            if Instant::now() > end {
+                return Some("a volume is still attached".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        None
+    }
+
+    async fn volumes_leave(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let volumes: Vec<String> = self.volumes.borrow().keys().cloned().collect();
+        for volume in volumes {
+            if let Err(error) = self.provisioner.delete(&volume).await {
+                left.push(format!("volume {volume}: {}", chain(&error).join(": ")));
+            }
+        }
+        left
+    }
+
+    /// The volumes of this case that are still in the driver's own books; nothing if it keeps none.
+    pub(in crate::worker) async fn books(&self) -> Result<Option<Vec<String>>, Vec<String>> {
+        if !self.abilities.lists() {
+            return Ok(None);
+        }
+        let channel = self.proxy.channel().map_err(|error| chain(&error))?;
+        let mut client = ControllerClient::new(channel);
+        let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
+        loop {
+            let mut request = tonic::Request::new(ListVolumesRequest { max_entries: 0, starting_token });
+            request.set_timeout(PATIENCE);
+            let page = client.list_volumes(request).await;
+            let page = page
+                .map_err(|status| vec![format!("ListVolumes failed: {}", status.message())])?
+                .into_inner();
+            listed.extend(page.entries.into_iter().filter_map(|entry| Some(entry.volume?.volume_id)));
+            starting_token = page.next_token;
+            if starting_token.is_empty() {
+                break;
+            }
+        }
+        let volumes = self.volumes.borrow();
+        let ours = volumes.iter().filter(|(_, made)| listed.contains(&made.handle));
+        Ok(Some(ours.map(|(name, _)| name.clone()).collect()))
+    }
+
+    /// The loop devices that appeared in any mount of this case, by name.
+    pub(in crate::worker) fn devices(&self) -> BTreeSet<String> {
+        let mut devices = BTreeSet::new();
+        for line in self.journal.trace() {
+            let Event::MountAdd(mount) = line.event else { continue };
+            let numbers = [Some(mount.dev), mount.rdev].into_iter().flatten();
+            devices.extend(numbers.filter_map(|number| Some(format!("loop{}", number.strip_prefix("7:")?))));
+        }
+        devices
+    }
+
+    /// Ends the node, then the driver.
+    pub(in crate::worker) async fn end(&self) {
+        self.node.lock().await.kill().await;
+        self.driver_killed.set(true);
+        self.driver.lock().await.terminate().await;
+    }
+}
