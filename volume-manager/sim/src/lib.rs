@@ -1,1 +1,22 @@
-//! Placeholder.
+//! The real volume manager on a simulated kernel, driver and API, from a seed.
+//!
+//! A seed makes a [`Scenario`](script::Scenario) (how many pods and volumes, what the driver can do) and a
+//! script of [`Step`](script::Step)s: pods come and go, the manager crashes between any two steps of the kernel,
+//! the driver fails, hangs and dies, the API goes away. [`simulate`] plays it on a paused clock in one
+//! thread, writes the [trace](trace) and holds every event against the contracts. When the script is done the
+//! faults stop; within the bound everything wanted must be there, and after the last pod nothing may be left.
+//!
+//! The same seed gives the same trace, byte for byte. A violation is [minimised](minimise) to the steps it
+//! takes, and replays from them.
+
+mod api;
+mod driver;
+mod faults;
+mod minimise;
+mod run;
+pub mod script;
+pub mod trace;
+mod world;
+
+pub use minimise::minimise;
+pub use run::{Outcome, Statistics, Violated, simulate, trace_of};

@@ -1,0 +1,184 @@
+//! Plays a script and says what came of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use contracts::event::TraceLine;
+use contracts::rule::{Rest, Violation};
+use tokio::runtime::Builder;
+use volume_manager::PodState;
+
+use crate::script::{Scenario, Step};
+use crate::world::{World, leftovers};
+
+/// Once faults stop: the longest back-off, a call that runs into its deadline, and another back-off.
+const BOUND: Duration = Duration::from_secs(122 + 120 + 122 + 60);
+
+/// How a simulation ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Every contract was kept, and nothing was left.
+    Clean(Statistics),
+    /// Something was not as it should be.
+    Violated(Violated),
+}
+
+/// What was found, and all it takes to look at it.
+#[derive(Debug)]
+pub struct Violated {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The steps that were played.
+    pub steps: Vec<Step>,
+    /// The contracts that were broken.
+    pub violations: Vec<Violation>,
+    /// What was not as wanted in the end, in words.
+    pub unfinished: Vec<String>,
+    /// Everything that happened.
+    pub trace: Vec<TraceLine>,
+}
+
+/// How much was simulated.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Statistics {
+    /// Lines of the trace.
+    pub events: u64,
+    /// Simulated milliseconds.
+    pub simulated_ms: u64,
+}
+
+impl Violated {
+    /// What tells this violation from others: the contract and the cause, or the kind of leftover.
+    pub fn signature(&self) -> String {
+        match self.violations.first() {
+            Some(violation) => format!("{} {}", violation.contract, violation.cause),
+            None => "unfinished".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Violated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {:?}", self.scenario.seed, self.scenario)?;
+        for (number, step) in self.steps.iter().enumerate() {
+            writeln!(f, "  {:>3}  {step}", number + 1)?;
+        }
+        for violation in &self.violations {
+            write!(f, "{} {}: {}", violation.contract, violation.cause, violation.detail)?;
+            writeln!(f, " (line {})", violation.seq)?;
+        }
+        self.unfinished.iter().try_for_each(|what| writeln!(f, "left: {what}"))
+    }
+}
+
+/// Plays these steps in this scenario, on a paused clock in this thread.
+pub fn simulate(scenario: &Scenario, steps: &[Step]) -> Outcome {
+    let (world, unfinished) = play(scenario, steps);
+    outcome(&world, scenario, steps, unfinished)
+}
+
+/// The whole trace of these steps, as lines of JSON.
+pub fn trace_of(scenario: &Scenario, steps: &[Step]) -> String {
+    let (world, _) = play(scenario, steps);
+    let line = |line: &TraceLine| serde_json::to_string(line).expect("a line is plain data") + "\n";
+    world.trace.lines().iter().map(line).collect()
+}
+
+fn play(scenario: &Scenario, steps: &[Step]) -> (World, Vec<String>) {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime without I/O asks the system for nothing");
+    runtime.block_on(async {
+        let mut world = World::new(scenario);
+        let _hearing = world.trace.hear_effects();
+        world.start_manager();
+        for step in steps {
+            take(&mut world, step).await;
+            if !world.trace.violations().is_empty() {
+                return (world, Vec::new());
+            }
+        }
+        let unfinished = settle(&mut world).await;
+        (world, unfinished)
+    })
+}
+
+async fn take(world: &mut World, step: &Step) {
+    match step {
+        Step::AddPod { pod, volumes } => world.add_pod(*pod, volumes),
+        Step::Sync { pod } => world.sync(*pod),
+        Step::Terminate { pod } => world.set_state(*pod, PodState::Terminating),
+        Step::Remove { pod } => world.remove_pod(*pod),
+        Step::Crash { away } => restart(world, *away).await,
+        Step::CrashAtStep { step, after } => world.faults.crash_at(*step, *after),
+        Step::KillDriver => world.kill_driver(),
+        Step::StartDriver => world.start_driver(),
+        Step::ApiAway => world.api.set_away(true),
+        Step::ApiBack => world.api.set_away(false),
+        Step::Pass(time) => pass(world, *time).await,
+    }
+    // A moment, so that the manager hears of one step before the next.
+    pass(world, Duration::from_micros(10)).await;
+}
+
+/// Lets time pass. A manager that crashes meanwhile starts again a second later.
+async fn pass(world: &mut World, time: Duration) {
+    let crashed = world.crashed();
+    let until = tokio::time::Instant::now() + time;
+    loop {
+        tokio::select! {
+            biased;
+            () = crashed.notified() => restart(world, Duration::from_secs(1)).await,
+            () = tokio::time::sleep_until(until) => return,
+        }
+    }
+}
+
+async fn restart(world: &mut World, away: Duration) {
+    world.crash().await;
+    tokio::time::sleep(away).await;
+    world.start_manager();
+}
+
+/// Ends all faults and waits: first everything wanted must be there, then nothing may be left.
+async fn settle(world: &mut World) -> Vec<String> {
+    world.heal();
+    for number in world.present() {
+        if !world.running().iter().any(|(running, _)| *running == number) {
+            world.remove_pod(number);
+        }
+    }
+    pass(world, BOUND).await;
+    let mut unfinished = Vec::new();
+    for (number, pod) in world.running() {
+        let manager = world.manager().expect("it was started above").clone();
+        if let Err(error) = manager.wait_mounted(&pod, BOUND).await {
+            unfinished.push(format!("pod {number} does not get its volumes: {error}"));
+        }
+    }
+    let pods: BTreeSet<String> = world.running().into_iter().map(|(_, pod)| pod.to_string()).collect();
+    world.trace.rest(&Rest { pods });
+    for number in world.present() {
+        world.remove_pod(number);
+    }
+    pass(world, BOUND).await;
+    world.trace.rest(&Rest::default());
+    unfinished.extend(leftovers(world));
+    unfinished
+}
+
+fn outcome(world: &World, scenario: &Scenario, steps: &[Step], unfinished: Vec<String>) -> Outcome {
+    let violations = world.trace.violations();
+    let trace = world.trace.lines();
+    if violations.is_empty() && unfinished.is_empty() {
+        let simulated_ms = trace.last().map_or(0, |line| line.t_ms as u64);
+        return Outcome::Clean(Statistics { events: trace.len() as u64, simulated_ms });
+    }
+    Outcome::Violated(Violated {
+        scenario: scenario.clone(),
+        steps: steps.to_vec(),
+        violations,
+        unfinished,
+        trace,
+    })
+}

@@ -1,0 +1,202 @@
+//! What is played: a scenario and its steps, both from a seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use csi_proto::v1::node_service_capability::rpc::Type as Capability;
+use fastrand::Rng;
+
+/// What the world is like before the first step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scenario {
+    /// The seed of all later decisions, faults included.
+    pub seed: u64,
+    /// The volumes: whether each is a device.
+    pub volumes: Vec<bool>,
+    /// What the driver's node service says it can do.
+    pub capabilities: Vec<Capability>,
+    /// Whether the manager keeps its connection to the driver.
+    pub lean: bool,
+    /// How many in a thousand steps of the kernel fail or stall.
+    pub kernel_faults: u32,
+    /// How many in a thousand calls to the driver fail or stall.
+    pub driver_faults: u32,
+}
+
+/// One thing that is done to the world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A new pod that uses these volumes is bound to the node.
+    AddPod {
+        /// Its number.
+        pod: u32,
+        /// The volumes, by their place in [`Scenario::volumes`].
+        volumes: Vec<usize>,
+    },
+    /// A pod is synced: its owner waits for its volumes.
+    Sync {
+        /// Its number.
+        pod: u32,
+    },
+    /// A pod's containers are told to end.
+    Terminate {
+        /// Its number.
+        pod: u32,
+    },
+    /// A pod's containers are gone, and its object with them.
+    Remove {
+        /// Its number.
+        pod: u32,
+    },
+    /// The manager crashes where it stands, and starts again after a while.
+    Crash {
+        /// How long it is away.
+        away: Duration,
+    },
+    /// The manager crashes at the so-manieth step of the kernel from now, before or after it took effect.
+    CrashAtStep {
+        /// Counted from here.
+        step: u32,
+        /// Whether the step has taken effect.
+        after: bool,
+    },
+    /// The driver dies; calls in flight break off.
+    KillDriver,
+    /// The driver is started again, and registers.
+    StartDriver,
+    /// The API stops answering.
+    ApiAway,
+    /// The API answers again.
+    ApiBack,
+    /// Time passes.
+    Pass(Duration),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddPod { pod, volumes } => write!(f, "add pod {pod} with volumes {volumes:?}"),
+            Self::Sync { pod } => write!(f, "sync pod {pod}"),
+            Self::Terminate { pod } => write!(f, "terminate pod {pod}"),
+            Self::Remove { pod } => write!(f, "remove pod {pod}"),
+            Self::Crash { away } => write!(f, "crash the manager, away for {away:?}"),
+            Self::CrashAtStep { step, after } => {
+                write!(f, "crash the manager {} step {step}", if *after { "after" } else { "before" })
+            }
+            Self::KillDriver => f.write_str("kill the driver"),
+            Self::StartDriver => f.write_str("start the driver"),
+            Self::ApiAway => f.write_str("take the API away"),
+            Self::ApiBack => f.write_str("bring the API back"),
+            Self::Pass(time) => write!(f, "let {time:?} pass"),
+        }
+    }
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let mut capabilities = Vec::new();
+        if random.u32(..10) < 8 {
+            capabilities.push(Capability::StageUnstageVolume);
+        }
+        if random.bool() {
+            capabilities.push(Capability::SingleNodeMultiWriter);
+        }
+        Self {
+            seed,
+            volumes: (0..random.usize(1..=4)).map(|_| random.u32(..3) == 0).collect(),
+            capabilities,
+            lean: random.bool(),
+            // A third of all seeds has a sound kernel, a third a sound driver: one fault is easier to read.
+            kernel_faults: if random.u32(..3) == 0 { 0 } else { random.u32(1..60) },
+            driver_faults: if random.u32(..3) == 0 { 0 } else { random.u32(1..400) },
+        }
+    }
+
+    /// A script of so many steps for this scenario.
+    pub fn script(&self, steps: usize) -> Vec<Step> {
+        Writer::new(self).write(steps)
+    }
+}
+
+/// Keeps the steps of a script sensible: who is there is synced and removed, and nobody else.
+struct Writer {
+    random: Rng,
+    volumes: usize,
+    alive: Vec<u32>,
+    next_pod: u32,
+    driver_up: bool,
+    api_up: bool,
+}
+
+impl Writer {
+    fn new(scenario: &Scenario) -> Self {
+        Self {
+            random: Rng::with_seed(scenario.seed ^ 0x5eed),
+            volumes: scenario.volumes.len(),
+            alive: Vec::new(),
+            next_pod: 0,
+            driver_up: true,
+            api_up: true,
+        }
+    }
+
+    fn write(mut self, steps: usize) -> Vec<Step> {
+        (0..steps).map(|_| self.step()).collect()
+    }
+
+    fn step(&mut self) -> Step {
+        match self.random.u32(..100) {
+            0..22 => self.add(),
+            22..34 => self.with_pod(|pod| Step::Sync { pod }),
+            34..38 => self.with_pod(|pod| Step::Terminate { pod }),
+            38..54 => self.remove(),
+            54..58 => Step::Crash { away: Duration::from_millis(self.random.u64(..5_000)) },
+            58..64 => Step::CrashAtStep { step: self.random.u32(1..60), after: self.random.bool() },
+            64..68 => self.toggle_driver(),
+            68..71 => self.toggle_api(),
+            71..90 => Step::Pass(Duration::from_millis(self.random.u64(..400))),
+            _ => Step::Pass(Duration::from_millis(self.random.u64(..40_000))),
+        }
+    }
+
+    fn add(&mut self) -> Step {
+        if self.alive.len() >= 4 {
+            return self.remove();
+        }
+        let pod = self.next_pod;
+        self.next_pod += 1;
+        self.alive.push(pod);
+        let mut volumes: Vec<usize> = (0..self.volumes).filter(|_| self.random.bool()).collect();
+        if volumes.is_empty() {
+            volumes.push(self.random.usize(..self.volumes));
+        }
+        Step::AddPod { pod, volumes }
+    }
+
+    fn remove(&mut self) -> Step {
+        if self.alive.is_empty() {
+            return Step::Pass(Duration::from_millis(10));
+        }
+        let place = self.random.usize(..self.alive.len());
+        Step::Remove { pod: self.alive.remove(place) }
+    }
+
+    fn with_pod(&mut self, step: impl FnOnce(u32) -> Step) -> Step {
+        match self.random.choice(&self.alive) {
+            Some(pod) => step(*pod),
+            None => Step::Pass(Duration::from_millis(10)),
+        }
+    }
+
+    fn toggle_driver(&mut self) -> Step {
+        self.driver_up = !self.driver_up;
+        if self.driver_up { Step::StartDriver } else { Step::KillDriver }
+    }
+
+    fn toggle_api(&mut self) -> Step {
+        self.api_up = !self.api_up;
+        if self.api_up { Step::ApiBack } else { Step::ApiAway }
+    }
+}

@@ -1,0 +1,278 @@
+//! The trace of a simulation: everything in the order in which it happened, held against the contracts as it
+//! is written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use contracts::event::{
+    Actor, Effect, Emitted, Event, Mount, MountDel, OperationEdge, StateChange, TraceLine, WaitReturned,
+};
+use contracts::rule::{Judge, Rest, Violation, Witness};
+use host::MountEntry;
+use host::fake::FakeKernel;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry;
+use volume_manager::Notice;
+use volume_manager::api::Severity;
+use volume_manager::names::PodUid;
+use volume_manager::operation::OperationName;
+
+/// Who speaks in a simulated trace: everybody.
+const WITNESSES: &[Witness] = &[
+    Witness::Rpc,
+    Witness::Kernel,
+    Witness::File,
+    Witness::Api,
+    Witness::Manager,
+    Witness::Operations,
+    Witness::Clock,
+];
+
+/// The trace under construction. Clones are the same trace.
+#[derive(Clone)]
+pub(crate) struct Trace(Arc<Mutex<Inner>>);
+
+struct Inner {
+    kernel: FakeKernel,
+    root: String,
+    started: Instant,
+    lines: Vec<TraceLine>,
+    judge: Judge,
+    violations: Vec<Violation>,
+    notices: Option<UnboundedReceiver<Notice>>,
+    mounts: BTreeMap<u64, MountEntry>,
+}
+
+impl Trace {
+    /// An empty trace of what happens below `root`.
+    pub(crate) fn new(kernel: FakeKernel, root: &Path) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            kernel,
+            root: root.display().to_string(),
+            started: Instant::now(),
+            lines: Vec::new(),
+            judge: Judge::new(contracts::manager::RULES.iter().copied(), WITNESSES),
+            violations: Vec::new(),
+            notices: None,
+            mounts: BTreeMap::new(),
+        })))
+    }
+
+    /// Listens to another incarnation of the manager. What it tells is written down when it is told, also
+    /// while nothing else happens.
+    pub(crate) fn listen(&self, notices: Option<UnboundedReceiver<Notice>>) {
+        let mut inner = self.open();
+        inner.catch_up();
+        inner.notices = notices;
+        let trace = self.clone();
+        tokio::spawn(std::future::poll_fn(move |context| trace.open().follow(context)));
+    }
+
+    /// Adds an event, after all that happened before it.
+    pub(crate) fn record(&self, event: Event) {
+        let mut inner = self.open();
+        inner.catch_up();
+        inner.push(event);
+    }
+
+    /// Adds what was done to the mount table by `by` since it was last looked at.
+    pub(crate) fn look_at_mounts(&self, by: Actor) {
+        let mut inner = self.open();
+        inner.catch_up();
+        inner.look_at_mounts(by);
+    }
+
+    /// Everything has come to rest: what should have happened by now?
+    pub(crate) fn rest(&self, rest: &Rest) {
+        let mut inner = self.open();
+        inner.catch_up();
+        let broken = inner.judge.rest(rest);
+        inner.violations.extend(broken);
+    }
+
+    /// What was broken so far.
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        let mut inner = self.open();
+        inner.catch_up();
+        inner.violations.clone()
+    }
+
+    /// How many events there are.
+    pub(crate) fn len(&self) -> usize {
+        self.open().lines.len()
+    }
+
+    /// The lines so far.
+    pub(crate) fn lines(&self) -> Vec<TraceLine> {
+        self.open().lines.clone()
+    }
+
+    /// Hears the effects that hosts announce in this thread, for as long as the guard lives.
+    pub(crate) fn hear_effects(&self) -> tracing::subscriber::DefaultGuard {
+        tracing::subscriber::set_default(registry().with(Effects(self.clone())))
+    }
+
+    fn open(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trace({} lines)", self.len())
+    }
+}
+
+impl Inner {
+    /// The manager tells of its books before it acts on them, so all it has told comes first.
+    fn catch_up(&mut self) {
+        while let Some(notice) = self.notices.as_mut().and_then(|notices| notices.try_recv().ok()) {
+            if let Some(event) = told(notice) {
+                self.push(event);
+            }
+        }
+    }
+
+    /// Takes what is told until somebody else is listened to.
+    fn follow(&mut self, context: &mut std::task::Context<'_>) -> Poll<()> {
+        while let Some(notices) = &mut self.notices {
+            match notices.poll_recv(context) {
+                Poll::Ready(Some(notice)) => {
+                    if let Some(event) = told(notice) {
+                        self.push(event);
+                    }
+                }
+                Poll::Ready(None) => self.notices = None,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn push(&mut self, event: Event) {
+        let line = TraceLine {
+            seq: self.lines.len() as u64 + 1,
+            t_ms: self.started.elapsed().as_secs_f64() * 1000.0,
+            event,
+        };
+        self.violations.extend(self.judge.event(&line));
+        self.lines.push(line);
+    }
+
+    fn look_at_mounts(&mut self, by: Actor) {
+        let table = self.kernel.mount_table();
+        let below = |entry: &&MountEntry| entry.mount_point.starts_with(&self.root);
+        let now: BTreeMap<u64, MountEntry> =
+            table.entries().iter().filter(below).map(|entry| (entry.id, entry.clone())).collect();
+        let before = std::mem::take(&mut self.mounts);
+        for (id, entry) in before.iter().filter(|(id, _)| !now.contains_key(id)) {
+            let target = entry.mount_point.display().to_string();
+            self.push(Event::MountDel(MountDel { target, id: *id, by, seen_by: "simulation".to_owned() }));
+        }
+        for (id, entry) in &now {
+            match before.get(id) {
+                None => self.push(Event::MountAdd(self.mount(entry, by))),
+                Some(old) if old != entry => self.push(Event::MountChg(self.mount(entry, by))),
+                Some(_) => {}
+            }
+        }
+        self.mounts = now;
+    }
+
+    fn mount(&self, entry: &MountEntry, by: Actor) -> Mount {
+        let rdev = self
+            .kernel
+            .metadata(&entry.mount_point)
+            .ok()
+            .and_then(|found| found.kind.is_device().then(|| found.rdev.to_string()));
+        Mount {
+            target: entry.mount_point.display().to_string(),
+            root: entry.root.display().to_string(),
+            fstype: entry.fs_type.clone(),
+            source: entry.source.to_string_lossy().into_owned(),
+            opts: entry.options.join(","),
+            super_opts: entry.super_options.join(","),
+            dev: entry.dev.to_string(),
+            rdev,
+            propagation: String::new(),
+            id: entry.id,
+            by,
+            seen_by: "simulation".to_owned(),
+        }
+    }
+}
+
+/// What the manager tells, as an event of the trace.
+fn told(notice: Notice) -> Option<Event> {
+    let edge = |name: OperationName, volume: String, pod: Option<PodUid>, edge: &str, error| {
+        Event::Operation(OperationEdge {
+            name: name.to_string(),
+            volume,
+            pod: pod.map(|pod| pod.to_string()).unwrap_or_default(),
+            edge: edge.to_owned(),
+            error,
+        })
+    };
+    Some(match notice {
+        Notice::State { world, key, from, to } => Event::State(StateChange { world, key, from, to }),
+        Notice::Started { name, volume, pod } => edge(name, volume.to_string(), pod, "start", None),
+        Notice::Ended { name, volume, pod, error } => edge(name, volume.to_string(), pod, "end", error),
+        Notice::Told(told) => Event::Event(Emitted {
+            obj: format!("{}/{}", told.about.kind.as_str().to_lowercase(), told.about.name),
+            kind: if told.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned(),
+            reason: format!("{:?}", told.reason),
+            message: told.message,
+        }),
+        Notice::Waited { what, pod, error } => {
+            Event::Wait(WaitReturned { what, pod: pod.to_string(), err: error.unwrap_or_default() })
+        }
+        Notice::InUse(_) => return None,
+    })
+}
+
+/// Hears what hosts announce.
+struct Effects(Trace);
+
+impl<S: tracing::Subscriber> Layer<S> for Effects {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>, _: Context<'_, S>) -> bool {
+        metadata.target() == host::effect::TARGET
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let mut take = |name: &str| fields.0.remove(name);
+        let (effect, path, source) = (take("effect"), take("path"), take("source").or_else(|| take("to")));
+        let effect = Effect {
+            effect: effect.unwrap_or_default(),
+            path: path.unwrap_or_default(),
+            source,
+            fields: fields.0,
+            confirmed: true,
+        };
+        let mounts = matches!(effect.effect.as_str(), "mount" | "bind" | "umount" | "remount");
+        self.0.record(Event::Effect(effect));
+        if mounts {
+            self.0.look_at_mounts(Actor::Node);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}

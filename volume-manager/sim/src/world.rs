@@ -1,0 +1,323 @@
+//! The world of a simulation: a kernel, a driver, an API, and the manager between them, which comes and goes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use contracts::event::{Event, ProcessEdge, Step as Told};
+use host::Propagation;
+use host::fake::{FakeHost, FakeKernel};
+use tokio::sync::Notify;
+use volume_manager::api::pod::{VolumeDevice, VolumeMount};
+use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
+use volume_manager::api::{
+    AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Meta, Node, PersistentSource, Pod, PodVolume,
+    Resource, Volume, VolumeMode, VolumeSource,
+};
+use volume_manager::clock::TokioClock;
+use volume_manager::names::{DriverName, Namespaced, PodUid, VolumeHandle};
+use volume_manager::plugin::csi::CsiPlugin;
+use volume_manager::plugin::registry::Registry;
+use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
+
+use crate::api::SimulatedApi;
+use crate::driver::{NAME, SOCKET, SimulatedDriver};
+use crate::faults::KernelFaults;
+use crate::script::Scenario;
+use crate::trace::Trace;
+
+/// The manager's root directory.
+pub(crate) const ROOT: &str = "/var/lib/kubelet";
+
+/// The node everything happens on.
+const NODE: &str = "node-1";
+
+/// Everything there is.
+pub(crate) struct World {
+    pub(crate) trace: Trace,
+    pub(crate) kernel: FakeKernel,
+    pub(crate) driver: SimulatedDriver,
+    pub(crate) api: SimulatedApi,
+    pub(crate) faults: KernelFaults,
+    scenario: Scenario,
+    manager: Option<VolumeManager>,
+    /// Pods whose objects exist, with what their runtime does.
+    pods: BTreeMap<u32, (Arc<Pod>, PodState)>,
+    driver_up: bool,
+}
+
+impl World {
+    /// A node on which nothing has happened yet.
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let kernel = FakeKernel::new();
+        kernel.make_dir_all(Path::new(ROOT), 0o750).expect("an empty kernel has room");
+        kernel.mount("tmpfs", Path::new(ROOT), "tmpfs", &[]).expect("a directory can be mounted on");
+        kernel.set_propagation(Path::new(ROOT), Propagation::Shared, false).expect("it is a mount point");
+        let trace = Trace::new(kernel.clone(), Path::new(ROOT));
+        let api = SimulatedApi::new(trace.clone());
+        let driver = SimulatedDriver::new(
+            kernel.clone(),
+            trace.clone(),
+            &scenario.capabilities,
+            scenario.seed,
+            scenario.driver_faults,
+        );
+        let world = Self {
+            faults: KernelFaults::new(scenario.seed, scenario.kernel_faults),
+            scenario: scenario.clone(),
+            trace,
+            kernel,
+            driver,
+            api,
+            manager: None,
+            pods: BTreeMap::new(),
+            driver_up: true,
+        };
+        world.furnish();
+        world
+    }
+
+    /// The objects every scenario starts with.
+    fn furnish(&self) {
+        let node = Node { meta: Meta::named("", NODE), ready: true, ..Node::default() };
+        self.api.put(node.into_object(), "case");
+        let object =
+            CsiDriver { meta: Meta::named("", NAME), attach_required: false, ..CsiDriver::default() };
+        self.api.put(object.into_object(), "case");
+        for (number, block) in self.scenario.volumes.iter().enumerate() {
+            self.driver.create(&handle(number), *block).expect("every disk has its own name");
+            self.api.put(volume(number, *block).into_object(), "case");
+            self.api.put(claim(number, *block).into_object(), "case");
+        }
+        self.trace.look_at_mounts(contracts::event::Actor::Harness);
+    }
+
+    /// Starts the manager, as after a crash or a reboot of its process.
+    pub(crate) fn start_manager(&mut self) {
+        self.faults.revive();
+        let host = FakeHost::new(self.kernel.clone());
+        let faults = self.faults.clone();
+        host.faults().decide_with(move |step| faults.decide(step));
+        let mut config = Config::new(NODE, ROOT);
+        config.client_style = if self.scenario.lean { ClientStyle::Lean } else { ClientStyle::Kubelet };
+        let parts = Parts {
+            api: Arc::new(self.api.clone()),
+            host: host.shared(),
+            clock: TokioClock::shared(),
+            dialer: Arc::new(self.driver.clone()),
+            registry: Registry::new(vec![Arc::new(CsiPlugin::new())]),
+        };
+        self.node_edge("start");
+        let manager = VolumeManager::start(config, parts);
+        self.trace.listen(Some(manager.subscribe()));
+        for (pod, state) in self.pods.values() {
+            manager.add_pod(Arc::clone(pod));
+            manager.set_pod_state(&uid(pod), *state);
+        }
+        manager.sources_ready();
+        if self.driver_up {
+            manager.driver_registered(DriverName::new(NAME), SOCKET);
+        }
+        self.manager = Some(manager);
+    }
+
+    /// Ends the manager where it stands. What it had sent is under way all the same.
+    pub(crate) async fn crash(&mut self) {
+        let Some(manager) = self.manager.take() else { return };
+        manager.abort();
+        // Its operations are dropped when the runtime gets to them, and tell nothing any more.
+        tokio::task::yield_now().await;
+        self.trace.listen(None);
+        self.node_edge("kill");
+    }
+
+    /// Is notified when the manager has crashed at the step that was ordered.
+    pub(crate) fn crashed(&self) -> Arc<Notify> {
+        self.faults.crashed()
+    }
+
+    pub(crate) fn add_pod(&mut self, number: u32, volumes: &[usize]) {
+        let pod = Arc::new(self.pod(number, volumes));
+        self.told("add_pod", &pod.meta.uid);
+        self.pods.insert(number, (Arc::clone(&pod), PodState::Running));
+        if let Some(manager) = &self.manager {
+            manager.add_pod(pod);
+        }
+        self.sync(number);
+    }
+
+    /// Waits for a pod's volumes in the background, as its worker does.
+    pub(crate) fn sync(&self, number: u32) {
+        let (Some(manager), Some((pod, _))) = (self.manager.clone(), self.pods.get(&number)) else { return };
+        let pod = uid(pod);
+        tokio::spawn(async move { manager.wait_mounted(&pod, Duration::from_secs(123)).await });
+    }
+
+    pub(crate) fn set_state(&mut self, number: u32, state: PodState) {
+        let Some((pod, now)) = self.pods.get_mut(&number) else { return };
+        *now = state;
+        let pod = uid(pod);
+        self.told("set_state", &format!("{pod} {state:?}"));
+        if let Some(manager) = &self.manager {
+            manager.set_pod_state(&pod, state);
+        }
+    }
+
+    pub(crate) fn remove_pod(&mut self, number: u32) {
+        self.set_state(number, PodState::RuntimeGone);
+        let Some((pod, _)) = self.pods.remove(&number) else { return };
+        self.told("remove_pod", &pod.meta.uid);
+        if let Some(manager) = &self.manager {
+            manager.remove_pod(&uid(&pod));
+        }
+    }
+
+    pub(crate) fn kill_driver(&mut self) {
+        self.driver_up = false;
+        self.driver.kill();
+        if let Some(manager) = &self.manager {
+            let driver = DriverName::new(NAME);
+            manager.registration(volume_manager::Registration::Removed { driver });
+        }
+    }
+
+    pub(crate) fn start_driver(&mut self) {
+        self.driver_up = true;
+        self.driver.start();
+        if let Some(manager) = &self.manager {
+            manager.driver_registered(DriverName::new(NAME), SOCKET);
+        }
+    }
+
+    /// Nothing goes wrong any more, and everybody is there.
+    pub(crate) fn heal(&mut self) {
+        self.faults.stop();
+        self.driver.heal();
+        self.api.set_away(false);
+        if !self.driver_up {
+            self.start_driver();
+        }
+        if self.manager.is_none() {
+            self.start_manager();
+        }
+    }
+
+    pub(crate) fn manager(&self) -> Option<&VolumeManager> {
+        self.manager.as_ref()
+    }
+
+    /// Pods that are there and run.
+    pub(crate) fn running(&self) -> Vec<(u32, PodUid)> {
+        let running = self.pods.iter().filter(|(_, (_, state))| *state == PodState::Running);
+        running.map(|(number, (pod, _))| (*number, uid(pod))).collect()
+    }
+
+    /// All pods that are there.
+    pub(crate) fn present(&self) -> Vec<u32> {
+        self.pods.keys().copied().collect()
+    }
+
+    fn node_edge(&self, edge: &str) {
+        self.trace.record(Event::Process(ProcessEdge {
+            who: "node".to_owned(),
+            edge: edge.to_owned(),
+            status: None,
+        }));
+    }
+
+    fn told(&self, action: &str, on: &str) {
+        self.trace.record(Event::Step(Told { action: action.to_owned(), on: on.to_owned(), at: None }));
+    }
+
+    fn pod(&self, number: u32, volumes: &[usize]) -> Pod {
+        let name = |volume: &usize| format!("v{volume}");
+        let is_block = |volume: &&usize| self.scenario.volumes[**volume];
+        let mut container = Container { name: "c".to_owned(), ..Container::default() };
+        for volume in volumes.iter().filter(is_block) {
+            let path = format!("/dev/x{volume}");
+            container.devices.push(VolumeDevice { volume: name(volume), path });
+        }
+        for volume in volumes.iter().filter(|volume| !is_block(volume)) {
+            container.mounts.push(VolumeMount {
+                volume: name(volume),
+                path: format!("/data/{volume}"),
+                ..VolumeMount::default()
+            });
+        }
+        let mut meta = Meta::named("default", format!("p{number}"));
+        meta.uid = format!("uid-{number}");
+        let volumes = volumes.iter().map(|volume| PodVolume {
+            name: name(volume).into(),
+            source: VolumeSource::Claim { claim: name(volume), read_only: false },
+        });
+        Pod {
+            meta,
+            node: NODE.to_owned(),
+            volumes: volumes.collect(),
+            containers: vec![container],
+            ..Pod::default()
+        }
+    }
+}
+
+fn uid(pod: &Pod) -> PodUid {
+    PodUid::new(&pod.meta.uid)
+}
+
+fn handle(number: usize) -> String {
+    format!("disk-{number}")
+}
+
+fn mode(block: bool) -> VolumeMode {
+    if block { VolumeMode::Block } else { VolumeMode::Filesystem }
+}
+
+fn volume(number: usize, block: bool) -> Volume {
+    Volume {
+        meta: Meta::named("", format!("pv-{number}")),
+        capacity: Bytes(1 << 30),
+        access_modes: vec![AccessMode::ReadWriteMany],
+        claim: Some(ClaimReference {
+            claim: Namespaced::new("default", format!("v{number}")),
+            uid: format!("claim-{number}"),
+        }),
+        mode: Some(mode(block)),
+        source: PersistentSource::Csi(Box::new(CsiSource {
+            driver: DriverName::new(NAME),
+            handle: VolumeHandle::new(handle(number)),
+            fs_type: "ext4".to_owned(),
+            ..CsiSource::default()
+        })),
+        ..Volume::default()
+    }
+}
+
+fn claim(number: usize, block: bool) -> Claim {
+    let mut meta = Meta::named("default", format!("v{number}"));
+    meta.uid = format!("claim-{number}");
+    Claim {
+        meta,
+        spec: ClaimSpec {
+            access_modes: vec![AccessMode::ReadWriteMany],
+            volume: format!("pv-{number}"),
+            mode: mode(block),
+            ..ClaimSpec::default()
+        },
+        status: ClaimStatus { phase: ClaimPhase::Bound, capacity: Bytes(1 << 30), ..ClaimStatus::default() },
+    }
+}
+
+/// What is left below the root, apart from the parents that stay for good.
+pub(crate) fn leftovers(world: &World) -> Vec<String> {
+    let table = world.kernel.mount_table();
+    let mounts = table
+        .entries()
+        .iter()
+        .filter(|entry| entry.mount_point.starts_with(ROOT) && entry.mount_point != Path::new(ROOT))
+        .map(|entry| format!("a mount at {}", entry.mount_point.display()));
+    let loops =
+        world.kernel.loops().into_iter().map(|(device, _)| format!("{} is attached", device.display()));
+    let held = world.driver.holds().into_iter().map(|held| format!("the driver has {held}"));
+    mounts.chain(loops).chain(held).collect()
+}
