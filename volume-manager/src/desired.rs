@@ -160,26 +160,11 @@ impl DesiredState {
         }
     }
 
-    /// The same for volumes that have just been added, as far as the node's object said so before.
-    pub fn set_reported(&mut self, volumes: &[VolumeName], reported: &BTreeSet<VolumeName>) {
-        for volume in volumes.iter().filter(|volume| reported.contains(*volume)) {
-            if let Some(wanted) = self.volumes.get_mut(volume) {
-                wanted.reported_in_use = true;
-            }
+    /// Whether the node's object says that a volume is in use.
+    pub fn set_reported_in_use(&mut self, volume: &VolumeName, reported: bool) {
+        if let Some(wanted) = self.volumes.get_mut(volume) {
+            wanted.reported_in_use = reported;
         }
-    }
-
-    /// What the node's object says is in use. Returns the volumes for which that is news.
-    pub fn set_reported_in_use(&mut self, reported: &BTreeSet<VolumeName>) -> Vec<VolumeName> {
-        let mut changed = Vec::new();
-        for (volume, wanted) in &mut self.volumes {
-            let now = reported.contains(volume);
-            if wanted.reported_in_use != now {
-                wanted.reported_in_use = now;
-                changed.push(volume.clone());
-            }
-        }
-        changed
     }
 
     /// Something is wrong with a pod.

@@ -43,9 +43,20 @@ pub enum Event {
     /// The node's object was read, to correct what was reconstructed.
     NodeRead(Result<Arc<Node>, ApiError>),
     /// A directory that explained nothing was looked into by other means.
-    Identified(Found, Result<Option<Recovered>, Failure>),
+    Identified(Found, Identified),
     /// The node was asked whether it enforces SELinux.
     SeLinux(bool),
+}
+
+/// What a directory that explained nothing turned out to be.
+#[derive(Debug)]
+pub enum Identified {
+    /// A volume.
+    Recovered(Recovered),
+    /// Nothing: nothing is mounted.
+    Nothing,
+    /// Something is mounted, and nobody knows what.
+    Unknown(Option<Failure>),
 }
 
 /// What the owner of the manager may want. Answers go through the sender each question carries; an owner

@@ -61,8 +61,10 @@ struct Manager {
     restart: world::Restart,
     waits: waits::Waits,
     subscribers: Vec<mpsc::UnboundedSender<Notice>>,
-    /// What the node was last told to say it uses.
-    in_use: Option<Vec<VolumeName>>,
+    /// What the node must say it uses, kept up with each volume that changes.
+    in_use: BTreeSet<VolumeName>,
+    /// Whether whoever subscribed has to be told of that.
+    in_use_changed: bool,
     /// What the node's object is known to say it uses, and need not stop saying.
     reported: BTreeSet<VolumeName>,
     counters: BTreeMap<&'static str, u64>,
@@ -101,7 +103,8 @@ impl Manager {
             restart: world::Restart::default(),
             waits: waits::Waits::default(),
             subscribers: Vec::new(),
-            in_use: None,
+            in_use: BTreeSet::new(),
+            in_use_changed: true,
             reported: BTreeSet::new(),
             counters: BTreeMap::new(),
             registrations: 0,
@@ -166,6 +169,7 @@ impl Manager {
         // Nothing is decided before the last incarnation's books are read back: what it left is not new.
         while self.restart.is_read_back() && !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);
+            self.keep_in_use(&dirty);
             for step in self.plan(&dirty) {
                 self.perform(step, now);
             }

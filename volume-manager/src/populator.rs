@@ -35,8 +35,12 @@ pub struct Populator {
     by_claim: BTreeMap<Namespaced, BTreeSet<PodUid>>,
     /// Pods to look at, in order.
     due: BTreeSet<PodUid>,
+    /// Pods that are being looked at.
+    looking: BTreeSet<PodUid>,
     /// Pods to look at again after a failure.
     retries: BTreeSet<(Instant, PodUid)>,
+    /// How many looks were begun.
+    looks: u64,
     sources_ready: bool,
     /// Whether every pod that was known when the sources became ready has been looked at.
     all_added: bool,
@@ -52,8 +56,6 @@ struct Tracked {
     sync: bool,
     /// The look under way, by its number.
     looking: Option<u64>,
-    /// How many looks were begun.
-    looks: u64,
     /// How often a look failed in a row.
     failures: u32,
     /// Whether the last look found everything.
@@ -98,6 +100,7 @@ impl Populator {
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let Some(pod) = tracked.pod.take() else { return };
         tracked.looking = None;
+        self.looking.remove(uid);
         self.due.remove(uid);
         self.retries.retain(|(_, waiting)| waiting != uid);
         for claim in claims_of(&pod) {
@@ -165,9 +168,10 @@ impl Populator {
                 self.due.insert(uid);
                 continue;
             }
-            tracked.looks += 1;
-            tracked.looking = Some(tracked.looks);
-            looks.push(Look { pod, number: tracked.looks });
+            self.looks += 1;
+            tracked.looking = Some(self.looks);
+            self.looking.insert(uid);
+            looks.push(Look { pod, number: self.looks });
         }
         looks
     }
@@ -187,6 +191,7 @@ impl Populator {
             return Vec::new();
         }
         tracked.looking = None;
+        self.looking.remove(uid);
         if !tracked.may_be_added(all_added) {
             return Vec::new();
         }
@@ -232,8 +237,7 @@ impl Populator {
     /// The desired state is complete once every pod known at the start was looked at: only then does a
     /// volume nobody wants mean something. Returns whether that has just become so.
     pub fn settle(&mut self) -> bool {
-        let busy = !self.due.is_empty() || self.pods.values().any(|tracked| tracked.looking.is_some());
-        if self.all_added || !self.sources_ready || busy {
+        if self.all_added || !self.sources_ready || self.is_busy() {
             return false;
         }
         self.all_added = true;
@@ -266,13 +270,17 @@ impl Populator {
 
     /// Whether a pod waits for a look, or is being looked at.
     pub fn is_looking(&self, uid: &PodUid) -> bool {
-        self.due.contains(uid) || self.pods.get(uid).is_some_and(|tracked| tracked.looking.is_some())
+        self.due.contains(uid) || self.looking.contains(uid)
+    }
+
+    /// Whether any pod waits for a look, or is being looked at.
+    pub fn is_busy(&self) -> bool {
+        !self.due.is_empty() || !self.looking.is_empty()
     }
 
     /// The pods that are being looked at or are to be.
     pub fn busy(&self) -> impl Iterator<Item = &PodUid> {
-        let looking = self.pods.iter().filter(|(_, tracked)| tracked.looking.is_some());
-        looking.map(|(uid, _)| uid).chain(&self.due)
+        self.looking.union(&self.due)
     }
 
     /// Every pod with an object.

@@ -374,8 +374,8 @@ paused! {
         world.idle().await;
         world.run("new", &["data"]).await;
         world.sees(expect![[r#"
-            unpublish data web
             unpublish data db
+            unpublish data web
             unstage data
         "#]]);
         world.manager.mark_reported_in_use(vec![world::unique("data")]);

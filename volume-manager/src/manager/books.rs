@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Manager;
+use crate::actual::VolumeRecord;
 use crate::api::{ApiSource, Meta, Notification, Object};
 use crate::desired;
 use crate::event::Notice;
@@ -60,7 +61,9 @@ impl Manager {
             registry: &registry,
         };
         let concerned = self.populator.admit(pod, resolved, books, now);
-        self.desired.set_reported(&concerned, &self.reported);
+        for volume in concerned.iter().filter(|volume| self.reported.contains(*volume)) {
+            self.desired.set_reported_in_use(volume, true);
+        }
         self.dirty.extend(concerned);
         self.wanted_since(pod, before);
     }
@@ -92,31 +95,48 @@ impl Manager {
         self.facts.send_modify(|facts| change(Arc::make_mut(facts)));
     }
 
-    /// Tells whoever subscribed when the node must say something else about its volumes.
-    pub(super) fn publish_in_use(&mut self) {
-        let in_use = self.volumes_in_use();
-        if in_use != self.in_use {
-            self.in_use.clone_from(&in_use);
-            if let Some(volumes) = in_use {
-                // What has left the list may be gone from the node's object by the time it is back.
-                self.reported.retain(|volume| volumes.binary_search(volume).is_ok());
-                self.notify(|| Notice::InUse(volumes));
+    /// Follows what the node must say it uses: volumes some pod wants and volumes that are here, as far as
+    /// they are attached. What has left the list may be gone from the node's object by the time it is back,
+    /// and has to be reported again.
+    pub(super) fn keep_in_use(&mut self, changed: &BTreeSet<VolumeName>) {
+        for volume in changed {
+            let wanted = self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
+            let used = wanted || self.actual.volume(volume).is_some_and(VolumeRecord::is_attached);
+            if used && !self.in_use.contains(volume) {
+                self.in_use.insert(volume.clone());
+                self.in_use_changed = true;
+            } else if !used && self.in_use.remove(volume) {
+                self.reported.remove(volume);
+                self.in_use_changed = true;
             }
         }
     }
 
-    /// The volumes the node must say it uses: those some pod wants and those that are here, as far as they
-    /// are attached. `None` before what the last incarnation left is known and corrected: an empty list
-    /// would let volumes be detached that are still mounted.
-    pub(super) fn volumes_in_use(&self) -> Option<Vec<VolumeName>> {
-        if !self.restart.is_corrected() {
-            return None;
+    /// Tells whoever subscribed when the node must say something else about its volumes.
+    pub(super) fn publish_in_use(&mut self) {
+        if self.in_use_changed
+            && let Some(volumes) = self.volumes_in_use()
+        {
+            self.in_use_changed = false;
+            self.notify(|| Notice::InUse(volumes));
         }
-        let wanted = self.desired.volumes().filter(|(_, wanted)| wanted.attachable);
-        let here = self.actual.volumes().filter(|(_, record)| record.is_attached());
-        let all: BTreeSet<_> =
-            wanted.map(|(volume, _)| volume).chain(here.map(|(volume, _)| volume)).collect();
-        Some(all.into_iter().cloned().collect())
+    }
+
+    /// What the node must say it uses. `None` before what the last incarnation left is known and corrected:
+    /// a list that lacks a volume lets it be detached, mounted or not.
+    pub(super) fn volumes_in_use(&self) -> Option<Vec<VolumeName>> {
+        self.restart.is_corrected().then(|| self.in_use.iter().cloned().collect())
+    }
+
+    /// The node's object was written or read. The list is older than now: what has left since may be taken
+    /// back by the write after it, and does not count.
+    pub(super) fn mark_reported(&mut self, volumes: Vec<VolumeName>) {
+        let reported = volumes.into_iter().filter(|volume| self.in_use.contains(volume)).collect();
+        let before = std::mem::replace(&mut self.reported, reported);
+        for volume in before.symmetric_difference(&self.reported) {
+            self.desired.set_reported_in_use(volume, self.reported.contains(volume));
+            self.dirty.insert(volume.clone());
+        }
     }
 
     /// Emits a Kubernetes event: to whoever subscribed, and to the API, which may take its time.

@@ -52,12 +52,6 @@ impl Manager {
         ControlFlow::Continue(())
     }
 
-    fn mark_reported(&mut self, volumes: Vec<VolumeName>) {
-        self.reported = volumes.into_iter().collect();
-        let changed = self.desired.set_reported_in_use(&self.reported);
-        self.dirty.extend(changed);
-    }
-
     /// The volumes a pod certainly has, by the names the pod gives them now.
     fn mounted_volumes(&self, pod: &PodUid) -> BTreeMap<OuterName, MountedVolume> {
         let mut volumes = BTreeMap::new();

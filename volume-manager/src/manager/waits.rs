@@ -243,6 +243,10 @@ impl Manager {
 
     /// Whether nothing is under way. The plan was just made, so nothing is left to start either.
     fn idle(&self, late: bool) -> Option<Result<(), WaitError>> {
+        let busy = self.pending.running().next().is_some() || self.populator.is_busy();
+        if busy && !late {
+            return None;
+        }
         let mut busy: Vec<String> = self.pending.running().map(commands::running).collect();
         busy.extend(self.populator.busy().map(|pod| format!("look at {pod}")));
         busy.extend(self.restart.busy());

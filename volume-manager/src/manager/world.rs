@@ -9,11 +9,11 @@ use super::{Manager, watch};
 use crate::actual::ActualState;
 use crate::api::{
     self, ApiError, Attachment, Change, Claim, CsiDriver, Kind, Node, Object, PersistentSource, Resource,
-    Volume, VolumeSource,
+    Volume, VolumeMode, VolumeSource,
 };
 use crate::clock::Instant;
 use crate::error::Failure;
-use crate::event::{Event, Registration};
+use crate::event::{Event, Identified, Registration};
 use crate::names::{AttachmentName, DriverName, PodUid, SpecName, VolumeName};
 use crate::operation::{OperationName, PodRecord};
 use crate::plugin::{Found, RegisteredDriver, Scene, Spec};
@@ -209,23 +209,28 @@ impl Manager {
             let cx = self.executor.context().clone();
             self.executor.look_up(async move {
                 let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
-                let identified = identify(scene, &cx, &found).await;
+                let identified = match identify(scene, &cx, &found).await {
+                    Ok(Some(recovered)) => Identified::Recovered(recovered),
+                    _ if !is_mounted(scene, &found).await => Identified::Nothing,
+                    Ok(None) => Identified::Unknown(None),
+                    Err(failure) => Identified::Unknown(Some(failure)),
+                };
                 Event::Identified(found, identified)
             });
         }
     }
 
     /// A search has ended: what was found is taken over and leaves like any other volume; what was not stays
-    /// reported. Nothing is guessed, and no mount is forgotten.
-    pub(super) fn identified(&mut self, found: Found, identified: Result<Option<Recovered>, Failure>) {
+    /// reported as long as anything is mounted. Nothing is guessed, and no mount is forgotten.
+    pub(super) fn identified(&mut self, found: Found, identified: Identified) {
         let path = found.path.display().to_string();
         match identified {
-            Ok(Some(recovered)) => {
+            Identified::Recovered(recovered) => {
                 self.restart.failed.remove(&path);
                 self.take_over(recovered);
             }
-            Ok(None) => self.orphan_stays(&path, None),
-            Err(failure) => self.orphan_stays(&path, Some(failure.chain())),
+            Identified::Nothing => drop(self.restart.failed.remove(&path)),
+            Identified::Unknown(why) => self.orphan_stays(&path, why.map(|failure| failure.chain())),
         }
     }
 
@@ -263,6 +268,19 @@ async fn identify(
     let plugin = cx.registry.by_name(&found.plugin)?;
     let identified = plugin.identify_orphan(&scene, found).await?;
     identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, found)).transpose()
+}
+
+/// Whether anything is mounted that a directory stands for. The table of mounts is asked and not the
+/// directory, which may hang. If that cannot be read, something may be.
+async fn is_mounted(scene: Scene<'_>, found: &Found) -> bool {
+    let Ok(table) = scene.host.mount_table().await else { return true };
+    table.entries().iter().any(|entry| match found.mode {
+        VolumeMode::Filesystem => entry.mount_point.starts_with(&found.path),
+        VolumeMode::Block => {
+            let of_pod = entry.mount_point.file_name().is_some_and(|name| name == found.pod.as_str());
+            of_pod && entry.mount_point.components().any(|part| part.as_os_str() == found.inner.as_str())
+        }
+    })
 }
 
 /// What changes.

@@ -7,12 +7,13 @@ pub(crate) mod api;
 #[path = "toy.rs"]
 pub(crate) mod toy;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use expect_test::Expect;
+use host::fake::{FakeHost, FakeKernel};
 use tonic::transport::Channel;
 use volume_manager::api::object::Bytes;
 use volume_manager::api::pod::VolumeMount;
@@ -30,13 +31,16 @@ use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
 use api::MemoryApi;
 use toy::Toy;
 
+/// The manager's root directory.
+pub(crate) const ROOT: &str = "/var/lib/kubelet";
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
 pub(crate) struct World {
     pub(crate) manager: VolumeManager,
     pub(crate) api: Arc<MemoryApi>,
     pub(crate) toy: Toy,
-    pub(crate) root: tempfile::TempDir,
+    pub(crate) kernel: FakeKernel,
+    host: FakeHost,
 }
 
 /// There are no drivers here.
@@ -63,21 +67,30 @@ impl World {
     pub(crate) fn starting() -> Self {
         let api = Arc::new(MemoryApi::default());
         api.put(Object::Node(Arc::new(Node { meta: Meta::named("", "node"), ..Node::default() })));
-        let (toy, root) = (Toy::default(), tempfile::tempdir().expect("there is a temporary directory"));
-        let manager = start(&api, &toy, root.path());
-        Self { manager, api, toy, root }
+        let (toy, kernel) = (Toy::default(), FakeKernel::new());
+        kernel.make_dir_all(Path::new(ROOT), 0o750).expect("the kernel is empty");
+        let host = FakeHost::new(kernel.clone());
+        let manager = start(&api, &toy, &host);
+        Self { manager, api, toy, kernel, host }
     }
 
     /// The manager crashes and starts again; it does not know its pods yet.
     pub(crate) fn crash(&mut self) {
         self.manager.abort();
-        self.manager = start(&self.api, &self.toy, self.root.path());
+        self.manager = start(&self.api, &self.toy, &self.host);
     }
 
-    /// What a former incarnation left of a volume in a pod.
+    /// What a former incarnation left of a volume in a pod: a directory, which is mounted on.
     pub(crate) fn left(&self, pod: &str, volume: &str) {
-        let path = self.root.path().join("pods").join(pod).join("volumes/kubernetes.io~toy").join(volume);
-        std::fs::create_dir_all(path).expect("the root is writable");
+        let path = self.left_unmounted(pod, volume);
+        self.kernel.mount("tmpfs", &path, "tmpfs", &[]).expect("the directory is there");
+    }
+
+    /// The same without the mount.
+    pub(crate) fn left_unmounted(&self, pod: &str, volume: &str) -> PathBuf {
+        let path = Path::new(ROOT).join("pods").join(pod).join("volumes/kubernetes.io~toy").join(volume);
+        self.kernel.make_dir_all(&path, 0o750).expect("the kernel is empty");
+        path
     }
 
     /// A volume with a claim of the same name.
@@ -148,15 +161,15 @@ impl World {
     }
 }
 
-fn start(api: &Arc<MemoryApi>, toy: &Toy, root: &Path) -> VolumeManager {
+fn start(api: &Arc<MemoryApi>, toy: &Toy, host: &FakeHost) -> VolumeManager {
     let parts = Parts {
         api: Arc::clone(api) as _,
-        host: Arc::new(host::linux::LinuxHost::new()),
+        host: host.shared(),
         clock: TokioClock::shared(),
         dialer: Arc::new(NoDialer),
         registry: Registry::new(vec![Arc::new(toy.clone())]),
     };
-    VolumeManager::start(Config::new("node", root), parts)
+    VolumeManager::start(Config::new("node", ROOT), parts)
 }
 
 pub(crate) fn unique(name: &str) -> VolumeName {
