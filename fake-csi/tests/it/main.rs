@@ -5,6 +5,8 @@
     reason = "a test that cannot go on says where, and that is all there is to say"
 )]
 
+mod bad_input;
+mod behaviour;
 mod lifecycle;
 mod promises;
 mod scene;

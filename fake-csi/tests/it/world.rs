@@ -160,7 +160,7 @@ impl Drop for World {
         // Here and now, not when the namespace ends: whoever removes the directory from outside before that detaches the
         // tmpfs with all mounts still on it, and then a loop device, its image and the tmpfs hold each other for ever.
         for (path, _) in self.mounts(&self.root).into_iter().rev() {
-            drop(umount2(&path, MntFlags::MNT_DETACH));
+            let _ = umount2(&path, MntFlags::MNT_DETACH);
         }
         // A raw device stays attached until it is detached, and the namespace does not contain it.
         for entry in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
@@ -170,7 +170,7 @@ impl Drop for World {
                 drop(Command::new("losetup").arg("-d").arg(device).status());
             }
         }
-        drop(umount2(&self.root, MntFlags::MNT_DETACH));
+        let _ = umount2(&self.root, MntFlags::MNT_DETACH);
     }
 }
 

@@ -39,7 +39,7 @@ async fn call(csi: &mut Csi, run: &Run, dice: &mut Dice) -> Result<(), Status> {
     let (staging, target) =
         (path_of(run, volume, "staging"), path_of(run, volume, &format!("target-{}", dice.below(TARGETS))));
     // Every third volume is a device.
-    let capability = if volume % 3 == 0 { block(WRITER) } else { mounted("", WRITER) };
+    let capability = if volume.is_multiple_of(3) { block(WRITER) } else { mounted("", WRITER) };
     let id = run.ids.borrow().get(&volume).cloned().unwrap_or_else(|| "vol-none".to_owned());
     match dice.below(20) {
         0..=2 => {

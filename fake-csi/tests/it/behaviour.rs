@@ -1,0 +1,268 @@
+//! What a suite relies on beside the calls: faults, books, several nodes, restarts, every way to keep a volume.
+
+use std::path::Path;
+
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use csi_proto::v1::{self, VolumeCapability};
+use fake_csi::control::Fault;
+use serial_test::file_serial;
+use tonic::Code;
+
+use crate::scene::{Scene, WRITER, code};
+use crate::world::{Csi, create, in_namespace, mounted, publish};
+
+#[test]
+#[file_serial(root)]
+fn a_fault_before_prevents_the_work_and_a_fault_after_hides_it() {
+    in_namespace(async |world| {
+        let mut scene = Scene::mount(world).await;
+        let method = "NodeStageVolume".to_owned();
+        let before = Fault { method: method.clone(), times: 2, code: Some(14), ..Fault::default() };
+        scene.world.control().fault(before).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(code(&scene.stage().await), Code::Unavailable);
+            assert_eq!(scene.mounts_at(&scene.staging), 0);
+        }
+        let after = Fault {
+            method: method.clone(),
+            skip: 1,
+            times: 1,
+            after: true,
+            code: Some(4),
+            ..Fault::default()
+        };
+        scene.world.control().fault(after).await.unwrap();
+        scene.stage().await.unwrap();
+        scene.unstage().await.unwrap();
+        assert_eq!(code(&scene.stage().await), Code::DeadlineExceeded);
+        assert_eq!(scene.mounts_at(&scene.staging), 1);
+        scene.stage().await.unwrap();
+        let calls = scene.world.control().calls().await.unwrap();
+        assert_eq!(calls["NodeStageVolume"], 5);
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn a_crash_after_the_work_leaves_it_to_be_found() {
+    in_namespace(async |world| {
+        let mut scene = Scene::mount(world).await.staged().await;
+        let crash =
+            Fault { method: "NodePublishVolume".into(), after: true, crash: true, ..Fault::default() };
+        scene.world.control().fault(crash).await.unwrap();
+        assert!(scene.publish().await.is_err());
+        scene.csi = scene.world.restart().await;
+        assert_eq!(scene.mounts_at(&scene.target), 1);
+        scene.publish().await.unwrap();
+        assert_eq!(scene.mounts_at(&scene.target), 1);
+        scene.world.control().crash().await.unwrap();
+        scene.csi = scene.world.restart().await;
+        scene.unpublish().await.unwrap();
+        assert_eq!(scene.mounts_at(&scene.target), 0);
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn the_books_have_tokens_pod_info_and_context_and_do_not_print_them() {
+    in_namespace(async |world| {
+        let scene = Scene::mount(world).await.with_flags(&["context=\"system_u:object_r:x:s0:c1,c2\""]);
+        let mut scene = scene.staged().await;
+        let mut request = scene.publish_request();
+        request.volume_context = [
+            ("csi.storage.k8s.io/pod.name".to_owned(), "web".to_owned()),
+            (
+                "csi.storage.k8s.io/serviceAccount.tokens".to_owned(),
+                "{\"aud\":{\"token\":\"eyJ\"}}".to_owned(),
+            ),
+        ]
+        .into();
+        for _ in 0..2 {
+            scene.csi.node.node_publish_volume(request.clone()).await.unwrap();
+        }
+        let books = scene.world.control().books().await.unwrap();
+        let target = &books.volumes[&scene.id].targets[&scene.target];
+        assert_eq!(target.calls, 2);
+        assert_eq!(target.volume_context["csi.storage.k8s.io/pod.name"], "web");
+        assert_eq!(target.selinux_context.as_deref(), Some("system_u:object_r:x:s0:c1,c2"));
+        assert!(target.tokens.as_ref().unwrap().reveal().contains("eyJ"));
+        assert!(!format!("{books:?}").contains("eyJ"));
+    });
+}
+
+/// Creates, fills, takes out and in again, grows and deletes.
+async fn whole_life(csi: &mut Csi, scene: (&Path, &Path), capability: VolumeCapability, backing: &str) {
+    let (staging, target) = scene;
+    let mut request = create("life", capability.clone());
+    request.parameters.insert("backing".into(), backing.into());
+    let made = csi.controller.create_volume(request).await.unwrap().into_inner().volume.unwrap();
+    let id = made.volume_id;
+    csi.stage(&id, staging, capability.clone()).await.unwrap();
+    csi.node.node_publish_volume(publish(&id, staging, target, capability.clone())).await.unwrap();
+    std::fs::write(target.join("x"), "kept").unwrap();
+    csi.unpublish(&id, target).await.unwrap();
+    csi.unstage(&id, staging).await.unwrap();
+
+    let required_bytes = made.capacity_bytes * 2;
+    let grown = v1::ControllerExpandVolumeRequest {
+        volume_id: id.clone(),
+        capacity_range: Some(v1::CapacityRange { required_bytes, limit_bytes: 0 }),
+        ..Default::default()
+    };
+    csi.controller.controller_expand_volume(grown).await.unwrap();
+    csi.stage(&id, staging, capability.clone()).await.unwrap();
+    csi.node.node_publish_volume(publish(&id, staging, target, capability)).await.unwrap();
+    assert_eq!(std::fs::read_to_string(target.join("x")).unwrap(), "kept");
+    let found = nix::sys::statvfs::statvfs(target).unwrap();
+    let bytes = found.blocks() * found.fragment_size();
+    assert!(bytes > u64::try_from(required_bytes).unwrap() * 3 / 4, "{backing} has only {bytes} bytes");
+    csi.unpublish(&id, target).await.unwrap();
+    csi.unstage(&id, staging).await.unwrap();
+    csi.delete(&id).await.unwrap();
+}
+
+#[test]
+#[file_serial(root)]
+fn every_backing_and_every_file_system_lives_a_whole_life() {
+    in_namespace(async |mut world| {
+        let mut csi = world.start(&[]).await;
+        let (staging, target) = (world.directory("staging"), world.path("pod/target"));
+        for fs_type in ["ext4", "xfs", "btrfs"] {
+            whole_life(&mut csi, (&staging, &target), mounted(fs_type, WRITER), "loop").await;
+        }
+        for backing in ["tmpfs", "directory", "shared"] {
+            whole_life(&mut csi, (&staging, &target), mounted("", WRITER), backing).await;
+        }
+        world.assert_clean().await;
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn without_staging_the_driver_stages_for_itself() {
+    in_namespace(async |world| {
+        let mut scene = Scene::with(world, &["--without=stage-unstage"], mounted("", WRITER)).await;
+        assert_eq!(code(&scene.stage().await), Code::Unimplemented);
+        scene.publish().await.unwrap();
+        let second = scene.world.path("pod/second");
+        scene.publish_at(&second).await.unwrap();
+        std::fs::write(second.join("x"), "shared").unwrap();
+        assert_eq!(std::fs::read_to_string(scene.target.join("x")).unwrap(), "shared");
+        scene.csi = scene.world.restart().await;
+        scene.unpublish().await.unwrap();
+        assert_eq!(scene.mounts_at(&second), 1);
+        scene.csi.unpublish(&scene.id, &second).await.unwrap();
+        scene.csi.delete(&scene.id).await.unwrap();
+        scene.world.assert_clean().await;
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn two_nodes_share_what_may_be_shared() {
+    in_namespace(async |mut world| {
+        let socket = world.root.join("second.sock");
+        let endpoint = format!("--endpoint=unix://{}", socket.display());
+        let mut one = world.start(&["--node=a", "--node=b@zone-1", &endpoint]).await;
+        let mut other = Csi::connect(&socket).await;
+        let many = || mounted("", Mode::MultiNodeMultiWriter);
+        let id = one.create("share", many()).await.volume_id;
+        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
+            let (staging, target) =
+                (world.directory(&format!("{node}/staging")), world.path(&format!("{node}/pod/target")));
+            csi.stage(&id, &staging, many()).await.unwrap();
+            csi.node.node_publish_volume(publish(&id, &staging, &target, many())).await.unwrap();
+        }
+        std::fs::write(world.path("a/pod/target/x"), "seen").unwrap();
+        assert_eq!(std::fs::read_to_string(world.path("b/pod/target/x")).unwrap(), "seen");
+        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
+            csi.unpublish(&id, &world.path(&format!("{node}/pod/target"))).await.unwrap();
+            csi.unstage(&id, &world.path(&format!("{node}/staging"))).await.unwrap();
+        }
+        other.delete(&id).await.unwrap();
+        world.assert_clean().await;
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn two_processes_keep_one_set_of_books() {
+    in_namespace(async |mut world| {
+        let mut one = world.start(&["--node=a"]).await;
+        let socket = world.root.join("second.sock");
+        let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_fake-csi"))
+            .args([format!("--endpoint=unix://{}", socket.display()), "--node=b".into()])
+            .arg("--state-dir")
+            .arg(world.state())
+            .spawn()
+            .unwrap();
+        let mut other = Csi::connect(&socket).await;
+        let id = one.create("from-a", mounted("", WRITER)).await.volume_id;
+        // What one has created the other stages, and what the other has staged the first will not delete.
+        let staging = world.directory("staging");
+        other.stage(&id, &staging, mounted("", WRITER)).await.unwrap();
+        assert_eq!(code(&one.delete(&id).await), Code::FailedPrecondition);
+        other.unstage(&id, &staging).await.unwrap();
+        one.delete(&id).await.unwrap();
+        assert_eq!(code(&other.stage(&id, &staging, mounted("", WRITER)).await), Code::NotFound);
+        second.kill().unwrap();
+        second.wait().unwrap();
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn a_torn_line_is_a_transaction_that_did_not_happen() {
+    in_namespace(async |world| {
+        let mut scene = Scene::mount(world).await;
+        scene.world.kill();
+        let mut journal =
+            std::fs::File::options().append(true).open(scene.world.state().join("journal")).unwrap();
+        std::io::Write::write_all(&mut journal, b"[{\"volume-gone\":\"vol-0000").unwrap();
+        drop(journal);
+        scene.csi = scene.world.restart().await;
+        scene.stage().await.unwrap();
+        scene.unstage().await.unwrap();
+        scene.csi.delete(&scene.id).await.unwrap();
+        scene.world.assert_clean().await;
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn a_thousand_volumes_cost_little() {
+    use std::os::unix::fs::MetadataExt as _;
+    in_namespace(async |mut world| {
+        let mut csi = world.start(&[]).await;
+        for number in 0..1000 {
+            csi.create(&format!("data-{number}"), mounted("", WRITER)).await;
+        }
+        let files = std::fs::read_dir(world.state().join("volumes")).unwrap().flatten();
+        let blocks: u64 = files.map(|file| file.metadata().unwrap().blocks()).sum();
+        assert_eq!(blocks, 0, "an image that nobody wrote to takes no space");
+        let listed = csi.controller.list_volumes(v1::ListVolumesRequest::default()).await.unwrap();
+        assert_eq!(listed.into_inner().entries.len(), 1000);
+        world.restart().await;
+        let journal = std::fs::metadata(world.state().join("journal")).unwrap().len();
+        assert!(journal < 1 << 20, "the journal has {journal} bytes");
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn a_token_stays_good_when_the_last_volume_told_is_deleted() {
+    in_namespace(async |mut world| {
+        let mut csi = world.start(&[]).await;
+        for number in 0..4 {
+            csi.create(&format!("data-{number}"), mounted("", WRITER)).await;
+        }
+        let page = v1::ListVolumesRequest { max_entries: 2, starting_token: String::new() };
+        let first = csi.controller.list_volumes(page).await.unwrap().into_inner();
+        let last = first.entries[1].volume.as_ref().unwrap().volume_id.clone();
+        csi.delete(&last).await.unwrap();
+        csi.create("data-4", mounted("", WRITER)).await;
+        let page = v1::ListVolumesRequest { max_entries: 0, starting_token: first.next_token };
+        let rest = csi.controller.list_volumes(page).await.unwrap().into_inner();
+        assert_eq!(rest.entries.len(), 3);
+    });
+}
