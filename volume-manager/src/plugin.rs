@@ -25,6 +25,8 @@ pub mod registry;
 mod secret;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

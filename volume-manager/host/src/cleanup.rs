@@ -77,6 +77,8 @@ async fn must_go(host: &dyn Host, path: &Path) -> Result<bool> {
 async fn remove_unmounted(host: &dyn Host, path: &Path, check: Check) -> Result<()> {
     match host.remove_dir(path).await {
         Err(error) if error.is_not_found() => Ok(()),
+        // A bind over a file leaves a file behind.
+        Err(error) if error.is_not_a_directory() => host.remove_file(path).await,
         // Busy has two causes that call for different answers: another layer, or somebody else's mount
         // namespace or open directory.
         Err(error) if error.is_busy() && still_mounted(host, path, check).await => {

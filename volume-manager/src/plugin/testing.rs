@@ -9,19 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
-use host::{FileKind, Host};
+use host::{FileKind, Host, Propagation};
 use tokio::sync::{mpsc, watch};
 
 use self::api::ToyApi;
 use self::driver::{Story, ToyDriver};
-use super::csi;
 use crate::api::storage::CsiSource;
-use crate::api::{AccessMode, CsiDriver, Meta, Object, PersistentSource, Pod, Volume, VolumeMode};
+use crate::api::{
+    AccessMode, CsiDriver, Meta, Object, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
+};
 use crate::clock::{Clock, TokioClock};
 use crate::error::Withdrawn;
 use crate::event::{Event, OperationId, Outcome, Report};
 use crate::manager::{ClientStyle, Config};
-use crate::names::{DriverName, PodUid, VolumeName};
+use crate::names::{DriverName, OuterName, PluginName, PodUid, VolumeName};
 use crate::operation::executor::Executor;
 use crate::operation::{
     EventSink, Mark, MountVolume, Operation, OperationContext, Transition, UnmountDevice, UnmountVolume,
@@ -59,6 +60,8 @@ pub(crate) struct Bench {
     pub(crate) context: OperationContext,
     pub(crate) spec: Arc<Spec>,
     pub(crate) pod: Pod,
+    /// The volume's name in the pod.
+    pub(crate) outer: OuterName,
     /// Whether marks before a risk are refused.
     pub(crate) withdrawn: bool,
     sender: mpsc::UnboundedSender<Event>,
@@ -103,6 +106,7 @@ impl Bench {
             spec: Arc::new(persistent_spec("pv", DRIVER, "h")),
             facts: facts_sender,
             withdrawn: false,
+            outer: "data".into(),
             root,
             story,
             driver,
@@ -147,13 +151,42 @@ impl Bench {
         VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"))
     }
 
+    /// Who takes the volume.
+    fn plugin(&self) -> PluginName {
+        self.context.registry.pick(&self.spec).expect("one plugin takes the volume").name()
+    }
+
+    /// Uses an inline volume called `data` from now on.
+    pub(crate) fn inline(&mut self, source: VolumeSource) {
+        self.spec = Arc::new(Spec::inline(Arc::new(PodVolume { name: "data".into(), source })));
+    }
+
+    /// Gives this thread, and all it starts, mounts of its own. `false`, with the reason on the terminal,
+    /// where that is not permitted.
+    pub(crate) async fn private_mounts(&self) -> bool {
+        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
+            eprintln!("skipped: no mount namespace of our own: {error}");
+            return false;
+        }
+        let private = self.context.host.set_propagation(Path::new("/"), Propagation::Private, true).await;
+        private.expect("a namespace of our own obeys");
+        true
+    }
+
+    /// What the kernel says about the mount at a path below the root: type and options.
+    pub(crate) async fn mount_at(&self, below: &str) -> Option<String> {
+        let table = self.context.host.mount_table().await.expect("the mount table can be read");
+        let entry = table.at(&self.path(below))?;
+        Some(format!("{} {} {}", entry.fs_type, entry.options.join(","), entry.super_options.join(",")))
+    }
+
     pub(crate) fn mounting(&self) -> MountVolume {
         MountVolume {
             volume: self.name(),
             spec: Arc::clone(&self.spec),
-            plugin: csi::NAME.into(),
+            plugin: self.plugin(),
             pod: Arc::new(self.pod.clone()),
-            outer: vec!["data".into()],
+            outer: vec![self.outer.clone()],
             gid: None,
             selinux_label: String::new(),
             size_limit: None,
@@ -170,7 +203,7 @@ impl Bench {
     pub(crate) fn unmounting(&self) -> UnmountVolume {
         UnmountVolume {
             volume: self.name(),
-            plugin: csi::NAME.into(),
+            plugin: self.plugin(),
             pod: PodUid::new("u1"),
             inner: self.spec.name(),
             spec: Some(Arc::clone(&self.spec)),
@@ -185,7 +218,7 @@ impl Bench {
         };
         UnmountDevice {
             volume: self.name(),
-            plugin: csi::NAME.into(),
+            plugin: self.plugin(),
             spec: Arc::clone(&self.spec),
             device_path: String::new(),
             device_mount_path,
@@ -277,6 +310,35 @@ impl Bench {
 
     pub(crate) fn now(&self) -> crate::clock::Instant {
         TokioClock.now()
+    }
+}
+
+/// A loop device over a file, released even if the test panics.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) device: PathBuf,
+}
+
+impl Disk {
+    /// A disk of that size; `None`, with the reason on the terminal, where there is none to be had.
+    pub(crate) async fn new(bench: &Bench, size: usize) -> Option<Self> {
+        let file = bench.path("disk");
+        bench.context.host.write_file(&file, &vec![0; size], 0o600).await.expect("the bench is writable");
+        match bench.context.host.lock_device(&file).await {
+            Ok(device) => Some(Self { device }),
+            Err(error) => {
+                eprintln!("skipped: no loop device: {}", crate::error::chain(&error));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    #[expect(clippy::disallowed_methods, reason = "there is no awaiting a host in a drop")]
+    fn drop(&mut self) {
+        // Best effort: the device vanishes with its last user.
+        let _ = std::process::Command::new("losetup").arg("-d").arg(&self.device).status();
     }
 }
 

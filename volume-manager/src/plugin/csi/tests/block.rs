@@ -4,47 +4,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use expect_test::expect;
-use host::Propagation;
 use serial_test::file_serial;
 use tonic::Code;
 
 use crate::api::VolumeMode;
 use crate::operation::Operation;
 use crate::plugin::Before;
-use crate::plugin::testing::Bench;
+use crate::plugin::testing::{Bench, Disk};
 
 /// A bench with a block volume whose device is a real one, in a mount namespace of this thread's own.
 struct Scene {
     bench: Bench,
-    device: PathBuf,
+    disk: Disk,
 }
 
 impl Scene {
     /// `None`, with the reason on the terminal, where there are no namespaces or no loop devices to be had.
     async fn set() -> Option<Self> {
-        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-            eprintln!("skipped: no mount namespace of our own: {error}");
+        let mut bench = Bench::new();
+        if !bench.private_mounts().await {
             return None;
         }
-        let mut bench = Bench::new();
-        let host = &bench.context.host;
-        host.set_propagation(Path::new("/"), Propagation::Private, true).await.unwrap();
-        let disk = bench.path("disk");
-        host.write_file(&disk, &[0; 1 << 20], 0o600).await.unwrap();
-        let device = match host.lock_device(&disk).await {
-            Ok(device) => device,
-            Err(error) => {
-                eprintln!("skipped: no loop device: {}", crate::error::chain(&error));
-                return None;
-            }
-        };
+        let disk = Disk::new(&bench, 1 << 20).await?;
         bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
-        bench.driver.set_device(&device);
-        Some(Self { bench, device })
-    }
-
-    async fn strike(self) {
-        self.bench.context.host.unlock_device(&self.device).await.unwrap();
+        bench.driver.set_device(&disk.device);
+        Some(Self { bench, disk })
     }
 
     fn bind(&self) -> PathBuf {
@@ -52,7 +36,7 @@ impl Scene {
     }
 
     async fn tree(&self) -> String {
-        let device = self.device.display().to_string();
+        let device = self.disk.device.display().to_string();
         let tree = self.bench.tree().await.replace(&device, "$DEVICE");
         tree.replace("$R/disk 600\n", "")
     }
@@ -62,7 +46,7 @@ impl Scene {
 #[file_serial(root)]
 async fn a_device_is_bound_linked_and_locked_and_leaves_the_other_way_round() {
     let Some(mut scene) = Scene::set().await else { return };
-    let device = scene.device.display().to_string();
+    let device = scene.disk.device.display().to_string();
     let mask = move |story: String| story.replace(&device, "$DEVICE");
     let bench = &mut scene.bench;
     let host = Arc::clone(&bench.context.host);
@@ -107,12 +91,12 @@ async fn a_device_is_bound_linked_and_locked_and_leaves_the_other_way_round() {
     "#]]
     .assert_eq(&scene.tree().await);
     let (bind, link) = (scene.bind(), scene.bench.path("pods/u1/volumeDevices/kubernetes.io~csi/pv"));
-    let real = host.metadata(&scene.device).await.unwrap();
+    let real = host.metadata(&scene.disk.device).await.unwrap();
     assert!(host.is_mount_point(&bind).await.unwrap());
     assert_eq!(host.metadata(&bind).await.unwrap().rdev, real.rdev);
     assert_eq!(host.metadata(&link).await.unwrap().rdev, real.rdev);
     let lock = host.find_lock(&bind).await.unwrap().expect("the device is held open");
-    assert_ne!(lock, scene.device);
+    assert_ne!(lock, scene.disk.device);
 
     // Everything again, as after a restart: nothing doubles.
     let again = scene.bench.mounting();
@@ -151,7 +135,6 @@ async fn a_device_is_bound_linked_and_locked_and_leaves_the_other_way_round() {
         $R/pods/u1/volumeDevices/kubernetes.io~csi 750/
     "#]]
     .assert_eq(&scene.tree().await);
-    scene.strike().await;
 }
 
 #[tokio::test]
@@ -166,7 +149,6 @@ async fn a_device_that_some_pod_still_has_is_not_unstaged() {
     "#]].assert_eq(&story);
     bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
     bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
-    scene.strike().await;
 }
 
 #[tokio::test]
@@ -186,7 +168,6 @@ async fn an_unpublish_that_fails_is_repeated_after_the_bridges_are_gone() {
     let story = bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
     assert!(story.ends_with("mark pod unmounted\ndone\n"), "{story}");
     bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
-    scene.strike().await;
 }
 
 #[tokio::test]
@@ -201,7 +182,6 @@ async fn a_driver_that_publishes_no_device_leaves_the_pod_uncertain() {
     bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
     bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
     assert_eq!(bench.files().await, ["$R/disk 600"]);
-    scene.strike().await;
 }
 
 #[tokio::test]
@@ -223,5 +203,4 @@ async fn a_first_stage_that_fails_for_good_leaves_nothing() {
         let clean = bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
         assert!(clean.ends_with("done\n"), "{clean}");
     }
-    scene.strike().await;
 }

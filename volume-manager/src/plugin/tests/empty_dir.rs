@@ -1,0 +1,168 @@
+//! Empty directories on disk and in memory.
+
+use std::sync::Arc;
+
+use expect_test::expect;
+
+use crate::api::{Bytes, Node, VolumeSource};
+use crate::operation::Operation;
+use crate::plugin::Before;
+use crate::plugin::testing::Bench;
+
+const DIR: &str = "pods/u1/volumes/kubernetes.io~empty-dir/data";
+
+fn empty_dir(medium: &str, size_limit: Option<u64>) -> VolumeSource {
+    VolumeSource::EmptyDir { medium: medium.into(), size_limit: size_limit.map(Bytes) }
+}
+
+#[tokio::test]
+async fn a_directory_on_disk_keeps_its_content_until_the_pod_is_gone() {
+    let mut bench = Bench::new();
+    bench.inline(empty_dir("", None));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    expect![[r#"
+        mark pod uncertain
+        mark pod mounted to be labelled
+        done
+    "#]]
+    .assert_eq(&story);
+    expect![[r#"
+        $R/pods 755/
+        $R/pods/u1 755/
+        $R/pods/u1/plugins 750/
+        $R/pods/u1/plugins/kubernetes.io~empty-dir 750/
+        $R/pods/u1/plugins/kubernetes.io~empty-dir/data 750/
+        $R/pods/u1/plugins/kubernetes.io~empty-dir/data/ready 644
+        $R/pods/u1/volumes 755/
+        $R/pods/u1/volumes/kubernetes.io~empty-dir 755/
+        $R/pods/u1/volumes/kubernetes.io~empty-dir/data 777/
+    "#]]
+    .assert_eq(&bench.tree().await);
+
+    let file = bench.path(DIR).join("kept");
+    bench.context.host.write_file(&file, b"1", 0o600).await.unwrap();
+    let mut again = bench.mounting();
+    again.before = Before::Uncertain;
+    bench.run(Operation::Mount(Arc::new(again))).await;
+    assert_eq!(bench.context.host.read_file(&file).await.unwrap(), b"1");
+
+    bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    expect![[r#"
+        $R/pods 755/
+        $R/pods/u1 755/
+        $R/pods/u1/plugins 750/
+        $R/pods/u1/plugins/kubernetes.io~empty-dir 750/
+        $R/pods/u1/volumes 755/
+        $R/pods/u1/volumes/kubernetes.io~empty-dir 755/
+    "#]]
+    .assert_eq(&bench.tree().await);
+}
+
+#[tokio::test]
+async fn memory_is_a_tmpfs_of_the_least_of_all_limits() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let node = Node { allocatable_memory: Bytes(64 << 20), ..Node::default() };
+    bench.know(|facts| facts.node = Some(Arc::new(node)));
+    for (limit, size) in
+        [(Some(8 << 20), "size=8192k"), (None, "size=65536k"), (Some(1 << 40), "size=65536k")]
+    {
+        bench.inline(empty_dir("Memory", limit));
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let mount = bench.mount_at(DIR).await.expect("it is mounted");
+        assert!(mount.starts_with("tmpfs ") && mount.contains(size), "{limit:?}: {mount}");
+
+        // Everything again, as after a restart: one mount stays one mount, with what is in it.
+        let file = bench.path(DIR).join("kept");
+        bench.context.host.write_file(&file, b"1", 0o600).await.unwrap();
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert_eq!(bench.context.host.read_file(&file).await.unwrap(), b"1");
+        assert_eq!(bench.context.host.mount_table().await.unwrap().layers(&bench.path(DIR)), 1);
+
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        assert_eq!(bench.mount_at(DIR).await, None);
+        assert_eq!(bench.files().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_marker_without_its_memory_is_not_believed() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    bench.inline(empty_dir("Memory", None));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    // As after a reboot: files stay, mounts do not.
+    bench.context.host.unmount(&bench.path(DIR)).await.unwrap();
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(bench.mount_at(DIR).await.is_some());
+    bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert_eq!(bench.mount_at(DIR).await, None);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_lost_is_made_again_in_spite_of_its_marker() {
+    let mut bench = Bench::new();
+    bench.inline(empty_dir("", None));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    bench.context.host.remove_dir(&bench.path(DIR)).await.unwrap();
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(bench.context.host.metadata(&bench.path(DIR)).await.unwrap().is_dir());
+}
+
+#[tokio::test]
+async fn the_group_owns_it_on_disk_and_in_memory() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    bench.pod.security.fs_group = Some(4711);
+    for (medium, mode) in [("", 0o2777), ("Memory", 0o3777)] {
+        bench.inline(empty_dir(medium, None));
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let root = bench.context.host.metadata(&bench.path(DIR)).await.unwrap();
+        assert_eq!((root.gid, root.mode), (4711, mode), "{medium:?}");
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_mounted_in_it_is_not_emptied_with_it() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    bench.inline(empty_dir("", None));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let (precious, inside) = (bench.path("precious"), bench.path(DIR).join("mnt"));
+    let host = Arc::clone(&bench.context.host);
+    for dir in [&precious, &inside] {
+        host.make_dir(dir, 0o755).await.unwrap();
+    }
+    host.write_file(&precious.join("canary"), b"1", 0o600).await.unwrap();
+    host.bind(&host::Bind::new(&precious, &inside)).await.unwrap();
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.contains("it is a mount point"), "{story}");
+    assert_eq!(host.read_file(&precious.join("canary")).await.unwrap(), b"1");
+    host.unmount(&inside).await.unwrap();
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+}
+
+#[tokio::test]
+async fn impossible_media_are_named_before_anything_is_touched() {
+    let mut bench = Bench::new();
+    for (medium, text) in [
+        ("Disk", "unknown storage medium \"Disk\""),
+        ("HugePages", "there is no resource request for huge pages"),
+        ("HugePages-2Mi", "there is no resource request for huge pages"),
+    ] {
+        bench.inline(empty_dir(medium, None));
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.contains(text), "{medium}: {story}");
+        assert_eq!(bench.tree().await, "");
+    }
+}

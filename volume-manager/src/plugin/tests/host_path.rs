@@ -1,0 +1,71 @@
+//! Paths of the node, as they are or as they are to be.
+
+use std::sync::Arc;
+
+use crate::api::VolumeSource;
+use crate::operation::Operation;
+use crate::plugin::testing::Bench;
+
+fn host_path(bench: &Bench, below: &str, kind: &str) -> VolumeSource {
+    VolumeSource::HostPath { path: bench.path(below).display().to_string(), kind: kind.into() }
+}
+
+#[tokio::test]
+async fn each_type_takes_what_it_says_and_nothing_else() {
+    let mut bench = Bench::new();
+    let host = Arc::clone(&bench.context.host);
+    host.make_dir(&bench.path("dir"), 0o755).await.unwrap();
+    host.write_file(&bench.path("file"), b"", 0o644).await.unwrap();
+    host.symlink(&bench.path("dir"), &bench.path("link")).await.unwrap();
+    for (kind, takes) in [
+        ("", &["dir", "file", "link", "missing"][..]),
+        ("Directory", &["dir", "link"]),
+        ("File", &["file"]),
+        ("Socket", &[]),
+        ("CharDevice", &[]),
+        ("BlockDevice", &[]),
+    ] {
+        for below in ["dir", "file", "link", "missing"] {
+            let source = host_path(&bench, below, kind);
+            bench.inline(source);
+            let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+            let taken = story.ends_with("mark pod mounted\ndone\n");
+            assert_eq!(taken, takes.contains(&below), "{kind} {below}: {story}");
+            assert!(taken || story.contains("hostPath type check failed"), "{story}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_created_is_and_stays() {
+    let mut bench = Bench::new();
+    for (below, kind, mode) in [
+        ("a/b", "DirectoryOrCreate", 0o755),
+        ("a/file", "FileOrCreate", 0o644),
+        ("a/b", "DirectoryOrCreate", 0o755),
+    ] {
+        let source = host_path(&bench, below, kind);
+        bench.inline(source);
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let there = bench.context.host.metadata(&bench.path(below)).await.unwrap();
+        assert_eq!(there.mode, mode);
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        assert!(bench.context.host.metadata(&bench.path(below)).await.is_ok(), "it is the node's");
+    }
+    let source = host_path(&bench, "no/such/file", "FileOrCreate");
+    bench.inline(source);
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("failed Final"), "its directory is not ours to make: {story}");
+}
+
+#[tokio::test]
+async fn a_path_that_goes_backwards_and_a_type_nobody_knows_are_refused() {
+    let mut bench = Bench::new();
+    for (path, kind, text) in
+        [("/a/../etc", "", "must not contain '..'"), ("/a", "Pipe", "Pipe is an invalid volume type")]
+    {
+        bench.inline(VolumeSource::HostPath { path: path.into(), kind: kind.into() });
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.contains(text), "{story}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Local volumes: directories, devices with a file system, devices as they are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serial_test::file_serial;
+
+use crate::api::{PersistentSource, VolumeMode};
+use crate::operation::Operation;
+use crate::plugin::Before;
+use crate::plugin::testing::{Bench, Disk};
+
+const DIR: &str = "pods/u1/volumes/kubernetes.io~local-volume/pv";
+const GLOBAL: &str = "plugins/kubernetes.io/local-volume/mounts/pv";
+
+fn use_path(bench: &mut Bench, path: &Path) {
+    let path = path.display().to_string();
+    bench.change_volume(|volume| volume.source = PersistentSource::Local { path, fs_type: String::new() });
+}
+
+#[tokio::test]
+async fn a_directory_is_bound_and_never_touched_otherwise() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let host = Arc::clone(&bench.context.host);
+    let data = bench.path("data");
+    host.make_dir(&data, 0o755).await.unwrap();
+    host.write_file(&data.join("canary"), b"1", 0o604).await.unwrap();
+    use_path(&mut bench, &data);
+    bench.pod.security.fs_group = Some(4711);
+
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    let seen = host.metadata(&bench.path(DIR).join("canary")).await.unwrap();
+    assert_eq!((seen.gid, seen.mode), (4711, 0o664));
+
+    bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    let story = bench.run(Operation::UnmountDevice(Arc::new(bench.leaving()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    assert_eq!(bench.mount_at(DIR).await, None);
+    assert_eq!(host.read_file(&data.join("canary")).await.unwrap(), b"1");
+}
+
+#[tokio::test]
+async fn a_read_only_claim_is_bound_read_only_and_the_directory_stays_writable() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let host = Arc::clone(&bench.context.host);
+    let data = bench.path("data");
+    host.make_dir(&data, 0o755).await.unwrap();
+    use_path(&mut bench, &data);
+    bench.spec = Arc::new(crate::plugin::Spec { read_only: true, ..(*bench.spec).clone() });
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let written = host.write_file(&bench.path(DIR).join("x"), b"", 0o600).await;
+    assert_eq!(written.unwrap_err().errno(), Some(nix::libc::EROFS));
+    host.write_file(&data.join("x"), b"", 0o600).await.unwrap();
+    bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_device_is_formatted_once_mounted_for_the_node_and_bound_for_pods() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let Some(disk) = Disk::new(&bench, 16 << 20).await else { return };
+    let host = Arc::clone(&bench.context.host);
+    use_path(&mut bench, &disk.device);
+    for attempt in 0..2 {
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.ends_with("done\n"), "{story}");
+        assert!(bench.mount_at(GLOBAL).await.is_some_and(|mount| mount.starts_with("ext4 ")));
+        let file = bench.path(DIR).join("kept");
+        match attempt {
+            0 => host.write_file(&file, b"1", 0o600).await.unwrap(),
+            _ => assert_eq!(host.read_file(&file).await.unwrap(), b"1", "it is not formatted again"),
+        }
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        let story = bench.run(Operation::UnmountDevice(Arc::new(bench.leaving()))).await;
+        assert!(story.ends_with("done\n"), "{story}");
+        assert_eq!(bench.mount_at(GLOBAL).await, None);
+    }
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_device_is_handed_over_as_it_is() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let Some(disk) = Disk::new(&bench, 1 << 20).await else { return };
+    let host = Arc::clone(&bench.context.host);
+    use_path(&mut bench, &disk.device);
+    bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
+    let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    let link = bench.path("pods/u1/volumeDevices/kubernetes.io~local-volume/pv");
+    let real = host.metadata(&disk.device).await.unwrap().rdev;
+    assert_eq!(host.metadata(&link).await.unwrap().rdev, real);
+    let bind = bench.path("plugins/kubernetes.io~local-volume/volumeDevices/pv/u1");
+    assert_eq!(host.metadata(&bind).await.unwrap().rdev, real);
+    bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    let mut leave = bench.leaving();
+    leave.device_mount_path = bench.path("plugins/kubernetes.io~local-volume/volumeDevices/pv");
+    let story = bench.run(Operation::UnmapDevice(Arc::new(leave))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    assert_eq!(bench.files().await, ["$R/disk 600"]);
+}
+
+#[tokio::test]
+async fn what_is_neither_and_what_is_missing_is_refused() {
+    let mut bench = Bench::new();
+    bench.context.host.write_file(&bench.path("file"), b"", 0o600).await.unwrap();
+    for (path, text) in [
+        (bench.path("file"), "only directory and block device are supported"),
+        (bench.path("missing"), "cannot stat"),
+        (PathBuf::from("/a/../b"), "must not contain '..'"),
+    ] {
+        use_path(&mut bench, &path);
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.contains(text), "{story}");
+        assert_eq!(bench.files().await, ["$R/file 600"]);
+    }
+}
+
+#[tokio::test]
+async fn another_pods_group_is_kept_and_told_about() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let data = bench.path("data");
+    bench.context.host.make_dir(&data, 0o755).await.unwrap();
+    use_path(&mut bench, &data);
+    bench.pod.security.fs_group = Some(1);
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+
+    let first = bench.unmounting();
+    bench.pod.meta.uid = "u2".into();
+    bench.pod.security.fs_group = Some(2);
+    let mut second = bench.mounting();
+    second.device = Before::Mounted;
+    let story = bench.run(Operation::Mount(Arc::new(second))).await;
+    let text = "event Pod Warning AlreadyMountedVolume: The requested fsGroup is 2, but the volume pv has GID 1. \
+                The volume may not be shareable.";
+    assert!(story.contains(text), "{story}");
+    assert_eq!(bench.context.host.metadata(&data).await.unwrap().gid, 1);
+
+    let mut second = first.clone();
+    second.pod = "u2".into();
+    for unmount in [first, second] {
+        bench.run(Operation::Unmount(Arc::new(unmount))).await;
+    }
+}
