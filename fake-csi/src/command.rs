@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -109,8 +110,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.order {
         None => runtime.block_on(serve(arguments.serve)),
         Some(Order::Sabotages) => {
+            let mut out = std::io::stdout().lock();
             for sabotage in Sabotage::ALL {
-                println!("{:<36} {}  {}", sabotage.name(), sabotage.promise(), sabotage.bug());
+                writeln!(out, "{:<36} {}  {}", sabotage.name(), sabotage.promise(), sabotage.bug())?;
             }
             Ok(())
         }

@@ -180,16 +180,17 @@ impl NodeService {
 }
 
 impl crate::driver::Driver {
-    /// Mounts the tmpfs that is a volume, unless it is there. It stays until the volume is deleted.
+    /// Mounts the tmpfs that is a volume, or gives it the volume's size if it is there. It stays until the volume is
+    /// deleted.
     pub(crate) fn mount_tmpfs(&self, volume: &Volume) -> Result<(), Status> {
         let path = self.contents_of(volume);
+        let size = Options::default().with_data(&format!("size={}", volume.capacity));
         if mount::is_mount_point(&path)? {
-            return Ok(());
+            return Ok(mount::reconfigure(&path, &size)?);
         }
         fs::create_dir_all(&path)
             .map_err(|error| Status::internal(format!("cannot create a directory: {error}")))?;
-        let options = Options::default().with_data(&format!("size={},mode=0777", volume.capacity));
-        Ok(mount::mount(Path::new("fake-csi"), &path, "tmpfs", &options)?)
+        Ok(mount::mount(Path::new("fake-csi"), &path, "tmpfs", &size.with_data("mode=0777"))?)
     }
 }
 

@@ -1,7 +1,5 @@
 //! The node's half of an expansion: the device, then the file system on it.
 
-use std::path::Path;
-
 use csi_proto::v1;
 use tonic::Status;
 
@@ -11,7 +9,6 @@ use crate::ability::Ability;
 use crate::books::{Access, Backing, Volume};
 use crate::kernel::filesystem;
 use crate::kernel::loop_device::LoopDevice;
-use crate::kernel::mount::{self, Options};
 use crate::sabotage::Sabotage;
 use crate::validate;
 
@@ -59,7 +56,6 @@ impl NodeService {
     }
 
     fn grow_mounted(&self, volume: &Volume) -> Result<(), Status> {
-        let contents = self.driver.contents_of(volume);
         match (volume.backing, &volume.format, volume.staged.get(&*self.name)) {
             (Backing::Loop, Some(format), Some(staging)) if staging.capability.access != Access::Block => {
                 if format.bytes == volume.capacity {
@@ -75,13 +71,8 @@ impl NodeService {
                 })?;
                 self.record_size(volume)
             }
-            (Backing::Tmpfs, _, _) => resize_tmpfs(&contents, volume.capacity),
+            (Backing::Tmpfs, _, _) => self.driver.mount_tmpfs(volume),
             _ => Ok(()),
         }
     }
-}
-
-fn resize_tmpfs(path: &Path, bytes: u64) -> Result<(), Status> {
-    let options = Options::default().with_data(&format!("size={bytes}"));
-    Ok(mount::reconfigure(path, &options)?)
 }
