@@ -17,7 +17,7 @@ mod report;
 mod story;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,7 @@ pub struct Journal {
 
 #[derive(Debug)]
 struct State {
+    symbols: Symbols,
     started: Instant,
     lines: Vec<TraceLine>,
     /// How many lines earlier looks have told.
@@ -60,7 +61,8 @@ struct State {
 #[derive(Debug)]
 struct Flight {
     method: String,
-    volume: String,
+    /// The volumes it is a reason for a driver to touch.
+    volumes: BTreeSet<String>,
     started: Instant,
 }
 
@@ -105,6 +107,7 @@ impl Journal {
     /// An empty journal. Without a witness, mounts are only what the node says.
     pub fn new(symbols: Symbols, witness: Option<Box<dyn Witness>>) -> Self {
         let state = State {
+            symbols: symbols.clone(),
             started: Instant::now(),
             lines: Vec::new(),
             looked: 0,
@@ -160,7 +163,7 @@ impl Journal {
         self.change(|state| {
             call = state.next_call;
             state.next_call += 1;
-            state.flights.insert(call, Flight::new(method, &req));
+            state.flights.insert(call, Flight::new(method, &req, &state.symbols));
             let deadline_s = deadline.map(|deadline| deadline.as_secs_f64());
             state.push(Event::RpcStart(RpcStart { id: call, method: method.to_owned(), req, deadline_s }));
         });
@@ -171,10 +174,9 @@ impl Journal {
     pub fn rpc_end(&self, call: u64, outcome: Outcome) {
         self.change(|state| {
             let Some(flight) = state.flights.remove(&call) else { return };
-            if outcome.abandoned {
-                state.abandoned.insert(flight.volume.clone());
-            } else {
-                state.abandoned.remove(&flight.volume);
+            match outcome.abandoned {
+                true => state.abandoned.extend(flight.volumes),
+                false => state.abandoned.retain(|volume| !flight.volumes.contains(volume)),
             }
             state.push(Event::RpcEnd(RpcEnd {
                 id: call,
@@ -304,8 +306,9 @@ impl State {
 
     /// Records what the kernel has to say, judging who did it.
     fn drain(&mut self) {
-        let excused = !self.flights.is_empty() || !self.abandoned.is_empty();
-        for (event, stray) in self.kernel.drain(excused) {
+        let working = self.flights.values().flat_map(|flight| &flight.volumes);
+        let volumes: BTreeSet<String> = working.chain(&self.abandoned).cloned().collect();
+        for (event, stray) in self.kernel.drain(&self.symbols, &volumes) {
             self.push(event);
             if let Some(stray) = stray {
                 self.push(Event::Stray(stray));
@@ -321,10 +324,22 @@ impl State {
     }
 }
 
+/// The calls during which a driver may change what the node shows.
+const CHANGING: [&str; 5] =
+    ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeExpandVolume"];
+
 impl Flight {
-    fn new(method: &str, req: &Value) -> Self {
-        let volume = req.get("volumeId").and_then(Value::as_str).unwrap_or_default();
-        Self { method: method.to_owned(), volume: volume.to_owned(), started: Instant::now() }
+    fn new(method: &str, req: &Value, symbols: &Symbols) -> Self {
+        let text = |key: &str| req.get(key).and_then(Value::as_str);
+        let mut volumes = BTreeSet::new();
+        if CHANGING.contains(&method) {
+            // By its paths, too: the handle of a volume that lives inside a pod has no name.
+            let paths = ["targetPath", "stagingTargetPath", "volumePath"].iter().filter_map(|key| text(key));
+            let places = paths.filter_map(|path| symbols.place(Path::new(path)));
+            volumes.extend(places.map(|place| place.volume().to_owned()));
+            volumes.extend(text("volumeId").map(|handle| symbols.volume(handle)));
+        }
+        Self { method: method.to_owned(), volumes, started: Instant::now() }
     }
 }
 

@@ -29,5 +29,5 @@ pub mod tmpfs;
 pub mod wait;
 
 pub use layout::Layout;
-pub use volume_manager::api;
 pub use subcommand::main;
+pub use volume_manager::api;

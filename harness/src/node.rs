@@ -6,6 +6,7 @@
 //! again finds what there is. This file starts and kills a process and serves two sockets.
 
 mod announce;
+mod barrier;
 mod child;
 mod effects;
 mod line;
@@ -247,7 +248,11 @@ impl Node {
     /// # Errors
     /// When something still is after `limit`: what.
     pub async fn wait_idle(&self, limit: Duration) -> Result<(), NodeError> {
-        self.order(Order::WaitIdle(limit)).await.map(drop)
+        // What this side has done to pods reaches the node through a watch; the wait includes that.
+        let mine = |pod: &Arc<Pod>| pod.node == self.options.name;
+        let pods = self.cluster.list::<Pod>().into_iter().filter(mine);
+        let pods = pods.map(|pod| (pod.meta.uid.clone(), pod.meta.resource_version.clone())).collect();
+        self.order(Order::WaitIdle(pods, limit)).await.map(drop)
     }
 
     /// Everything the manager believes.

@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use contracts::event::{Actor, Event, Irregular, Mount, MountDel};
 
 use super::Announcement;
 use crate::observe::{self, MountEvent, MountEventKind, MountWatch};
+use crate::symbols::Symbols;
 
 /// Where mount events come from.
 pub trait Witness: Send {
@@ -156,22 +157,37 @@ impl Kernel {
         Self { actors: Actors::default(), witness, mounts: BTreeMap::new(), unclaimed: Vec::new() }
     }
 
-    /// What happened since the last time; with each event, the stray it is, if it is one. `excused` says
-    /// that a call is under way, which is reason enough for a driver to mount.
-    pub(super) fn drain(&mut self, excused: bool) -> Vec<(Event, Option<Irregular>)> {
+    /// What happened since the last time; with each event, the stray it is, if it is one. A call that is
+    /// under way for one of `volumes` is reason enough for a driver to touch that volume's paths.
+    pub(super) fn drain(
+        &mut self,
+        symbols: &Symbols,
+        volumes: &BTreeSet<String>,
+    ) -> Vec<(Event, Option<Irregular>)> {
         let seen = self.witness.as_mut().map(|witness| witness.drain()).unwrap_or_default();
-        seen.into_iter().map(|seen| self.judge(seen, excused)).collect()
+        seen.into_iter().map(|seen| self.judge(seen, symbols, volumes)).collect()
     }
 
-    fn judge(&mut self, seen: Seen, excused: bool) -> (Event, Option<Irregular>) {
+    fn judge(
+        &mut self,
+        seen: Seen,
+        symbols: &Symbols,
+        volumes: &BTreeSet<String>,
+    ) -> (Event, Option<Irregular>) {
+        let excuses = |target: &str| {
+            let place = symbols.place(Path::new(target));
+            place.map_or(!volumes.is_empty(), |place| volumes.contains(place.volume()))
+        };
         match seen {
             Seen::Added { mut mount, pid } => {
+                let excused = excuses(&mount.target);
                 mount.by = self.who(pid, excused);
                 self.mounts.insert(mount.id, mount.clone());
                 let stray = self.stray(true, &mount.target, mount.by, excused);
                 (Event::MountAdd(mount), stray)
             }
             Seen::Removed { target, id, pid, seen_by } => {
+                let excused = excuses(&target);
                 let by = self.who(pid, excused);
                 self.mounts.remove(&id);
                 let stray = self.stray(false, &target, by, excused);

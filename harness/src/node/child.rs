@@ -1,30 +1,33 @@
 //! The node's process: the volume manager on the real kernel, with what a kubelet puts around it.
 
-use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use async_trait::async_trait;
 use host::Host;
 use host::linux::LinuxHost;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
+use tonic::transport::Channel;
 use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use volume_manager::api::ApiSource;
 use volume_manager::clock::{AdvancingClock, Clock};
-use volume_manager::manager::config::{Config, Parts};
+use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
 use volume_manager::plugin::csi::registration::{Registrar, watch};
 use volume_manager::plugin::csi::socket::SocketDialer;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{VolumeManager, WAIT_LIMIT};
 
 use super::announce::Announcer;
+use super::barrier::Barrier;
 use super::pod::Pods;
 use super::protocol::{Heard, Order, Ordered, Said, Settings};
 use super::status;
@@ -89,19 +92,24 @@ async fn serve(settings: Settings, layout: Layout) -> Result<()> {
     let first = orders.next_line().await?.context("the harness has gone")?;
     let Ordered { id, order } = serde_json::from_str(&first).context("cannot read the first order")?;
     let Order::Start { gone } = order else { anyhow::bail!("the first order is not to start") };
-    let (surroundings, pods) = start(settings, layout, Arc::new(api), gone, &heard).await?;
+    let (barrier, requests) = Barrier::new();
+    let (surroundings, config) = start(settings, layout, Arc::new(api), barrier.clone()).await?;
+    let notices = surroundings.manager.subscribe();
+    tokio::spawn(barrier.clone().forward(requests, notices, heard.clone()));
+    let pods = Pods::follow(surroundings.clone(), gone).await?;
+    tokio::spawn(status::report(surroundings.clone()));
+    register_drivers(&surroundings, config, barrier.clone());
     // The harness may have gone meanwhile; the next read tells.
     let _ = heard.send(Heard::Answer { id, said: Said::Done });
-    obey(orders, surroundings, pods, heard).await
+    obey(orders, surroundings, pods, barrier, heard).await
 }
 
 async fn start(
     settings: Settings,
     layout: Layout,
     api: Arc<dyn ApiSource>,
-    gone: BTreeSet<String>,
-    heard: &mpsc::UnboundedSender<Heard>,
-) -> Result<(Surroundings, Pods)> {
+    barrier: Barrier,
+) -> Result<(Surroundings, Config)> {
     let clock = AdvancingClock::default();
     let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
     for directory in ["pods", "plugins", "plugins_registry"] {
@@ -114,33 +122,11 @@ async fn start(
         api: Arc::clone(&api),
         host: Arc::clone(&host),
         clock: Arc::new(clock.clone()),
-        dialer: Arc::new(SocketDialer),
+        dialer: Arc::new(Guarded(barrier)),
         registry: Registry::kubelet(),
     };
     let manager = VolumeManager::start(config.clone(), parts);
-    let mut notices = manager.subscribe();
-    let sender = heard.clone();
-    tokio::spawn(async move {
-        while let Some(notice) = notices.recv().await {
-            // Without a harness the next read of an order ends this process.
-            let _ = sender.send(Heard::Notice(notice));
-        }
-    });
-    let surroundings = Surroundings { settings, layout, api, host, clock, manager };
-    let pods = Pods::follow(surroundings.clone(), gone).await?;
-    tokio::spawn(status::report(surroundings.clone()));
-    let (ears, dialer) = (Arc::clone(&surroundings.host), Arc::new(SocketDialer));
-    let ticking: Arc<dyn Clock> = Arc::new(surroundings.clock.clone());
-    let registrar = Registrar::new(
-        surroundings.manager.clone(),
-        config,
-        Arc::clone(&surroundings.api),
-        Arc::clone(&ticking),
-        dialer,
-    );
-    let directory = surroundings.layout.root().join("plugins_registry");
-    tokio::spawn(watch::run(registrar, ears, ticking, directory));
-    Ok((surroundings, pods))
+    Ok((Surroundings { settings, layout, api, host, clock, manager }, config))
 }
 
 /// Carries orders out side by side until the harness is gone.
@@ -148,10 +134,15 @@ async fn obey(
     mut orders: tokio::io::Lines<BufReader<OwnedReadHalf>>,
     surroundings: Surroundings,
     pods: Pods,
+    barrier: Barrier,
     heard: mpsc::UnboundedSender<Heard>,
 ) -> Result<()> {
     while let Some(line) = orders.next_line().await? {
         let Ordered { id, order } = serde_json::from_str(&line).context("cannot read an order")?;
+        if let Order::Passed(number) = order {
+            barrier.passed(number);
+            continue;
+        }
         let (surroundings, pods, heard) = (surroundings.clone(), pods.clone(), heard.clone());
         tokio::spawn(async move {
             let said = carry_out(order, &surroundings, &pods).await.unwrap_or_else(Said::Refused);
@@ -164,13 +155,14 @@ async fn obey(
 
 async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<Said, String> {
     match order {
-        Order::Start { .. } => return Err("it has started already".to_owned()),
+        Order::Start { .. } | Order::Passed(_) => return Err("this is no order for now".to_owned()),
         Order::RuntimeGone(uid) => pods.runtime_gone(&uid),
         Order::Sync(pod) => pods.sync(&pod)?,
         Order::WaitMounted(pod, limit) => pods.wait_mounted(&pod, limit).await?,
         Order::WaitUnmounted(pod, limit) => pods.wait_unmounted(&pod, limit).await?,
         Order::WaitGone(pod, limit) => pods.wait_gone(&pod, limit).await?,
-        Order::WaitIdle(limit) => {
+        Order::WaitIdle(known, limit) => {
+            pods.wait_known(&known, limit).await?;
             around.manager.wait_idle(limit).await.map_err(|error| error.to_string())?;
         }
         Order::Mounted(pod) => {
@@ -186,6 +178,28 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
         Order::Advance(by) => around.clock.advance(by),
     }
     Ok(Said::Done)
+}
+
+/// Finds drivers and tells the manager of them.
+fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
+    let clock: Arc<dyn Clock> = Arc::new(around.clock.clone());
+    let (manager, api, dialer) =
+        (around.manager.clone(), Arc::clone(&around.api), Arc::new(Guarded(barrier)));
+    let registrar = Registrar::new(manager, config, api, Arc::clone(&clock), dialer);
+    let directory = around.layout.root().join("plugins_registry");
+    tokio::spawn(watch::run(registrar, Arc::clone(&around.host), clock, directory));
+}
+
+/// Opens a driver's socket, once the journal knows why.
+#[derive(Debug)]
+struct Guarded(Barrier);
+
+#[async_trait]
+impl Dialer for Guarded {
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+        self.0.pass().await;
+        SocketDialer.dial(endpoint).await
+    }
 }
 
 /// How long the kubelet waits before it syncs a pod again that failed.

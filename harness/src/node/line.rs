@@ -42,7 +42,7 @@ impl Conversation {
                 }
             }
         });
-        tokio::spawn(listen(reader, Arc::clone(&waiting), notice));
+        tokio::spawn(listen(reader, Arc::clone(&waiting), orders.clone(), notice));
         Self { orders, waiting }
     }
 
@@ -62,11 +62,20 @@ impl Conversation {
     }
 }
 
-async fn listen(reader: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>, notice: impl Fn(Notice)) {
+async fn listen(
+    reader: OwnedReadHalf,
+    waiting: Arc<Mutex<Waiting>>,
+    orders: mpsc::UnboundedSender<Ordered>,
+    notice: impl Fn(Notice),
+) {
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
             Ok(Heard::Notice(told)) => notice(told),
+            Ok(Heard::Barrier(number)) => {
+                // If the writer is gone, so is the node.
+                let _ = orders.send(Ordered { id: 0, order: Order::Passed(number) });
+            }
             Ok(Heard::Answer { id, said }) => {
                 if let Some(sender) = lock(&waiting).answers.remove(&id) {
                     // Whoever asked may have stopped waiting.

@@ -4,6 +4,7 @@
 //! its volumes go, and when those are gone its object does. Only then is its directory removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ struct Worker {
     state: watch::Sender<PodState>,
     sync: Notify,
     progress: watch::Sender<Progress>,
+    /// Whether its object is gone.
+    deleted: AtomicBool,
 }
 
 /// How far a pod has come.
@@ -84,6 +87,9 @@ impl Pods {
                 let uid = PodUid::new(&object.meta().uid);
                 // A pod whose object is gone may still have containers; those are told of separately.
                 self.around.manager.remove_pod(&uid);
+                if let Some(worker) = lock(&self.known).get(&uid) {
+                    worker.deleted.store(true, Ordering::Relaxed);
+                }
             }
             Change::Synced => {}
         }
@@ -109,6 +115,7 @@ impl Pods {
                     state: watch::Sender::new(state),
                     sync: Notify::new(),
                     progress: watch::Sender::new(Progress::Mounting(String::new())),
+                    deleted: AtomicBool::new(false),
                 });
                 lock(&self.known).insert(uid.clone(), Arc::clone(&worker));
                 self.around.manager.add_pod(pod);
@@ -174,6 +181,36 @@ impl Pods {
             Ok(_) => Ok(()),
             Err(_) => Err(worker.progress.borrow().tell(pod)),
         }
+    }
+
+    /// Waits until these are the pods this process knows, in these versions.
+    pub(super) async fn wait_known(
+        &self,
+        pods: &BTreeMap<String, String>,
+        limit: Duration,
+    ) -> Result<(), String> {
+        let coming = async {
+            while !self.knows(pods) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let late = |_| "the node has not heard of all changes of pods".to_owned();
+        tokio::time::timeout(limit, coming).await.map_err(late)
+    }
+
+    /// Versions only grow, so a later one is known as well. A pod that is not among them must have been told
+    /// to be deleted.
+    fn knows(&self, pods: &BTreeMap<String, String>) -> bool {
+        let number = |version: &str| version.parse::<u64>().unwrap_or_default();
+        let known = lock(&self.known);
+        let heard = pods.iter().all(|(uid, version)| {
+            let worker = known.get(&PodUid::new(uid));
+            worker.is_some_and(|worker| number(&worker.pod.borrow().meta.resource_version) >= number(version))
+        });
+        let deleted = |(uid, worker): (&PodUid, &Arc<Worker>)| {
+            pods.contains_key(uid.as_str()) || worker.deleted.load(Ordering::Relaxed)
+        };
+        heard && known.iter().all(deleted)
     }
 
     /// A pod that was just created reaches this process through a watch, a moment after its order does.

@@ -1,6 +1,6 @@
 //! What is said between a node's process and its handle. Touches nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -57,17 +57,25 @@ pub(super) enum Order {
     WaitMounted(String, Duration),
     WaitUnmounted(String, Duration),
     WaitGone(String, Duration),
-    WaitIdle(Duration),
+    /// With the pods there are, by uid, and their versions.
+    WaitIdle(BTreeMap<String, String>, Duration),
     Mounted(String),
     Dump,
     Advance(Duration),
+    /// All notices before this barrier are recorded. Has no answer.
+    Passed(u64),
 }
 
 /// From the node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Heard {
-    Answer { id: u64, said: Said },
+    Answer {
+        id: u64,
+        said: Said,
+    },
     Notice(Notice),
+    /// Answered by [`Order::Passed`] once everything before it is recorded.
+    Barrier(u64),
 }
 
 /// An answer.

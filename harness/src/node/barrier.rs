@@ -1,0 +1,78 @@
+//! Keeps what the manager says before what it does: no call leaves the node before the journal has every
+//! notice that preceded it.
+//!
+//! Notices and calls travel through different sockets. Before a connection to a driver is made, a barrier is
+//! sent behind all notices so far, and the harness says when it has passed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+use volume_manager::Notice;
+
+use super::protocol::Heard;
+
+/// Lets its callers wait until all notices so far are recorded. Clones are the same barrier.
+#[derive(Debug, Clone)]
+pub(super) struct Barrier {
+    requests: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    waiting: Arc<Mutex<BTreeMap<u64, oneshot::Sender<()>>>>,
+}
+
+/// Where a barrier's requests come out.
+pub(super) type Requests = mpsc::UnboundedReceiver<oneshot::Sender<()>>;
+
+impl Barrier {
+    pub(super) fn new() -> (Self, Requests) {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        (Self { requests, waiting: Arc::default() }, receiver)
+    }
+
+    /// Returns when every notice that was sent before is in the journal.
+    pub(super) async fn pass(&self) {
+        let (done, passed) = oneshot::channel();
+        if self.requests.send(done).is_ok() {
+            // An error means that the harness has gone, and this process is about to.
+            let _ = passed.await;
+        }
+    }
+
+    /// The harness says that it has recorded everything before barrier `number`.
+    pub(super) fn passed(&self, number: u64) {
+        if let Some(done) = self.waiting().remove(&number) {
+            // Whoever waited may have been dropped.
+            let _ = done.send(());
+        }
+    }
+
+    /// Sends notices and barriers on, in the order they came.
+    pub(super) async fn forward(
+        self,
+        mut requests: Requests,
+        mut notices: mpsc::UnboundedReceiver<Notice>,
+        heard: mpsc::UnboundedSender<Heard>,
+    ) {
+        // Without a harness the next read of an order ends this process.
+        let send = |message| _ = heard.send(message);
+        let mut number = 0;
+        loop {
+            tokio::select! {
+                biased;
+                Some(notice) = notices.recv() => send(Heard::Notice(notice)),
+                Some(done) = requests.recv() => {
+                    while let Ok(notice) = notices.try_recv() {
+                        send(Heard::Notice(notice));
+                    }
+                    number += 1;
+                    self.waiting().insert(number, done);
+                    send(Heard::Barrier(number));
+                }
+                else => return,
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
