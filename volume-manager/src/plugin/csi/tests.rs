@@ -3,4 +3,7 @@
 mod block;
 mod failures;
 mod filesystem;
+mod grow;
+mod lean;
+mod records;
 mod requests;

@@ -192,3 +192,15 @@ async fn a_pod_that_is_gone_before_the_call_gets_none() {
     assert!(!story.contains("event"), "nobody is left to be told: {story}");
     assert_eq!(bench.files().await, [""; 0]);
 }
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_made_up_for_by_asking_again() {
+    let mut bench = Bench::new();
+    bench.driver.answer("NodePublishVolume", &[Answer::DoAndFail(Code::DeadlineExceeded)]);
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    let mut again = bench.mounting();
+    (again.device, again.before) = (Before::Mounted, Before::Uncertain);
+    let story = bench.run(Operation::Mount(Arc::new(again))).await;
+    assert!(story.ends_with("mark pod mounted\ndone\n"), "{story}");
+}

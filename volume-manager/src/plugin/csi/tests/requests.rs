@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
+use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
 use expect_test::expect;
 
 use crate::api::pod::InlineCsi;
@@ -226,4 +227,44 @@ async fn an_inline_volume_of_a_driver_without_an_object_is_refused() {
         failed Transient: MountVolume.SetUp failed for volume "scratch" : volume mode "Ephemeral" not supported by driver d.example (no CSIDriver object)
     "#]].assert_eq(&story);
     assert_eq!(bench.tree().await, "");
+}
+
+#[tokio::test]
+async fn statistics_are_asked_of_drivers_that_have_some() {
+    let bench = Bench::new();
+    let plugin = crate::plugin::csi::CsiPlugin::new();
+    let pod = bench.pod.uid();
+    let error = plugin.stats(&bench.context, &bench.spec, &pod).await.unwrap_err();
+    assert_eq!(error.chain(), "driver d.example does not report volume statistics");
+
+    bench.driver.can(&[Capability::GetVolumeStats]);
+    let error = plugin.stats(&bench.context, &bench.spec, &pod).await.unwrap_err();
+    assert_eq!(error.chain(), "driver d.example reported no usage");
+
+    let usage = |unit, used| VolumeUsage { unit, used, total: 10, available: 10 - used };
+    let answer = NodeGetVolumeStatsResponse {
+        usage: vec![usage(1, 3), usage(2, 4), usage(99, 5)],
+        volume_condition: Some(VolumeCondition { abnormal: true, message: "it smokes".into() }),
+    };
+    bench.driver.set_stats(answer);
+    let stats = plugin.stats(&bench.context, &bench.spec, &pod).await.unwrap();
+    assert_eq!((stats.bytes.unwrap().used, stats.inodes.unwrap().used), (3, 4));
+    assert_eq!(stats.abnormal, None, "a driver that does not claim to know is not believed");
+    bench.driver.can(&[Capability::GetVolumeStats, Capability::VolumeCondition]);
+    let stats = plugin.stats(&bench.context, &bench.spec, &pod).await.unwrap();
+    assert_eq!(stats.abnormal.as_deref(), Some("it smokes"));
+}
+
+#[tokio::test]
+async fn the_group_is_given_the_files_as_the_drivers_policy_says() {
+    for (policy, gid, mode) in [(FsGroupPolicy::File, 4711, 0o2775), (FsGroupPolicy::None, 0, 0o755)] {
+        let mut bench = Bench::new();
+        bench.pod.security.fs_group = Some(4711);
+        bench.object(|driver| driver.fs_group_policy = Some(policy));
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let target = bench.path("pods/u1/volumes/kubernetes.io~csi/pv/mount");
+        let there = bench.context.host.metadata(&target).await.unwrap();
+        let own = bench.context.host.metadata(bench.root.path()).await.unwrap().gid;
+        assert_eq!((there.gid, there.mode), (if gid == 0 { own } else { gid }, mode), "{policy:?}");
+    }
 }

@@ -1,0 +1,196 @@
+//! Records that are lost, damaged or somebody else's; and what a restart makes of what it finds.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use expect_test::expect;
+
+use crate::api::{Resource, VolumeMode};
+use crate::names::PluginName;
+use crate::operation::Operation;
+use crate::plugin::csi::CsiPlugin;
+use crate::plugin::testing::{Bench, DRIVER, volume};
+use crate::plugin::{Found, Rebuilt, Scene, VolumePlugin};
+
+const POD: &str = "pods/u1/volumes/kubernetes.io~csi/pv";
+
+fn staging() -> String {
+    let hash = crate::names::VolumeHandle::new("h").hashed();
+    format!("plugins/kubernetes.io/csi/{DRIVER}/{hash}")
+}
+
+async fn mounted() -> Bench {
+    let mut bench = Bench::new();
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    bench
+}
+
+/// What can become of a record.
+const DAMAGES: [Option<&[u8]>; 6] = [
+    None,
+    Some(b""),
+    Some(br#"{"driverName":"d.exam"#),
+    Some(b"[1,2]"),
+    Some(br#"{"driverName":"d.example","volumeHandle":""}"#),
+    Some(br#"{"who":"knows"}"#),
+];
+
+async fn damage(bench: &Bench, dir: &str, damage: Option<&[u8]>) {
+    let file = bench.path(dir).join("vol_data.json");
+    match damage {
+        None => bench.context.host.remove_file(&file).await.unwrap(),
+        Some(content) => bench.context.host.write_file(&file, content, 0o644).await.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_volume_whose_records_are_damaged_leaves_with_the_ids_of_its_object() {
+    for damaged in DAMAGES {
+        let mut bench = mounted().await;
+        damage(&bench, POD, damaged).await;
+        damage(&bench, &staging(), damaged).await;
+        bench.driver.tell_all();
+        let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        assert!(story.contains(r#""volumeId":"h""#) && story.ends_with("done\n"), "{damaged:?}: {story}");
+        let story = bench.run(Operation::UnmountDevice(Arc::new(bench.leaving()))).await;
+        assert!(story.contains(r#""volumeId":"h""#) && story.ends_with("done\n"), "{damaged:?}: {story}");
+        assert_eq!(bench.files().await, [""; 0], "{damaged:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_object_nothing_is_sent_and_nothing_is_forgotten() {
+    for damaged in DAMAGES {
+        let mut bench = mounted().await;
+        damage(&bench, POD, damaged).await;
+        let there = bench.tree().await;
+        let mut unmount = bench.unmounting();
+        unmount.spec = None;
+        let story = bench.run(Operation::Unmount(Arc::new(unmount))).await;
+        assert!(!story.contains("call"), "{damaged:?}: {story}");
+        assert!(story.contains("unmounter failed to load volume data file"), "{damaged:?}: {story}");
+        assert_eq!(bench.tree().await, there, "{damaged:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_was_never_staged_needs_no_call() {
+    let mut bench = Bench::new();
+    let story = bench.run(Operation::UnmountDevice(Arc::new(bench.leaving()))).await;
+    assert_eq!(story, "mark device undoing\nmark device unmounted\ndone\n");
+}
+
+async fn found(bench: &Bench) -> Result<Rebuilt, String> {
+    let found = Found {
+        pod: "u1".into(),
+        plugin: PluginName::new("kubernetes.io/csi"),
+        inner: "pv".into(),
+        path: bench.path(POD),
+        mode: VolumeMode::Filesystem,
+    };
+    let cx = &bench.context;
+    let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
+    let plugin = CsiPlugin::new();
+    let rebuilt = plugin.reconstruct(&scene, &found).await;
+    match rebuilt {
+        Ok(rebuilt) => Ok(rebuilt),
+        Err(error) => match plugin.identify_orphan(&scene, &found).await {
+            Ok(Some(rebuilt)) => Ok(rebuilt),
+            Ok(None) => Err(format!("nobody knows: {}", error.chain())),
+            Err(error) => Err(error.chain()),
+        },
+    }
+}
+
+fn handle(rebuilt: &Rebuilt) -> String {
+    CsiPlugin::new().volume_name(&rebuilt.spec).unwrap()
+}
+
+#[tokio::test]
+async fn a_restart_rebuilds_a_volume_from_its_record_alone() {
+    let bench = mounted().await;
+    bench.api.set_away(true);
+    let rebuilt = found(&bench).await.unwrap();
+    assert_eq!(handle(&rebuilt), "d.example^h");
+    assert_eq!(rebuilt.spec.name().as_str(), "pv");
+    assert_eq!(rebuilt.device_mount_path, Some(bench.path(staging()).join("globalmount")));
+}
+
+#[tokio::test]
+async fn a_lost_record_is_made_good_by_the_object_of_that_name() {
+    for damaged in DAMAGES {
+        let bench = mounted().await;
+        damage(&bench, POD, damaged).await;
+        bench.api.set_away(true);
+        let error = found(&bench).await.unwrap_err();
+        assert!(error.contains("did not answer"), "not known yet is not unknown: {error}");
+        bench.api.set_away(false);
+        bench.put(volume("pv", DRIVER, "h").into_object());
+        assert_eq!(handle(&found(&bench).await.unwrap()), "d.example^h", "{damaged:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_record_is_made_good_by_the_one_stage_that_shows_the_same() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let host = Arc::clone(&bench.context.host);
+    let (global, target) = (bench.path(staging()).join("globalmount"), bench.path(POD).join("mount"));
+    host.mount(&host::MountSpec::new("tmpfs", &global, "tmpfs")).await.unwrap();
+    damage(&bench, POD, None).await;
+    let error = found(&bench).await.unwrap_err();
+    assert!(error.starts_with("nobody knows: "), "the target shows something else: {error}");
+    host.bind(&host::Bind::new(&global, &target)).await.unwrap();
+    assert_eq!(handle(&found(&bench).await.unwrap()), "d.example^h");
+
+    // A second pod has a record that names it: then this directory is of some other volume.
+    let claimed = bench.path("pods/u2/volumes/kubernetes.io~csi/pv");
+    host.make_dir_all(&claimed, 0o750).await.unwrap();
+    let record = br#"{"driverName":"d.example","volumeHandle":"h"}"#;
+    host.write_file(&claimed.join("vol_data.json"), record, 0o644).await.unwrap();
+    let error = found(&bench).await.unwrap_err();
+    assert!(error.starts_with("nobody knows: "), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_staged_is_found_without_a_pod() {
+    let mut bench = mounted().await;
+    bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    let host = Arc::clone(&bench.context.host);
+    // Others' and damaged ones beside it are passed over.
+    for (dir, record) in [
+        (
+            "plugins/kubernetes.io/csi/d.example/0123/globalmount",
+            r#"{"driverName":"d.example","volumeHandle":"x"}"#,
+        ),
+        ("plugins/kubernetes.io/csi/d.example/empty/globalmount", ""),
+        ("plugins/kubernetes.io/csi/other/0123/globalmount", "{"),
+    ] {
+        host.make_dir_all(&bench.path(dir), 0o750).await.unwrap();
+        let file = bench.path(dir).parent().unwrap().join("vol_data.json");
+        host.write_file(&file, record.as_bytes(), 0o644).await.unwrap();
+    }
+    let block = "plugins/kubernetes.io/csi/volumeDevices";
+    for dir in ["staging/disk", "disk/data"] {
+        host.make_dir_all(&bench.path(block).join(dir), 0o750).await.unwrap();
+    }
+    let record = br#"{"driverName":"d.example","volumeHandle":"b","specVolID":"disk"}"#;
+    host.write_file(&bench.path(block).join("disk/data/vol_data.json"), record, 0o644).await.unwrap();
+
+    let cx = &bench.context;
+    let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
+    let found = CsiPlugin::new().find_staged(&scene).await;
+    let names: BTreeSet<String> = found
+        .iter()
+        .map(|rebuilt| format!("{} {:?} {}", handle(rebuilt), rebuilt.spec.mode(), rebuilt.spec.name()))
+        .collect();
+    expect![[r#"
+        {
+            "d.example^b Block disk",
+            "d.example^h Filesystem h",
+        }"#]]
+    .assert_eq(&format!("{names:#?}"));
+}
