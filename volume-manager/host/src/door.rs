@@ -32,7 +32,8 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// which is what plugins want. Both must exist, and be both directories or both not. Effect `bind`.
     async fn bind(&self, bind: &Bind) -> Result<()>;
 
-    /// Binds what was opened by [`Host::open_beneath`], following no name again. Effect `bind`.
+    /// Binds what was opened by [`Host::open_beneath`], following no name again. The target must exist, be of
+    /// the same kind, and be no symbolic link (EINVAL). Effect `bind`.
     async fn bind_opened(&self, opened: &OpenedBeneath, target: &Path) -> Result<()>;
 
     /// Sets the flags of the mount at `target` and only of it: the second step of a bind mount. Options that

@@ -24,6 +24,7 @@ use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 use crate::mount_table::{MountEntry, MountTable};
 use crate::options::{MountOptions, MountSpec};
 use crate::ownership::{OwnershipChange, WalkProgress};
+use crate::sub_path::{names, refusal};
 
 mod calls;
 mod device;
@@ -139,7 +140,8 @@ impl Host for FakeHost {
 
     async fn bind(&self, bind: &Bind) -> Result<()> {
         let done = self.step("bind", &bind.target, |kernel| {
-            let (source, target) = (kernel.resolve(&bind.source, true)?, kernel.resolve(&bind.target, true)?);
+            // As mount(2) does: the target first.
+            let (target, source) = (kernel.resolve(&bind.target, true)?, kernel.resolve(&bind.source, true)?);
             kernel.bind(source, target, bind.recursive)
         });
         done.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))?;
@@ -154,8 +156,12 @@ impl Host for FakeHost {
             if !kernel.mount_exists(held.at.mount) {
                 return Err(Errno(errno::EINVAL));
             }
-            let target = kernel.resolve(target, true)?;
-            kernel.bind(held.at, target, false)
+            // A final link is not followed here, and is nothing to mount on.
+            let target = kernel.resolve(target, false)?;
+            match kernel.fs_of(target.mount).inode(target.ino).node {
+                Node::Link(_) => Err(Errno(errno::EINVAL)),
+                _ => kernel.bind(held.at, target, false),
+            }
         });
         done.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))?;
         Effect::new("bind", target).source(&opened.path).announce();
@@ -392,13 +398,17 @@ impl Host for FakeHost {
                     return Ok(false);
                 }
                 let before = kernel.fs_of(place.mount).metadata(place.ino)?;
+                progress.count();
+                // What cannot be changed is passed over.
+                if kernel.writable(place).is_err() {
+                    continue;
+                }
                 if before.gid != change.gid {
                     kernel.give(place, None, Some(change.gid));
                 }
                 if let Some(mode) = change.mode_of(before.kind, before.mode) {
                     kernel.fs_of_mut(place.mount).inode_mut(place.ino).mode = mode;
                 }
-                progress.count();
             }
             Ok(true)
         });
@@ -410,19 +420,33 @@ impl Host for FakeHost {
     }
 
     async fn open_beneath(&self, base: &Path, sub: &Path) -> Result<OpenedBeneath> {
+        names(base, sub)?;
+        let mut in_base = false;
         let done = self.step("open_beneath", base, |kernel| {
-            let base = kernel.resolve(base, true)?;
+            let base = kernel.resolve_dir(base)?;
+            in_base = true;
             let at = kernel.resolve_beneath(base, sub)?;
             let (metadata, path) = (kernel.fs_of(at.mount).metadata(at.ino)?, kernel.path_of(at));
             Ok((metadata, path, Hold::new(&self.kernel, kernel, at)))
         });
-        let (metadata, path, hold) = done.await.map_err(|number| refusal(base, sub, number))?;
+        let (metadata, path, hold) = done.await.map_err(|number| {
+            if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
+        })?;
         Ok(OpenedBeneath::new(metadata, path, Arc::new(hold)))
     }
 
     async fn make_dirs_beneath(&self, base: &Path, sub: &Path, mode: u32) -> Result<()> {
-        let done = self.step("make_dirs_beneath", base, |kernel| kernel.make_dirs_beneath(base, sub, mode));
-        for made in done.await.map_err(|number| refusal(base, sub, number))? {
+        let names = names(base, sub)?;
+        let mut in_base = false;
+        let done = self.step("make_dirs_beneath", base, |kernel| {
+            let base = kernel.resolve_dir(base)?;
+            in_base = true;
+            kernel.make_dirs_beneath(base, &names, mode)
+        });
+        let done = done.await.map_err(|number| {
+            if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
+        });
+        for made in done?.iter().map(|made| base.join(made)) {
             Effect::new("mkdir", &made).announce();
         }
         Ok(())
@@ -515,14 +539,5 @@ impl FakeHost {
             Effect::new("umount", target).announce();
         }
         Ok(())
-    }
-}
-
-fn refusal(base: &Path, sub: &Path, number: Errno) -> HostError {
-    match number.0 {
-        errno::EXDEV | errno::ELOOP => {
-            HostError::Escape { base: base.to_owned(), sub: sub.to_owned(), source: number.into() }
-        }
-        _ => HostError::os(Action::Open, base.join(sub), number),
     }
 }

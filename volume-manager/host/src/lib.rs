@@ -34,6 +34,7 @@ mod mount_command;
 mod mount_table;
 mod options;
 mod ownership;
+mod sub_path;
 pub mod watch;
 
 pub use door::{Bind, Host, OpenedBeneath, Propagation, Removal};

@@ -11,6 +11,8 @@ mod compare;
 mod namespace;
 #[path = "differential/operation.rs"]
 mod operation;
+#[path = "kernel/random.rs"]
+mod random;
 #[path = "differential/real.rs"]
 mod real;
 #[path = "differential/simulated.rs"]
@@ -18,7 +20,8 @@ mod simulated;
 
 use compare::canonical;
 use namespace::in_namespace;
-use operation::{Operation, Random, sequence};
+use operation::{Operation, sequence};
+use random::{Random, from_environment};
 use real::Real;
 use simulated::Simulated;
 
@@ -45,10 +48,6 @@ fn the_simulated_kernel_mounts_as_the_real_one() {
     if let Err(reason) = run {
         eprintln!("not run: {reason}");
     }
-}
-
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().map_or(otherwise, |value| value.parse().unwrap())
 }
 
 /// Runs a sequence on both, and says where they differ first.

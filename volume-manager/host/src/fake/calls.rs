@@ -123,7 +123,8 @@ impl FakeKernel {
     /// Shows `source` at `target` as well.
     pub fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
         let mut state = self.lock();
-        let (source, target) = (state.resolve(source, true)?, state.resolve(target, true)?);
+        // As mount(2) does: the target first.
+        let (target, source) = (state.resolve(target, true)?, state.resolve(source, true)?);
         state.bind(source, target, recursive)
     }
 
@@ -138,7 +139,7 @@ impl FakeKernel {
     /// Moves a mount.
     pub fn move_mount(&self, from: &Path, to: &Path) -> Result<(), Errno> {
         let mut state = self.lock();
-        let (from, to) = (state.resolve(from, true)?, state.resolve(to, true)?);
+        let (to, from) = (state.resolve(to, true)?, state.resolve(from, true)?);
         state.move_mount(from, to)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::kernel::{FsId, State};
 use super::tree::{Ino, Node};
@@ -16,7 +16,7 @@ const UMASK: u32 = 0o022;
 
 impl State {
     /// EROFS if a place cannot be written to.
-    fn writable(&self, at: At) -> Result<(), Errno> {
+    pub(super) fn writable(&self, at: At) -> Result<(), Errno> {
         let read_only = self.mount(at.mount).flags.read_only || self.fs_of(at.mount).read_only;
         if read_only { Err(Errno(errno::EROFS)) } else { Ok(()) }
     }
@@ -39,11 +39,14 @@ impl State {
         }
         self.alive(parent)?;
         self.writable(parent)?;
-        self.fs_of_mut(parent.mount).create(parent.ino, name, node, mode & !UMASK).map(drop)
+        // A link has no mode of its own to take bits from.
+        let mode = if matches!(node, Node::Link(_)) { 0o777 } else { mode & !UMASK };
+        self.fs_of_mut(parent.mount).create(parent.ino, name, node, mode).map(drop)
     }
 
+    /// mkdir minds no setuid and no setgid.
     pub(super) fn make_dir(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
-        self.create(path, Node::Dir(BTreeMap::new()), mode)
+        self.create(path, Node::Dir(BTreeMap::new()), mode & 0o1777)
     }
 
     /// A directory and its missing parents; those that were made are returned, from the top down.
@@ -80,8 +83,14 @@ impl State {
 
     /// The inode of a name that is to go, which nothing may be mounted on.
     fn going(&self, path: &Path) -> Result<At, Errno> {
-        let (parent, name) = self.resolve_parent(path)?;
+        let (parent, _) = self.resolve_parent(path)?;
         self.writable(parent)?;
+        self.named(path)
+    }
+
+    /// The inode that has a name in its directory, whatever may be mounted on it.
+    fn named(&self, path: &Path) -> Result<At, Errno> {
+        let (parent, name) = self.resolve_parent(path)?;
         let ino = self.fs_of(parent.mount).look_up(parent.ino, &name)?;
         Ok(At { mount: parent.mount, ino })
     }
@@ -127,7 +136,7 @@ impl State {
     /// Removes a tree as far as it is permitted. What stood in the way first is the error, with its path.
     pub(super) fn remove_tree(&mut self, path: &Path, removal: Removal) -> Result<(), (PathBuf, Blocked)> {
         let failed = |error: Errno| (path.to_owned(), Blocked::Os(error));
-        let at = match self.going(path) {
+        let at = match self.named(path) {
             Ok(at) => at,
             Err(Errno(errno::ENOENT | errno::ENOTDIR)) => return Ok(()),
             Err(error) => return Err(failed(error)),
@@ -184,8 +193,12 @@ impl State {
     pub(super) fn write_file(&mut self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), Errno> {
         match self.resolve(path, true) {
             Ok(at) => {
-                self.fs_of(at.mount).ask()?;
-                self.writable(at)?;
+                let fs = self.fs_of(at.mount);
+                fs.ask()?;
+                // A device can be written to on a file system that cannot.
+                if fs.inode(at.ino).node.kind() == FileKind::File {
+                    self.writable(at)?;
+                }
                 match &mut self.fs_of_mut(at.mount).inode_mut(at.ino).node {
                     Node::File(content) => bytes.clone_into(content),
                     Node::Device(..) => {}
@@ -194,7 +207,13 @@ impl State {
                 }
                 Ok(())
             }
-            Err(Errno(errno::ENOENT)) => self.create(path, Node::File(bytes.to_owned()), mode),
+            Err(Errno(errno::ENOENT)) => {
+                let (dir, name) = self.resolve_new(self.root_place(), path, &mut 0)?;
+                self.alive(dir)?;
+                self.writable(dir)?;
+                let node = Node::File(bytes.to_owned());
+                self.fs_of_mut(dir.mount).create(dir.ino, &name, node, mode & !UMASK).map(drop)
+            }
             Err(error) => Err(error),
         }
     }
@@ -338,27 +357,21 @@ impl State {
         Ok(usage)
     }
 
-    /// Makes what is missing of `sub` below `base`, and says which; each gets exactly `mode`.
+    /// Makes what is missing of a path below `base`, and says which, from there; each gets exactly `mode`.
     pub(super) fn make_dirs_beneath(
         &mut self,
-        base: &Path,
-        sub: &Path,
+        base: At,
+        names: &[&OsStr],
         mode: u32,
     ) -> Result<Vec<PathBuf>, Errno> {
-        let base_at = self.resolve(base, true)?;
-        let (mut made, mut walked, mut here) = (Vec::new(), PathBuf::new(), base_at);
-        for component in sub.components() {
-            let name = match component {
-                Component::Normal(name) => name,
-                Component::CurDir => continue,
-                _ => return Err(Errno(errno::EXDEV)),
-            };
+        let (mut made, mut walked, mut here) = (Vec::new(), PathBuf::new(), base);
+        for name in names {
             walked.push(name);
-            here = match self.resolve_beneath(base_at, &walked) {
+            here = match self.resolve_beneath(base, &walked) {
                 Ok(next) if !self.fs_of(next.mount).is_dir(next.ino) => return Err(Errno(errno::ENOTDIR)),
                 Ok(next) => next,
                 Err(Errno(errno::ENOENT)) => {
-                    made.push(base.join(&walked));
+                    made.push(walked.clone());
                     At { mount: here.mount, ino: self.make_one_beneath(here, name, mode)? }
                 }
                 Err(error) => return Err(error),

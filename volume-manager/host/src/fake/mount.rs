@@ -187,8 +187,9 @@ impl State {
     /// Puts a tree of mounts at a place, and copies of it wherever the place's mount sends its mounts.
     fn attach(&mut self, tree: MountId, target: At, moving: bool) {
         let copies = if self.mount(target.mount).group.is_some() {
+            let audience = self.audience(target, if moving { self.last_mount_id() + 1 } else { tree });
             self.share_tree(tree);
-            self.propagate(tree, target, moving)
+            self.propagate(tree, target.ino, &audience)
         } else {
             Vec::new()
         };

@@ -3,10 +3,11 @@
 //! In the kernel a mount has peers and a master, both mounts. Which peer is the master makes no difference
 //! anybody can see, so here a master is a group.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::kernel::State;
 use super::mount::MountId;
+use super::tree::Ino;
 use super::walk::At;
 use crate::door::Propagation;
 use crate::errno::{self, Errno};
@@ -24,6 +25,16 @@ pub(super) struct Group {
     slaves: BTreeSet<MountId>,
     /// Groups that receive from this one.
     subgroups: BTreeSet<GroupId>,
+}
+
+/// The mounts of one group that receive something.
+#[derive(Debug)]
+pub(super) struct Audience {
+    group: GroupId,
+    /// The group it has it from; none for the group it begins in.
+    master: Option<GroupId>,
+    members: Vec<MountId>,
+    slaves: Vec<MountId>,
 }
 
 /// How a copy is related to what it was copied from.
@@ -171,38 +182,54 @@ impl State {
         receivers
     }
 
-    /// Copies a tree for every mount that receives what is mounted at `target`, and says where each goes.
-    /// Mounts that do not show the place get nothing, nor do new ones that are part of the tree itself.
-    pub(super) fn propagate(&mut self, tree: MountId, target: At, moving: bool) -> Vec<(MountId, At)> {
-        // The tree may have come into the very groups that are walked here, and so do the copies: whatever
-        // has a number from this one on receives nothing.
-        let new = if moving { self.last_mount_id() + 1 } else { tree };
-        let Some(group) = self.mount(target.mount).group else { return Vec::new() };
+    /// Who receives what is mounted at `target`, as it stands before that changes it: a mount that is moved
+    /// may be among them, and is not shared yet.
+    ///
+    /// Mounts that do not show the place receive nothing, nor do those with a number from `new` on: the tree
+    /// may have come into the very groups that are walked here.
+    pub(super) fn audience(&self, target: At, new: MountId) -> Vec<Audience> {
+        let mut audience = Vec::new();
+        let mut todo: Vec<(GroupId, Option<GroupId>)> =
+            self.mount(target.mount).group.map(|group| (group, None)).into_iter().collect();
+        let listens =
+            |mount: &&MountId| **mount < new && **mount != target.mount && self.shows(**mount, target);
+        while let Some((id, master)) = todo.pop() {
+            let group = self.group(id);
+            audience.push(Audience {
+                group: id,
+                master,
+                members: group.members.iter().filter(listens).copied().collect(),
+                slaves: group.slaves.iter().filter(listens).copied().collect(),
+            });
+            todo.extend(group.subgroups.iter().map(|subgroup| (*subgroup, Some(id))));
+        }
+        audience
+    }
+
+    /// Copies a shared tree for everybody who is to receive it, and says where each copy goes.
+    pub(super) fn propagate(
+        &mut self,
+        tree: MountId,
+        point: Ino,
+        audience: &[Audience],
+    ) -> Vec<(MountId, At)> {
         let mut copies = Vec::new();
-        // Each group with the copy that it gets its own from: the one of the nearest group that has one.
-        let mut todo = vec![(group, tree)];
-        while let Some((id, original)) = todo.pop() {
-            let mut original = original;
-            let first = id == group;
-            let mut has_one = first;
-            let members: Vec<MountId> = self.group(id).members.iter().copied().collect();
-            for member in members {
-                if (first && member == target.mount) || member >= new || !self.shows(member, target) {
-                    continue;
-                }
-                let kinship = if has_one { Kinship::Peer } else { Kinship::SharedSlave };
-                let copy = self.copy_whole(original, kinship);
-                (original, has_one) = (copy, true);
-                copies.push((copy, At { mount: member, ino: target.ino }));
+        // What each group has got. One that got nothing passes on what its master has.
+        let mut had: BTreeMap<GroupId, MountId> = BTreeMap::new();
+        for listeners in audience {
+            let from_master = listeners.master.and_then(|master| had.get(&master)).copied();
+            let mut original = from_master.unwrap_or(tree);
+            let mut kinship = if from_master.is_some() { Kinship::SharedSlave } else { Kinship::Peer };
+            for member in &listeners.members {
+                original = self.copy_whole(original, kinship);
+                kinship = Kinship::Peer;
+                copies.push((original, At { mount: *member, ino: point }));
             }
-            let slaves: Vec<MountId> = self.group(id).slaves.iter().copied().collect();
-            for slave in slaves {
-                if slave < new && self.shows(slave, target) {
-                    let copy = self.copy_whole(original, Kinship::Slave);
-                    copies.push((copy, At { mount: slave, ino: target.ino }));
-                }
+            for slave in &listeners.slaves {
+                let copy = self.copy_whole(original, Kinship::Slave);
+                copies.push((copy, At { mount: *slave, ino: point }));
             }
-            todo.extend(self.group(id).subgroups.iter().map(|subgroup| (*subgroup, original)));
+            had.insert(listeners.group, original);
         }
         copies
     }

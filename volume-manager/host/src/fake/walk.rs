@@ -35,6 +35,13 @@ impl State {
         self.walk(self.root_place(), path, Walk { follow, beneath: None }, &mut 0)
     }
 
+    /// The place of a directory.
+    pub(super) fn resolve_dir(&self, path: &Path) -> Result<At, Errno> {
+        let at = self.resolve(path, true)?;
+        let is_dir = self.fs_of(at.mount).is_dir(at.ino);
+        if is_dir { Ok(at) } else { Err(Errno(errno::ENOTDIR)) }
+    }
+
     /// The place of a path that must not leave `base` (EXDEV).
     pub(super) fn resolve_beneath(&self, base: At, sub: &Path) -> Result<At, Errno> {
         self.walk(base, sub, Walk { follow: true, beneath: Some(base) }, &mut 0)
@@ -48,6 +55,31 @@ impl State {
             return Err(Errno(errno::ENOTDIR));
         }
         Ok((parent, name.to_owned()))
+    }
+
+    /// Where open(2) would create a file that is missing: a final link that dangles is followed.
+    pub(super) fn resolve_new(
+        &self,
+        from: At,
+        path: &Path,
+        links: &mut u32,
+    ) -> Result<(At, OsString), Errno> {
+        let how = Walk { follow: true, beneath: None };
+        let name = path.file_name().ok_or(Errno(errno::EISDIR))?;
+        let dir = self.walk(from, path.parent().unwrap_or(Path::new("/")), how, links)?;
+        let fs = self.fs_of(dir.mount);
+        match fs.look_up(dir.ino, name) {
+            Ok(ino) => match &fs.inode(ino).node {
+                Node::Link(_) if *links > MOST_LINKS => Err(Errno(errno::ELOOP)),
+                Node::Link(target) => {
+                    *links += 1;
+                    self.resolve_new(dir, target, links)
+                }
+                _ => Err(Errno(errno::EEXIST)),
+            },
+            Err(Errno(errno::ENOENT)) => Ok((dir, name.to_owned())),
+            Err(error) => Err(error),
+        }
     }
 
     /// The root of the tree, below whatever may be mounted over it: a process keeps its root.

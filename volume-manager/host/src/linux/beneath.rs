@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -14,6 +14,8 @@ use super::file;
 use crate::door::OpenedBeneath;
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
+use crate::file::{FileKind, Metadata};
+use crate::sub_path::{names, refusal};
 
 /// Opens `sub` below `base` without opening its content, and holds it.
 pub(super) fn open_beneath(base: &Path, sub: &Path) -> Result<OpenedBeneath> {
@@ -34,7 +36,15 @@ pub(super) fn open_beneath(base: &Path, sub: &Path) -> Result<OpenedBeneath> {
 pub(super) fn bind_opened(opened: &OpenedBeneath, target: &Path) -> Result<()> {
     let failed = |error| HostError::pair(Action::Bind, &opened.path, target, error);
     let held: &OwnedFd = opened.handle().ok_or_else(|| failed(Errno::BADF))?;
-    attach(held.as_fd(), target).map_err(failed)?;
+    attach(held.as_fd(), target).map_err(|error| {
+        // mount(2) says what is wrong when only one of them is a directory; this newer call does not.
+        let is_link = |there: &Metadata| there.kind == FileKind::Symlink;
+        let mismatch = || {
+            file::symlink_metadata(target)
+                .is_ok_and(|there| !is_link(&there) && there.is_dir() != opened.metadata.is_dir())
+        };
+        failed(if error == Errno::INVAL && mismatch() { Errno::NOTDIR } else { error })
+    })?;
     Effect::new("bind", target).source(&opened.path).announce();
     Ok(())
 }
@@ -113,28 +123,5 @@ fn step(dir: BorrowedFd<'_>, sub: &Path, flags: OFlags) -> Result<OwnedFd, Errno
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
         }
-    }
-}
-
-/// The names of a relative path; a path with `..` or from the root would leave.
-fn names<'a>(base: &Path, sub: &'a Path) -> Result<Vec<&'a OsStr>> {
-    let escape = || refusal(base, sub, Errno::XDEV);
-    let mut names = Vec::new();
-    for component in sub.components() {
-        match component {
-            Component::Normal(name) => names.push(name),
-            Component::CurDir => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escape()),
-        }
-    }
-    Ok(names)
-}
-
-fn refusal(base: &Path, sub: &Path, error: Errno) -> HostError {
-    match error {
-        Errno::XDEV | Errno::LOOP => {
-            HostError::Escape { base: base.to_owned(), sub: sub.to_owned(), source: error.into() }
-        }
-        error => HostError::os(Action::Open, base.join(sub), error),
     }
 }

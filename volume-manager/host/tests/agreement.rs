@@ -1,0 +1,133 @@
+//! Two hosts, one behaviour: the same random orders to the real host and to the fake one, every answer
+//! compared, and after each order the whole tree.
+//!
+//! `HOST_SEEDS=N` runs so many sequences, `HOST_FIRST_SEED=S` from that one on.
+
+#![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
+
+#[path = "kernel/namespace.rs"]
+mod namespace;
+#[path = "agreement/order.rs"]
+mod order;
+#[path = "kernel/random.rs"]
+mod random;
+
+use std::path::{Path, PathBuf};
+
+use host::fake::FakeHost;
+use host::linux::LinuxHost;
+use host::{FileKind, Host};
+use namespace::in_namespace;
+use order::{Order, sequence};
+use random::Random;
+
+const LENGTH: usize = 40;
+
+#[test]
+fn the_fake_host_answers_as_the_real_one() {
+    let (first, count) =
+        (random::from_environment("HOST_FIRST_SEED", 1), random::from_environment("HOST_SEEDS", 150));
+    // Links may lead anywhere: where they lead has to be nobody's.
+    let scratch = tempfile::tempdir().unwrap();
+    let world = scratch.path().to_owned();
+    let run = in_namespace(move || {
+        enter_world(&world);
+        for seed in first..first + count {
+            let orders = sequence(&mut Random::new(seed), LENGTH);
+            if let Err(difference) = differ(&orders) {
+                let (shortest, difference) = shorten(orders, difference);
+                let script: String = shortest.iter().map(|order| format!("    {order:?}\n")).collect();
+                panic!("seed {seed}: {difference}\nafter\n{script}");
+            }
+        }
+    });
+    if let Err(reason) = run {
+        eprintln!("not run: {reason}");
+    }
+}
+
+/// Makes an empty file system the root of the calling thread and of those it starts.
+fn enter_world(world: &Path) {
+    use nix::mount::{MsFlags, mount};
+    mount(Some("tmpfs"), world, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    std::fs::create_dir(world.join("proc")).unwrap();
+    let proc = world.join("proc");
+    mount(Some("proc"), &proc, Some("proc"), MsFlags::empty(), None::<&str>).unwrap();
+    nix::unistd::chroot(world).unwrap();
+    nix::unistd::chdir("/").unwrap();
+}
+
+/// Both hosts have their tree at the same path, so that all they say can be compared as it is.
+fn differ(orders: &[Order]) -> Result<(), String> {
+    let outside = PathBuf::from("/outside");
+    let root = outside.join("x/y/root");
+    std::fs::create_dir_all(&outside).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let result = runtime.block_on(async {
+        let (real, fake) = (LinuxHost::new(), FakeHost::default());
+        for host in [&real as &dyn Host, &fake] {
+            host.make_dir_all(&outside, 0o755).await.unwrap();
+            host.mount(&order::tmpfs(outside.clone())).await.unwrap();
+            host.make_dir_all(&root, 0o755).await.unwrap();
+            host.mount(&order::tmpfs(root.clone())).await.unwrap();
+        }
+        for (index, order) in orders.iter().enumerate() {
+            let (there, here) = (order.give(&real, &root).await, order.give(&fake, &root).await);
+            if there != here {
+                return Err(format!("{index}: {order:?}\n  kernel: {there}\n  fake:   {here}"));
+            }
+            let (there, here) = (tree(&real, &outside).await, tree(&fake, &outside).await);
+            if there != here {
+                return Err(format!("{index}: {order:?}{}", difference(&there, &here)));
+            }
+        }
+        Ok(())
+    });
+    while nix::mount::umount2(&outside, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
+    result
+}
+
+/// Everything below a directory, a line each.
+async fn tree(host: &dyn Host, root: &Path) -> Vec<String> {
+    let (mut lines, mut todo) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(name) = todo.pop() {
+        let path = root.join(&name);
+        let there = host.symlink_metadata(&path).await.unwrap();
+        let content = match there.kind {
+            FileKind::Directory => {
+                let entries = host.read_dir(&path).await.unwrap();
+                todo.extend(entries.iter().map(|entry| name.join(&entry.name)));
+                String::new()
+            }
+            FileKind::Symlink => format!("-> {}", host.read_link(&path).await.unwrap().display()),
+            _ => format!("{:?}", host.read_file(&path).await.unwrap()),
+        };
+        let (kind, mode, owner) = (there.kind, there.mode, (there.uid, there.gid));
+        lines.push(format!("{} {kind:?} {mode:o} {owner:?} {} {content}", name.display(), there.nlink));
+    }
+    lines.sort();
+    lines
+}
+
+fn difference(there: &[String], here: &[String]) -> String {
+    let only = |these: &[String], those: &[String], mark: char| {
+        let missing = these.iter().filter(|line| !those.contains(line));
+        missing.map(|line| format!("\n  {mark} {line}")).collect::<String>()
+    };
+    format!(": the trees differ (- kernel, + fake){}{}", only(there, here, '-'), only(here, there, '+'))
+}
+
+/// Leaves out what is not needed for a difference.
+fn shorten(mut orders: Vec<Order>, mut difference: String) -> (Vec<Order>, String) {
+    let mut index = orders.len();
+    while index > 0 {
+        index -= 1;
+        let mut shorter = orders.clone();
+        shorter.remove(index);
+        if let Err(other) = differ(&shorter) {
+            (orders, difference) = (shorter, other);
+            index = index.min(orders.len());
+        }
+    }
+    (orders, difference)
+}
