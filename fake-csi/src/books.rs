@@ -22,6 +22,8 @@ pub struct Books {
     pub snapshots: BTreeMap<String, Snapshot>,
     /// The groups of snapshots, by id.
     pub groups: BTreeMap<String, Group>,
+    /// File systems held still for a copy: where each is mounted, and by which node's driver. Thawed when it starts.
+    pub held: BTreeMap<PathBuf, String>,
     /// Inline volumes that are gone. Unpublishing one again is no error, though nothing is left to find.
     pub departed: BTreeSet<String>,
 }

@@ -140,9 +140,11 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
     anyhow::ensure!(serve.endpoint.len() == serve.node.len(), "there must be one --endpoint for each --node");
     let without: BTreeSet<Ability> = serve.without.into_iter().collect();
     let abilities = Ability::value_variants().iter().copied().filter(|ability| !without.contains(ability));
+    let nodes = serve.node.iter().map(|node| read_node(node)).collect::<anyhow::Result<Vec<_>>>()?;
     let options = Options {
         name: serve.driver_name,
         state,
+        nodes: nodes.iter().map(|node| node.name.clone()).collect(),
         backing: serve.backing,
         fs_type: serve.default_fs,
         abilities: abilities.collect(),
@@ -150,7 +152,6 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
         max_volumes: serve.max_volumes,
         capacity: serve.capacity,
     };
-    let nodes = serve.node.iter().map(|node| read_node(node)).collect::<anyhow::Result<Vec<_>>>()?;
     let endpoints = serve.endpoint.iter().map(|endpoint| read_endpoint(endpoint));
     server::serve(options, nodes.into_iter().zip(endpoints).collect()).await
 }

@@ -20,6 +20,8 @@ use crate::sabotage::Sabotage;
 pub(crate) struct Options {
     pub(crate) name: String,
     pub(crate) state: PathBuf,
+    /// The names of the nodes this process serves; at least one.
+    pub(crate) nodes: Vec<String>,
     pub(crate) backing: Backing,
     pub(crate) fs_type: String,
     pub(crate) abilities: BTreeSet<Ability>,

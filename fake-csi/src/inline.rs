@@ -6,7 +6,6 @@ use tonic::Status;
 use crate::books::{Backing, Capability, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
-use crate::node::backing::supports;
 
 /// The size of an inline volume whose attributes do not say.
 const DEFAULT_CAPACITY: u64 = 16 << 20;
@@ -27,7 +26,7 @@ impl Driver {
                 .map_err(|_| Status::invalid_argument(format!("size = `{size}` is no number of bytes")))?,
             None => DEFAULT_CAPACITY,
         };
-        supports(self.options.backing, capability).map_err(Status::invalid_argument)?;
+        self.supports(self.options.backing, capability).map_err(Status::invalid_argument)?;
         let volume = self.journal.transact(|books| {
             if let Some(volume) = books.volumes.get(&request.volume_id) {
                 return if volume.ephemeral {

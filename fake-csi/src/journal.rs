@@ -9,6 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +17,9 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::books::{Books, Group, Node, Snapshot, Volume};
+
+/// How long the log may become before it is rewritten.
+const COMPACT_ABOVE: u64 = 16 << 20;
 
 /// One change of the books.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +34,8 @@ pub(crate) enum Entry {
     Group(Group),
     GroupGone(String),
     Departed(String),
+    Held(PathBuf, String),
+    Released(PathBuf),
 }
 
 /// Why the books cannot be kept.
@@ -55,7 +61,7 @@ pub(crate) enum JournalError {
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: Mutex<State>,
-    /// Held shared for as long as the process lives; exclusively by a process that is alone.
+    /// Held shared for as long as the process lives: whoever gets it exclusively is alone.
     _user: File,
     /// Whether nobody else used the state directory when it was opened.
     pub(crate) alone: bool,
@@ -73,7 +79,7 @@ struct State {
 }
 
 impl Journal {
-    /// Opens the journal in `directory` and reads it. A process that is alone rewrites it to its essence first.
+    /// Opens the journal in `directory`, reads it and rewrites it to its essence.
     pub(crate) fn open(directory: &Path) -> Result<Self, JournalError> {
         let users = directory.join("users");
         let user = open_lock(&users)?;
@@ -83,9 +89,8 @@ impl Journal {
         }
         let path = directory.join("journal");
         let mut state = State::open(path, directory.join("lock"))?;
-        state.locked(|_| Ok::<_, JournalError>(()))?;
+        state.locked(State::compact)?;
         if alone {
-            state.compact()?;
             lock(&user, &users, FlockOperation::LockShared)?;
         }
         Ok(Self { state: Mutex::new(state), _user: user, alone })
@@ -131,8 +136,14 @@ impl State {
     }
 
     fn catch_up(&mut self) -> Result<(), JournalError> {
-        let length = self.file.metadata().map_err(|source| failed("read", &self.path, source))?.len();
-        if length == self.read_to {
+        let looked = self.file.metadata().and_then(|ours| Ok((ours, std::fs::metadata(&self.path)?)));
+        let (ours, current) = looked.map_err(|source| failed("read", &self.path, source))?;
+        if ours.ino() != current.ino() {
+            // Another process has rewritten the log. What we have read of the old one is in the new one.
+            self.file = open_log(&self.path)?;
+            (self.read_to, self.lines, self.books) = (0, 0, Books::default());
+        }
+        if current.len() == self.read_to {
             return Ok(());
         }
         let mut text = Vec::new();
@@ -166,7 +177,7 @@ impl State {
         self.read_to += line.len() as u64;
         self.lines += 1;
         entries.into_iter().for_each(|entry| self.books.apply(entry));
-        Ok(())
+        if self.read_to > COMPACT_ABOVE { self.compact() } else { Ok(()) }
     }
 
     /// Rewrites the log as one line. The rename is what makes it count.
@@ -194,6 +205,8 @@ impl Books {
             Entry::Group(group) => drop(self.groups.insert(group.id.clone(), group)),
             Entry::GroupGone(id) => drop(self.groups.remove(&id)),
             Entry::Departed(id) => drop(self.departed.insert(id)),
+            Entry::Held(path, node) => drop(self.held.insert(path, node)),
+            Entry::Released(path) => drop(self.held.remove(&path)),
         }
     }
 
@@ -205,6 +218,8 @@ impl Books {
         entries.extend(self.snapshots.values().cloned().map(|snapshot| Entry::Snapshot(Box::new(snapshot))));
         entries.extend(self.groups.values().cloned().map(Entry::Group));
         entries.extend(self.departed.iter().cloned().map(Entry::Departed));
+        let held = self.held.iter().map(|(path, node)| Entry::Held(path.clone(), node.clone()));
+        entries.extend(held);
         entries
     }
 }

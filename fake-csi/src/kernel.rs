@@ -4,7 +4,9 @@
 //! the same mistakes.
 
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub(crate) mod copy;
 pub(crate) mod filesystem;
@@ -54,4 +56,16 @@ impl KernelError {
             Self::Tool { .. } => None,
         }
     }
+}
+
+/// A tool that dies with the driver: what it was working on, the next driver may begin anew.
+pub(crate) fn tool(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let die_with_us = || {
+        let signal = nix::sys::signal::Signal::SIGKILL;
+        nix::sys::prctl::set_pdeathsig(signal).map_err(io::Error::from)
+    };
+    // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+    unsafe { command.pre_exec(die_with_us) };
+    command
 }

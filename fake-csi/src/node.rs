@@ -9,7 +9,6 @@ use csi_proto::v1::{self, node_server::Node};
 use tonic::{Request, Response, Status};
 
 use crate::ability::Ability;
-use crate::books::Staging;
 use crate::driver::Driver;
 use crate::sabotage::Sabotage;
 
@@ -36,11 +35,6 @@ impl NodeService {
     ) -> Result<Response<T>, Status> {
         let node = self.clone();
         crate::run(move || work(&node)).await
-    }
-
-    /// Whether a staging was made by `NodeStageVolume`, and so has a path of the caller's.
-    fn is_of_caller(staging: &Staging) -> bool {
-        !staging.private
     }
 }
 

@@ -77,9 +77,7 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
     let entries = nodes.iter().map(|(node, _)| Entry::Node(node.clone())).collect();
     driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
     let failed = |status: tonic::Status| anyhow::anyhow!("cannot recover: {}", status.message());
-    if driver.journal.alone {
-        driver.thaw().map_err(failed)?;
-    }
+    driver.thaw().map_err(failed)?;
     for service in services {
         if driver.breaks(Sabotage::RestartUnmounts) {
             service.unmount_targets().map_err(failed)?;

@@ -1,6 +1,7 @@
-//! What a driver does that starts alone with its state: it removes what nobody was ever told of.
+//! What a driver does that starts: it thaws what it held still, and if it is alone with its state it removes what nobody
+//! was ever told of.
 //!
-//! Only when alone, because another's work in progress looks just like what a dead driver has left.
+//! That only when alone, because another's work in progress looks just like what a dead driver has left.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,32 +9,23 @@ use std::path::{Path, PathBuf};
 
 use tonic::Status;
 
-use crate::books::{Access, Backing, Books, Source};
+use crate::books::Books;
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{KernelError, copy, filesystem, loop_device, mount};
 
 impl Driver {
-    /// Thaws file systems that a dead driver was holding still. Before anything is unmounted: that would wait for
-    /// the thaw.
+    /// Thaws file systems that this driver was holding still when it died, or anybody if we are alone. Before anything
+    /// is unmounted: that would wait for the thaw.
     pub(crate) fn thaw(&self) -> Result<(), Status> {
-        let books = self.journal.read(Clone::clone)?;
-        let copied =
-            books.snapshots.values().filter(|snapshot| !snapshot.created).map(|snapshot| &snapshot.source);
-        let cloned =
-            books.volumes.values().filter(|volume| !volume.created).filter_map(|volume| {
-                match volume.source.as_ref()? {
-                    Source::Volume(id) => Some(id),
-                    Source::Snapshot(_) => None,
-                }
-            });
-        for volume in copied.chain(cloned).filter_map(|id| books.volumes.get(id)) {
-            let mounted = volume.staged.values().filter(|staging| staging.capability.access != Access::Block);
-            if volume.backing == Backing::Loop {
-                mounted.for_each(|staging| filesystem::thaw(&staging.path));
-            }
+        let held = self.journal.read(|books| books.held.clone())?;
+        let is_ours = |node: &String| self.journal.alone || self.options.nodes.contains(node);
+        let mut released = Vec::new();
+        for (path, _) in held.into_iter().filter(|(_, node)| is_ours(node)) {
+            filesystem::thaw(&path);
+            released.push(Entry::Released(path));
         }
-        Ok(())
+        self.journal.transact(|_| Ok::<_, Status>((released, ())))
     }
 
     /// Removes records of what was never finished or is half deleted, files that no record accounts for, and devices

@@ -6,10 +6,10 @@ use csi_proto::v1;
 use tonic::Status;
 
 use super::GENERATION_KEY;
+use crate::ability::Ability;
 use crate::books::{Attachment, Books, Capability, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
-use crate::node::backing::supports;
 use crate::sabotage::Sabotage;
 use crate::validate;
 
@@ -22,6 +22,9 @@ impl Driver {
         node_id(&request.node_id)?;
         let capability = validate::capability(request.volume_capability.as_ref())?;
         validate::map("volume_context", &request.volume_context)?;
+        if request.readonly && !self.can(Ability::PublishReadonly) {
+            return Err(Status::invalid_argument("this driver cannot publish to a node for reading only"));
+        }
         validate::map("secrets", &request.secrets)?;
 
         let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;
@@ -33,7 +36,7 @@ impl Driver {
             if !books.nodes.contains_key(node) && !self.breaks(Sabotage::AttachToUnknownNode) {
                 return Err(Status::not_found(format!("there is no node `{node}`")));
             }
-            supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
+            self.supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
             let same = volume.attached.get(node);
             if let Some(attachment) = same.filter(|_| !self.breaks(Sabotage::AttachForgetsIdempotence)) {
                 is_compatible(attachment, &capability, request.readonly)?;
@@ -88,6 +91,11 @@ impl Driver {
             && let Some(other) = volume.attached.keys().find(|other| *other != node)
         {
             let message = format!("the volume is published to node `{other}`, and this mode allows one");
+            return Err(Status::failed_precondition(message));
+        }
+        let zone = books.nodes.get(node).map(|node| &node.zone);
+        if self.can(Ability::Topology) && zone.is_some_and(|zone| *zone != volume.zone) {
+            let message = format!("the volume can be reached from zone `{}` only", volume.zone);
             return Err(Status::failed_precondition(message));
         }
         let count = books.volumes.values().filter(|volume| volume.attached.contains_key(node)).count();

@@ -13,7 +13,6 @@ use crate::books::{Access, Backing, Books, Capability, Source, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{KernelError, filesystem};
-use crate::node::backing::supports;
 use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
 use crate::{topology, validate};
@@ -124,7 +123,7 @@ impl Driver {
             (Some(origin), Some(named)) => origin.must_suit(named)?,
         };
         if !self.breaks(Sabotage::CreateAcceptsAnything) {
-            let refused = |capability| supports(backing, capability).map_err(Status::invalid_argument);
+            let refused = |capability| self.supports(backing, capability).map_err(Status::invalid_argument);
             capabilities.iter().try_for_each(refused)?;
         }
         Ok(Volume {

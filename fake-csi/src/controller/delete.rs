@@ -8,7 +8,6 @@ use crate::books::{Backing, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{copy, loop_device, mount};
-use crate::node::backing::supports;
 use crate::sabotage::Sabotage;
 use crate::validate;
 
@@ -63,7 +62,8 @@ impl Driver {
         validate::map("parameters", &request.parameters)?;
         validate::map("secrets", &request.secrets)?;
         let volume = self.volume(&request.volume_id)?;
-        let refusal = capabilities.iter().find_map(|capability| supports(volume.backing, capability).err());
+        let refusal =
+            capabilities.iter().find_map(|capability| self.supports(volume.backing, capability).err());
         let refusal = refusal.filter(|_| !self.breaks(Sabotage::ValidateConfirmsAnything));
         Ok(match refusal {
             Some(message) => v1::ValidateVolumeCapabilitiesResponse { confirmed: None, message },

@@ -12,7 +12,6 @@ use crate::books::{Access, Backing, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::KernelError;
-use crate::node::backing::supports;
 use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
 use crate::validate;
@@ -46,7 +45,7 @@ impl Driver {
         let _claim = self.in_flight.claim(&[&request.volume_id, "expansion"])?;
         let volume = self.volume(&request.volume_id)?;
         if let Some(capability) = capability {
-            supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
+            self.supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
         }
         let wanted = required.next_multiple_of(4096).max(volume.capacity);
         if limit.is_some_and(|limit| limit < wanted) {

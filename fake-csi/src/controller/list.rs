@@ -7,7 +7,6 @@ use tonic::Status;
 use crate::ability::Ability;
 use crate::books::Volume;
 use crate::driver::Driver;
-use crate::node::backing::supports;
 use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
 use crate::{topology, validate};
@@ -67,7 +66,7 @@ impl Driver {
         let backing = self.backing_named(&request.parameters)?.unwrap_or(self.options.backing);
         for capability in &request.volume_capabilities {
             let capability = validate::capability(Some(capability))?;
-            if supports(backing, &capability).is_err() {
+            if self.supports(backing, &capability).is_err() {
                 return Ok(nothing);
             }
         }

@@ -1,7 +1,7 @@
 //! Snapshots: copies of a volume at one moment, independent of it from then on.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use csi_proto::v1;
 use csi_proto::v1::list_snapshots_response::Entry as Listed;
@@ -10,7 +10,7 @@ use tonic::Status;
 use super::list::Page;
 use crate::books::{Access, Backing, Books, Snapshot, Volume};
 use crate::driver::Driver;
-use crate::journal::Entry;
+use crate::journal::{Entry, JournalError};
 use crate::kernel::filesystem::Frozen;
 use crate::kernel::loop_device::LoopDevice;
 use crate::kernel::{KernelError, copy};
@@ -125,7 +125,7 @@ impl Driver {
     /// Brings all that was written to a volume to its image, and keeps it so until the guard is dropped.
     ///
     /// A file system is frozen. A driver that dies meanwhile thaws it when it starts again.
-    pub(crate) fn hold_still(&self, volume: &Volume) -> Result<Option<Frozen>, Status> {
+    pub(crate) fn hold_still(&self, volume: &Volume) -> Result<Option<Still<'_>>, Status> {
         if volume.backing != Backing::Loop {
             return Ok(None);
         }
@@ -133,7 +133,7 @@ impl Driver {
         let frozen = match mounted {
             // Without a mount there is nothing to freeze, and nothing to be lost.
             Some(staging) if crate::kernel::mount::is_mount_point(&staging.path)? => {
-                Some(Frozen::new(&staging.path)?)
+                Some(Still::new(self, &staging.path)?)
             }
             _ => None,
         };
@@ -171,6 +171,35 @@ impl Driver {
         copy::remove(&self.contents_of_snapshot(snapshot))?;
         let entries = vec![Entry::SnapshotGone(snapshot.id.clone())];
         self.journal.transact(|_| Ok::<_, Status>((entries, ())))
+    }
+}
+
+/// A file system that is held still, and is noted as such: a driver that dies meanwhile must know what to thaw.
+#[derive(Debug)]
+pub(crate) struct Still<'a> {
+    driver: &'a Driver,
+    path: PathBuf,
+    frozen: Option<Frozen>,
+}
+
+impl<'a> Still<'a> {
+    fn new(driver: &'a Driver, path: &Path) -> Result<Self, Status> {
+        let noted = vec![Entry::Held(path.to_owned(), driver.options.nodes[0].clone())];
+        driver.journal.transact(|_| Ok::<_, Status>((noted, ())))?;
+        let mut still = Self { driver, path: path.to_owned(), frozen: None };
+        still.frozen = Some(Frozen::new(path)?);
+        Ok(still)
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        // Thawed before it is forgotten.
+        drop(self.frozen.take());
+        let released = vec![Entry::Released(self.path.clone())];
+        if let Err(error) = self.driver.journal.transact(|_| Ok::<_, JournalError>((released, ()))) {
+            tracing::error!(%error, "cannot note that a file system was thawed");
+        }
     }
 }
 

@@ -3,12 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::process::Command;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::KernelError;
+use super::{KernelError, tool};
 
 /// A range of bytes: where it begins, and how long it is.
 pub(crate) type Range = (u64, u64);
@@ -59,7 +58,7 @@ fn copy_range(source: &File, target: &File, start: u64, length: u64) -> io::Resu
 pub(crate) fn tree(from: &Path, to: &Path) -> Result<(), KernelError> {
     let mut contents = from.as_os_str().to_owned();
     contents.push("/.");
-    let output = Command::new("cp")
+    let output = tool("cp")
         .args(["-a", "--sparse=auto", "--"])
         .arg(&contents)
         .arg(to)

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::KernelError;
+use super::{KernelError, tool};
 
 mod ioctl {
     nix::ioctl_write_ptr!(ext4_resize, b'f', 16, u64);
@@ -63,7 +63,7 @@ pub(crate) fn probe(image: &Path) -> Result<Contents, KernelError> {
 
 /// Makes a file system. What was on the image is lost.
 pub(crate) fn make(image: &Path, fs_type: &str) -> Result<(), KernelError> {
-    let mut command = Command::new(format!("mkfs.{fs_type}"));
+    let mut command = tool(&format!("mkfs.{fs_type}"));
     match fs_type {
         // Everything at once: the kernel thread that would finish the job later keeps the device busy.
         "ext4" => {
@@ -78,7 +78,7 @@ pub(crate) fn make(image: &Path, fs_type: &str) -> Result<(), KernelError> {
 /// Gives a copy of a file system an identity of its own, where mounting it beside its original needs one.
 pub(crate) fn make_distinct(image: &Path, fs_type: &str) -> Result<(), KernelError> {
     match fs_type {
-        "btrfs" => run(Command::new("btrfstune").args(["-f", "-u"]).arg(image)),
+        "btrfs" => run(tool("btrfstune").args(["-f", "-u"]).arg(image)),
         // ext4 does not care, and xfs is always mounted with `nouuid`.
         _ => Ok(()),
     }
@@ -92,22 +92,22 @@ pub(crate) fn grow_unmounted(image: &Path, fs_type: &str) -> Result<bool, Kernel
         return Ok(false);
     }
     // A check is what resize2fs insists on. It exits with 1 when it has repaired something, which is well.
-    let check = Command::new("e2fsck").args(["-f", "-p"]).arg(image).output();
+    let check = tool("e2fsck").args(["-f", "-p"]).arg(image).output();
     if let Ok(output) = check
         && output.status.code().is_none_or(|code| code > 1)
     {
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         return Err(KernelError::Tool { command: format!("e2fsck {}", image.display()), output: said });
     }
-    run(Command::new("resize2fs").arg(image)).map(|()| true)
+    run(tool("resize2fs").arg(image)).map(|()| true)
 }
 
 /// Grows a mounted file system to the size of its device.
 pub(crate) fn grow(mounted_at: &Path, fs_type: &str, device_bytes: u64) -> Result<(), KernelError> {
     match fs_type {
         "ext4" => grow_ext4(mounted_at, device_bytes),
-        "xfs" => run(Command::new("xfs_growfs").arg(mounted_at)),
-        "btrfs" => run(Command::new("btrfs").args(["filesystem", "resize", "max"]).arg(mounted_at)),
+        "xfs" => run(tool("xfs_growfs").arg(mounted_at)),
+        "btrfs" => run(tool("btrfs").args(["filesystem", "resize", "max"]).arg(mounted_at)),
         _ => Ok(()),
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use tonic::Status;
 
 use super::NodeService;
-use crate::books::{Access, Backing, Capability, Format, Staging, Volume};
+use crate::ability::Ability;
+use crate::books::{Access, Backing, Capability, Format, Mode, Staging, Volume};
 use crate::driver::exists;
 use crate::kernel::filesystem::{self, Contents};
 use crate::kernel::loop_device::{self, Lifetime, LoopDevice};
@@ -180,6 +181,22 @@ impl NodeService {
 }
 
 impl crate::driver::Driver {
+    /// Whether the driver can use a volume that is kept this way in this way.
+    pub(crate) fn supports(&self, backing: Backing, capability: &Capability) -> Result<(), String> {
+        let is_fine = matches!(capability.mode, Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter);
+        if is_fine && !self.can(Ability::SingleNodeMultiWriter) {
+            return Err("this driver does not tell one writer of a node from many".to_owned());
+        }
+        let group = match &capability.access {
+            Access::Mount { group, .. } => group.as_str(),
+            Access::Block => "",
+        };
+        if !group.is_empty() && !self.can(Ability::VolumeMountGroup) {
+            return Err("this driver does not give volumes to groups".to_owned());
+        }
+        suits(backing, capability)
+    }
+
     /// Mounts the tmpfs that is a volume, or gives it the volume's size if it is there. It stays until the volume is
     /// deleted.
     pub(crate) fn mount_tmpfs(&self, volume: &Volume) -> Result<(), Status> {
@@ -194,8 +211,8 @@ impl crate::driver::Driver {
     }
 }
 
-/// Whether the driver can do this with a volume that is kept this way.
-pub(crate) fn supports(backing: Backing, capability: &Capability) -> Result<(), String> {
+/// What can be done with a volume that is kept this way.
+fn suits(backing: Backing, capability: &Capability) -> Result<(), String> {
     let multi_writer = capability.mode.is_multi_node() && !capability.mode.is_read_only();
     match (&capability.access, backing) {
         (Access::Block, Backing::Loop) => Ok(()),

@@ -47,9 +47,12 @@ impl NodeService {
             false => self.driver.volume(&request.volume_id)?,
         };
         self.may_use(&volume, &capability, &request.publish_context)?;
+        // What was attached for reading only does not become writable on the node.
+        let is_attached_readonly =
+            volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly);
         let target = Target {
             node: self.name.to_string(),
-            readonly: request.readonly || capability.mode.is_read_only(),
+            readonly: request.readonly || is_attached_readonly || capability.mode.is_read_only(),
             selinux_context: backing::selinux_context(&capability.access),
             capability,
             finished: false,

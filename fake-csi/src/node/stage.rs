@@ -73,7 +73,7 @@ impl NodeService {
             self.refuse_while_published(&volume)?;
         }
         match volume.staged.get(&*self.name) {
-            Some(staging) if Self::is_of_caller(staging) && staging.path == path => {
+            Some(staging) if !staging.private && staging.path == path => {
                 let staging = staging.clone();
                 self.undo_staging(&volume, &staging)?;
             }
@@ -146,7 +146,7 @@ impl NodeService {
         capability: &Capability,
         publish_context: &BTreeMap<String, String>,
     ) -> Result<(), Status> {
-        backing::supports(volume.backing, capability).map_err(Status::failed_precondition)?;
+        self.driver.supports(volume.backing, capability).map_err(Status::failed_precondition)?;
         if self.driver.breaks(Sabotage::StageAcceptsStaleContext) {
             return Ok(());
         }
