@@ -24,6 +24,25 @@ impl NodeService {
         &self,
         request: &v1::NodePublishVolumeRequest,
     ) -> Result<v1::NodePublishVolumeResponse, Status> {
+        let (path, capability) = self.check_publish(request)?;
+        let is_inline = request.volume_context.get(EPHEMERAL_KEY).is_some_and(|value| value == "true");
+        let staging_path = self.staging_path(request, is_inline)?;
+
+        let _claim = self.claim_target(&request.volume_id, &path)?;
+        let volume = match is_inline {
+            true => self.driver.inline_volume(request, &capability, &self.zone)?,
+            false => self.driver.volume(&request.volume_id)?,
+        };
+        let is_private = staging_path.is_none();
+        let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
+        if published.is_err() && is_private {
+            // The caller need not undo what has failed for good.
+            self.leave_private(&volume.id)?;
+        }
+        published.map(|()| v1::NodePublishVolumeResponse {})
+    }
+
+    fn check_publish(&self, request: &v1::NodePublishVolumeRequest) -> Result<(PathBuf, Capability), Status> {
         validate::required("volume_id", &request.volume_id)?;
         let path = validate::path("target_path", &request.target_path)?;
         let capability = validate::capability(request.volume_capability.as_ref())?;
@@ -38,15 +57,17 @@ impl NodeService {
         if self.driver.breaks(Sabotage::SecretsInLog) {
             tracing::info!(secrets = ?request.secrets, context = ?request.volume_context, "publishing");
         }
-        let is_inline = request.volume_context.get(EPHEMERAL_KEY).is_some_and(|value| value == "true");
-        let staging_path = self.staging_path(request, is_inline)?;
+        Ok((path, capability))
+    }
 
-        let _claim = self.claim_target(&request.volume_id, &path)?;
-        let volume = match is_inline {
-            true => self.driver.inline_volume(request, &capability, &self.zone)?,
-            false => self.driver.volume(&request.volume_id)?,
-        };
-        self.may_use(&volume, &capability, &request.publish_context)?;
+    fn publish_volume(
+        &self,
+        request: &v1::NodePublishVolumeRequest,
+        volume: &Volume,
+        (path, capability): (&Path, Capability),
+        staging_path: Option<PathBuf>,
+    ) -> Result<(), Status> {
+        self.may_use(volume, &capability, &request.publish_context)?;
         // What was attached for reading only does not become writable on the node.
         let is_attached_readonly =
             volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly);
@@ -60,20 +81,15 @@ impl NodeService {
             tokens: tokens(request),
             calls: 1,
         };
-        self.refuse_conflicts(&volume, &path, &target)?;
+        self.refuse_conflicts(volume, path, &target)?;
         let staging = match staging_path {
-            Some(staging_path) => self.staging_at(&volume, &staging_path, &target.capability)?,
-            None => self.private_staging(&volume, &target.capability)?,
+            Some(staging_path) => self.staging_at(volume, &staging_path, &target.capability)?,
+            None => self.private_staging(volume, &target.capability)?,
         };
-        if self.is_already_published(&volume, &path, &target)? {
-            return Ok(v1::NodePublishVolumeResponse {});
+        if self.is_already_published(volume, path, &target)? {
+            return Ok(());
         }
-        self.make_target(&volume, &staging, &path, target).inspect_err(|_| {
-            if is_inline || staging.private {
-                drop(self.leave_private(&request.volume_id));
-            }
-        })?;
-        Ok(v1::NodePublishVolumeResponse {})
+        self.make_target(volume, &staging, path, target)
     }
 
     pub(super) fn unpublish(

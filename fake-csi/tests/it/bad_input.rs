@@ -71,81 +71,7 @@ fn check(test: impl AsyncFnOnce(&mut Scene, &mut Answers) + Send) {
 #[file_serial(root)]
 fn of_create() {
     check(async |scene, answers| {
-        let good = || create("new", mounted("", WRITER));
-        let range = |required_bytes, limit_bytes| Some(v1::CapacityRange { required_bytes, limit_bytes });
-        let unsupported = mounted("ext4", Mode::MultiNodeMultiWriter);
-        let backed = |name: &str| [("backing".to_owned(), name.to_owned())].into();
-        let cases = [
-            ("no name", InvalidArgument, v1::CreateVolumeRequest { name: String::new(), ..good() }),
-            ("long name", InvalidArgument, v1::CreateVolumeRequest { name: too_long(), ..good() }),
-            (
-                "control characters",
-                InvalidArgument,
-                v1::CreateVolumeRequest { name: "a\nb".into(), ..good() },
-            ),
-            (
-                "no capability",
-                InvalidArgument,
-                v1::CreateVolumeRequest { volume_capabilities: vec![], ..good() },
-            ),
-            (
-                "large parameters",
-                InvalidArgument,
-                v1::CreateVolumeRequest { parameters: too_much(), ..good() },
-            ),
-            ("large secrets", InvalidArgument, v1::CreateVolumeRequest { secrets: too_much(), ..good() }),
-            (
-                "strange backing",
-                InvalidArgument,
-                v1::CreateVolumeRequest { parameters: backed("stone"), ..good() },
-            ),
-            ("unknown file system", InvalidArgument, create("new", mounted("ext9", WRITER))),
-            (
-                "many writers on an image",
-                InvalidArgument,
-                v1::CreateVolumeRequest { parameters: backed("loop"), ..create("new", unsupported) },
-            ),
-            (
-                "a device in a directory",
-                InvalidArgument,
-                v1::CreateVolumeRequest { parameters: backed("directory"), ..create("new", block(WRITER)) },
-            ),
-            ("negative size", OutOfRange, v1::CreateVolumeRequest { capacity_range: range(-1, 0), ..good() }),
-            (
-                "limit below need",
-                OutOfRange,
-                v1::CreateVolumeRequest { capacity_range: range(9 << 20, 8 << 20), ..good() },
-            ),
-            (
-                "limit below anything",
-                OutOfRange,
-                v1::CreateVolumeRequest { capacity_range: range(0, 4096), ..good() },
-            ),
-            (
-                "more than there is",
-                OutOfRange,
-                v1::CreateVolumeRequest { capacity_range: range(1 << 60, 0), ..good() },
-            ),
-            (
-                "empty source",
-                InvalidArgument,
-                v1::CreateVolumeRequest { volume_content_source: Some(Default::default()), ..good() },
-            ),
-            (
-                "mutable parameter",
-                InvalidArgument,
-                v1::CreateVolumeRequest { mutable_parameters: backed("loop"), ..good() },
-            ),
-            (
-                "another size",
-                AlreadyExists,
-                v1::CreateVolumeRequest {
-                    capacity_range: range(64 << 20, 0),
-                    ..create("data", mounted("", WRITER))
-                },
-            ),
-        ];
-        for (what, expected, request) in cases {
+        for (what, expected, request) in creations() {
             answers.expect(what, expected, scene.csi.controller.create_volume(request).await);
         }
         for capability in incomplete().into_iter().flatten() {
@@ -153,6 +79,72 @@ fn of_create() {
             answers.expect("incomplete capability", InvalidArgument, answer);
         }
     });
+}
+
+/// Volumes that must not be.
+fn creations() -> Vec<(&'static str, Code, v1::CreateVolumeRequest)> {
+    let good = || create("new", mounted("", WRITER));
+    let range = |required_bytes, limit_bytes| Some(v1::CapacityRange { required_bytes, limit_bytes });
+    let unsupported = mounted("ext4", Mode::MultiNodeMultiWriter);
+    let backed = |name: &str| [("backing".to_owned(), name.to_owned())].into();
+    vec![
+        ("no name", InvalidArgument, v1::CreateVolumeRequest { name: String::new(), ..good() }),
+        ("long name", InvalidArgument, v1::CreateVolumeRequest { name: too_long(), ..good() }),
+        ("control characters", InvalidArgument, v1::CreateVolumeRequest { name: "a\nb".into(), ..good() }),
+        ("no capability", InvalidArgument, v1::CreateVolumeRequest { volume_capabilities: vec![], ..good() }),
+        ("large parameters", InvalidArgument, v1::CreateVolumeRequest { parameters: too_much(), ..good() }),
+        ("large secrets", InvalidArgument, v1::CreateVolumeRequest { secrets: too_much(), ..good() }),
+        (
+            "strange backing",
+            InvalidArgument,
+            v1::CreateVolumeRequest { parameters: backed("stone"), ..good() },
+        ),
+        ("unknown file system", InvalidArgument, create("new", mounted("ext9", WRITER))),
+        (
+            "many writers on an image",
+            InvalidArgument,
+            v1::CreateVolumeRequest { parameters: backed("loop"), ..create("new", unsupported) },
+        ),
+        (
+            "a device in a directory",
+            InvalidArgument,
+            v1::CreateVolumeRequest { parameters: backed("directory"), ..create("new", block(WRITER)) },
+        ),
+        ("negative size", OutOfRange, v1::CreateVolumeRequest { capacity_range: range(-1, 0), ..good() }),
+        (
+            "limit below need",
+            OutOfRange,
+            v1::CreateVolumeRequest { capacity_range: range(9 << 20, 8 << 20), ..good() },
+        ),
+        (
+            "limit below anything",
+            OutOfRange,
+            v1::CreateVolumeRequest { capacity_range: range(0, 4096), ..good() },
+        ),
+        (
+            "more than there is",
+            OutOfRange,
+            v1::CreateVolumeRequest { capacity_range: range(1 << 60, 0), ..good() },
+        ),
+        (
+            "empty source",
+            InvalidArgument,
+            v1::CreateVolumeRequest { volume_content_source: Some(Default::default()), ..good() },
+        ),
+        (
+            "mutable parameter",
+            InvalidArgument,
+            v1::CreateVolumeRequest { mutable_parameters: backed("loop"), ..good() },
+        ),
+        (
+            "another size",
+            AlreadyExists,
+            v1::CreateVolumeRequest {
+                capacity_range: range(64 << 20, 0),
+                ..create("data", mounted("", WRITER))
+            },
+        ),
+    ]
 }
 
 #[test]
@@ -192,6 +184,15 @@ fn of_the_controller() {
         );
         let in_use = v1::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
         answers.expect("delete in use", FailedPrecondition, controller.delete_volume(in_use).await);
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn of_growing_and_copying() {
+    check(async |scene, answers| {
+        let id = scene.id.clone();
+        let controller = &mut scene.csi.controller;
         let grow = |volume_id: &str, capacity_range| v1::ControllerExpandVolumeRequest {
             volume_id: volume_id.into(),
             capacity_range,

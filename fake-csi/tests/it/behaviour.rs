@@ -266,3 +266,22 @@ fn a_token_stays_good_when_the_last_volume_told_is_deleted() {
         assert_eq!(rest.entries.len(), 3);
     });
 }
+
+#[test]
+#[file_serial(root)]
+fn an_inline_volume_that_cannot_be_published_is_not_kept() {
+    in_namespace(async |mut world| {
+        let mut csi = world.start(&[]).await;
+        let inline = || v1::NodePublishVolumeRequest {
+            volume_context: [("csi.storage.k8s.io/ephemeral".to_owned(), "true".to_owned())].into(),
+            ..publish("csi-inline", Path::new(""), &world.path("pod/target"), mounted("", WRITER))
+        };
+        std::fs::write(world.path("pod/target"), "in the way").unwrap();
+        assert!(csi.node.node_publish_volume(inline()).await.is_err());
+        world.assert_clean().await;
+        std::fs::remove_file(world.path("pod/target")).unwrap();
+        csi.node.node_publish_volume(inline()).await.unwrap();
+        csi.unpublish("csi-inline", &world.path("pod/target")).await.unwrap();
+        world.assert_clean().await;
+    });
+}
