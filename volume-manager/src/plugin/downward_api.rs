@@ -12,6 +12,7 @@ use crate::api::pod::DownwardItem;
 use crate::api::{Bytes, Pod, Sensitive, VolumeSource};
 use crate::names::{ContainerName, SpecName};
 use crate::operation::OperationContext;
+use crate::quantity::thousandths;
 
 #[derive(Debug, Default)]
 pub(super) struct DownwardApiSource;
@@ -144,23 +145,6 @@ fn resource(pod: &Pod, item: &DownwardItem, node_memory: Option<Bytes>) -> Resul
         text => thousandths(text).filter(|divisor| *divisor > 0).ok_or_else(unknown)?,
     };
     Ok(amount.div_ceil(divisor).to_string())
-}
-
-/// A quantity in thousandths: processors are counted in those.
-fn thousandths(text: &str) -> Option<u128> {
-    match text.strip_suffix('m') {
-        Some(milli) => milli.parse().ok(),
-        None => {
-            // One more suffix is all it takes to keep three more digits.
-            let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-            let (number, suffix) = text.split_at(digits);
-            let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-            let fraction: String = fraction.chars().chain("000".chars()).take(3).collect();
-            let unit = u128::from(Bytes::from_quantity(&format!("1{suffix}"))?.0);
-            let milli = whole.parse::<u128>().unwrap_or(0) * 1000 + fraction.parse::<u128>().ok()?;
-            milli.checked_mul(unit)
-        }
-    }
 }
 
 #[cfg(test)]

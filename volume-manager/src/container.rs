@@ -1,0 +1,210 @@
+//! What a container gets of its pod's volumes, and what else its runtime must be told.
+//!
+//! [`configure`] makes one [`ContainerConfig`] out of a pod, one of its containers and the volumes the
+//! manager has mounted. It touches the pod's directory: sub-paths are bound, the hosts file and the file for
+//! the last words are written. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts
+//! file and the names, [`expand`] variables in sub-paths, [`resources`] limits, [`security`] users, groups
+//! and what is masked, [`termination`] the last words.
+
+pub mod devices;
+pub mod expand;
+pub mod hosts;
+pub mod mounts;
+pub mod resources;
+pub mod security;
+pub mod termination;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use host::{Host, HostError};
+
+use self::devices::Device;
+use self::mounts::Mount;
+use self::resources::Resources;
+use crate::api::{Bytes, Container, Pod};
+use crate::event::MountedVolume;
+use crate::names::OuterName;
+use crate::paths::Paths;
+
+/// What a configuration is made of.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// Which of its containers.
+    pub container: &'a Container,
+    /// The pod's volumes, all of them mounted.
+    pub volumes: &'a BTreeMap<OuterName, MountedVolume>,
+    /// How often the container was started before.
+    pub attempt: u32,
+    /// The node.
+    pub node: &'a NodeFacts,
+}
+
+/// What the configuration of a container must know of its node.
+#[derive(Debug, Clone)]
+pub struct NodeFacts {
+    /// The domain of the cluster's services.
+    pub cluster_domain: String,
+    /// The node's memory, by which a container's right to it is judged.
+    pub memory: Bytes,
+    /// The hosts file pods in the node's network are given a copy of.
+    pub hosts: PathBuf,
+    /// Sizes of huge pages the node has, as Kubernetes writes them.
+    pub huge_pages: Vec<String>,
+    /// Whether the runtime can make mounts read-only with all below them.
+    pub recursive_read_only: bool,
+}
+
+impl Default for NodeFacts {
+    fn default() -> Self {
+        Self {
+            cluster_domain: "cluster.local".to_owned(),
+            memory: Bytes(0),
+            hosts: PathBuf::from("/etc/hosts"),
+            huge_pages: Vec::new(),
+            recursive_read_only: true,
+        }
+    }
+}
+
+/// What a runtime is told about a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerConfig {
+    /// The container's name.
+    pub name: String,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// What is mounted into it, in order.
+    pub mounts: Vec<Mount>,
+    /// The devices it may use.
+    pub devices: Vec<Device>,
+    /// Its environment.
+    pub environment: BTreeMap<String, String>,
+    /// The pod's host name.
+    pub hostname: String,
+    /// Its log below the pod's log directory.
+    pub log_path: PathBuf,
+    /// Who it is.
+    pub labels: BTreeMap<&'static str, String>,
+    /// The user it runs as, unless that is the image's business.
+    pub user: Option<u32>,
+    /// Its groups beside its user's own.
+    pub supplemental_groups: Vec<u32>,
+    /// Whether it may do anything.
+    pub privileged: bool,
+    /// Paths it does not see; none if it is privileged.
+    pub masked_paths: &'static [&'static str],
+    /// Paths it cannot write to; none if it is privileged.
+    pub read_only_paths: &'static [&'static str],
+    /// What it may use.
+    pub resources: Resources,
+}
+
+/// Why a container cannot be configured. The texts go to the pod's events and name no path of the host.
+#[derive(Debug, thiserror::Error)]
+pub enum ContainerError {
+    /// A device is wanted at a path that is not absolute.
+    #[error("error DevicePath `{0}` must be an absolute path")]
+    RelativeDevice(String),
+    /// A volume that is to be passed in as a device is not there.
+    #[error("cannot find volume \"{volume}\" to pass into container \"{container}\"")]
+    NoDevice {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A volume that is to be mounted is not there.
+    #[error("cannot find volume \"{volume}\" to mount into container \"{container}\"")]
+    NoVolume {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A sub-path names variables the container does not have.
+    #[error("missing value for {}", .0.join(", "))]
+    MissingValue(Vec<String>),
+    /// A sub-path that cannot be one.
+    #[error(transparent)]
+    SubPath(crate::subpath::SubPathError),
+    /// The directory of a sub-path could not be made.
+    #[error("failed to create subPath directory for volumeMount \"{volume}\" of container \"{container}\"")]
+    CreateSubPath {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A sub-path could not be bound.
+    #[error("failed to prepare subPath for volumeMount \"{volume}\" of container \"{container}\"")]
+    PrepareSubPath {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A propagation nobody knows.
+    #[error("invalid MountPropagation mode: \"{0}\"")]
+    Propagation(String),
+    /// A mount that is to be read-only with all below it, and cannot be.
+    #[error("failed to resolve recursive read-only mode: {0}")]
+    RecursiveReadOnly(&'static str),
+    /// The hosts file could not be written.
+    #[error("failed to write the hosts file of the pod")]
+    Hosts(#[source] HostError),
+    /// The user is root, or may be, and must not be.
+    #[error("container has runAsNonRoot and {0}")]
+    Root(String),
+}
+
+/// Makes the configuration of one container.
+///
+/// The last words come last: a runtime that mounts in order must not have them covered by a volume.
+pub async fn configure(
+    host: &dyn Host,
+    paths: &Paths,
+    request: &Request<'_>,
+) -> Result<ContainerConfig, ContainerError> {
+    let Request { pod, container, volumes, attempt, node } = request;
+    let names = hosts::Names::of(pod, &node.cluster_domain);
+    let devices = devices::of(host, paths, request).await?;
+    let mut mounts = mounts::of(host, paths, request).await?;
+    mounts.extend(hosts::mount(host, paths, request, &names).await?);
+    mounts.extend(termination::mount(host, paths, request).await);
+    let restricted = !container.privileged;
+    Ok(ContainerConfig {
+        name: container.name.clone(),
+        attempt: *attempt,
+        mounts,
+        devices,
+        environment: container.environment.clone(),
+        hostname: names.host,
+        log_path: Path::new(&container.name).join(format!("{attempt}.log")),
+        labels: labels(pod, container),
+        user: container.run_as_user.or(pod.security.run_as_user),
+        supplemental_groups: security::supplemental_groups(pod, volumes),
+        privileged: container.privileged,
+        masked_paths: if restricted { security::MASKED } else { &[] },
+        read_only_paths: if restricted { security::READ_ONLY } else { &[] },
+        resources: Resources::of(pod, container, node),
+    })
+}
+
+/// The directory of a pod's logs, below the node's directory of all logs.
+pub fn log_directory(pod: &Pod) -> String {
+    format!("{}_{}_{}", pod.meta.namespace, pod.meta.name, pod.meta.uid)
+}
+
+fn labels(pod: &Pod, container: &Container) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("io.kubernetes.pod.name", pod.meta.name.clone()),
+        ("io.kubernetes.pod.namespace", pod.meta.namespace.clone()),
+        ("io.kubernetes.pod.uid", pod.meta.uid.clone()),
+        ("io.kubernetes.container.name", container.name.clone()),
+    ])
+}

@@ -1,0 +1,52 @@
+//! Block volumes in a container. Looks at the pod's links; touches nothing.
+
+use std::path::{Path, PathBuf};
+
+use host::{FileKind, Host};
+
+use super::{ContainerError, Request};
+use crate::names::OuterName;
+use crate::paths::Paths;
+
+/// A device a container may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// The link on the node that leads to it.
+    pub host_path: PathBuf,
+    /// Where it is in the container.
+    pub container_path: PathBuf,
+    /// What may be done with it: `r`, or `mrw`.
+    pub permissions: &'static str,
+}
+
+/// The devices of a container, in order.
+///
+/// A link that is missing is an error: the kubelet starts the container without its device.
+pub(super) async fn of(
+    host: &dyn Host,
+    paths: &Paths,
+    request: &Request<'_>,
+) -> Result<Vec<Device>, ContainerError> {
+    let mut devices = Vec::new();
+    for wanted in &request.container.devices {
+        if !Path::new(&wanted.path).is_absolute() {
+            return Err(ContainerError::RelativeDevice(wanted.path.clone()));
+        }
+        let missing = || ContainerError::NoDevice {
+            volume: wanted.volume.clone(),
+            container: request.container.name.clone(),
+        };
+        let volume = request.volumes.get(&OuterName::new(&wanted.volume)).ok_or_else(missing)?;
+        let link = paths.pod_device(&request.pod.uid(), &volume.plugin, &volume.inner);
+        match host.symlink_metadata(&link).await {
+            Ok(there) if there.kind == FileKind::Symlink => {}
+            _ => return Err(missing()),
+        }
+        devices.push(Device {
+            host_path: link,
+            container_path: PathBuf::from(&wanted.path),
+            permissions: if volume.read_only { "r" } else { "mrw" },
+        });
+    }
+    Ok(devices)
+}

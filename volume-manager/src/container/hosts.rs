@@ -1,0 +1,168 @@
+//! The pod's names and its hosts file. Writes `pods/<uid>/etc-hosts`.
+
+use std::path::Path;
+
+use host::{Host, HostError};
+
+use super::mounts::{Mount, Propagation, Source};
+use super::{ContainerError, Request};
+use crate::api::Pod;
+use crate::paths::Paths;
+
+/// Where a container has it.
+const PATH: &str = "/etc/hosts";
+
+/// What the pod is called on its network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// Its host name.
+    pub host: String,
+    /// Its domain; empty for none.
+    pub domain: String,
+}
+
+impl Names {
+    /// The names a pod has: the host name it asks for, else its own, in at most 63 letters.
+    pub fn of(pod: &Pod, cluster_domain: &str) -> Self {
+        let host = if pod.hostname.is_empty() { &pod.meta.name } else { &pod.hostname };
+        let host: String = match host.char_indices().nth(63) {
+            Some((end, _)) => host[..end].trim_end_matches(['-', '.']).to_owned(),
+            None => host.clone(),
+        };
+        let domain = match pod.subdomain.as_str() {
+            "" => String::new(),
+            subdomain => format!("{subdomain}.{}.svc.{cluster_domain}", pod.meta.namespace),
+        };
+        Self { host, domain }
+    }
+}
+
+/// The mount of the hosts file, written anew; `None` if the container brings its own or the pod has no
+/// address to write.
+pub(super) async fn mount(
+    host: &dyn Host,
+    paths: &Paths,
+    request: &Request<'_>,
+    names: &Names,
+) -> Result<Option<Mount>, ContainerError> {
+    let pod = request.pod;
+    let brings_its_own = request.container.mounts.iter().any(|mount| mount.path == PATH);
+    if brings_its_own || (pod.ip.is_empty() && !pod.host_network) {
+        return Ok(None);
+    }
+    let path = paths.etc_hosts(&pod.uid());
+    let written = write(host, &path, pod, names, &request.node.hosts).await;
+    written.map_err(ContainerError::Hosts)?;
+    Ok(Some(Mount {
+        name: "k8s-managed-etc-hosts".to_owned(),
+        source: Source::Path(path),
+        container_path: PATH.into(),
+        read_only: false,
+        recursive_read_only: false,
+        propagation: Propagation::Private,
+        selinux_relabel: true,
+    }))
+}
+
+async fn write(
+    host: &dyn Host,
+    path: &Path,
+    pod: &Pod,
+    names: &Names,
+    node_hosts: &Path,
+) -> Result<(), HostError> {
+    let content = match pod.host_network {
+        true => of_node(pod, &host.read_file(node_hosts).await?),
+        false => of_pod(pod, names).into_bytes(),
+    };
+    host.write_file(path, &content, 0o644).await?;
+    host.chmod(path, 0o644).await
+}
+
+fn of_node(pod: &Pod, node: &[u8]) -> Vec<u8> {
+    let mut content = b"# Kubernetes-managed hosts file (host network).\n".to_vec();
+    content.extend_from_slice(node);
+    content.extend_from_slice(aliases(pod).as_bytes());
+    content
+}
+
+fn of_pod(pod: &Pod, names: &Names) -> String {
+    let mut content = String::from(
+        "# Kubernetes-managed hosts file.\n\
+         127.0.0.1\tlocalhost\n\
+         ::1\tlocalhost ip6-localhost ip6-loopback\n\
+         fe00::0\tip6-localnet\n\
+         fe00::0\tip6-mcastprefix\n\
+         fe00::1\tip6-allnodes\n\
+         fe00::2\tip6-allrouters\n",
+    );
+    let Names { host, domain } = names;
+    content += &match domain.as_str() {
+        "" => format!("{}\t{host}\n", pod.ip),
+        domain => format!("{}\t{host}.{domain}\t{host}\n", pod.ip),
+    };
+    content + &aliases(pod)
+}
+
+fn aliases(pod: &Pod) -> String {
+    if pod.host_aliases.is_empty() {
+        return String::new();
+    }
+    let mut content = String::from("\n# Entries added by HostAliases.\n");
+    for alias in &pod.host_aliases {
+        content += &format!("{}\t{}\n", alias.ip, alias.names.join("\t"));
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Meta;
+    use crate::api::pod::HostAlias;
+    use expect_test::expect;
+
+    fn pod() -> Pod {
+        let aliases = vec![HostAlias { ip: "10.1.1.1".into(), names: vec!["a".into(), "b".into()] }];
+        Pod { meta: Meta::named("ns", "web"), ip: "10.0.0.7".into(), host_aliases: aliases, ..Pod::default() }
+    }
+
+    #[test]
+    fn the_pods_own_file_ends_with_its_aliases() {
+        let mut pod = pod();
+        pod.subdomain = "sub".into();
+        let names = Names::of(&pod, "cluster.local");
+        expect![[r#"
+            # Kubernetes-managed hosts file.
+            127.0.0.1	localhost
+            ::1	localhost ip6-localhost ip6-loopback
+            fe00::0	ip6-localnet
+            fe00::0	ip6-mcastprefix
+            fe00::1	ip6-allnodes
+            fe00::2	ip6-allrouters
+            10.0.0.7	web.sub.ns.svc.cluster.local	web
+
+            # Entries added by HostAliases.
+            10.1.1.1	a	b
+        "#]]
+        .assert_eq(&of_pod(&pod, &names));
+    }
+
+    #[test]
+    fn the_nodes_file_is_copied_word_for_word() {
+        let content = of_node(&pod(), b"1.2.3.4 node\n");
+        let text = String::from_utf8(content).unwrap();
+        assert!(
+            text.starts_with("# Kubernetes-managed hosts file (host network).\n1.2.3.4 node\n\n# Entries")
+        );
+    }
+
+    #[test]
+    fn a_host_name_has_at_most_63_letters_and_ends_with_one() {
+        let mut pod = pod();
+        pod.hostname = format!("{}-.tail", "x".repeat(61));
+        assert_eq!(Names::of(&pod, "c").host, "x".repeat(61));
+        pod.hostname = "asked-for".into();
+        assert_eq!(Names::of(&pod, "c"), Names { host: "asked-for".into(), domain: String::new() });
+    }
+}

@@ -1,0 +1,148 @@
+//! What a container may use of its node's processors and memory. Pure.
+
+use std::collections::BTreeMap;
+
+use super::NodeFacts;
+use crate::api::{Bytes, Container, ContainerKind, Pod};
+use crate::quantity::thousandths;
+
+/// Limits as the kernel's control groups take them; zero is no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Its weight among others.
+    pub cpu_shares: u64,
+    /// The length of a period, in microseconds.
+    pub cpu_period: u64,
+    /// How much of a period it may run.
+    pub cpu_quota: u64,
+    /// How much memory it may have.
+    pub memory_limit: u64,
+    /// How willingly it is killed when memory is short.
+    pub oom_score_adj: i32,
+    /// How much it may have of each size of huge pages.
+    pub huge_pages: BTreeMap<String, u64>,
+}
+
+const PERIOD: u64 = 100_000;
+
+/// How a pod is treated when the node is short of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quality {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Resources {
+    /// The limits of a container.
+    pub fn of(pod: &Pod, container: &Container, node: &NodeFacts) -> Self {
+        let amount = |name: &str| container.resources.get(name).and_then(|text| thousandths(text));
+        let limit = amount("limits.cpu");
+        let shares = amount("requests.cpu").or(limit).map_or(0, |milli| milli * 1024 / 1000);
+        let quota = limit.map_or(0, |milli| (milli * u128::from(PERIOD) / 1000).max(1000));
+        let named = |size: &str| container.resources.get(&format!("limits.hugepages-{size}"));
+        let huge_pages = node.huge_pages.iter().map(|size| {
+            let bytes = named(size).and_then(|text| Bytes::from_quantity(text));
+            (size.clone(), bytes.unwrap_or_default().0)
+        });
+        Self {
+            cpu_shares: fit(shares).max(2),
+            cpu_period: PERIOD,
+            cpu_quota: fit(quota),
+            memory_limit: bytes_of(container, "limits.memory").unwrap_or_default().0,
+            oom_score_adj: oom_score_adj(pod, container, node.memory),
+            huge_pages: huge_pages.collect(),
+        }
+    }
+}
+
+fn fit(amount: u128) -> u64 {
+    u64::try_from(amount).unwrap_or(u64::MAX)
+}
+
+fn bytes_of(container: &Container, name: &str) -> Option<Bytes> {
+    container.resources.get(name).and_then(|text| Bytes::from_quantity(text))
+}
+
+fn quality(pod: &Pod) -> Quality {
+    let counted = || pod.containers.iter().filter(|container| container.kind != ContainerKind::Ephemeral);
+    let mentions = |container: &Container| {
+        container.resources.iter().any(|(name, amount)| {
+            (name.ends_with(".cpu") || name.ends_with(".memory")) && thousandths(amount) != Some(0)
+        })
+    };
+    if !counted().any(mentions) {
+        return Quality::BestEffort;
+    }
+    let guaranteed = |container: &Container| {
+        ["cpu", "memory"].iter().all(|name| {
+            let amount = |kind: &str| {
+                container.resources.get(&format!("{kind}.{name}")).and_then(|text| thousandths(text))
+            };
+            let limit = amount("limits");
+            limit.is_some_and(|limit| limit > 0)
+                && amount("requests").is_none_or(|amount| Some(amount) == limit)
+        })
+    };
+    if counted().all(guaranteed) { Quality::Guaranteed } else { Quality::Burstable }
+}
+
+fn oom_score_adj(pod: &Pod, container: &Container, node_memory: Bytes) -> i32 {
+    match quality(pod) {
+        Quality::Guaranteed => -997,
+        Quality::BestEffort => 1000,
+        Quality::Burstable => {
+            let request = bytes_of(container, "requests.memory").or(bytes_of(container, "limits.memory"));
+            let request = u128::from(request.unwrap_or_default().0);
+            let share = (1000 * request).checked_div(u128::from(node_memory.0)).unwrap_or(0);
+            i32::try_from(1000 - i128::try_from(share).unwrap_or(1000)).unwrap_or(3).clamp(3, 999)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources(amounts: &[(&str, &str)]) -> Resources {
+        let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()));
+        let container = Container { resources: amounts.collect(), ..Container::default() };
+        let pod = Pod { containers: vec![container.clone()], ..Pod::default() };
+        let node = NodeFacts {
+            memory: Bytes(1000 << 20),
+            huge_pages: vec!["2Mi".into(), "1Gi".into()],
+            ..NodeFacts::default()
+        };
+        Resources::of(&pod, &container, &node)
+    }
+
+    #[test]
+    fn limits_are_those_of_the_control_groups() {
+        let of = resources(&[
+            ("requests.cpu", "250m"),
+            ("limits.cpu", "1500m"),
+            ("limits.memory", "64Mi"),
+            ("limits.hugepages-2Mi", "4Mi"),
+        ]);
+        assert_eq!((of.cpu_shares, of.cpu_quota, of.memory_limit), (256, 150_000, 64 << 20));
+        assert_eq!(of.huge_pages, BTreeMap::from([("1Gi".into(), 0), ("2Mi".into(), 4 << 20)]));
+        let of = resources(&[]);
+        assert_eq!((of.cpu_shares, of.cpu_quota, of.memory_limit), (2, 0, 0));
+        assert_eq!(resources(&[("limits.cpu", "1m")]).cpu_quota, 1000);
+    }
+
+    #[test]
+    fn who_asked_for_less_is_killed_first() {
+        for (amounts, score) in [
+            (&[][..], 1000),
+            (&[("limits.cpu", "1"), ("limits.memory", "1Mi")], -997),
+            (&[("limits.cpu", "1"), ("requests.cpu", "1"), ("limits.memory", "1Mi")], -997),
+            (&[("requests.memory", "500Mi")], 500),
+            (&[("requests.memory", "1000Mi")], 3),
+            (&[("requests.cpu", "1")], 999),
+            (&[("requests.cpu", "0")], 1000),
+        ] {
+            assert_eq!(resources(amounts).oom_score_adj, score, "{amounts:?}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A container's last words: a file it may write to, and what is read from it afterwards.
+//!
+//! Touches `pods/<uid>/containers/<container>`.
+
+use std::path::{Path, PathBuf};
+
+use host::{Host, HostError};
+
+use super::Request;
+use super::mounts::{Mount, Propagation, Source, absolute};
+use crate::names::ContainerName;
+use crate::paths::Paths;
+
+/// How much of them is read.
+const LONGEST: usize = 4096;
+
+/// The mount of the file; `None` if none is wanted, or it could not be made, which keeps no container from
+/// starting.
+pub(super) async fn mount(host: &dyn Host, paths: &Paths, request: &Request<'_>) -> Option<Mount> {
+    let wanted = request.container.termination_message_path.as_str();
+    if wanted.is_empty() {
+        return None;
+    }
+    match file(host, paths, request).await {
+        Ok(path) => Some(Mount {
+            name: "termination-log".to_owned(),
+            source: Source::Path(path),
+            container_path: absolute(wanted),
+            read_only: false,
+            recursive_read_only: false,
+            propagation: Propagation::Private,
+            selinux_relabel: true,
+        }),
+        Err(error) => {
+            let error = crate::error::chain(&error);
+            tracing::warn!(container = request.container.name, error, "no last words will be heard");
+            None
+        }
+    }
+}
+
+/// One file for each start: the words of the one before are still to be read.
+async fn file(host: &dyn Host, paths: &Paths, request: &Request<'_>) -> Result<PathBuf, HostError> {
+    let dir = paths.pod_container(&request.pod.uid(), &ContainerName::new(&request.container.name));
+    host.make_dir_all(&dir, 0o750).await?;
+    let path = dir.join(format!("{:08x}", request.attempt));
+    host.write_file(&path, b"", 0o666).await?;
+    host.chmod(&path, 0o666).await?;
+    Ok(path)
+}
+
+/// The end of what a container has left in its file; nothing if there is none.
+pub async fn message(host: &dyn Host, path: &Path) -> Result<Vec<u8>, HostError> {
+    match host.read_file(path).await {
+        Ok(words) => Ok(words[words.len().saturating_sub(LONGEST)..].to_vec()),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}

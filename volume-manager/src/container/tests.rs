@@ -1,0 +1,223 @@
+//! Configurations of containers, from volumes that are really there.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use expect_test::expect;
+
+use super::mounts::Source;
+use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure};
+use crate::api::pod::{VolumeDevice, VolumeMount};
+use crate::api::{Container, PodVolume, VolumeMode, VolumeSource};
+use crate::event::MountedVolume;
+use crate::names::OuterName;
+use crate::operation::Operation;
+use crate::plugin::Mounted;
+use crate::plugin::testing::Bench;
+
+struct Scene {
+    bench: Bench,
+    container: Container,
+    volumes: BTreeMap<OuterName, MountedVolume>,
+}
+
+impl Scene {
+    /// A pod with an address and an emptyDir `data`.
+    async fn set() -> Option<Self> {
+        let mut bench = Bench::new();
+        if !bench.private_mounts().await {
+            return None;
+        }
+        bench.pod.ip = "10.0.0.7".into();
+        bench.inline(VolumeSource::EmptyDir { medium: String::new(), size_limit: None });
+        bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        let path = bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
+        let volumes = BTreeMap::from([("data".into(), volume(path))]);
+        let container = Container { name: "main".into(), ..Container::default() };
+        Some(Self { bench, container, volumes })
+    }
+
+    fn mount(&mut self, change: impl FnOnce(&mut VolumeMount)) {
+        let mut mount = VolumeMount { volume: "data".into(), path: "/data".into(), ..VolumeMount::default() };
+        change(&mut mount);
+        self.container.mounts.push(mount);
+    }
+
+    async fn configure(&self) -> Result<ContainerConfig, ContainerError> {
+        let node = NodeFacts::default();
+        let request = Request {
+            pod: &self.bench.pod,
+            container: &self.container,
+            volumes: &self.volumes,
+            attempt: 2,
+            node: &node,
+        };
+        configure(&*self.bench.context.host, &self.bench.context.paths, &request).await
+    }
+
+    async fn mounts(&self) -> String {
+        let config = self.configure().await.unwrap();
+        let line = |mount: &super::mounts::Mount| {
+            let source = match &mount.source {
+                Source::Path(path) => self.bench.story.symbolic(&path.display().to_string()),
+                Source::Image { reference, sub_path } => format!("image {reference} {sub_path}"),
+            };
+            let flags = [
+                (mount.read_only, " ro"),
+                (mount.recursive_read_only, " rro"),
+                (mount.selinux_relabel, " label"),
+            ];
+            let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect();
+            format!(
+                "{} {source} on {}{flags} {:?}\n",
+                mount.name,
+                mount.container_path.display(),
+                mount.propagation
+            )
+        };
+        config.mounts.iter().map(line).collect()
+    }
+}
+
+fn volume(path: PathBuf) -> MountedVolume {
+    MountedVolume {
+        volume: "kubernetes.io/empty-dir/u1-data".into(),
+        inner: "data".into(),
+        plugin: "kubernetes.io/empty-dir".into(),
+        mode: VolumeMode::Filesystem,
+        mounted: Mounted { path, read_only: false, managed: true, selinux_relabel: true },
+        gid: Some("77".into()),
+        read_only: false,
+    }
+}
+
+#[tokio::test]
+async fn volumes_come_first_then_the_hosts_file_and_the_last_words_last() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.container.termination_message_path = "/dev/termination-log".into();
+    scene.container.environment.insert("NAME".into(), "mine".into());
+    scene.mount(|_| {});
+    scene.mount(|mount| {
+        mount.path = "relative".into();
+        mount.read_only = true;
+        mount.recursive_read_only = "IfPossible".into();
+    });
+    scene.mount(|mount| {
+        mount.path = "/sub".into();
+        mount.sub_path_expr = "logs/$(NAME)".into();
+        mount.propagation = "HostToContainer".into();
+    });
+    expect![[r#"
+        data $R/pods/u1/volumes/kubernetes.io~empty-dir/data on /data label Private
+        data $R/pods/u1/volumes/kubernetes.io~empty-dir/data on /relative ro rro label Private
+        data $R/pods/u1/volume-subpaths/data/main/2 on /sub label HostToContainer
+        k8s-managed-etc-hosts $R/pods/u1/etc-hosts on /etc/hosts label Private
+        termination-log $R/pods/u1/containers/main/00000002 on /dev/termination-log label Private
+    "#]]
+    .assert_eq(&scene.mounts().await);
+    let made = scene.bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data/logs/mine");
+    assert_eq!(scene.bench.context.host.metadata(&made).await.unwrap().mode, 0o777);
+    let words = scene.bench.path("pods/u1/containers/main/00000002");
+    assert_eq!(scene.bench.context.host.metadata(&words).await.unwrap().mode, 0o666);
+
+    // The volume can go: what the container was shown of it goes first.
+    scene.bench.run(Operation::Unmount(Arc::new(scene.bench.unmounting()))).await;
+    let table = scene.bench.context.host.mount_table().await.unwrap();
+    assert!(table.below(scene.bench.root.path()).next().is_none());
+}
+
+#[tokio::test]
+async fn a_container_with_a_hosts_file_of_its_own_gets_no_other() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.mount(|mount| mount.path = "/etc/hosts".into());
+    assert_eq!(scene.configure().await.unwrap().mounts.len(), 1);
+}
+
+#[tokio::test]
+async fn who_it_is_and_what_it_may() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.bench.pod.security.fs_group = Some(5);
+    scene.bench.pod.security.supplemental_groups = vec![6];
+    scene.bench.pod.security.run_as_user = Some(1000);
+    let config = scene.configure().await.unwrap();
+    assert_eq!(config.supplemental_groups, [5, 6, 77]);
+    assert_eq!((config.user, config.hostname.as_str()), (Some(1000), "web"));
+    assert_eq!(config.log_path, PathBuf::from("main/2.log"));
+    assert_eq!(config.labels["io.kubernetes.pod.uid"], "u1");
+    assert!(config.masked_paths.contains(&"/proc/kcore"));
+    scene.container.privileged = true;
+    assert!(scene.configure().await.unwrap().masked_paths.is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_told_without_a_path_of_the_host() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let host = Arc::clone(&scene.bench.context.host);
+    let root = scene.bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
+    host.symlink(std::path::Path::new("/etc"), &root.join("out")).await.unwrap();
+    host.write_file(&root.join("file"), b"", 0o644).await.unwrap();
+    type Change = fn(&mut VolumeMount);
+    let cases: [(Change, &str); 7] = [
+        (|m| m.volume = "nope".into(), "cannot find volume \"nope\" to mount into container \"main\""),
+        (|m| m.sub_path = "/etc".into(), "error SubPath `/etc` must not be an absolute path"),
+        (|m| m.sub_path = "a/..".into(), "unable to provision SubPath `a/..`: must not contain '..'"),
+        (
+            |m| m.sub_path = "out/passwd".into(),
+            "failed to prepare subPath for volumeMount \"data\" of container \"main\"",
+        ),
+        (
+            |m| m.sub_path = "file/below".into(),
+            "failed to prepare subPath for volumeMount \"data\" of container \"main\"",
+        ),
+        (|m| m.sub_path_expr = "$(NOPE)".into(), "missing value for NOPE"),
+        (|m| m.propagation = "Sideways".into(), "invalid MountPropagation mode: \"Sideways\""),
+    ];
+    for (change, text) in cases {
+        scene.container.mounts.clear();
+        scene.mount(change);
+        let error = scene.configure().await.unwrap_err();
+        assert_eq!(crate::error::chain(&error), text);
+    }
+}
+
+#[tokio::test]
+async fn devices_are_links_and_read_only_where_the_claim_is() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.container.devices = vec![VolumeDevice { volume: "disk".into(), path: "/dev/xvda".into() }];
+    let error = scene.configure().await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot find volume \"disk\" to pass into container \"main\"");
+
+    let mut disk = volume(PathBuf::new());
+    (disk.plugin, disk.inner, disk.read_only) = ("kubernetes.io/csi".into(), "pv".into(), true);
+    scene.volumes.insert("disk".into(), disk);
+    let error = scene.configure().await.unwrap_err();
+    assert!(matches!(error, ContainerError::NoDevice { .. }), "no container starts without its device");
+
+    let host = Arc::clone(&scene.bench.context.host);
+    let dir = scene.bench.path("pods/u1/volumeDevices/kubernetes.io~csi");
+    host.make_dir_all(&dir, 0o750).await.unwrap();
+    host.symlink(std::path::Path::new("/dev/null"), &dir.join("pv")).await.unwrap();
+    let devices = scene.configure().await.unwrap().devices;
+    assert_eq!((devices[0].permissions, &devices[0].host_path), ("r", &dir.join("pv")));
+
+    scene.container.devices[0].path = "dev/xvda".into();
+    let error = scene.configure().await.unwrap_err();
+    assert_eq!(error.to_string(), "error DevicePath `dev/xvda` must be an absolute path");
+}
+
+#[tokio::test]
+async fn an_image_is_the_runtimes_business() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let source = VolumeSource::Image { reference: "img:1".into(), pull_policy: String::new() };
+    scene.bench.pod.volumes = vec![PodVolume { name: "img".into(), source }];
+    let mut image = volume(PathBuf::new());
+    image.mounted.read_only = true;
+    scene.volumes.insert("img".into(), image);
+    scene.mount(|mount| {
+        mount.volume = "img".into();
+        mount.sub_path = "part".into();
+    });
+    let mounts = scene.mounts().await;
+    assert!(mounts.starts_with("img image img:1 part on /data ro"), "{mounts}");
+}
