@@ -25,5 +25,7 @@ mod lookup;
 mod mounts;
 #[path = "kernel/namespace.rs"]
 mod namespace;
+#[path = "kernel/race.rs"]
+mod race;
 #[path = "kernel/trees.rs"]
 mod trees;

@@ -7,6 +7,7 @@ use super::kernel::State;
 use super::mount::MountId;
 use super::tree::{Filesystem, Ino, Node};
 use crate::errno::{self, Errno};
+use crate::file::FileKind;
 
 /// A place: an inode as one mount shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,6 +164,10 @@ impl State {
         let mut path = PathBuf::from("/");
         path.extend(names.into_iter().rev());
         path
+    }
+
+    pub(super) fn kind_at(&self, at: At) -> FileKind {
+        self.fs_of(at.mount).inode(at.ino).node.kind()
     }
 
     pub(super) fn fs_of(&self, mount: MountId) -> &Filesystem {

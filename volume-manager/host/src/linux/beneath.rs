@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 
@@ -14,7 +14,6 @@ use super::file;
 use crate::door::OpenedBeneath;
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
-use crate::file::{FileKind, Metadata};
 use crate::sub_path::{names, refusal};
 
 /// Opens `sub` below `base` without opening its content, and holds it.
@@ -36,32 +35,45 @@ pub(super) fn open_beneath(base: &Path, sub: &Path) -> Result<OpenedBeneath> {
 pub(super) fn bind_opened(opened: &OpenedBeneath, target: &Path) -> Result<()> {
     let failed = |error| HostError::pair(Action::Bind, &opened.path, target, error);
     let held: &OwnedFd = opened.handle().ok_or_else(|| failed(Errno::BADF))?;
-    attach(held.as_fd(), target).map_err(|error| {
-        // mount(2) says what is wrong when only one of them is a directory; this newer call does not.
-        let is_link = |there: &Metadata| there.kind == FileKind::Symlink;
-        let mismatch = || {
-            file::symlink_metadata(target)
-                .is_ok_and(|there| !is_link(&there) && there.is_dir() != opened.metadata.is_dir())
-        };
-        failed(if error == Errno::INVAL && mismatch() { Errno::NOTDIR } else { error })
-    })?;
+    let place = open_target(target).map_err(failed)?;
+    // mount(2) says what is wrong when only one of them is a directory; the newer call would not.
+    if place.is_dir != opened.metadata.is_dir() {
+        return Err(failed(Errno::NOTDIR));
+    }
+    attach(held.as_fd(), place.fd.as_fd()).map_err(failed)?;
     Effect::new("bind", target).source(&opened.path).announce();
     Ok(())
 }
 
-fn attach(held: BorrowedFd<'_>, target: &Path) -> Result<(), Errno> {
+struct Target {
+    fd: OwnedFd,
+    is_dir: bool,
+}
+
+/// The place to bind on. A link is none: it would be covered, and nobody would see what was bound.
+fn open_target(target: &Path) -> Result<Target, Errno> {
+    let fd = rustix::fs::open(target, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+        FileType::Symlink => Err(Errno::INVAL),
+        kind => Ok(Target { fd, is_dir: kind == FileType::Directory }),
+    }
+}
+
+fn attach(held: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     match rustix::mount::open_tree(held, "", flags) {
         Ok(tree) => {
-            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-            rustix::mount::move_mount(&tree, "", rustix::fs::CWD, target, flags)
+            let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+            rustix::mount::move_mount(&tree, "", target, "", both)
         }
-        // Before 5.2. The magic link leads to the file itself and not to a name.
+        // Before 5.2. The magic links lead to the files themselves and not to names.
         Err(Errno::NOSYS) => {
-            let number = rustix::path::DecInt::from_fd(held);
-            let link = Path::new("/proc/thread-self/fd").join(number.as_ref() as &Path);
-            rustix::mount::mount_bind(link, target)
+            let link = |fd: BorrowedFd<'_>| {
+                let number = rustix::path::DecInt::from_fd(fd);
+                Path::new("/proc/thread-self/fd").join(number.as_ref() as &Path)
+            };
+            rustix::mount::mount_bind(link(held), link(target))
         }
         Err(error) => Err(error),
     }

@@ -1,0 +1,125 @@
+//! What the doors to the kernel cost, as ratios beside the obvious other way:
+//! `cargo bench -p host -- [mounts] [files]` (default 10000 and 100000), as root.
+//!
+//! - one mount asked for, among many, beside reading and parsing the whole table;
+//! - a tree given to a group, beside `chown -R` and `chmod -R`;
+//! - steps a second of the simulated kernel.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be measured has no number")]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use host::fake::FakeHost;
+use host::linux::LinuxHost;
+use host::{Bind, Host, MountSpec, OwnershipChange, WalkProgress};
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let (mounts, files) =
+        (numbers.first().copied().unwrap_or(10_000), numbers.get(1).copied().unwrap_or(100_000));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    println!("fake: {:.0} steps a second", runtime.block_on(fake_steps()));
+    if let Err(errno) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
+        println!("the rest was not measured: unshare(CLONE_NEWNS): {errno}");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let host = LinuxHost::new();
+        host.set_propagation(Path::new("/"), host::Propagation::Private, true).await.unwrap();
+        host.mount(&MountSpec::new("tmpfs", scratch.path(), "tmpfs")).await.unwrap();
+        look_ups(&host, scratch.path(), mounts).await;
+        ownership(&host, scratch.path(), files).await;
+    });
+    drop(runtime);
+    nix::mount::umount2(scratch.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
+}
+
+/// A pod's life, as its volumes' operations do it.
+async fn fake_steps() -> f64 {
+    const PODS: u32 = 20_000;
+    let host = FakeHost::default();
+    let global = Path::new("/var/lib/kubelet/plugins/globalmount");
+    host.make_dir_all(global, 0o750).await.unwrap();
+    host.mount(&MountSpec::new("tmpfs", global, "tmpfs")).await.unwrap();
+    let began = Instant::now();
+    let mut steps = 0u32;
+    for pod in 0..PODS {
+        let dir = Path::new("/var/lib/kubelet/pods").join(format!("pod-{pod}/volumes/csi/data"));
+        let target = dir.join("mount");
+        host.make_dir_all(&target, 0o750).await.unwrap();
+        host.write_file(&dir.join("vol_data.json"), b"{}", 0o644).await.unwrap();
+        host.bind(&Bind::new(global, &target)).await.unwrap();
+        assert!(host.is_mount_point(&target).await.unwrap());
+        host.unmount(&target).await.unwrap();
+        host.remove_dir(&target).await.unwrap();
+        host.remove_file(&dir.join("vol_data.json")).await.unwrap();
+        host.remove_dir(&dir).await.unwrap();
+        steps += 8;
+    }
+    f64::from(steps) / began.elapsed().as_secs_f64()
+}
+
+async fn look_ups(host: &LinuxHost, scratch: &Path, mounts: usize) {
+    let source = scratch.join("source");
+    host.make_dir_all(&source, 0o755).await.unwrap();
+    for index in 0..mounts {
+        let target = scratch.join(format!("mounts/{index}"));
+        host.make_dir_all(&target, 0o755).await.unwrap();
+        host.bind(&Bind::new(&source, &target)).await.unwrap();
+    }
+    let wanted = scratch.join(format!("mounts/{}", mounts / 2));
+    let one = median(101, async || drop(host.mount_of(&wanted).await.unwrap())).await;
+    let check = median(101, async || assert!(host.is_mount_point(&wanted).await.unwrap())).await;
+    let whole = median(11, async || assert!(host.mount_table().await.unwrap().at(&wanted).is_some())).await;
+    println!("{mounts} mounts: the whole table {whole:?}");
+    println!("  one mount: {one:?}, {:.0} times faster", ratio(whole, one));
+    println!("  is it a mount point: {check:?}, {:.0} times faster", ratio(whole, check));
+}
+
+async fn ownership(host: &LinuxHost, scratch: &Path, files: usize) {
+    let tree = scratch.join("tree");
+    for index in 0..files {
+        let dir = tree.join(format!("{}", index / 1000));
+        if index % 1000 == 0 {
+            std::fs::create_dir_all(&dir).unwrap();
+        }
+        std::fs::write(dir.join(index.to_string()), b"").unwrap();
+    }
+    let began = Instant::now();
+    let change = OwnershipChange { gid: 1000, read_only: false };
+    let progress = WalkProgress::new();
+    host.change_ownership(&tree, change, &progress).await.unwrap();
+    let ours = began.elapsed();
+    assert!(progress.entries() > files as u64);
+    let began = Instant::now();
+    for (program, what) in [("chown", ":2000"), ("chmod", "g+rwX")] {
+        assert!(Command::new(program).arg("-R").arg(what).arg(&tree).status().unwrap().success());
+    }
+    let theirs = began.elapsed();
+    println!(
+        "{files} files given to a group: {ours:?}, {:.2} times chown -R and chmod -R",
+        ratio(ours, theirs)
+    );
+    let began = Instant::now();
+    let root = host.metadata(&tree).await.unwrap();
+    assert!(!change.root_matches(&root), "chown has undone it");
+    println!("  looking whether that is needed: {:?}", began.elapsed());
+}
+
+async fn median(rounds: usize, work: impl AsyncFn()) -> Duration {
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let began = Instant::now();
+        work().await;
+        times.push(began.elapsed());
+    }
+    times.sort();
+    times[rounds / 2]
+}
+
+fn ratio(this: Duration, that: Duration) -> f64 {
+    this.as_secs_f64() / that.as_secs_f64()
+}

@@ -1,0 +1,464 @@
+//! The manager's door to a simulated machine: each method is one step of the kernel, and its announcement.
+//! Touches nothing real.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::file::Blocked;
+use super::tree::Node;
+use super::{FakeHost, Hold};
+use crate::door::{Bind, Host, OpenedBeneath, Propagation, Removal};
+use crate::effect::Effect;
+use crate::errno::{self, Errno};
+use crate::error::{Action, HostError, Result};
+use crate::file::{DirEntry, FileKind, FsStats, Metadata, Usage};
+use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
+use crate::mount_table::{MountEntry, MountTable};
+use crate::options::{MountOptions, MountSpec};
+use crate::ownership::{OwnershipChange, WalkProgress};
+use crate::sub_path::{names, refusal};
+
+/// The text of options that go to the kernel: secrets in clear, one each.
+fn exposed(options: &MountOptions) -> Vec<String> {
+    let secrets = options.sensitive().iter().map(|secret| secret.expose().clone());
+    options.plain().iter().cloned().chain(secrets).collect()
+}
+
+/// Puts the path and the action to a bare error number.
+fn on(action: Action, path: &Path) -> impl FnOnce(Errno) -> HostError {
+    move |number| HostError::os(action, path, number)
+}
+
+#[async_trait]
+impl Host for FakeHost {
+    async fn mount(&self, spec: &MountSpec) -> Result<()> {
+        let fs_type = spec.fs_type.clone();
+        let done = self.step("mount", &spec.target, |kernel| {
+            let fs_type = match fs_type {
+                Some(fs_type) => fs_type,
+                None => match &kernel.block(Path::new(&spec.source))?.content {
+                    DiskContent::FileSystem(fs_type) => fs_type.clone(),
+                    DiskContent::Nothing | DiskContent::Partitions => return Err(Errno(errno::EINVAL)),
+                },
+            };
+            kernel.mount_new(&spec.source, &spec.target, &fs_type, &exposed(&spec.options))?;
+            Ok(fs_type)
+        });
+        let fs_type =
+            done.await.map_err(|error| HostError::pair(Action::Mount, &spec.source, &spec.target, error))?;
+        Effect::new("mount", &spec.target)
+            .source(Path::new(&spec.source))
+            .fs_type(Some(&fs_type))
+            .options(&spec.options.masked_joined())
+            .announce();
+        Ok(())
+    }
+
+    async fn bind(&self, bind: &Bind) -> Result<()> {
+        let done = self.step("bind", &bind.target, |kernel| {
+            // As mount(2) does: the target first.
+            let (target, source) = (kernel.resolve(&bind.target, true)?, kernel.resolve(&bind.source, true)?);
+            kernel.bind(source, target, bind.recursive)
+        });
+        done.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))?;
+        Effect::new("bind", &bind.target).source(&bind.source).announce();
+        Ok(())
+    }
+
+    async fn bind_opened(&self, opened: &OpenedBeneath, target: &Path) -> Result<()> {
+        let done = self.step("bind_opened", target, |kernel| {
+            let held: &Hold = opened.handle().ok_or(Errno(errno::EINVAL))?;
+            // What was unmounted lazily since cannot be bound.
+            if !kernel.mount_exists(held.at.mount) {
+                return Err(Errno(errno::EINVAL));
+            }
+            // A final link is not followed here, and is nothing to mount on.
+            let target = kernel.resolve(target, false)?;
+            let (opened, place) = (kernel.kind_at(held.at), kernel.kind_at(target));
+            let is_dir = |kind| kind == FileKind::Directory;
+            match place {
+                FileKind::Symlink => Err(Errno(errno::EINVAL)),
+                _ if is_dir(opened) != is_dir(place) => Err(Errno(errno::ENOTDIR)),
+                _ => kernel.bind(held.at, target, false),
+            }
+        });
+        done.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))?;
+        Effect::new("bind", target).source(&opened.path).announce();
+        Ok(())
+    }
+
+    async fn remount_bind(&self, _source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+        let done = self.step("remount_bind", target, |kernel| {
+            let at = kernel.resolve(target, true)?;
+            kernel.remount_bind(at, &exposed(options))
+        });
+        done.await.map_err(on(Action::Remount, target))?;
+        Effect::new("remount", target).options(&options.masked_joined()).announce();
+        Ok(())
+    }
+
+    async fn set_propagation(&self, target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
+        let done = self.step("set_propagation", target, |kernel| {
+            let at = kernel.resolve(target, true)?;
+            kernel.set_propagation(at, propagation, recursive)
+        });
+        done.await.map_err(on(Action::Propagate, target))?;
+        Effect::new("remount", target).options(propagation.word(recursive)).announce();
+        Ok(())
+    }
+
+    async fn unmount(&self, target: &Path) -> Result<()> {
+        self.take_away("unmount", target).await
+    }
+
+    async fn unmount_forced(&self, target: &Path) -> Result<()> {
+        self.take_away("unmount_forced", target).await
+    }
+
+    async fn mount_table(&self) -> Result<MountTable> {
+        let path = Path::new("/proc/thread-self/mountinfo");
+        let done = self.step("mount_table", path, |kernel| Ok(kernel.mount_table()));
+        done.await.map_err(on(Action::ReadMountTable, path))
+    }
+
+    async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
+        let done = self.step("mount_of", path, |kernel| {
+            let mount = kernel.mount_at(path)?;
+            Ok(kernel.entry(mount, kernel.mount(mount)))
+        });
+        done.await.map_err(on(Action::Stat, path))
+    }
+
+    async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
+        let done = self.step("is_likely_mount_point", path, |kernel| {
+            let at = kernel.resolve(path, true)?;
+            Ok(kernel.is_mount_root(at))
+        });
+        done.await.map_err(on(Action::Stat, path))
+    }
+
+    async fn is_mount_point(&self, path: &Path) -> Result<bool> {
+        let done = self.step("is_mount_point", path, |kernel| {
+            let at = kernel.resolve(path, true)?;
+            // The path is resolved first, which asks a mount that no longer answers.
+            kernel.fs_of(at.mount).ask()?;
+            Ok(kernel.is_mount_root(at))
+        });
+        done.await.map_err(on(Action::Resolve, path))
+    }
+
+    async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
+        let done = self.step("make_dir_all", path, |kernel| kernel.make_dir_all(path, mode));
+        for made in done.await.map_err(on(Action::MakeDir, path))? {
+            Effect::new("mkdir", &made).announce();
+        }
+        Ok(())
+    }
+
+    async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
+        let done = self.step("make_dir", path, |kernel| kernel.make_dir(path, mode));
+        done.await.map_err(on(Action::MakeDir, path))?;
+        Effect::new("mkdir", path).announce();
+        Ok(())
+    }
+
+    async fn remove_dir(&self, path: &Path) -> Result<()> {
+        let done = self.step("remove_dir", path, |kernel| kernel.remove_dir(path));
+        done.await.map_err(on(Action::RemoveDir, path))?;
+        Effect::new("rmdir", path).announce();
+        Ok(())
+    }
+
+    async fn remove_file(&self, path: &Path) -> Result<()> {
+        let done = self.step("remove_file", path, |kernel| kernel.remove_file(path));
+        let kind = done.await.map_err(on(Action::RemoveFile, path))?;
+        Effect::new(if kind == FileKind::Symlink { "unlink" } else { "remove" }, path).announce();
+        Ok(())
+    }
+
+    async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
+        let mut blocked = None;
+        let done = self.step("remove_tree", path, |kernel| {
+            if kernel.resolve(path, false) == Err(Errno(errno::ENOENT)) {
+                return Ok(false);
+            }
+            kernel.remove_tree(path, removal).map(|()| true).map_err(|(at, why)| {
+                let number = if let Blocked::Os(number) = why { number } else { Errno(errno::EBUSY) };
+                blocked = Some((at, why));
+                number
+            })
+        });
+        let removed = done.await.map_err(on(Action::RemoveTree, path));
+        let removed = match (removed, blocked) {
+            (Err(_), Some((at, Blocked::MountPoint))) => return Err(HostError::IsMountPoint { path: at }),
+            (Err(_), Some((at, Blocked::Os(number)))) => {
+                return Err(HostError::os(Action::RemoveTree, at, number));
+            }
+            (removed, _) => removed?,
+        };
+        if removed {
+            Effect::new("remove", path).announce();
+        }
+        Ok(())
+    }
+
+    async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
+        let done = self.step("read_dir", path, |kernel| kernel.read_dir(path));
+        done.await.map_err(on(Action::ReadDir, path))
+    }
+
+    async fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
+        let done = self.step("read_file", path, |kernel| kernel.read_file(path));
+        done.await.map_err(on(Action::Read, path))
+    }
+
+    async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+        let done = self.step("write_file", path, |kernel| kernel.write_file(path, bytes, mode));
+        done.await.map_err(on(Action::Write, path))?;
+        Effect::new("write", path).announce();
+        Ok(())
+    }
+
+    async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
+        let done = self.step("create_file", path, |kernel| kernel.create(path, Node::File(Vec::new()), mode));
+        done.await.map_err(on(Action::Create, path))?;
+        Effect::new("write", path).announce();
+        Ok(())
+    }
+
+    async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
+        let node = Node::Link(target.to_owned());
+        let done = self.step("symlink", link, |kernel| kernel.create(link, node, 0o777));
+        done.await.map_err(|error| HostError::pair(Action::Link, target, link, error))?;
+        Effect::new("link", link).to(&target.to_string_lossy()).announce();
+        Ok(())
+    }
+
+    async fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        let done = self.step("read_link", path, |kernel| kernel.read_link(path));
+        done.await.map_err(on(Action::ReadLink, path))
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let done = self.step("rename", to, |kernel| kernel.rename(from, to));
+        done.await.map_err(|error| HostError::pair(Action::Rename, from, to, error))?;
+        Effect::new("rename", from).to(&to.to_string_lossy()).announce();
+        Ok(())
+    }
+
+    async fn metadata(&self, path: &Path) -> Result<Metadata> {
+        let done = self.step("metadata", path, |kernel| {
+            let at = kernel.resolve(path, true)?;
+            kernel.fs_of(at.mount).metadata(at.ino)
+        });
+        done.await.map_err(on(Action::Stat, path))
+    }
+
+    async fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
+        let done = self.step("symlink_metadata", path, |kernel| {
+            let at = kernel.resolve(path, false)?;
+            kernel.fs_of(at.mount).metadata(at.ino)
+        });
+        done.await.map_err(on(Action::Stat, path))
+    }
+
+    async fn access(&self, path: &Path) -> Result<()> {
+        let done = self.step("access", path, |kernel| {
+            let at = kernel.resolve(path, true)?;
+            kernel.fs_of(at.mount).ask()
+        });
+        done.await.map_err(on(Action::Access, path))
+    }
+
+    async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        let done = self.step("chmod", path, |kernel| kernel.chmod(path, mode));
+        done.await.map_err(on(Action::Chmod, path))?;
+        Effect::new("chmod", path).to(&format!("{mode:04o}")).announce();
+        Ok(())
+    }
+
+    async fn lchown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let done = self.step("lchown", path, |kernel| kernel.lchown(path, uid, gid));
+        done.await.map_err(on(Action::Chown, path))?;
+        let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
+        Effect::new("chown", path).to(&format!("{}:{}", id(uid), id(gid))).announce();
+        Ok(())
+    }
+
+    async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
+        let done = self.step("canonicalize", path, |kernel| {
+            let at = kernel.resolve(path, true)?;
+            kernel.fs_of(at.mount).ask()?;
+            Ok(kernel.path_of(at))
+        });
+        done.await.map_err(on(Action::Resolve, path))
+    }
+
+    async fn statfs(&self, path: &Path) -> Result<FsStats> {
+        let done = self.step("statfs", path, |kernel| kernel.statfs(path));
+        done.await.map_err(on(Action::StatFs, path))
+    }
+
+    async fn disk_usage(&self, path: &Path) -> Result<Usage> {
+        let done = self.step("disk_usage", path, |kernel| kernel.disk_usage(path));
+        done.await.map_err(on(Action::Measure, path))
+    }
+
+    async fn change_ownership(
+        &self,
+        root: &Path,
+        change: OwnershipChange,
+        progress: &WalkProgress,
+    ) -> Result<()> {
+        let done = self.step("change_ownership", root, |kernel| {
+            let at = kernel.resolve(root, false)?;
+            for place in kernel.tree_below(at, true)? {
+                if progress.is_stopped() {
+                    return Ok(false);
+                }
+                let before = kernel.fs_of(place.mount).metadata(place.ino)?;
+                progress.count();
+                // What cannot be changed is passed over.
+                if kernel.writable(place).is_err() {
+                    continue;
+                }
+                if before.gid != change.gid {
+                    kernel.give(place, None, Some(change.gid));
+                }
+                if let Some(mode) = change.mode_of(before.kind, before.mode) {
+                    kernel.fs_of_mut(place.mount).inode_mut(place.ino).mode = mode;
+                }
+            }
+            Ok(true)
+        });
+        if !done.await.map_err(on(Action::Chown, root))? {
+            return Err(HostError::Stopped { path: root.to_owned() });
+        }
+        Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
+        Ok(())
+    }
+
+    async fn open_beneath(&self, base: &Path, sub: &Path) -> Result<OpenedBeneath> {
+        names(base, sub)?;
+        let mut in_base = false;
+        let done = self.step("open_beneath", base, |kernel| {
+            let base = kernel.resolve_dir(base)?;
+            in_base = true;
+            let at = kernel.resolve_beneath(base, sub)?;
+            let (metadata, path) = (kernel.fs_of(at.mount).metadata(at.ino)?, kernel.path_of(at));
+            Ok((metadata, path, Hold::new(&self.kernel, kernel, at)))
+        });
+        let (metadata, path, hold) = done.await.map_err(|number| {
+            if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
+        })?;
+        Ok(OpenedBeneath::new(metadata, path, Arc::new(hold)))
+    }
+
+    async fn make_dirs_beneath(&self, base: &Path, sub: &Path, mode: u32) -> Result<()> {
+        let names = names(base, sub)?;
+        let mut in_base = false;
+        let done = self.step("make_dirs_beneath", base, |kernel| {
+            let base = kernel.resolve_dir(base)?;
+            in_base = true;
+            kernel.make_dirs_beneath(base, &names, mode)
+        });
+        let done = done.await.map_err(|number| {
+            if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
+        });
+        for made in done?.iter().map(|made| base.join(made)) {
+            Effect::new("mkdir", &made).announce();
+        }
+        Ok(())
+    }
+
+    async fn lock_device(&self, path: &Path) -> Result<PathBuf> {
+        let done = self.step("lock_device", path, |kernel| match kernel.find_loop(path)? {
+            Some(device) => Ok((device, false)),
+            None => Ok((kernel.attach_loop(path)?, true)),
+        });
+        let (device, new) = done.await.map_err(on(Action::LockDevice, path))?;
+        if new {
+            Effect::new("lock", path).source(&device).announce();
+        }
+        Ok(device)
+    }
+
+    async fn find_lock(&self, path: &Path) -> Result<Option<PathBuf>> {
+        let done = self.step("find_lock", path, |kernel| kernel.find_loop(path));
+        done.await.map_err(on(Action::FindLock, path))
+    }
+
+    async fn unlock_device(&self, device: &Path) -> Result<()> {
+        let done = self.step("unlock_device", device, |kernel| kernel.detach_loop(device));
+        if done.await.map_err(on(Action::UnlockDevice, device))? {
+            Effect::new("unlock", device).announce();
+        }
+        Ok(())
+    }
+
+    async fn device_opened(&self, path: &Path) -> Result<bool> {
+        let done = self.step("device_opened", path, |kernel| kernel.device_opened(path));
+        done.await.map_err(on(Action::Open, path))
+    }
+
+    async fn device_size(&self, path: &Path) -> Result<u64> {
+        let done = self.step("device_size", path, |kernel| kernel.device_size(path));
+        done.await.map_err(on(Action::Measure, path))
+    }
+
+    async fn probe_device(&self, device: &Path) -> Result<DiskContent> {
+        let done = self.step("probe_device", device, |kernel| Ok(kernel.block(device)?.content.clone()));
+        done.await.map_err(on(Action::Open, device))
+    }
+
+    async fn check_device(&self, device: &Path) -> Result<CheckOutcome> {
+        let done = self.step("check_device", device, |kernel| Ok(kernel.block(device)?.check.clone()));
+        done.await.map_err(on(Action::Open, device))
+    }
+
+    async fn make_filesystem(&self, make: &MakeFilesystem) -> Result<()> {
+        let done =
+            self.step("make_filesystem", &make.device, |kernel| kernel.format(&make.device, &make.fs_type));
+        done.await.map_err(on(Action::Write, &make.device))?;
+        Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
+        Ok(())
+    }
+
+    async fn grow_filesystem(&self, grow: &Grow) -> Result<()> {
+        if !matches!(grow.fs_type.as_str(), "ext2" | "ext3" | "ext4" | "xfs" | "btrfs") {
+            let (device, fs_type) = (grow.device.clone(), grow.fs_type.clone());
+            return Err(HostError::CannotGrow { device, fs_type });
+        }
+        let done = self.step("grow_filesystem", &grow.device, |kernel| kernel.grow(&grow.device));
+        done.await.map_err(on(Action::Write, &grow.device))?;
+        Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
+        Ok(())
+    }
+
+    async fn selinux_enabled(&self) -> bool {
+        self.kernel.lock().selinux
+    }
+
+    async fn tmpfs_takes_noswap(&self) -> bool {
+        true
+    }
+}
+
+impl FakeHost {
+    async fn take_away(&self, method: &'static str, target: &Path) -> Result<()> {
+        let done = self.step(method, target, |kernel| {
+            let at = kernel.resolve(target, false)?;
+            match kernel.unmount(at, false) {
+                Ok(()) => Ok(true),
+                Err(Errno(errno::EINVAL)) => Ok(false),
+                Err(number) => Err(number),
+            }
+        });
+        if done.await.map_err(on(Action::Unmount, target))? {
+            Effect::new("umount", target).announce();
+        }
+        Ok(())
+    }
+}

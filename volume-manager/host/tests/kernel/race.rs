@@ -1,0 +1,64 @@
+//! A pod that swaps links while its sub-path is opened and bound.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::ground::on_the_kernel;
+
+/// As many as it takes; an outside that is seen once is one too many.
+const TRIES: u32 = 100_000;
+/// Binding is slower than opening, and both ends are held by then.
+const BINDS: u32 = 1_000;
+
+#[test]
+fn a_swapped_link_never_leads_out() {
+    on_the_kernel(async |ground| {
+        let volume = ground.tmpfs("volume").await;
+        ground.dir("volume/real/sub").await;
+        ground.file("volume/real/sub/inside", "").await;
+        ground.dir("outside/sub").await;
+        ground.host.symlink(&ground.path("outside"), &volume.join("escape")).await.unwrap();
+        ground.host.rename(&volume.join("real"), &volume.join("path")).await.unwrap();
+        let target = ground.dir("target").await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let swapper = std::thread::spawn({
+            let (stop, volume) = (stop.clone(), volume.clone());
+            move || swap(&volume, &stop)
+        });
+        let (mut opened, mut refused) = (0u32, 0u32);
+        while opened + refused < TRIES {
+            match ground.host.open_beneath(&volume, Path::new("path/sub")).await {
+                Ok(found) => {
+                    opened += 1;
+                    assert!(found.path.starts_with(&volume), "{}", found.path.display());
+                    if opened <= BINDS {
+                        ground.host.bind_opened(&found, &target).await.unwrap();
+                        assert!(target.join("inside").exists(), "something else was bound");
+                        drop(found);
+                        ground.host.unmount(&target).await.unwrap();
+                    }
+                }
+                Err(error) => {
+                    assert!(error.is_escape() || error.is_not_found(), "{error:?}");
+                    refused += 1;
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let swaps = swapper.join().unwrap();
+        assert!(opened > 0 && refused > 0 && swaps > 0, "{opened} opened, {refused} refused, {swaps} swaps");
+    });
+}
+
+/// Puts the directory and the link that leaves in each other's place, again and again.
+fn swap(volume: &Path, stop: &AtomicBool) -> u64 {
+    let dir = std::fs::File::open(volume).unwrap();
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    let mut swaps = 0;
+    while !stop.load(Ordering::Relaxed) {
+        rustix::fs::renameat_with(&dir, "path", &dir, "escape", exchange).unwrap();
+        swaps += 1;
+    }
+    swaps
+}
