@@ -84,8 +84,11 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
         }
         service.recover().map_err(failed)?;
     }
-    if driver.journal.alone {
-        driver.sweep().map_err(failed)?;
+    if driver.journal.alone
+        && let Err(status) = driver.sweep()
+    {
+        // It takes up space, and is in nobody's way.
+        tracing::error!(cause = status.message(), "cannot remove what nobody uses");
     }
     Ok(())
 }

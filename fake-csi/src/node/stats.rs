@@ -9,7 +9,8 @@ use tonic::Status;
 use super::NodeService;
 use crate::ability::Ability;
 use crate::books::{Access, Volume};
-use crate::kernel::KernelError;
+use crate::kernel::loop_device::LoopDevice;
+use crate::kernel::{KernelError, mount};
 use crate::sabotage::Sabotage;
 use crate::validate;
 
@@ -60,12 +61,26 @@ impl NodeService {
         if staging.is_some_and(|staging| staging.path == path) {
             return Ok(staging.is_some_and(|staging| is_block(&staging.capability.access)));
         }
-        let device = crate::kernel::mount::device_at(&std::fs::canonicalize(path).unwrap_or_default());
-        if here().any(|capability| is_block(&capability.access)) && device.is_ok_and(|found| found.is_some())
-        {
+        if here().any(|capability| is_block(&capability.access)) && self.leads_to_device(volume, path)? {
             return Ok(true);
         }
         Err(Status::not_found(format!("the volume is not at `{}`", path.display())))
+    }
+
+    /// Whether a path leads to the very device of this volume.
+    fn leads_to_device(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
+        let Some(found) = mount::device_at(&std::fs::canonicalize(path).unwrap_or_default())? else {
+            return Ok(false);
+        };
+        for read_only in [false, true] {
+            let device = LoopDevice::find(&self.driver.contents_of(volume), read_only)?;
+            if let Some(device) = device
+                && mount::device_at(device.path())? == Some(found)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn is_visible(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {

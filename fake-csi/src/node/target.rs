@@ -26,7 +26,10 @@ impl NodeService {
             volume.targets.insert(path.to_owned(), target.clone());
         })?;
         if let Err(failure) = self.show(volume, staging, path, &target) {
-            self.undo_target(volume, path, &target)?;
+            // What is left at the path may be what was in the way, and is not ours to remove.
+            mount::unmount_all(path)?;
+            drop(remove_target(path, &target.capability.access));
+            self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
             return Err(failure);
         }
         self.driver.update_volume(&volume.id, |volume| {

@@ -285,3 +285,43 @@ fn an_inline_volume_that_cannot_be_published_is_not_kept() {
         world.assert_clean().await;
     });
 }
+
+#[test]
+#[file_serial(root)]
+fn what_a_dead_driver_held_still_is_thawed() {
+    in_namespace(async |world| {
+        let mut scene = Scene::mount(world).await.published().await;
+        scene.world.kill();
+        let freeze = |flag: &str| {
+            std::process::Command::new("fsfreeze").arg(flag).arg(&scene.staging).status().unwrap()
+        };
+        assert!(freeze("-f").success());
+        // What the driver writes before it freezes.
+        let note = format!("[{{\"held\":[{:?},\"node-1\"]}}]\n", scene.staging);
+        let mut journal =
+            std::fs::File::options().append(true).open(scene.world.state().join("journal")).unwrap();
+        std::io::Write::write_all(&mut journal, note.as_bytes()).unwrap();
+        scene.csi = scene.world.restart().await;
+        assert!(!freeze("-u").success(), "it was still frozen");
+        assert!(scene.world.control().books().await.unwrap().held.is_empty());
+        std::fs::write(scene.target.join("x"), "goes on").unwrap();
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn a_raw_device_is_measured_where_a_link_leads_to_it_and_nowhere_else() {
+    in_namespace(async |world| {
+        let mut scene = Scene::block(world).await.published().await;
+        let link = scene.world.path("link");
+        std::os::unix::fs::symlink(&scene.target, &link).unwrap();
+        for (path, expected) in [(link.as_path(), Code::Ok), (Path::new("/dev/null"), Code::NotFound)] {
+            let request = v1::NodeGetVolumeStatsRequest {
+                volume_id: scene.id.clone(),
+                volume_path: path.to_str().unwrap().to_owned(),
+                ..Default::default()
+            };
+            assert_eq!(code(&scene.csi.node.node_get_volume_stats(request).await), expected);
+        }
+    });
+}
