@@ -1,6 +1,6 @@
 //! One volume for one pod, in and out, on the real kernel: the whole stage with nothing around it.
 //!
-//! Needs root. `cargo run -p harness --example one_volume [block]`
+//! Needs root. `cargo run -p harness --example one_volume [block] [--driver-flag …]`: flags are for fake-csi.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
     let witness = MountWatch::start()?;
     let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
     let options = DriverOptions {
-        manifest: Manifest::fake_csi(&[]),
+        manifest: Manifest::fake_csi(&flags()),
         layout: layout.clone(),
         node: "node-1".to_owned(),
         log: logs.join("driver.log"),
@@ -99,6 +99,11 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
         journal.irregular()
     );
     Ok(())
+}
+
+/// What is not for this example is for the driver.
+fn flags() -> Vec<String> {
+    std::env::args().skip(1).filter(|word| word != "block").collect()
 }
 
 fn pod(block: bool) -> Pod {
