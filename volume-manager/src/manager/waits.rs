@@ -234,6 +234,10 @@ impl Manager {
         let of_pod = |running: &&Running| running.pod.as_ref() == Some(pod);
         left.extend(self.pending.running().filter(of_pod).map(commands::running));
         left.extend(self.restart.unexplained_of(pod));
+        if !self.restart.is_read_back() {
+            // What the last incarnation left is not known yet: it may well be a volume of this pod.
+            left.insert("whatever was left behind".to_owned());
+        }
         if left.is_empty() {
             return Some(Ok(()));
         }
