@@ -26,11 +26,19 @@ pub async fn mount(host: &dyn Host, source: &Path, target: &Path, options: &Moun
 
 /// Binds the device node `device` over the file `file`, which is made (0750) if it is missing.
 ///
-/// A file that has a device bound over it already is left as it is, as the kubelet's `mapBindMountDevice`
-/// does.
+/// A file that shows this device already is left as it is. One that shows another, as after a reboot of the
+/// driver, is freed first, with its lock: the kubelet's `mapBindMountDevice` would leave the pod with it.
 pub async fn device_node(host: &dyn Host, device: &Path, file: &Path) -> Result<()> {
     match host.symlink_metadata(file).await {
-        Ok(there) if there.kind.is_device() && host.is_mount_point(file).await? => return Ok(()),
+        Ok(there) if there.kind.is_device() && host.is_mount_point(file).await? => {
+            if there.rdev == host.metadata(device).await?.rdev {
+                return Ok(());
+            }
+            if let Some(lock) = host.find_lock(file).await? {
+                host.unlock_device(&lock).await?;
+            }
+            host.unmount(file).await?;
+        }
         Ok(_) => {}
         Err(error) if error.is_not_found() => make_file(host, file, 0o750).await?,
         Err(error) => return Err(error),

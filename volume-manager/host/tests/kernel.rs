@@ -21,6 +21,8 @@ mod faults;
 mod ground;
 #[path = "kernel/lookup.rs"]
 mod lookup;
+#[path = "kernel/machine.rs"]
+mod machine;
 #[path = "kernel/mounts.rs"]
 mod mounts;
 #[path = "kernel/namespace.rs"]

@@ -234,6 +234,12 @@ impl FakeKernel {
         Ok(())
     }
 
+    /// Starts the machine anew without a farewell: no mount is left but the root and `/dev`, no loop device
+    /// is attached, no disk claimed; what was in memory is gone, what was on disks and servers is there.
+    pub fn reboot(&self) {
+        self.lock().reboot();
+    }
+
     /// Turns SELinux on or off, and the mark of labels on the file system mounted at `path` with it.
     pub fn set_selinux(&self, path: &Path, on: bool) -> Result<(), Errno> {
         let mut state = self.lock();

@@ -20,6 +20,15 @@ pub(super) struct Devices {
     next_disk: u32,
 }
 
+impl Devices {
+    /// Nobody holds a device any more.
+    pub(super) fn unclaim(&mut self) {
+        for block in self.blocks.values_mut() {
+            block.claims = 0;
+        }
+    }
+}
+
 /// The driver's number of loop devices.
 const LOOP: u32 = 7;
 /// The driver's number of the disks that a test or a driver adds.

@@ -103,6 +103,18 @@ impl State {
         state
     }
 
+    pub(super) fn reboot(&mut self) {
+        for (device, _) in self.loops() {
+            self.detach_loop(&device).ok();
+        }
+        self.devices.unclaim();
+        let of_the_system =
+            |mount: &Mount| self.fs(mount.fs).fs_type == "devtmpfs" && mount.parent == self.root;
+        let going = self.mounts().filter(|(id, mount)| *id != self.root && !of_the_system(mount));
+        let going = going.map(|(id, _)| id).collect();
+        self.take_away(&going);
+    }
+
     fn create_at(&mut self, dir: Ino, name: &str, node: Node, mode: u32) -> Ino {
         let fs = self.mount(self.root).fs;
         self.fs_mut(fs).create(dir, OsStr::new(name), node, mode).expect("an empty directory")

@@ -319,7 +319,7 @@ impl State {
     }
 
     /// Takes mounts away. What lies on top of one that goes comes to lie where that one was.
-    fn take_away(&mut self, going: &BTreeSet<MountId>) {
+    pub(super) fn take_away(&mut self, going: &BTreeSet<MountId>) {
         for mount in going {
             let left: Vec<_> =
                 self.children(*mount).into_iter().filter(|(_, child)| !going.contains(child)).collect();

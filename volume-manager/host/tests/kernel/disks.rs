@@ -242,6 +242,27 @@ fn a_lock_is_one_loop_device_over_the_bound_node() {
 
 #[test]
 #[file_serial(root)]
+fn a_node_of_another_device_makes_way_with_its_lock() {
+    on_both(async |ground| {
+        let (old, new) = (ground.disk(MIB).await, ground.disk(MIB).await);
+        let map = ground.path("pod-uid");
+        bind::device_node(&*ground.host, &old, &map).await.unwrap();
+        let lock = ground.host.lock_device(&map).await.unwrap();
+        ground.owns_loop(&lock);
+        bind::device_node(&*ground.host, &new, &map).await.unwrap();
+        let shown = ground.host.metadata(&map).await.unwrap().rdev;
+        assert_eq!(shown, ground.host.metadata(&new).await.unwrap().rdev);
+        assert_eq!(ground.host.mount_table().await.unwrap().layers(&map), 1);
+        assert_eq!(ground.host.find_lock(&map).await.unwrap(), None);
+        // The old device is free: nothing of ours is left on it.
+        ground.host.unlock_device(&old).await.unwrap();
+        let bound = Path::new("/sys/block").join(old.file_name().unwrap()).join("loop");
+        assert!(ground.fake.is_some() || !bound.exists());
+    });
+}
+
+#[test]
+#[file_serial(root)]
 fn a_lock_of_the_same_name_in_another_namespace_is_not_ours() {
     on_the_kernel(async |ground| {
         let file = ground.file("backing", &"x".repeat(4096)).await;
