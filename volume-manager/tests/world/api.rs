@@ -114,6 +114,13 @@ impl ApiSource for MemoryApi {
             (Object::Node(node), PatchBody::VolumesInUse(volumes)) => {
                 std::sync::Arc::make_mut(node).volumes_in_use = volumes;
             }
+            (Object::Claim(claim), PatchBody::ClaimStatus(patch)) => {
+                let status = &mut std::sync::Arc::make_mut(claim).status;
+                status.capacity = patch.capacity.unwrap_or(status.capacity);
+                status.allocated = patch.allocated.or(status.allocated);
+                status.resize = patch.resize.unwrap_or(std::mem::take(&mut status.resize));
+                status.conditions = patch.conditions.unwrap_or(std::mem::take(&mut status.conditions));
+            }
             (_, body) => panic!("no test needs this yet: {body:?}"),
         }
         self.put(object.clone());

@@ -45,7 +45,7 @@ pub(crate) struct World {
 
 /// There are no drivers here.
 #[derive(Debug)]
-struct NoDialer;
+pub(crate) struct NoDialer;
 
 #[async_trait]
 impl Dialer for NoDialer {
