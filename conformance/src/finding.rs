@@ -58,10 +58,20 @@ pub struct RunFinding {
 }
 
 /// The findings of a run, each once, in the order of the cases that show them best.
+///
+/// Whoever breaks a numbered promise breaks stories, too: a story that did not come true is a finding of its own
+/// only in a run in which no numbered promise of the same party was broken. The case has failed all the same.
 pub fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
+    let all = || cases.iter().flat_map(|case| case.findings.iter().map(move |finding| (case, finding)));
+    let is_story = |(case, finding): &(&CaseReport, &Finding)| finding.contract == case.id.as_str();
+    let numbered: Vec<Party> =
+        all().filter(|found| !is_story(found)).map(|(_, finding)| finding.party).collect();
     let mut gathered: Vec<(Clarity, RunFinding)> = Vec::new();
     for (position, case) in cases.iter().enumerate() {
         for finding in &case.findings {
+            if is_story(&(case, finding)) && numbered.contains(&finding.party) {
+                continue;
+            }
             let clarity = Clarity::of(case, position);
             match gathered.iter_mut().find(|(_, known)| known.finding.key() == finding.key()) {
                 Some((best, known)) if clarity < *best => {
@@ -118,6 +128,20 @@ mod tests {
             sentence: String::new(),
             cites: String::new(),
         }
+    }
+
+    #[test]
+    fn a_story_is_a_finding_where_no_promise_explains_it() {
+        let story = |case: &str| Finding { contract: case.into(), ..finding("another story") };
+        let cases = [
+            CaseReport::sample("a", Status::Failed).with_findings([story("a")]),
+            CaseReport::sample("b", Status::Failed).with_findings([finding("target still mounted")]),
+        ];
+        let contracts = |cases: &[CaseReport]| -> Vec<String> {
+            gather(cases).into_iter().map(|found| found.finding.contract).collect()
+        };
+        assert_eq!(contracts(&cases[..1]), ["a"]);
+        assert_eq!(contracts(&cases), ["DRV-031"]);
     }
 
     #[test]

@@ -103,7 +103,7 @@ async fn run_case(
     let mut cx = Cx::new(scene, case.place(), orders.update, Box::new(move |said| speak.say(&said)));
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
-    let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before).await;
+    let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before, failure.is_some()).await;
     Said::Outcome(Box::new(outcome(case, failure, after, seconds)))
 }
 

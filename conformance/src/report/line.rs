@@ -124,7 +124,7 @@ impl Display for StatusLine<'_> {
         };
         if let Some(reason) = case.reasons.first() {
             let quiet = palette.quiet;
-            let padding = 36usize.saturating_sub(case.id.as_str().len());
+            let padding = 46usize.saturating_sub(case.id.as_str().len());
             write!(f, "{:padding$}   {quiet}{who}{reason}{quiet:#}", "")?;
             for more in &case.reasons[1..] {
                 write!(f, "{quiet}; {more}{quiet:#}")?;

@@ -47,10 +47,16 @@ impl Aftermath {
     /// Looks at everything. The order matters: the volumes go first, since what a volume needs is no
     /// leftover while it exists, and the node and the driver are asked to end last, since a driver that dies
     /// of old age must not look like one that crashed.
-    pub(super) async fn see(scene: &Scene, orders: &Orders, sandbox: &Sandbox, before: Before) -> Self {
+    pub(super) async fn see(
+        scene: &Scene,
+        orders: &Orders,
+        sandbox: &Sandbox,
+        before: Before,
+        failed: bool,
+    ) -> Self {
         let mut after = Self { driver_exited: scene.driver_exit().await, ..Self::default() };
         if after.driver_exited.is_none() {
-            after.left_behind = scene.wind_up().await;
+            after.left_behind = scene.wind_up(failed).await;
         }
         let settled = after.driver_exited.is_none() && after.left_behind.is_empty();
         after.check_books(scene).await;
@@ -59,7 +65,7 @@ impl Aftermath {
         let trace = scene.journal().trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
-        after.findings = judge::findings(&trace, settled.then_some(&rest));
+        after.findings = judge::findings(&trace, settled.then_some(&rest), scene.journal().symbols());
         after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
         scene.end().await;
         after.count_processes(before.census.as_ref());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use contracts::event::{Actor, Event, Irregular, TraceLine};
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::{driver, manager};
+use harness::symbols::Symbols;
 
 use crate::finding::{Finding, Party};
 
@@ -12,20 +13,41 @@ use crate::finding::{Finding, Party};
 ///
 /// `rest` says what is still wanted at the end; without it the trace was cut off, and what should happen
 /// eventually is not asked for.
-pub(super) fn findings(trace: &[TraceLine], rest: Option<&Rest>) -> Vec<Finding> {
+pub(super) fn findings(trace: &[TraceLine], rest: Option<&Rest>, symbols: &Symbols) -> Vec<Finding> {
     let witnesses = witnesses(trace);
-    let mut findings = Vec::new();
-    for (party, rules) in [(Party::Driver, driver::RULES), (Party::Manager, manager::RULES)] {
-        let judged = verdicts(trace, rules.iter().copied(), &witnesses, rest);
-        for rule in rules {
-            if let Some(Verdict::Broken(violations)) = judged.get(rule.id) {
-                findings.extend(violations.iter().map(|violation| finding(party, rule, violation)));
-            }
-        }
-    }
+    let of_driver = violations(driver::RULES, trace, &witnesses, rest);
+    // What the manager does after the driver has lied to it is not held against the manager.
+    let lied_at = of_driver.iter().map(|(_, violation)| violation.seq).filter(|seq| *seq > 0).min();
+    let before_the_lie = |violation: &Violation| match lied_at {
+        Some(lied_at) => violation.seq > 0 && violation.seq < lied_at,
+        None => true,
+    };
+    let of_manager = violations(manager::RULES, trace, &witnesses, rest);
+    let of_manager = of_manager.iter().filter(|(_, violation)| before_the_lie(violation));
+
+    let of_driver =
+        of_driver.iter().map(|(rule, violation)| finding(Party::Driver, rule, violation, symbols));
+    let of_manager = of_manager.map(|(rule, violation)| finding(Party::Manager, rule, violation, symbols));
+    let mut findings: Vec<Finding> = of_driver.chain(of_manager).collect();
     findings.sort();
     findings.dedup_by(|a, b| a.key() == b.key());
     findings
+}
+
+fn violations(
+    rules: &'static [&'static Rule],
+    trace: &[TraceLine],
+    witnesses: &[Witness],
+    rest: Option<&Rest>,
+) -> Vec<(&'static Rule, Violation)> {
+    let mut judged = verdicts(trace, rules.iter().copied(), witnesses, rest);
+    let mut found = Vec::new();
+    for rule in rules {
+        if let Some(Verdict::Broken(violations)) = judged.remove(rule.id) {
+            found.extend(violations.into_iter().map(|violation| (*rule, violation)));
+        }
+    }
+    found
 }
 
 /// Who has testified. A harness that has seen no state line has no manager to ask.
@@ -41,10 +63,10 @@ fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
     witnesses
 }
 
-fn finding(party: Party, rule: &Rule, violation: &Violation) -> Finding {
+fn finding(party: Party, rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
     let Violation { contract, method, cause, detail, .. } = violation;
     let by = if method.is_empty() { String::new() } else { format!("{method}: ") };
-    let at = if detail.is_empty() { String::new() } else { format!(" (`{detail}`)") };
+    let at = if detail.is_empty() { String::new() } else { format!(" (`{}`)", symbols.text(detail)) };
     let whose = match party {
         Party::Driver => "",
         _ => "Not the driver's fault: the volume manager broke its own rule. ",

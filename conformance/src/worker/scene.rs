@@ -10,7 +10,7 @@ mod winding_up;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::api::AccessMode;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
@@ -82,6 +82,9 @@ impl SceneError {
     }
 }
 
+/// How long a wait lasts while no call is under way: enough for four tries of the back-off ladder.
+const FUTILE: Duration = Duration::from_secs(10);
+
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
 impl Scene {
@@ -110,7 +113,8 @@ impl Scene {
     /// Waits until a pod has its volumes.
     pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
         let node = self.node.lock().await;
-        node.wait_mounted(pod, self.limit).await.map_err(|error| SceneError::of_node(&error))
+        let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
+        waited.map_err(|error| SceneError::of_node(&error))
     }
 
     /// Deletes a pod whose containers have ended.
@@ -124,7 +128,8 @@ impl Scene {
     /// Waits until nothing of a deleted pod is left on the node.
     pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
         let node = self.node.lock().await;
-        node.wait_gone(pod, self.limit).await.map_err(|error| SceneError::of_node(&error))?;
+        let waited = self.patiently(|limit| node.wait_gone(pod, limit)).await;
+        waited.map_err(|error| SceneError::of_node(&error))?;
         self.leaving.borrow_mut().remove(pod);
         Ok(())
     }
@@ -226,14 +231,30 @@ impl Scene {
         }
         let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
         for pod in leaving {
-            match node.wait_gone(&pod, self.limit).await {
+            match self.patiently(|limit| node.wait_gone(&pod, limit)).await {
                 Ok(()) => drop(self.leaving.borrow_mut().remove(&pod)),
                 Err(error) => return vec![error.to_string()],
             }
         }
-        match node.wait_idle(self.limit).await {
+        match self.patiently(|limit| node.wait_idle(limit)).await {
             Ok(()) => vec![],
             Err(error) => vec![error.to_string()],
+        }
+    }
+
+    /// Waits as long as something may still come of it: a driver that is at work is given all the time there
+    /// is, and one that only ever says no is given up earlier.
+    async fn patiently<F>(&self, wait: impl Fn(Duration) -> F) -> std::result::Result<(), NodeError>
+    where
+        F: Future<Output = std::result::Result<(), NodeError>>,
+    {
+        let end = Instant::now() + self.limit;
+        loop {
+            let waited = wait(FUTILE.min(self.limit)).await;
+            let at_work = !self.journal.in_flight().is_empty();
+            if !matches!(waited, Err(NodeError::Refused(_))) || !at_work || Instant::now() > end {
+                return waited;
+            }
         }
     }
 

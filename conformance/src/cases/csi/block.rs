@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// this from the pod outwards, and unstages when the last pod has left.
 ///
 /// CSI, NodeUnstageVolume: called after every NodeUnpublishVolume on the node succeeded.
-#[case(needs = [Block, StageUnstage, Root, Loop])]
+#[case(needs = [Block, Root, Loop])]
 async fn is_unmapped_in_reverse_order(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
 

@@ -2,21 +2,27 @@
 
 use crate::prelude::*;
 
-/// A pod gets a file system that keeps what is written to it, and when the pod is gone nothing of it is left
-/// on the node.
+/// A pod gets the file systems it asks for, each of which keeps what is written to it, and when the pod is gone
+/// nothing of them is left on the node.
 ///
 /// CSI, NodePublishVolume: called when a workload that uses the volume is placed on a node.
 /// CSI, NodeUnpublishVolume: the reverse operation of NodePublishVolume.
 #[case(needs = [Filesystem, Root])]
 async fn file_system_in_and_out(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
+    let logs = cx.volume("logs").create().await?;
 
-    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    let web = cx.pod("web").volume(&data, "/data").volume(&logs, "/logs").start().await?;
     web.writes("/data/greeting", "hello").await?;
+    web.writes("/logs/greeting", "adieu").await?;
+    web.reads("/data/greeting", "hello").await?;
     cx.sees(expect![[r#"
         csi    Stage data
         csi    Publish data web
         mount  <publish:data/web>
+        csi    Stage logs
+        csi    Publish logs web
+        mount  <publish:logs/web>
     "#]])
         .await?;
 
@@ -25,6 +31,9 @@ async fn file_system_in_and_out(cx: &mut Cx) -> Result {
         csi    Unpublish data web
         umount <publish:data/web>
         csi    Unstage data
+        csi    Unpublish logs web
+        umount <publish:logs/web>
+        csi    Unstage logs
     "#]])
         .await?;
 

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// finds the volume on disk and takes it down.
 ///
 /// CSI: the CO is responsible for calling NodeUnpublishVolume and NodeUnstageVolume, whatever it forgot.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, Root])]
 async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;

@@ -12,8 +12,14 @@ use harness::api::Attachment;
 use super::Scene;
 use crate::failure::chain;
 
-/// How long each part may take after a case: it has had its time.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take after a case that came to its end.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long after one that did not: what it waited for in vain will not come now.
+const IMPATIENCE: Duration = Duration::from_secs(3);
+
+/// How long one call to the driver's books may take.
+const CALL: Duration = Duration::from_secs(10);
 
 impl Scene {
     /// How the driver ended, if nobody asked it to.
@@ -23,7 +29,8 @@ impl Scene {
     }
 
     /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.
-    pub(in crate::worker) async fn wind_up(&self) -> Vec<String> {
+    pub(in crate::worker) async fn wind_up(&self, failed: bool) -> Vec<String> {
+        let end = Instant::now() + if failed { IMPATIENCE } else { PATIENCE };
         self.proxy.clear("");
         self.gates.take().into_values().for_each(|gate| gate.open());
         if self.driver_killed.get()
@@ -36,13 +43,13 @@ impl Scene {
         {
             return vec![format!("the node does not start again: {error:?}")];
         }
-        let mut left = self.pods_leave().await;
-        left.extend(self.attachments_leave().await);
+        let mut left = self.pods_leave(end).await;
+        left.extend(self.attachments_leave(end).await);
         left.extend(self.volumes_leave().await);
         left
     }
 
-    async fn pods_leave(&self) -> Vec<String> {
+    async fn pods_leave(&self, end: Instant) -> Vec<String> {
         let mut left = Vec::new();
         let pods: Vec<String> = self.pods.borrow().iter().cloned().collect();
         for pod in pods {
@@ -53,16 +60,15 @@ impl Scene {
         let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
         let node = self.node.lock().await;
         for pod in leaving {
-            if let Err(error) = node.wait_gone(&pod, PATIENCE).await {
+            if let Err(error) = node.wait_gone(&pod, left_until(end)).await {
                 left.push(format!("pod {pod}: {error}"));
             }
         }
-        left.extend(node.wait_idle(PATIENCE).await.err().map(|error| error.to_string()));
+        left.extend(node.wait_idle(left_until(end)).await.err().map(|error| error.to_string()));
         left
     }
 
-    async fn attachments_leave(&self) -> Option<String> {
-        let end = Instant::now() + PATIENCE;
+    async fn attachments_leave(&self, end: Instant) -> Option<String> {
         while !self.cluster.list::<Attachment>().is_empty() {
             if Instant::now() > end {
                 return Some("a volume is still attached".to_owned());
@@ -93,7 +99,7 @@ impl Scene {
         let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
         loop {
             let mut request = tonic::Request::new(ListVolumesRequest { max_entries: 0, starting_token });
-            request.set_timeout(PATIENCE);
+            request.set_timeout(CALL);
             let page = client.list_volumes(request).await;
             let page = page
                 .map_err(|status| vec![format!("ListVolumes failed: {}", status.message())])?
@@ -126,4 +132,9 @@ impl Scene {
         self.driver_killed.set(true);
         self.driver.lock().await.terminate().await;
     }
+}
+
+/// What is left of the time; never nothing, so that what has already happened is always seen.
+fn left_until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
 }
