@@ -109,15 +109,34 @@ impl MountTable {
         &self.entries
     }
 
-    /// The topmost mount at exactly `path`, which must be free of links. `None` if nothing is mounted there.
+    /// The topmost mount at exactly `path`, which must be free of links; if none is visible there, the latest
+    /// that is hidden. `None` if nothing is mounted there.
     pub fn at(&self, path: &Path) -> Option<&MountEntry> {
-        self.entries.iter().rev().find(|entry| entry.is_at(path))
+        let hidden = || self.entries.iter().rev().find(|entry| entry.is_at(path));
+        self.containing(path).filter(|entry| entry.is_at(path)).or_else(hidden)
     }
 
-    /// The mount that shows `path`, which must be free of links: the last one in the table whose mount point
-    /// is `path` or above it. `None` only where the root itself is not in the table.
+    /// The mount that shows `path`, which must be free of links: from the root downwards, at each step the
+    /// mount that covers the next part of the path. `None` only where the root itself is not in the table.
+    ///
+    /// The kubelet takes the last line whose mount point is above the path. That is the same where mounts are
+    /// listed in the order they were made, and the wrong one after a move, or a pivot of the root.
     pub fn containing(&self, path: &Path) -> Option<&MountEntry> {
-        self.entries.iter().rev().find(|entry| path.starts_with(entry.mount_point_alive()))
+        let above: Vec<&MountEntry> =
+            self.entries.iter().filter(|entry| path.starts_with(entry.mount_point_alive())).collect();
+        let is_listed = |id: u64| above.iter().any(|entry| entry.id == id);
+        let is_root = |entry: &&MountEntry| entry.parent == entry.id || !is_listed(entry.parent);
+        let nearest = |entry: &&MountEntry| entry.mount_point_alive().as_os_str().len();
+        let mut here = above.iter().copied().filter(is_root).min_by_key(nearest)?;
+        // A cycle cannot be, but a table is only text: no mount is stepped on twice.
+        for _ in 0..above.len() {
+            let on_it = |entry: &&MountEntry| entry.parent == here.id && entry.id != here.id;
+            match above.iter().copied().filter(on_it).min_by_key(nearest) {
+                Some(next) => here = next,
+                None => break,
+            }
+        }
+        Some(here)
     }
 
     /// How often something is mounted at exactly `path`.

@@ -1,7 +1,8 @@
 //! The same random mounts, binds, moves, propagation changes and unmounts on a real kernel and on the
 //! simulated one: every answer and every mount table have to agree.
 //!
-//! `HOST_SEEDS=N` runs so many sequences, `HOST_FIRST_SEED=S` from that one on.
+//! `HOST_SEEDS=N` runs so many sequences of `HOST_LENGTH=N` operations, `HOST_FIRST_SEED=S` from that one on;
+//! `HOST_VERBOSE=1` tells each.
 
 #![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
 
@@ -25,20 +26,19 @@ use random::{Random, from_environment};
 use real::Real;
 use simulated::Simulated;
 
-/// How many operations a sequence has.
-const LENGTH: usize = 40;
 /// More mounts than this make no new kinds of trouble, only longer ones.
 const MOST_MOUNTS: usize = 150;
 
 #[test]
 fn the_simulated_kernel_mounts_as_the_real_one() {
     let (first, count) = (from_environment("HOST_FIRST_SEED", 1), from_environment("HOST_SEEDS", 300));
+    let length = usize::try_from(from_environment("HOST_LENGTH", 40)).unwrap();
     let run = in_namespace(move || {
         for seed in first..first + count {
             if std::env::var_os("HOST_VERBOSE").is_some() {
                 eprintln!("seed {seed}");
             }
-            let operations = sequence(&mut Random::new(seed), LENGTH);
+            let operations = sequence(&mut Random::new(seed), length);
             if let Err(difference) = differ(&operations) {
                 let (shortest, difference) = shorten(operations, difference);
                 panic!("seed {seed}: {difference}\nafter\n{}", operation::script(&shortest));

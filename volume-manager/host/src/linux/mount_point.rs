@@ -36,6 +36,11 @@ pub(super) fn mount_of(path: &Path) -> Result<MountEntry> {
     if let Some(entry) = statmount::mount_of(path)? {
         return Ok(entry);
     }
+    mount_in_table(path)
+}
+
+/// The same from the table, as far as paths tell: of mounts that cover each other the latest is taken.
+fn mount_in_table(path: &Path) -> Result<MountEntry> {
     let resolved = file::canonicalize(path)?;
     let missing = || HostError::os(Action::Stat, path, Errno::NOENT);
     table()?.containing(&resolved).cloned().ok_or_else(missing)
@@ -107,4 +112,25 @@ fn crosses_a_mount(resolved: &Path) -> Result<bool, Errno> {
 
 fn is_in_table(path: &Path) -> Result<bool> {
     Ok(table()?.at(path).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What older kernels are asked instead, asked here as well.
+    #[test]
+    fn every_way_to_ask_has_the_same_answer() {
+        let scratch = tempfile::tempdir().unwrap();
+        let plain = scratch.path().join("plain");
+        fs::create_dir(&plain).unwrap();
+        for (path, expected) in [(Path::new("/"), true), (Path::new("/proc"), true), (&plain, false)] {
+            let shown = path.display();
+            assert_eq!(is_likely(path).unwrap(), expected, "{shown}");
+            assert_eq!(has_other_device_than_parent(path).unwrap(), expected, "{shown}");
+            assert_eq!(is_in_table(&fs::canonicalize(path).unwrap()).unwrap(), expected, "{shown}");
+            let (one, listed) = (mount_of(path).unwrap(), mount_in_table(path).unwrap());
+            assert_eq!((one.id, one.mount_point), (listed.id, listed.mount_point), "{shown}");
+        }
+    }
 }

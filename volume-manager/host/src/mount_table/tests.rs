@@ -51,7 +51,27 @@ fn a_deleted_mount_point_is_found_by_its_name() {
 }
 
 #[test]
-fn the_last_mount_above_a_path_contains_it() {
+fn the_tree_and_not_the_order_of_lines_says_what_shows_a_path() {
+    let table = table(
+        "\
+5 2 0:5 / /a/b rw - tmpfs moved rw
+6 3 0:6 / /a/b rw - tmpfs hidden rw
+4 3 0:4 / /a rw - tmpfs cover rw
+2 4 0:2 / /a rw - tmpfs top rw
+3 1 0:3 / /a rw - tmpfs bottom rw
+1 0 0:1 / / rw - ext4 /dev/vda rw
+",
+    );
+    let source = |entry: Option<&MountEntry>| entry.map(|entry| entry.source.to_str().unwrap().to_owned());
+    assert_eq!(source(table.containing(Path::new("/a/b/c"))).as_deref(), Some("moved"));
+    assert_eq!(source(table.containing(Path::new("/a/x"))).as_deref(), Some("top"));
+    assert_eq!(source(table.at(Path::new("/a"))).as_deref(), Some("top"));
+    assert_eq!(source(table.at(Path::new("/a/b"))).as_deref(), Some("moved"));
+    assert_eq!(source(table.containing(Path::new("/b"))).as_deref(), Some("/dev/vda"));
+}
+
+#[test]
+fn the_nearest_mount_above_a_path_contains_it() {
     let table = table(NODE);
     let id = |path: &str| table.containing(Path::new(path)).map(|entry| entry.id);
     assert_eq!(id("/"), Some(21));

@@ -128,3 +128,29 @@ fn chmod_by_descriptor(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<()
     let link = PathBuf::from(format!("/proc/thread-self/fd/{}", held.as_raw_fd()));
     rustix::fs::chmod(link, Mode::from_bits_retain(mode))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn neither_way_to_change_a_mode_goes_through_a_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        fs::write(&file, b"").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let name = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o7777;
+        type Change = fn(BorrowedFd<'_>, &CStr, u32) -> Result<(), Errno>;
+        let ways: [(Change, u32); 2] = [(chmod_no_follow, 0o604), (chmod_by_descriptor, 0o4710)];
+        for (change, wanted) in ways {
+            change(CWD, &name(&file), wanted).unwrap();
+            assert_eq!(mode(), wanted);
+            assert!(change(CWD, &name(&link), 0o777).is_err());
+            assert_eq!(mode(), wanted);
+        }
+    }
+}

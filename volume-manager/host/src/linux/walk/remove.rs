@@ -75,6 +75,11 @@ impl Remove {
 
 impl Visit for Remove {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Option<OwnedFd>> {
+        let known = entry.kind != FileType::Directory && entry.kind != FileType::Unknown;
+        if known && self.removal == Removal::DirsOnly {
+            self.failed(entry.path, Errno::NOTDIR);
+            return Ok(None);
+        }
         if entry.kind != FileType::Directory {
             let flags = if self.removal == Removal::DirsOnly { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             match rustix::fs::unlinkat(entry.dir, entry.name, flags) {
