@@ -15,7 +15,7 @@ pub enum Check {
     Extensive,
 }
 
-/// Unmounts `path` and removes its directory. Missing: success.
+/// Unmounts `path` and removes its directory, or the file it was bound over. Missing: success.
 ///
 /// One layer of stacked mounts is taken away a call; with another below it the directory is busy, which is
 /// the error. A plain directory is removed only when it is empty. A mount that no longer answers is
@@ -75,7 +75,7 @@ async fn must_go(host: &dyn Host, path: &Path) -> Result<bool> {
 }
 
 async fn remove_unmounted(host: &dyn Host, path: &Path, check: Check) -> Result<()> {
-    match host.remove_dir(path).await {
+    match remove(host, path).await {
         Err(error) if error.is_not_found() => Ok(()),
         // A bind over a file leaves a file behind.
         Err(error) if error.is_not_a_directory() => host.remove_file(path).await,
@@ -84,6 +84,14 @@ async fn remove_unmounted(host: &dyn Host, path: &Path, check: Check) -> Result<
         Err(error) if error.is_busy() && still_mounted(host, path, check).await => {
             Err(HostError::StillMounted { path: path.to_owned() })
         }
+        other => other,
+    }
+}
+
+/// Removes an empty directory, or the file that something was bound over.
+async fn remove(host: &dyn Host, path: &Path) -> Result<()> {
+    match host.remove_dir(path).await {
+        Err(error) if error.is_not_a_directory() => host.remove_file(path).await,
         other => other,
     }
 }

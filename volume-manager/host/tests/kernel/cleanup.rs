@@ -49,6 +49,19 @@ fn a_mount_goes_with_its_directory_and_its_content_stays() {
 }
 
 #[test]
+fn a_bind_over_a_file_goes_with_that_file() {
+    on_both(async |ground| {
+        for check in CHECKS {
+            let (source, target) = (ground.file("source", "kept").await, ground.file("target", "").await);
+            host::bind::mount(&*ground.host, &source, &target, &Default::default()).await.unwrap();
+            cleanup::mount_point(&*ground.host, &target, check).await.unwrap();
+            assert!(ground.host.metadata(&target).await.unwrap_err().is_not_found());
+            assert_eq!(ground.host.read_file(&source).await.unwrap(), b"kept");
+        }
+    });
+}
+
+#[test]
 fn one_layer_goes_at_a_time() {
     on_both(async |ground| {
         for check in CHECKS {
