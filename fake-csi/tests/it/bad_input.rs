@@ -370,3 +370,79 @@ fn of_measuring_and_growing() {
         );
     });
 }
+
+#[test]
+#[file_serial(root)]
+fn of_snapshots_and_groups() {
+    check(async |scene, answers| {
+        let id = scene.id.clone();
+        let controller = &mut scene.csi.controller;
+        let validate = v1::ValidateVolumeCapabilitiesRequest {
+            volume_id: "none".into(),
+            volume_capabilities: vec![mounted("", WRITER)],
+            ..Default::default()
+        };
+        answers.expect(
+            "confirm the unknown",
+            NotFound,
+            controller.validate_volume_capabilities(validate).await,
+        );
+        let get = |snapshot_id: &str| v1::GetSnapshotRequest {
+            snapshot_id: snapshot_id.into(),
+            ..Default::default()
+        };
+        answers.expect("get no snapshot", InvalidArgument, controller.get_snapshot(get("")).await);
+        answers.expect("get the unknown", NotFound, controller.get_snapshot(get("none")).await);
+        let delete = |snapshot_id: &str| v1::DeleteSnapshotRequest {
+            snapshot_id: snapshot_id.into(),
+            ..Default::default()
+        };
+        answers.expect("delete no snapshot", InvalidArgument, controller.delete_snapshot(delete("")).await);
+        answers.expect("delete the unknown", Code::Ok, controller.delete_snapshot(delete("none")).await);
+        let modify = |volume_id: &str, key: &str| v1::ControllerModifyVolumeRequest {
+            volume_id: volume_id.into(),
+            mutable_parameters: [(key.to_owned(), "gold".to_owned())].into(),
+            ..Default::default()
+        };
+        answers.expect(
+            "modify nothing",
+            InvalidArgument,
+            controller.controller_modify_volume(modify("", "tier")).await,
+        );
+        answers.expect(
+            "modify the unknown",
+            NotFound,
+            controller.controller_modify_volume(modify("none", "tier")).await,
+        );
+        answers.expect(
+            "modify a colour",
+            InvalidArgument,
+            controller.controller_modify_volume(modify(&id, "colour")).await,
+        );
+        let group = |name: &str, sources: &[&str]| v1::CreateVolumeGroupSnapshotRequest {
+            name: name.into(),
+            source_volume_ids: sources.iter().map(|id| (*id).to_owned()).collect(),
+            ..Default::default()
+        };
+        for (what, expected, request) in [
+            ("group without name", InvalidArgument, group("", &[&id])),
+            ("group of nothing", InvalidArgument, group("g", &[])),
+            ("group of the unknown", NotFound, group("g", &[&id, "none"])),
+        ] {
+            answers.expect(what, expected, scene.csi.group.create_volume_group_snapshot(request).await);
+        }
+        let none = v1::DeleteVolumeGroupSnapshotRequest::default();
+        answers.expect(
+            "delete no group",
+            InvalidArgument,
+            scene.csi.group.delete_volume_group_snapshot(none).await,
+        );
+        let unknown =
+            v1::GetVolumeGroupSnapshotRequest { group_snapshot_id: "none".into(), ..Default::default() };
+        answers.expect(
+            "get the unknown group",
+            NotFound,
+            scene.csi.group.get_volume_group_snapshot(unknown).await,
+        );
+    });
+}

@@ -1,8 +1,7 @@
-//! What a suite relies on beside the calls: faults, books, several nodes, restarts, every way to keep a volume.
+//! What a suite relies on beside the calls: faults, books, restarts, every way to keep a volume.
 
 use std::path::Path;
 
-use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::{self, VolumeCapability};
 use fake_csi::control::Fault;
 use serial_test::file_serial;
@@ -159,59 +158,6 @@ fn without_staging_the_driver_stages_for_itself() {
 
 #[test]
 #[file_serial(root)]
-fn two_nodes_share_what_may_be_shared() {
-    in_namespace(async |mut world| {
-        let socket = world.root.join("second.sock");
-        let endpoint = format!("--endpoint=unix://{}", socket.display());
-        let mut one = world.start(&["--node=a", "--node=b@zone-1", &endpoint]).await;
-        let mut other = Csi::connect(&socket).await;
-        let many = || mounted("", Mode::MultiNodeMultiWriter);
-        let id = one.create("share", many()).await.volume_id;
-        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
-            let (staging, target) =
-                (world.directory(&format!("{node}/staging")), world.path(&format!("{node}/pod/target")));
-            csi.stage(&id, &staging, many()).await.unwrap();
-            csi.node.node_publish_volume(publish(&id, &staging, &target, many())).await.unwrap();
-        }
-        std::fs::write(world.path("a/pod/target/x"), "seen").unwrap();
-        assert_eq!(std::fs::read_to_string(world.path("b/pod/target/x")).unwrap(), "seen");
-        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
-            csi.unpublish(&id, &world.path(&format!("{node}/pod/target"))).await.unwrap();
-            csi.unstage(&id, &world.path(&format!("{node}/staging"))).await.unwrap();
-        }
-        other.delete(&id).await.unwrap();
-        world.assert_clean().await;
-    });
-}
-
-#[test]
-#[file_serial(root)]
-fn two_processes_keep_one_set_of_books() {
-    in_namespace(async |mut world| {
-        let mut one = world.start(&["--node=a"]).await;
-        let socket = world.root.join("second.sock");
-        let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_fake-csi"))
-            .args([format!("--endpoint=unix://{}", socket.display()), "--node=b".into()])
-            .arg("--state-dir")
-            .arg(world.state())
-            .spawn()
-            .unwrap();
-        let mut other = Csi::connect(&socket).await;
-        let id = one.create("from-a", mounted("", WRITER)).await.volume_id;
-        // What one has created the other stages, and what the other has staged the first will not delete.
-        let staging = world.directory("staging");
-        other.stage(&id, &staging, mounted("", WRITER)).await.unwrap();
-        assert_eq!(code(&one.delete(&id).await), Code::FailedPrecondition);
-        other.unstage(&id, &staging).await.unwrap();
-        one.delete(&id).await.unwrap();
-        assert_eq!(code(&other.stage(&id, &staging, mounted("", WRITER)).await), Code::NotFound);
-        second.kill().unwrap();
-        second.wait().unwrap();
-    });
-}
-
-#[test]
-#[file_serial(root)]
 fn a_torn_line_is_a_transaction_that_did_not_happen() {
     in_namespace(async |world| {
         let mut scene = Scene::mount(world).await;
@@ -323,5 +269,45 @@ fn a_raw_device_is_measured_where_a_link_leads_to_it_and_nowhere_else() {
             };
             assert_eq!(code(&scene.csi.node.node_get_volume_stats(request).await), expected);
         }
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn metadata_tell_what_was_written_and_what_changed() {
+    use csi_proto::v1::snapshot_metadata_client::SnapshotMetadataClient;
+    in_namespace(async |world| {
+        let mut scene = Scene::block(world).await.published().await;
+        let write = |offset: u64| {
+            use std::os::unix::fs::FileExt as _;
+            let device = std::fs::File::options().write(true).open(&scene.target).unwrap();
+            device.write_all_at(&[7; 4096], offset).unwrap();
+        };
+        let mut snapshots = Vec::new();
+        for offset in [0, 1 << 20] {
+            write(offset);
+            let request = v1::CreateSnapshotRequest {
+                name: format!("at-{offset}"),
+                source_volume_id: scene.id.clone(),
+                ..Default::default()
+            };
+            let made = scene.csi.controller.create_snapshot(request).await.unwrap().into_inner();
+            snapshots.push(made.snapshot.unwrap().snapshot_id);
+        }
+        let endpoint = format!("unix:{}", scene.world.root.join("csi.sock").display());
+        let mut client = SnapshotMetadataClient::connect(endpoint).await.unwrap();
+        let request =
+            v1::GetMetadataAllocatedRequest { snapshot_id: snapshots[1].clone(), ..Default::default() };
+        let mut answers = client.get_metadata_allocated(request).await.unwrap().into_inner();
+        let allocated = answers.message().await.unwrap().unwrap().block_metadata;
+        assert_eq!(allocated.iter().map(|block| block.byte_offset).collect::<Vec<_>>(), [0, 1 << 20]);
+        let request = v1::GetMetadataDeltaRequest {
+            base_snapshot_id: snapshots[0].clone(),
+            target_snapshot_id: snapshots[1].clone(),
+            ..Default::default()
+        };
+        let mut answers = client.get_metadata_delta(request).await.unwrap().into_inner();
+        let changed = answers.message().await.unwrap().unwrap().block_metadata;
+        assert_eq!(changed.iter().map(|block| block.byte_offset).collect::<Vec<_>>(), [1 << 20]);
     });
 }

@@ -5,9 +5,11 @@
     reason = "a test that cannot go on says where, and that is all there is to say"
 )]
 
+mod abilities;
 mod bad_input;
 mod behaviour;
 mod lifecycle;
+mod nodes;
 mod promises;
 mod scene;
 mod stress;

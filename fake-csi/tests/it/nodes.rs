@@ -1,0 +1,89 @@
+//! Several nodes with one set of volumes: in one process, and in several.
+
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use serial_test::file_serial;
+use tonic::Code;
+
+use crate::scene::{WRITER, code};
+use crate::world::{Csi, block, in_namespace, mounted, publish};
+
+#[test]
+#[file_serial(root)]
+fn two_nodes_share_what_may_be_shared() {
+    in_namespace(async |mut world| {
+        let socket = world.root.join("second.sock");
+        let endpoint = format!("--endpoint=unix://{}", socket.display());
+        let mut one = world.start(&["--node=a", "--node=b@zone-1", &endpoint]).await;
+        let mut other = Csi::connect(&socket).await;
+        let many = || mounted("", Mode::MultiNodeMultiWriter);
+        let id = one.create("share", many()).await.volume_id;
+        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
+            let (staging, target) =
+                (world.directory(&format!("{node}/staging")), world.path(&format!("{node}/pod/target")));
+            csi.stage(&id, &staging, many()).await.unwrap();
+            csi.node.node_publish_volume(publish(&id, &staging, &target, many())).await.unwrap();
+        }
+        std::fs::write(world.path("a/pod/target/x"), "seen").unwrap();
+        assert_eq!(std::fs::read_to_string(world.path("b/pod/target/x")).unwrap(), "seen");
+        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
+            csi.unpublish(&id, &world.path(&format!("{node}/pod/target"))).await.unwrap();
+            csi.unstage(&id, &world.path(&format!("{node}/staging"))).await.unwrap();
+        }
+        other.delete(&id).await.unwrap();
+        world.assert_clean().await;
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn two_processes_keep_one_set_of_books() {
+    in_namespace(async |mut world| {
+        let mut one = world.start(&["--node=a"]).await;
+        let socket = world.root.join("second.sock");
+        let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_fake-csi"))
+            .args([format!("--endpoint=unix://{}", socket.display()), "--node=b".into()])
+            .arg("--state-dir")
+            .arg(world.state())
+            .spawn()
+            .unwrap();
+        let mut other = Csi::connect(&socket).await;
+        let id = one.create("from-a", mounted("", WRITER)).await.volume_id;
+        // What one has created the other stages, and what the other has staged the first will not delete.
+        let staging = world.directory("staging");
+        other.stage(&id, &staging, mounted("", WRITER)).await.unwrap();
+        assert_eq!(code(&one.delete(&id).await), Code::FailedPrecondition);
+        other.unstage(&id, &staging).await.unwrap();
+        one.delete(&id).await.unwrap();
+        assert_eq!(code(&other.stage(&id, &staging, mounted("", WRITER)).await), Code::NotFound);
+        second.kill().unwrap();
+        second.wait().unwrap();
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn a_device_on_two_nodes_is_one_device_and_stays_until_both_have_left() {
+    in_namespace(async |mut world| {
+        let socket = world.root.join("second.sock");
+        let endpoint = format!("--endpoint=unix://{}", socket.display());
+        let mut one = world.start(&["--node=a", "--node=b", &endpoint]).await;
+        let mut other = Csi::connect(&socket).await;
+        let many = || block(Mode::MultiNodeMultiWriter);
+        let id = one.create("disk", many()).await.volume_id;
+        for (csi, node) in [(&mut one, "a"), (&mut other, "b")] {
+            let (staging, target) =
+                (world.directory(&format!("{node}/staging")), world.path(&format!("{node}/pod/target")));
+            csi.stage(&id, &staging, many()).await.unwrap();
+            csi.node.node_publish_volume(publish(&id, &staging, &target, many())).await.unwrap();
+        }
+        std::fs::write(world.path("a/pod/target"), "seen").unwrap();
+        assert!(std::fs::read(world.path("b/pod/target")).unwrap().starts_with(b"seen"));
+        one.unpublish(&id, &world.path("a/pod/target")).await.unwrap();
+        one.unstage(&id, &world.path("a/staging")).await.unwrap();
+        assert!(std::fs::read(world.path("b/pod/target")).unwrap().starts_with(b"seen"));
+        other.unpublish(&id, &world.path("b/pod/target")).await.unwrap();
+        other.unstage(&id, &world.path("b/staging")).await.unwrap();
+        other.delete(&id).await.unwrap();
+        world.assert_clean().await;
+    });
+}
