@@ -203,8 +203,9 @@ pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
     /// volume, never the volume itself, which may hang.
     async fn reconstruct(&self, scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure>;
 
-    /// Finds volumes that are staged for this node although no pod has a directory for them any more.
-    async fn find_staged(&self, _scene: &Scene<'_>) -> Vec<Rebuilt> {
+    /// Finds volumes that the plugin's own directories tell of and those of pods may not any more: staged
+    /// ones, and ones that are published although the pod's directory was not yet, or is no longer, there.
+    async fn find_staged(&self, _scene: &Scene<'_>) -> Vec<Staged> {
         Vec::new()
     }
 
@@ -331,6 +332,15 @@ pub struct Rebuilt {
     pub device_mount_path: Option<PathBuf>,
     /// The SELinux label it was mounted with; `None` if that is unknown.
     pub selinux_label: Option<String>,
+}
+
+/// A volume that a plugin's own directories tell of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staged {
+    /// The volume, as far as it is known.
+    pub rebuilt: Rebuilt,
+    /// A pod that it may be published for; `None` if all that is known is that it may be staged.
+    pub pod: Option<PodUid>,
 }
 
 /// Attaches volumes to nodes: two methods for the controller, one for the node.

@@ -13,7 +13,7 @@ use crate::api::VolumeMode;
 use crate::error::{Failure, Unfit};
 use crate::names::{PluginName, PodUid, SpecName, VolumeName};
 use crate::plugin::registry::Registry;
-use crate::plugin::{Facts, Found, Rebuilt, Scene, VolumePlugin};
+use crate::plugin::{Facts, Found, Rebuilt, Scene, Staged, VolumePlugin};
 
 /// What the last incarnation left.
 #[derive(Debug, Default)]
@@ -37,6 +37,16 @@ pub struct Recovered {
     pub pod: Option<PodUid>,
 }
 
+impl Reconstruction {
+    /// Adds what was found besides, unless the pod's own directory has told of it already.
+    fn add(&mut self, recovered: Recovered) {
+        let same = |known: &Recovered| known.volume == recovered.volume && known.pod == recovered.pod;
+        if !self.volumes.iter().any(same) {
+            self.volumes.push(recovered);
+        }
+    }
+}
+
 /// Reads back everything below the root.
 pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstruction {
     let mut result = Reconstruction::default();
@@ -47,11 +57,9 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
         }
     }
     for plugin in registry.all() {
-        for rebuilt in plugin.find_staged(&scene).await {
-            match name(&**plugin, &rebuilt, None) {
-                Ok(volume) => {
-                    result.volumes.push(Recovered { volume, plugin: plugin.name(), rebuilt, pod: None });
-                }
+        for Staged { rebuilt, pod } in plugin.find_staged(&scene).await {
+            match name(&**plugin, &rebuilt, pod.as_ref()) {
+                Ok(volume) => result.add(Recovered { volume, plugin: plugin.name(), rebuilt, pod }),
                 Err(failure) => {
                     tracing::warn!(plugin = %plugin.name(), error = failure.chain(), "cannot name a staged volume");
                 }

@@ -43,7 +43,7 @@ use self::error::{CsiError, NotRegistered};
 use self::volume::CsiVolume;
 use super::{
     Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Mounted, Rebuilt, Scene, SetUp, Spec,
-    SpecSource, TearDown, VolumePlugin,
+    SpecSource, Staged, TearDown, VolumePlugin,
 };
 use crate::api::{CsiDriver, PersistentSource, VolumeSource};
 use crate::clock;
@@ -200,7 +200,7 @@ impl VolumePlugin for CsiPlugin {
         reconstruct::volume(scene, found).await
     }
 
-    async fn find_staged(&self, scene: &Scene<'_>) -> Vec<Rebuilt> {
+    async fn find_staged(&self, scene: &Scene<'_>) -> Vec<Staged> {
         reconstruct::staged(scene).await
     }
 

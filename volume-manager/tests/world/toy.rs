@@ -13,7 +13,7 @@ use volume_manager::operation::OperationContext;
 use volume_manager::paths::Paths;
 use volume_manager::plugin::{
     Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, MountDevice, Mounted, Rebuilt, Remote,
-    Scene, SetUp, Spec, TearDown, VolumePlugin,
+    Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -184,9 +184,10 @@ impl VolumePlugin for Toy {
         Ok(rebuilt(&found.inner, found.mode))
     }
 
-    async fn find_staged(&self, _: &Scene<'_>) -> Vec<Rebuilt> {
+    async fn find_staged(&self, _: &Scene<'_>) -> Vec<Staged> {
         let staged = self.lock().staged.clone();
-        staged.iter().map(|inner| rebuilt(inner, VolumeMode::Filesystem)).collect()
+        let alone = |inner| Staged { rebuilt: rebuilt(inner, VolumeMode::Filesystem), pod: None };
+        staged.iter().map(alone).collect()
     }
 
     async fn identify_orphan(&self, _: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {

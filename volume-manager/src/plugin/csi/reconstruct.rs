@@ -17,7 +17,7 @@ use crate::api::storage::CsiSource;
 use crate::api::{self, Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
 use crate::error::Failure;
 use crate::names::{DriverName, OuterName, PodUid, SpecName, VolumeHandle, escape};
-use crate::plugin::{Found, Rebuilt, Scene, Spec};
+use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged};
 
 /// The directory of block volumes, which is no driver's.
 const BLOCK: &str = "volumeDevices";
@@ -70,15 +70,16 @@ fn rebuilt(scene: &Scene<'_>, data: &VolumeData, inner: SpecName, mode: VolumeMo
 
 /// Every volume that is staged, or was about to be, whether or not a pod has a directory for it.
 ///
-/// The kubelet looks at pods only, and forgets a volume if it was stopped between the last unpublish and
-/// the unstage, or during a first stage.
-pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Rebuilt> {
-    let mut found: Vec<Rebuilt> = staged_filesystems(scene)
+/// The kubelet looks at pods only. It forgets a volume if it was stopped between the last unpublish and the
+/// unstage, or during a first stage; and a device that is published while its link in the pod's directory is
+/// not yet made, or already gone.
+pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
+    let mut found: Vec<Staged> = staged_filesystems(scene)
         .await
         .into_iter()
         .map(|data| {
             let inner = data.spec_name.clone().unwrap_or_else(|| SpecName::new(data.handle.as_str()));
-            rebuilt(scene, &data, inner, VolumeMode::Filesystem)
+            Staged { rebuilt: rebuilt(scene, &data, inner, VolumeMode::Filesystem), pod: None }
         })
         .collect();
     found.extend(staged_devices(scene).await);
@@ -120,15 +121,22 @@ async fn staged_in(scene: &Scene<'_>, driver: &DriverName, dir: &Path, hash: &st
     }
 }
 
-async fn staged_devices(scene: &Scene<'_>) -> Vec<Rebuilt> {
+async fn staged_devices(scene: &Scene<'_>) -> Vec<Staged> {
     let mut found = Vec::new();
-    let staging = scene.paths.csi_block().join("staging");
-    for name in directories(scene.host, &staging).await {
+    for name in directories(scene.host, &scene.paths.csi_block()).await {
         let directory = SpecName::new(&name);
-        // A staging directory without a record is one the driver has been told nothing about.
-        if let Ok(data) = record::read(scene.host, &scene.paths.csi_block_data(&directory)).await {
-            found.push(rebuilt(scene, &data, inner_name(&data, &directory), VolumeMode::Block));
-        }
+        // A volume without a record is one the driver has been told nothing about.
+        let Ok(data) = record::read(scene.host, &scene.paths.csi_block_data(&directory)).await else {
+            continue;
+        };
+        let rebuilt = rebuilt(scene, &data, inner_name(&data, &directory), VolumeMode::Block);
+        // Each pod has a name of its own where the driver publishes and where we bind.
+        let mut pods = names(scene.host, &scene.paths.csi_block_publish_dir(&directory)).await;
+        pods.extend(names(scene.host, &scene.paths.csi_block_map(&directory)).await);
+        found.extend(
+            pods.into_iter().map(|pod| Staged { rebuilt: rebuilt.clone(), pod: Some(PodUid::new(pod)) }),
+        );
+        found.push(Staged { rebuilt, pod: None });
     }
     found
 }
@@ -196,15 +204,24 @@ async fn claimed(scene: &Scene<'_>, but: &Found) -> BTreeSet<(DriverName, Volume
 
 /// Names of the directories in a directory, as it lists them; none if it cannot be read.
 async fn directories(host: &dyn Host, dir: &Path) -> Vec<String> {
-    let entries = match host.read_dir(dir).await {
+    let is_dir = |entry: &DirEntry| matches!(entry.kind, FileKind::Directory | FileKind::Unknown);
+    let entries = entries(host, dir).await;
+    entries.into_iter().filter(is_dir).filter_map(|entry| entry.name.into_string().ok()).collect()
+}
+
+/// Names of whatever is in a directory, each once; none if it cannot be read.
+async fn names(host: &dyn Host, dir: &Path) -> BTreeSet<String> {
+    entries(host, dir).await.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
+}
+
+async fn entries(host: &dyn Host, dir: &Path) -> Vec<DirEntry> {
+    match host.read_dir(dir).await {
         Ok(entries) => entries,
         Err(error) => {
             if !error.is_not_found() {
                 tracing::warn!(dir = %dir.display(), error = crate::error::chain(&error), "not read");
             }
-            return Vec::new();
+            Vec::new()
         }
-    };
-    let is_dir = |entry: &DirEntry| matches!(entry.kind, FileKind::Directory | FileKind::Unknown);
-    entries.into_iter().filter(is_dir).filter_map(|entry| entry.name.into_string().ok()).collect()
+    }
 }

@@ -10,7 +10,7 @@ use crate::names::PluginName;
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER, volume};
-use crate::plugin::{Found, Rebuilt, Scene, VolumePlugin};
+use crate::plugin::{Found, Rebuilt, Scene, Staged, VolumePlugin};
 
 const POD: &str = "pods/u1/volumes/kubernetes.io~csi/pv";
 
@@ -174,23 +174,32 @@ async fn what_is_staged_is_found_without_a_pod() {
         host.write_file(&file, record.as_bytes(), 0o644).await.unwrap();
     }
     let block = "plugins/kubernetes.io/csi/volumeDevices";
-    for dir in ["staging/disk", "disk/data"] {
+    for dir in ["staging/disk", "disk/data", "publish/disk", "disk/dev"] {
         host.make_dir_all(&bench.path(block).join(dir), 0o750).await.unwrap();
     }
     let record = br#"{"driverName":"d.example","volumeHandle":"b","specVolID":"disk"}"#;
     host.write_file(&bench.path(block).join("disk/data/vol_data.json"), record, 0o644).await.unwrap();
+    // Pods whose links are not made yet, or are gone already: one published, one only bound.
+    for file in ["publish/disk/uid-a", "disk/dev/uid-a", "disk/dev/uid-b"] {
+        host.write_file(&bench.path(block).join(file), b"", 0o600).await.unwrap();
+    }
 
     let cx = &bench.context;
     let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
     let found = CsiPlugin::new().find_staged(&scene).await;
     let names: BTreeSet<String> = found
         .iter()
-        .map(|rebuilt| format!("{} {:?} {}", handle(rebuilt), rebuilt.spec.mode(), rebuilt.spec.name()))
+        .map(|Staged { rebuilt, pod }| {
+            let pod = pod.as_ref().map_or("no pod".to_owned(), |pod| pod.to_string());
+            format!("{} {:?} {} {pod}", handle(rebuilt), rebuilt.spec.mode(), rebuilt.spec.name())
+        })
         .collect();
     expect![[r#"
         {
-            "d.example^b Block disk",
-            "d.example^h Filesystem h",
+            "d.example^b Block disk no pod",
+            "d.example^b Block disk uid-a",
+            "d.example^b Block disk uid-b",
+            "d.example^h Filesystem h no pod",
         }"#]]
     .assert_eq(&format!("{names:#?}"));
 }
