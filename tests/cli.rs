@@ -263,13 +263,9 @@ fn a_driver_with_another_name() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: cannot use the driver: it exited at once (status 2)
-                  its last words:
-                    error: unrecognized subcommand '__fake-csi'
-    
-                    Usage: volproof [OPTIONS] <COMMAND>
-    
-                    For more information, try '--help'.
+                error: cannot use the driver: it calls itself `fake.csi.volproof.dev`, but the manifest says `other.example.com`
+
+                  hint: correct `name` in the manifest, or leave it out
             "#]],
         );
     }

@@ -24,9 +24,11 @@ fn mapped_is_complete(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some((target, of)) = block_target(books, volume, pod) else { return };
     let entry = of.map_entry();
     let top = |path: &str| books.mounts.get(path).and_then(|stack| stack.last());
-    match (top(target), top(&entry)) {
+    // What the driver published may be no device at all: that is the driver's fault, and judged there.
+    let published = top(target).and_then(|mount| mount.rdev.as_ref());
+    match (published, top(&entry)) {
         (_, None) => report.broken("", "mapped without a bind below the global map path", entry.as_str()),
-        (Some(target), Some(bind)) if bind.rdev.is_none() || bind.rdev != target.rdev => {
+        (Some(device), Some(bind)) if bind.rdev.as_ref() != Some(device) => {
             report.broken(
                 "",
                 "the bind below the global map path is not the volume's device",
@@ -162,6 +164,8 @@ mod tests {
             &[IN, "mount map:b1/a rdev=7:4\n", LINKED, LOCKED, MAPPED].concat(),
             &[],
         );
+        let no_device = "stage b1\nmount target:b1/a\npublish b1 a\nmount map:b1/a\n";
+        keeps(rule, &[no_device, LINKED, LOCKED, MAPPED].concat(), &[]);
     }
 
     #[test]
