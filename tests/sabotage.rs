@@ -26,7 +26,8 @@ fn promises() -> BTreeMap<String, String> {
     listed.stdout.lines().filter_map(pair).collect()
 }
 
-/// Runs all cases against fake-csi as it is with these arguments.
+/// Runs all cases against fake-csi as it is with these arguments. A case that waits for what a sabotaged driver
+/// will never do need not wait long.
 fn run_against(arguments: &[&str]) -> Ended {
     let mut command = vec![
         built().display().to_string(),
@@ -38,7 +39,10 @@ fn run_against(arguments: &[&str]) -> Ended {
     command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let quoted: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
     let manifest = format!("name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n", quoted.join(", "));
-    Volproof::new().file("driver.toml", &manifest).args("run --driver driver.toml --report out").run()
+    Volproof::new()
+        .file("driver.toml", &manifest)
+        .args("run --driver driver.toml --report out --jobs 4 --timeout 10s")
+        .run()
 }
 
 #[test]

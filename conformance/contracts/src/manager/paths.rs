@@ -122,22 +122,25 @@ pub(super) static NOTHING_REMAINS: Rule = Rule {
 };
 
 fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
-    if !rest.pods.is_empty() {
+    // A path that the driver left mounted keeps what it takes to undo it, and rightly so.
+    if !rest.pods.is_empty() || any_path_is_mounted(books) {
         return;
     }
     let remaining = books.entries.keys().filter(|path| belongs_to_a_volume(path));
     // A driver that does not stage leaves an empty directory behind, as the kubelet does.
-    let tolerated = |path: &str| books.stages == Some(false) && is_staging_tree(path) || is_held(books, path);
+    let tolerated = |path: &str| books.stages == Some(false) && is_staging_tree(path);
     if let Some(path) = remaining.into_iter().find(|path| !tolerated(path)) {
         report.broken("", "something of a volume was left in the manager's tree", path.as_str());
     }
 }
 
-/// Whether a mount at or beside a path keeps it from being removed: whoever left the mount is to blame, not
-/// the manager, which must not throw away what it takes to undo it.
-fn is_held(books: &Books, path: &str) -> bool {
-    let beside = format!("{}/", parent(path));
-    books.mounts.range(beside.clone()..).next().is_some_and(|(at, _)| at.starts_with(&beside))
+/// Whether anything is mounted where a driver was ever asked to stage or publish.
+fn any_path_is_mounted(books: &Books) -> bool {
+    let mounted = |path: &str| books.mounts.contains_key(path);
+    books.volumes.values().any(|known| {
+        let staging = known.stage_request.as_ref().map(|sent| text(sent, "stagingTargetPath"));
+        staging.is_some_and(mounted) || known.publish_requests.keys().any(|target| mounted(target))
+    })
 }
 
 /// Whether a path is below the directories that stay: of one volume and not of its plugin or driver.
@@ -224,7 +227,7 @@ mod tests {
         keeps(rule, "mkdir parent:v1/a\nwrite data:v1/a\nremove data:v1/a\nrmdir parent:v1/a", &[]);
         keeps(rule, "mkdir parent:v1/a", &["a"]);
         keeps(rule, "capabilities\nmkdir staging:v1", &[]);
-        keeps(rule, "mkdir parent:v1/a\nwrite data:v1/a\nmount target:v1/a", &[]);
+        keeps(rule, "mkdir parent:v1/a\npublish v1 a\nmount target:v1/a\nunpublish v1 a", &[]);
         let left = "something of a volume was left in the manager's tree";
         for entry in
             ["parent:v1/a", "data:v1", "staging:v1", "parent:b1/a", "staging:b1", "data:b1", "link:b1/a"]
