@@ -27,29 +27,36 @@ const LENGTH: usize = 40;
 fn the_fake_host_answers_as_the_real_one() {
     let (first, count) =
         (random::from_environment("HOST_FIRST_SEED", 1), random::from_environment("HOST_SEEDS", 150));
-    // Links may lead anywhere: where they lead has to be nobody's.
-    let scratch = tempfile::tempdir().unwrap();
-    let world = scratch.path().to_owned();
-    let run = in_namespace(move || {
-        enter_world(&world);
-        for seed in first..first + count {
-            let orders = sequence(&mut Random::new(seed), LENGTH);
-            if let Err(difference) = differ(&orders) {
+    for seed in first..first + count {
+        let orders = sequence(&mut Random::new(seed), LENGTH);
+        match compare(&orders) {
+            Err(reason) => return eprintln!("not run: {reason}"),
+            Ok(None) => {}
+            Ok(Some(difference)) => {
                 let (shortest, difference) = shorten(orders, difference);
                 let script: String = shortest.iter().map(|order| format!("    {order:?}\n")).collect();
                 panic!("seed {seed}: {difference}\nafter\n{script}");
             }
         }
-    });
-    if let Err(reason) = run {
-        eprintln!("not run: {reason}");
     }
+}
+
+/// Compares in a world of its own: links may lead anywhere, and where they lead has to be nobody's.
+fn compare(orders: &[Order]) -> Result<Option<String>, String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let (world, orders) = (scratch.path().to_owned(), orders.to_owned());
+    let (say, said) = std::sync::mpsc::channel();
+    in_namespace(move || {
+        enter_world(&world);
+        say.send(differ(&orders).err()).unwrap();
+    })?;
+    Ok(said.recv().unwrap())
 }
 
 /// Makes an empty file system the root of the calling thread and of those it starts.
 fn enter_world(world: &Path) {
     use nix::mount::{MsFlags, mount};
-    mount(Some("tmpfs"), world, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    mount(Some("tmpfs"), world, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).unwrap();
     std::fs::create_dir(world.join("proc")).unwrap();
     let proc = world.join("proc");
     mount(Some("proc"), &proc, Some("proc"), MsFlags::empty(), None::<&str>).unwrap();
@@ -61,9 +68,8 @@ fn enter_world(world: &Path) {
 fn differ(orders: &[Order]) -> Result<(), String> {
     let outside = PathBuf::from("/outside");
     let root = outside.join("x/y/root");
-    std::fs::create_dir_all(&outside).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let result = runtime.block_on(async {
+    runtime.block_on(async {
         let (real, fake) = (LinuxHost::new(), FakeHost::default());
         for host in [&real as &dyn Host, &fake] {
             host.make_dir_all(&outside, 0o755).await.unwrap();
@@ -76,34 +82,34 @@ fn differ(orders: &[Order]) -> Result<(), String> {
             if there != here {
                 return Err(format!("{index}: {order:?}\n  kernel: {there}\n  fake:   {here}"));
             }
-            let (there, here) = (tree(&real, &outside).await, tree(&fake, &outside).await);
+            let (there, here) = (tree(&real).await, tree(&fake).await);
             if there != here {
                 return Err(format!("{index}: {order:?}{}", difference(&there, &here)));
             }
         }
         Ok(())
-    });
-    while nix::mount::umount2(&outside, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
-    result
+    })
 }
 
-/// Everything below a directory, a line each.
-async fn tree(host: &dyn Host, root: &Path) -> Vec<String> {
-    let (mut lines, mut todo) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(name) = todo.pop() {
-        let path = root.join(&name);
+/// Everything there is, a line each, but for what only one of them needs.
+async fn tree(host: &dyn Host) -> Vec<String> {
+    let (mut lines, mut todo) = (Vec::new(), vec![PathBuf::from("/")]);
+    while let Some(path) = todo.pop() {
+        if path == Path::new("/proc") || path == Path::new("/dev") {
+            continue;
+        }
         let there = host.symlink_metadata(&path).await.unwrap();
         let content = match there.kind {
             FileKind::Directory => {
                 let entries = host.read_dir(&path).await.unwrap();
-                todo.extend(entries.iter().map(|entry| name.join(&entry.name)));
+                todo.extend(entries.iter().map(|entry| path.join(&entry.name)));
                 String::new()
             }
             FileKind::Symlink => format!("-> {}", host.read_link(&path).await.unwrap().display()),
             _ => format!("{:?}", host.read_file(&path).await.unwrap()),
         };
         let (kind, mode, owner) = (there.kind, there.mode, (there.uid, there.gid));
-        lines.push(format!("{} {kind:?} {mode:o} {owner:?} {} {content}", name.display(), there.nlink));
+        lines.push(format!("{} {kind:?} {mode:o} {owner:?} {} {content}", path.display(), there.nlink));
     }
     lines.sort();
     lines
@@ -124,7 +130,7 @@ fn shorten(mut orders: Vec<Order>, mut difference: String) -> (Vec<Order>, Strin
         index -= 1;
         let mut shorter = orders.clone();
         shorter.remove(index);
-        if let Err(other) = differ(&shorter) {
+        if let Ok(Some(other)) = compare(&shorter) {
             (orders, difference) = (shorter, other);
             index = index.min(orders.len());
         }

@@ -131,8 +131,16 @@ impl State {
         } else {
             self.copy_mount(source.mount, source.ino, Kinship::Same)
         };
-        self.attach(copy, target, false);
-        Ok(())
+        self.attach(copy, target, false).inspect_err(|_| self.discard(copy))
+    }
+
+    /// Forgets a tree of mounts that is on nothing.
+    fn discard(&mut self, tree: MountId) {
+        // Children first: a mount is asked for its parent when it leaves.
+        for mount in self.tree(tree).into_iter().rev() {
+            self.detach(mount);
+            self.drop_mount(mount);
+        }
     }
 
     /// ENOENT for a place that has lost its name: nothing can be mounted on it any more.
@@ -152,8 +160,7 @@ impl State {
         } else if self.fs(new.fs).is_dir(new.root) != self.fs_of(target.mount).is_dir(target.ino) {
             errno::ENOTDIR
         } else {
-            self.attach(mount, target, false);
-            return Ok(());
+            return self.attach(mount, target, false);
         };
         self.drop_mount(mount);
         Err(Errno(error))
@@ -180,12 +187,14 @@ impl State {
         if tree.contains(&to.mount) {
             return Err(Errno(errno::ELOOP));
         }
-        self.attach(from.mount, to, true);
-        Ok(())
+        self.attach(from.mount, to, true)
     }
 
     /// Puts a tree of mounts at a place, and copies of it wherever the place's mount sends its mounts.
-    fn attach(&mut self, tree: MountId, target: At, moving: bool) {
+    fn attach(&mut self, tree: MountId, target: At, moving: bool) -> Result<(), Errno> {
+        // The kernel makes the tree ready to carry what a copy of it may come to lie under.
+        let top = self.topmost(tree);
+        self.can_carry(At { mount: top, ino: self.mount(top).root })?;
         let copies = if self.mount(target.mount).group.is_some() {
             let audience = self.audience(target, if moving { self.last_mount_id() + 1 } else { tree });
             self.share_tree(tree);
@@ -201,6 +210,7 @@ impl State {
             self.tuck(copy, place);
         }
         self.table_changed();
+        Ok(())
     }
 
     /// Puts a copy at a place where something may be mounted already: that comes to lie on top of it.
