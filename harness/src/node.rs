@@ -108,6 +108,12 @@ pub enum NodeError {
     /// It is not running: it was killed and not started again.
     #[error("the node is not running")]
     Down,
+    /// It does not answer, though it runs: something in it hangs.
+    #[error("the node does not answer, asked to {what}")]
+    Silent {
+        /// What it was asked for.
+        what: String,
+    },
     /// It says that what was asked for did not happen.
     #[error("{0}")]
     Refused(String),
@@ -150,6 +156,9 @@ impl Drop for Running {
 
 /// Longer than any machine needs to start a process, and short enough to be waited for.
 const READY: Duration = Duration::from_secs(20);
+
+/// How much longer than it was given a node may take to say that it could not.
+const GRACE: Duration = Duration::from_secs(20);
 
 impl Node {
     /// Starts a node. Its object must be in the cluster, and the cluster served at its socket.
@@ -339,10 +348,12 @@ impl Node {
 
     async fn order(&self, order: Order) -> Result<Said, NodeError> {
         let running = self.running.as_ref().ok_or(NodeError::Down)?;
-        match running.conversation.ask(order).await {
-            Ok(Said::Refused(why)) => Err(NodeError::Refused(why)),
-            Ok(said) => Ok(said),
-            Err(Lost) => Err(NodeError::Exited { exit: exited(running.exit.clone()).await }),
+        let (what, limit) = (order.to_string(), order.limit() + GRACE);
+        match tokio::time::timeout(limit, running.conversation.ask(order)).await {
+            Ok(Ok(Said::Refused(why))) => Err(NodeError::Refused(why)),
+            Ok(Ok(said)) => Ok(said),
+            Ok(Err(Lost)) => Err(NodeError::Exited { exit: exited(running.exit.clone()).await }),
+            Err(_) => Err(NodeError::Silent { what }),
         }
     }
 

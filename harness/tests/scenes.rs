@@ -21,6 +21,9 @@ type Scene = fn() -> Result<()>;
 const SCENES: &[(&str, Scene)] = &[
     ("a_file_system_goes_in_and_out", || stage::play(a_file_system_goes_in_and_out)),
     ("a_block_volume_goes_in_and_out", || stage::play(a_block_volume_goes_in_and_out)),
+    ("a_block_volume_goes_in_and_out_polled", || stage::play_polled(a_block_volume_goes_in_and_out)),
+    ("a_killed_node_finds_what_it_left_polled", || stage::play_polled(a_killed_node_finds_what_it_left)),
+    ("a_read_only_claim_is_read_only_polled", || stage::play_polled(a_read_only_claim_is_read_only)),
     ("two_pods_share_a_volume", || stage::play(two_pods_share_a_volume)),
     ("a_read_only_claim_is_read_only", || stage::play(a_read_only_claim_is_read_only)),
     ("a_failed_stage_is_tried_again_on_the_node_s_clock", || {

@@ -150,6 +150,8 @@ struct Unclaimed {
     added: bool,
     target: PathBuf,
     by: Actor,
+    /// Whether somebody else may as well have done it, with a reason.
+    guess: bool,
 }
 
 impl Kernel {
@@ -183,14 +185,14 @@ impl Kernel {
                 let excused = excuses(&mount.target);
                 mount.by = self.who(pid, excused);
                 self.mounts.insert(mount.id, mount.clone());
-                let stray = self.stray(true, &mount.target, mount.by, excused);
+                let stray = self.stray(true, &mount.target, mount.by, pid.is_some(), excused);
                 (Event::MountAdd(mount), stray)
             }
             Seen::Removed { target, id, pid, seen_by } => {
                 let excused = excuses(&target);
                 let by = self.who(pid, excused);
                 self.mounts.remove(&id);
-                let stray = self.stray(false, &target, by, excused);
+                let stray = self.stray(false, &target, by, pid.is_some(), excused);
                 (Event::MountDel(MountDel { target, id, by, seen_by }), stray)
             }
             Seen::Changed { mut mount } => {
@@ -211,22 +213,31 @@ impl Kernel {
         }
     }
 
-    fn stray(&mut self, added: bool, target: &str, by: Actor, excused: bool) -> Option<Irregular> {
+    fn stray(
+        &mut self,
+        added: bool,
+        target: &str,
+        by: Actor,
+        certain: bool,
+        excused: bool,
+    ) -> Option<Irregular> {
+        let guess = !certain && excused;
         match by {
             Actor::Harness => None,
-            // Announced in a moment, or found unclaimed when the node is idle.
-            Actor::Node => {
-                self.unclaimed.push(Unclaimed { added, target: target.into(), by });
+            // Announced in a moment, or found unclaimed when the node is idle. A witness that names nobody
+            // leaves it open whether it was the driver: then an announcement may follow, and need not.
+            _ if by == Actor::Node || guess => {
+                self.unclaimed.push(Unclaimed { added, target: target.into(), by, guess });
                 None
             }
             Actor::Driver if excused || !is_contract(target) => None,
             Actor::Unknown if !is_contract(target) => None,
             // It may have been a child of the node that is gone: then an announcement follows.
             Actor::Unknown if self.actors.node.is_some() => {
-                self.unclaimed.push(Unclaimed { added, target: target.into(), by });
+                self.unclaimed.push(Unclaimed { added, target: target.into(), by, guess });
                 None
             }
-            Actor::Driver | Actor::Unknown => Some(irregular(added, target, by)),
+            _ => Some(irregular(added, target, by)),
         }
     }
 
@@ -252,7 +263,7 @@ impl Kernel {
 
     pub(super) fn take_unclaimed(&mut self) -> Vec<Irregular> {
         let tell = |event: Unclaimed| irregular(event.added, &event.target.to_string_lossy(), event.by);
-        self.unclaimed.drain(..).map(tell).collect()
+        self.unclaimed.drain(..).filter(|event| !event.guess).map(tell).collect()
     }
 
     pub(super) fn forget_unclaimed(&mut self) {

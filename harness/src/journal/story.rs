@@ -92,7 +92,7 @@ impl Teller {
             }
             Event::MountAdd(mount) => self.add_mount(mount, told),
             Event::MountChg(mount) => self.change_mount(mount, told),
-            Event::MountDel(gone) if gone.by != Actor::Node => {
+            Event::MountDel(gone) if gone.by != Actor::Node && self.tells(&gone.target, &gone.seen_by) => {
                 self.at(&gone.target, "umount", String::new(), told);
             }
             Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
@@ -112,7 +112,7 @@ impl Teller {
 
     /// What the node mounts is told when it announces it, and what nobody has a reason for as a stray.
     fn add_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
-        if mount.by == Actor::Node {
+        if mount.by == Actor::Node || !self.tells(&mount.target, &mount.seen_by) {
             return;
         }
         let Some(place) = self.symbols.place(Path::new(&mount.target)) else { return };
@@ -128,6 +128,13 @@ impl Teller {
             line.mount = Some(mount.id);
             told.push(line);
         }
+    }
+
+    /// Whether a mount event is told. Where nobody is named, what lies at the node's own paths is told when
+    /// the node announces it.
+    fn tells(&self, target: &str, seen_by: &str) -> bool {
+        let place = self.symbols.place(Path::new(target));
+        seen_by != "poll" || !matches!(place, Some(Place::Map { .. } | Place::InPod { .. }))
     }
 
     /// A mount that was told to appear is told with the options it has in the end.

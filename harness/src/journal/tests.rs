@@ -101,6 +101,20 @@ fn a_mount_the_node_announces_is_told_once() {
 }
 
 #[test]
+fn a_witness_that_names_nobody_leaves_room_for_both() {
+    let (journal, kernel) = journal();
+    let req = json!({"volumeId": "handle-data", "targetPath": TARGET});
+    let call = journal.rpc_start("NodePublishVolume", req, None);
+    let Seen::Added { mount, .. } = added(TARGET, 0) else { panic!("it is one") };
+    kernel.send(Seen::Added { mount: mount.clone(), pid: None }).unwrap();
+    kernel.send(Seen::Added { mount, pid: None }).unwrap();
+    // One of the two was the node's.
+    assert!(journal.effect(announce("mount", TARGET)));
+    journal.rpc_end(call, ok());
+    assert!(journal.irregular().is_empty());
+}
+
+#[test]
 fn a_mount_the_node_does_not_announce_is_a_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();

@@ -1,6 +1,7 @@
 //! What is said between a node's process and its handle. Touches nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,37 @@ pub(super) enum Order {
     Advance(Duration),
     /// All notices before this barrier are recorded. Has no answer.
     Passed(u64),
+}
+
+impl Order {
+    /// How long it may take.
+    pub(super) fn limit(&self) -> Duration {
+        match self {
+            Self::WaitMounted(_, limit)
+            | Self::WaitUnmounted(_, limit)
+            | Self::WaitGone(_, limit)
+            | Self::WaitIdle(_, limit) => *limit,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start { .. } => f.write_str("start"),
+            Self::RuntimeGone(uid) => write!(f, "take down the pod {uid}"),
+            Self::Sync(pod) => write!(f, "sync the pod `{pod}`"),
+            Self::WaitMounted(pod, _) => write!(f, "mount the volumes of `{pod}`"),
+            Self::WaitUnmounted(pod, _) => write!(f, "unmount the volumes of `{pod}`"),
+            Self::WaitGone(pod, _) => write!(f, "let the pod `{pod}` go"),
+            Self::WaitIdle(..) => f.write_str("become idle"),
+            Self::Mounted(pod) => write!(f, "list the volumes of `{pod}`"),
+            Self::Dump => f.write_str("say what it believes"),
+            Self::Advance(by) => write!(f, "skip {} ms", by.as_millis()),
+            Self::Passed(_) => f.write_str("go on"),
+        }
+    }
 }
 
 /// From the node.

@@ -2,18 +2,34 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+use volume_manager::Notice;
 use volume_manager::api::{self, ApiError, Key, Kind, Node, Patch, PatchBody};
 use volume_manager::clock::Clock;
 
 use super::child::Surroundings;
 
-/// Writes the status once a period, when it has changed.
+/// Writes the status when it has changed: at once when the manager says so, and once a period.
 pub(super) async fn report(around: Surroundings) {
+    let mut notices = around.manager.subscribe();
     loop {
         if let Err(error) = write(&around).await {
             tracing::warn!(%error, "cannot write the node's status");
         }
-        around.clock.sleep(around.settings.status_period).await;
+        tokio::select! {
+            biased;
+            told = changed(&mut notices) => if told.is_none() { return },
+            () = around.clock.sleep(around.settings.status_period) => {}
+        }
+    }
+}
+
+/// Returns when other volumes are in use than before; nothing when the manager has ended.
+async fn changed(notices: &mut mpsc::UnboundedReceiver<Notice>) -> Option<()> {
+    loop {
+        if let Notice::InUse(_) = notices.recv().await? {
+            return Some(());
+        }
     }
 }
 
