@@ -105,7 +105,7 @@ impl Cx {
                 false => Err(Failure {
                     after: doing.step,
                     at: doing.at,
-                    what: What::Broken { chain: pending, seen: None },
+                    what: What::Broken { chain: pending, seen: None }.into(),
                 }),
             }
         }
@@ -133,7 +133,7 @@ impl Cx {
                 return Ok(());
             }
             let after = self.shared.last.borrow().step.clone();
-            Err(Failure { after, at, what: What::Story { expected, actual, pending } })
+            Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
         }
     }
 }
@@ -217,7 +217,11 @@ impl Shared {
 impl Doing {
     /// The result of the step, with the step's place if it failed.
     pub(crate) fn done<T>(&self, result: std::result::Result<T, SceneError>) -> Result<T> {
-        result.map_err(|error| Failure { after: self.step.clone(), at: self.at.clone(), what: error.what() })
+        result.map_err(|error| Failure {
+            after: self.step.clone(),
+            at: self.at.clone(),
+            what: error.what().into(),
+        })
     }
 }
 

@@ -18,8 +18,8 @@ pub struct Failure {
     pub(crate) after: String,
     /// Where in its source.
     pub(crate) at: Place,
-    /// What went wrong.
-    pub(crate) what: What,
+    /// What went wrong. Boxed, because every step of a case returns one of these or nothing.
+    pub(crate) what: Box<What>,
 }
 
 /// What can go wrong.
@@ -44,7 +44,7 @@ impl Failure {
 
     /// With what was seen since the last look, for a failure that is about the world and has no story.
     pub(crate) fn with_story(mut self, look: impl FnOnce() -> String) -> Self {
-        if let What::Broken { seen: seen @ None, .. } = &mut self.what {
+        if let What::Broken { seen: seen @ None, .. } = &mut *self.what {
             *seen = Some(look());
         }
         self
@@ -52,7 +52,7 @@ impl Failure {
 
     /// The same for reporters.
     pub(crate) fn breakage(&self) -> Breakage {
-        let (expected, actual, cause) = match &self.what {
+        let (expected, actual, cause) = match &*self.what {
             What::Story { expected, actual, pending } => {
                 let mut cause = vec![story_cause(expected, actual)];
                 cause.extend(pending.iter().map(|what| format!("still under way: {what}")));
@@ -105,7 +105,7 @@ impl<E: Error> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
         let at = place(Location::caller());
-        Self { after: String::new(), at, what: What::Ours(chain(&error)) }
+        Self { after: String::new(), at, what: What::Ours(chain(&error)).into() }
     }
 }
 

@@ -185,7 +185,7 @@ impl Dispatcher {
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot create `{}`", directory.display()))?;
         Ok(Orders {
-            task: Task::Case(id, plan.abilities.clone()),
+            task: Task::Case(id, Box::new(plan.abilities.clone())),
             manifest: plan.manifest.clone(),
             directory,
             ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
@@ -199,7 +199,11 @@ impl Dispatcher {
         match message {
             Message::Step(id, step) => self.emit(&Event::CaseStep { id, step }),
             Message::Expectation(expectation) => {
-                self.expectations.push(expectation);
+                // With --repeat a place is told of more than once, and can be rewritten only once.
+                let place = |told: &Expectation| (told.file.clone(), told.line, told.column);
+                if !self.expectations.iter().any(|told| place(told) == place(&expectation)) {
+                    self.expectations.push(expectation);
+                }
                 Ok(())
             }
             Message::Ended(job, verdict) => {

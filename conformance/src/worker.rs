@@ -116,8 +116,9 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
         biased;
         // Nothing that a case waits for will come from a dead driver.
         exit = shared.scene.driver_lost() => {
-            let (Doing { step, at }, chain) = (shared.last(), vec![format!("The driver ended by itself: {exit}.")]);
-            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.scene.look()) } });
+            let (Doing { step, at }, mut chain) = (shared.last(), vec![scene::ended_by_itself(exit)]);
+            chain.extend(shared.scene.last_words().await.map(|words| format!("its last words: {words}")));
+            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.scene.look()) }.into() });
         }
         ended = run => ended,
     };
@@ -128,12 +129,12 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
         }
         Ok(Err(_)) => {
             let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
-            Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]) })
+            Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]).into() })
         }
         Err(_) => {
             let mut chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
             chain.extend(shared.scene.under_way().into_iter().map(|what| format!("still under way: {what}")));
-            Err(Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None } })
+            Err(Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None }.into() })
         }
     }
 }
@@ -155,7 +156,7 @@ fn catch_panics() -> Rc<RefCell<Option<String>>> {
 fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, seconds: f64) -> Outcome {
     let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited, ours } = after;
     findings.dedup_by(|a, b| a.key() == b.key());
-    let body_is_ours = matches!(failure.as_ref().map(|failure| &failure.what), Some(What::Ours(_)));
+    let body_is_ours = matches!(failure.as_ref().map(|failure| &*failure.what), Some(What::Ours(_)));
     let managers = findings.iter().any(|finding| finding.party != Party::Driver);
     let status = if driver_exited.is_some() {
         Status::DriverExited
@@ -175,6 +176,8 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, seconds: f64
     }
     for said in driver_exited.into_iter().chain(ours) {
         match &mut breakage {
+            // The body may have ended for that very reason.
+            Some(breakage) if breakage.cause.contains(&said) => {}
             Some(breakage) => breakage.cause.insert(0, said),
             None => breakage = Some(aftermath::at_the_end(said, case.place())),
         }

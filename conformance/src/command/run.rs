@@ -4,8 +4,7 @@
 //! then the driver itself, which is started once and asked.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -17,12 +16,16 @@ use crate::case::{self, Case};
 use crate::event::{Header, Status};
 use crate::exit_code;
 use crate::need::{Ground, Need, Who, skip};
-use crate::report::human::Human;
-use crate::report::line::{Palette, count};
-use crate::report::{Reporter, github, html, json, junit};
+use crate::report::line::count;
 use crate::runner::{self, Ledger, Plan};
 use crate::select::{NoMatch, Selection, Shard};
 use crate::worker::message::Abilities;
+
+mod again;
+mod reports;
+
+use again::again;
+use reports::{Reports, reporters};
 
 /// Run the cases against a driver.
 #[derive(Debug, Args)]
@@ -296,123 +299,4 @@ fn check_tier(flags: &Flags) -> Result<(), Exit> {
 /// What is said of filters that mean nothing.
 pub(super) fn no_match(error: &NoMatch) -> Exit {
     Exit::new(exit_code::NOTHING_RAN, error.to_string()).hint("`volproof list` shows all cases")
-}
-
-/// The command line again, without what chose the cases: a case's id takes its place.
-fn again(called: &Called, filters: &[String]) -> String {
-    const WITH_VALUE: [&str; 6] = ["--exclude", "--shard", "--repeat", "--report", "--jobs", "--format"];
-    // A build tool says under which name the reader started this.
-    let start = called.start.clone().or_else(|| std::env::var("VOLPROOF_AGAIN").ok());
-    let mut kept = vec![start.clone().unwrap_or_else(|| "volproof run".to_owned())];
-    let mut words = called.words.iter().skip(1).filter(|word| *word != "run");
-    while let Some(word) = words.next() {
-        let flag = word.split('=').next().unwrap_or_default();
-        if WITH_VALUE.contains(&flag) {
-            if !word.contains('=') {
-                words.next();
-            }
-        } else if !filters.contains(word) && word != "--fail-fast" {
-            kept.push(quoted(word));
-        }
-    }
-    kept.join(" ")
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
-    let palette = if colour { Palette::coloured() } else { Palette::plain() };
-    let human = || {
-        let human = Human::new(io::stdout(), palette, flags.verbose);
-        let live = io::stdout().is_terminal() && io::stderr().is_terminal();
-        if live { human.with_live_line() } else { human }
-    };
-    match flags.format {
-        Format::Human => vec![Box::new(human())],
-        Format::Json => vec![Box::new(json::Lines(io::stdout()))],
-        Format::Github => vec![Box::new(human()), Box::new(github::Annotations(io::stdout()))],
-    }
-}
-
-/// Where everything that outlives the run is written.
-#[derive(Debug)]
-struct Reports {
-    directory: PathBuf,
-    /// Whether the user named it. A directory of our own goes again when there is nothing to read in it.
-    asked: bool,
-}
-
-impl Reports {
-    fn prepare(asked: Option<&Path>) -> Result<Self, Exit> {
-        let directory = match asked {
-            Some(directory) => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
-            None => std::env::temp_dir().join(format!("volproof-{}", std::process::id())),
-        };
-        if directory.starts_with("/var/lib") {
-            return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
-                .hint("a sandbox covers /var/lib, and what its drivers log there would be lost"));
-        }
-        let failed = |error: io::Error| {
-            Exit::environment(format!("cannot write reports to `{}`", directory.display()))
-                .details([error.to_string()])
-        };
-        // What an earlier run wrote about cases must not be taken for this run's.
-        let cases = directory.join("cases");
-        if cases.exists() {
-            std::fs::remove_dir_all(&cases).map_err(failed)?;
-        }
-        std::fs::create_dir_all(&cases).map_err(failed)?;
-        Ok(Self { directory, asked: asked.is_some() })
-    }
-
-    /// Takes back a directory nobody asked for and nobody was told of.
-    fn discard(&self) {
-        if !self.asked {
-            // It is below the directory for temporary files: what cannot be removed is removed there.
-            drop(std::fs::remove_dir_all(&self.directory));
-        }
-    }
-
-    fn write(&self, record: &crate::event::RunRecord) -> anyhow::Result<()> {
-        if self.asked {
-            json::write_results(record, &self.directory)?;
-            junit::write(record, &self.directory)?;
-            html::write(record, &self.directory)?;
-        } else if !record.cases.iter().any(|case| case.status.is_bad()) {
-            std::fs::remove_dir_all(&self.directory)?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_that_runs_a_case_again_keeps_what_is_about_the_driver() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let line =
-            "volproof run --driver-cmd x --report out --shard=1/2 publish --seed 7 --exclude a --fail-fast";
-        let called = Called { words: words(line), start: None };
-        let filters = ["publish".to_owned()];
-        assert_eq!(again(&called, &filters), "volproof run --driver-cmd x --seed 7");
-        let called = Called { start: Some("cargo test --test driver --".into()), ..called };
-        assert_eq!(again(&called, &filters), "cargo test --test driver -- --driver-cmd x --seed 7");
-    }
-
-    #[test]
-    fn a_word_survives_the_shell() {
-        assert_eq!(quoted("--driver=a.toml"), "--driver=a.toml");
-        assert_eq!(quoted("./d --endpoint={endpoint}"), "'./d --endpoint={endpoint}'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
 }

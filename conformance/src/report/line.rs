@@ -228,6 +228,7 @@ impl Details<'_> {
         for (depth, cause) in broken.cause.iter().enumerate() {
             match depth {
                 0 => writeln!(f, "  {cause}")?,
+                _ if cause.starts_with("its ") || cause.starts_with("still ") => writeln!(f, "    {cause}")?,
                 _ => writeln!(f, "    because {cause}")?,
             }
         }

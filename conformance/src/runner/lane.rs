@@ -53,12 +53,12 @@ pub async fn run(orders: &Orders, mut hear: impl FnMut(Said), cancel: impl Futur
         }
     }
     // The whole sandbox dies of this; there is nothing to wait for politely.
-    if ended.is_some() {
+    if let Some(ended) = ended {
         drop(lifeline);
         if tokio::time::timeout(DYING, child.wait()).await.is_err() {
             child.kill().await?;
         }
-        return Ok(ended.expect("it was just looked at"));
+        return Ok(ended);
     }
     let status = child.wait().await?;
     drop(lifeline);

@@ -59,7 +59,9 @@ impl Aftermath {
             after.left_behind = scene.wind_up(failed).await;
         }
         let settled = after.driver_exited.is_none() && after.left_behind.is_empty();
-        after.check_books(scene).await;
+        if after.driver_exited.is_none() {
+            after.check_books(scene).await;
+        }
         let devices = scene.devices();
         after.take_census(sandbox, before.census.as_ref(), scene);
         let trace = scene.journal().trace();

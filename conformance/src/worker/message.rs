@@ -42,7 +42,7 @@ pub enum Task {
     /// Start the driver once and ask what it can do.
     Ask,
     /// Carry out a case with a driver that was asked.
-    Case(CaseId, Abilities),
+    Case(CaseId, Box<Abilities>),
 }
 
 /// One line of what a worker says.

@@ -218,6 +218,11 @@ impl Scene {
         }
     }
 
+    /// The last line the driver printed.
+    pub(super) async fn last_words(&self) -> Option<String> {
+        self.driver.lock().await.log_tail(1).pop()
+    }
+
     /// Notes a step of the case in the journal.
     pub(crate) fn step(&self, doing: &Doing) {
         self.journal.step(&doing.step, &doing.at.to_string());
@@ -287,6 +292,11 @@ impl Scene {
     pub(super) fn secrets(&self) -> &[Sensitive<String>] {
         &self.secrets
     }
+}
+
+/// What is said of a driver that nobody asked to end.
+pub(super) fn ended_by_itself(exit: Exit) -> String {
+    format!("The driver ended by itself: {exit}.")
 }
 
 /// A fragment as a sentence.

@@ -138,10 +138,10 @@ fn one_line_for_each_status() {
                 LEAK [   0.31s] ( 3/62) csi::publish::read_only
                ERROR [   0.31s] ( 4/62) csi::publish::read_only
          DRIVER EXIT [   0.31s] ( 5/62) csi::publish::read_only
-               XPASS [   0.31s] ( 6/62) csi::publish::read_only                our issue 41
-               XFAIL [   0.31s] ( 7/62) csi::publish::read_only                our issue 41
-                SKIP            ( 8/62) csi::publish::read_only                driver: does not report GET_VOLUME_STATS
-                SKIP            ( 9/62) csi::publish::read_only                host: module `nfsd` is not available; not root"#]]
+               XPASS [   0.31s] ( 6/62) csi::publish::read_only                          our issue 41
+               XFAIL [   0.31s] ( 7/62) csi::publish::read_only                          our issue 41
+                SKIP            ( 8/62) csi::publish::read_only                          driver: does not report GET_VOLUME_STATS
+                SKIP            ( 9/62) csi::publish::read_only                          host: module `nfsd` is not available; not root"#]]
     .assert_eq(&format!("$ volproof run\n{}", statuses.collect::<Vec<_>>().join("\n")));
 }
 

@@ -25,7 +25,7 @@ impl Scene {
     /// How the driver ended, if nobody asked it to.
     pub(in crate::worker) async fn driver_exit(&self) -> Option<String> {
         let exit = self.driver.lock().await.exit();
-        exit.filter(|_| !self.driver_killed.get()).map(|exit| format!("The driver ended by itself: {exit}."))
+        exit.filter(|_| !self.driver_killed.get()).map(super::ended_by_itself)
     }
 
     /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.

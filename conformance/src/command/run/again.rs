@@ -1,0 +1,57 @@
+//! The line that runs one case again, as the reader would type it. Touches nothing.
+
+use super::super::Called;
+
+/// The command line again, without what chose the cases: a case's id takes its place.
+pub(super) fn again(called: &Called, filters: &[String]) -> String {
+    const WITH_VALUE: [&str; 6] = ["--exclude", "--shard", "--repeat", "--report", "--jobs", "--format"];
+    // A build tool says under which name the reader started this.
+    let start = called.start.clone().or_else(|| std::env::var("VOLPROOF_AGAIN").ok());
+    let mut kept = vec![start.clone().unwrap_or_else(|| "volproof run".to_owned())];
+    let mut words = called.words.iter().skip(1).filter(|word| *word != "run");
+    while let Some(word) = words.next() {
+        let flag = word.split('=').next().unwrap_or_default();
+        if WITH_VALUE.contains(&flag) {
+            if !word.contains('=') {
+                words.next();
+            }
+        } else if !filters.contains(word) && word != "--fail-fast" {
+            kept.push(quoted(word));
+        }
+    }
+    kept.join(" ")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_runs_a_case_again_keeps_what_is_about_the_driver() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line =
+            "volproof run --driver-cmd x --report out --shard=1/2 publish --seed 7 --exclude a --fail-fast";
+        let called = Called { words: words(line), start: None };
+        let filters = ["publish".to_owned()];
+        assert_eq!(again(&called, &filters), "volproof run --driver-cmd x --seed 7");
+        let called = Called { start: Some("cargo test --test driver --".into()), ..called };
+        assert_eq!(again(&called, &filters), "cargo test --test driver -- --driver-cmd x --seed 7");
+    }
+
+    #[test]
+    fn a_word_survives_the_shell() {
+        assert_eq!(quoted("--driver=a.toml"), "--driver=a.toml");
+        assert_eq!(quoted("./d --endpoint={endpoint}"), "'./d --endpoint={endpoint}'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

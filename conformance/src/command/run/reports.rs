@@ -1,0 +1,78 @@
+//! Where a run is told of: on the terminal while it happens, and in a directory afterwards.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use super::super::Exit;
+use super::{Flags, Format};
+use crate::report::human::Human;
+use crate::report::line::Palette;
+use crate::report::{Reporter, github, html, json, junit};
+
+/// Where everything that outlives the run is written.
+#[derive(Debug)]
+pub(super) struct Reports {
+    pub(super) directory: PathBuf,
+    /// Whether the user named it. A directory of our own goes again when there is nothing to read in it.
+    asked: bool,
+}
+
+impl Reports {
+    /// Makes it, without what an earlier run wrote about its cases.
+    pub(super) fn prepare(asked: Option<&Path>) -> Result<Self, Exit> {
+        let directory = match asked {
+            Some(directory) => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
+            None => std::env::temp_dir().join(format!("volproof-{}", std::process::id())),
+        };
+        if directory.starts_with("/var/lib") {
+            return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
+                .hint("a sandbox covers /var/lib, and what its drivers log there would be lost"));
+        }
+        let failed = |error: io::Error| {
+            Exit::environment(format!("cannot write reports to `{}`", directory.display()))
+                .details([error.to_string()])
+        };
+        // What an earlier run wrote about cases must not be taken for this run's.
+        let cases = directory.join("cases");
+        if cases.exists() {
+            std::fs::remove_dir_all(&cases).map_err(failed)?;
+        }
+        std::fs::create_dir_all(&cases).map_err(failed)?;
+        Ok(Self { directory, asked: asked.is_some() })
+    }
+
+    /// Takes back a directory nobody asked for and nobody was told of.
+    pub(super) fn discard(&self) {
+        if !self.asked {
+            // It is below the directory for temporary files: what cannot be removed is removed there.
+            drop(std::fs::remove_dir_all(&self.directory));
+        }
+    }
+
+    /// Writes everything that is asked for, or takes back what nobody has to read.
+    pub(super) fn write(&self, record: &crate::event::RunRecord) -> anyhow::Result<()> {
+        if self.asked {
+            json::write_results(record, &self.directory)?;
+            junit::write(record, &self.directory)?;
+            html::write(record, &self.directory)?;
+        } else if !record.cases.iter().any(|case| case.status.is_bad()) {
+            std::fs::remove_dir_all(&self.directory)?;
+        }
+        Ok(())
+    }
+}
+
+/// Who shows the run while it happens.
+pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
+    let palette = if colour { Palette::coloured() } else { Palette::plain() };
+    let human = || {
+        let human = Human::new(io::stdout(), palette, flags.verbose);
+        let live = io::stdout().is_terminal() && io::stderr().is_terminal();
+        if live { human.with_live_line() } else { human }
+    };
+    match flags.format {
+        Format::Human => vec![Box::new(human())],
+        Format::Json => vec![Box::new(json::Lines(io::stdout()))],
+        Format::Github => vec![Box::new(human()), Box::new(github::Annotations(io::stdout()))],
+    }
+}
