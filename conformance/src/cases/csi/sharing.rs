@@ -38,3 +38,39 @@ async fn two_pods_share_one_staging(cx: &mut Cx) -> Result {
     "#]])
         .await
 }
+
+/// A volume whose pod is deleted while another waits for it leaves the first before it enters the second,
+/// and stays staged in between.
+///
+/// CSI, NodePublishVolume: one target for each workload; what is staged for the node serves the next.
+#[case(needs = [Filesystem, Shared, StageUnstage, Root])]
+async fn moves_to_the_next_pod(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").shared().create().await?;
+    let publish = cx.hold(Method::Publish);
+
+    let first = cx.pod("first").volume(&data, "/data").add().await?;
+    publish.reached().await?;
+    // Both are decided while the volume is not free to move: which goes first is then the manager's choice alone.
+    first.remove().await?;
+    let second = cx.pod("second").volume(&data, "/data").add().await?;
+    publish.release();
+    second.runs().await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data first
+        mount  <publish:data/first>
+        csi    Unpublish data first
+        umount <publish:data/first>
+        csi    Publish data second
+        mount  <publish:data/second>
+    "#]])
+        .await?;
+
+    second.stop().await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data second
+        umount <publish:data/second>
+        csi    Unstage data
+    "#]])
+        .await
+}
