@@ -1,10 +1,11 @@
 //! What the manager reads from and writes to the Kubernetes API, and the trait it does that through.
 //!
 //! The objects in here are lean: what a volume manager and the controllers around it look at, and nothing
-//! else. Kubernetes' own shapes exist only at the edge. An [`ApiSource`] may be an in-memory
+//! else. Kubernetes' own shapes exist only in [`convert`], at the edge. An [`ApiSource`] may be an in-memory
 //! cluster, the same behind a socket, or a real API server.
 
 pub mod content;
+pub mod convert;
 pub mod node;
 pub mod object;
 pub mod patch;

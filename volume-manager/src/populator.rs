@@ -84,9 +84,14 @@ pub struct Look {
 }
 
 impl Populator {
-    /// A pod appeared, or its object changed.
+    /// A pod appeared, or its object changed. One whose UID cannot name a directory came through no API
+    /// server, and is not known to anybody here.
     pub fn set_pod(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid();
+        if !is_path_component(uid.as_str()) {
+            tracing::error!(pod = %pod.meta.name, %uid, "the UID of a pod cannot name a directory");
+            return;
+        }
         for claim in claims_of(&pod) {
             self.by_claim.entry(claim).or_default().insert(uid.clone());
         }

@@ -153,6 +153,16 @@ async fn names_that_leave_their_directory_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_uid_leaves_its_directory_gets_nothing() {
+    let world = World::new().await;
+    world.volume("data");
+    let mut web = pod("web", &["data"]);
+    web.meta.uid = "../../etc".to_owned();
+    expect!["unmounted volumes=[], unattached volumes=[], failed to process volumes=[]: context canceled"]
+        .assert_eq(&outcome(&world, web).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn kinds_nobody_takes_are_refused() {
     let world = World::new().await;
     let mut web = pod("web", &["data"]);

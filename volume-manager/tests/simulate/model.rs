@@ -13,7 +13,7 @@ use volume_manager::operation::OperationContext;
 use volume_manager::paths::Paths;
 use volume_manager::plugin::{
     Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, MountDevice, Mounted, Rebuilt, Remote,
-    Scene, SetUp, Spec, TearDown, VolumePlugin,
+    Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
 
 /// The model. Clones are the same.
@@ -175,7 +175,8 @@ impl Truth {
             self.violations.push(format!("{rule}: {verb:?} {inner} beside {others:?}"));
         };
         let leaves = |verb: &Verb| matches!(verb, Verb::Unpublish(_));
-        if !others.is_empty() && !(leaves(verb) && others.iter().all(leaves)) {
+        let alone = others.is_empty() || (leaves(verb) && others.iter().all(leaves));
+        if !alone {
             wrong("INV-010/011 overlap");
         }
         match verb {
@@ -267,8 +268,9 @@ impl VolumePlugin for Model {
         Ok(rebuilt(&found.inner))
     }
 
-    async fn find_staged(&self, _: &Scene<'_>) -> Vec<Rebuilt> {
-        self.truth().records.iter().map(rebuilt).collect()
+    async fn find_staged(&self, _: &Scene<'_>) -> Vec<Staged> {
+        let alone = |inner| Staged { rebuilt: rebuilt(inner), pod: None };
+        self.truth().records.iter().map(alone).collect()
     }
 
     fn attacher(&self) -> Option<&dyn Attacher> {

@@ -1,0 +1,246 @@
+//! Pods.
+
+use k8s_openapi::api::core::v1 as core;
+
+use super::{Bad, id, mode, quantity, storage};
+use crate::api::object::Meta;
+use crate::api::pod::{
+    Container, ContainerKind, Content, DownwardItem, HostAlias, InlineCsi, KeyFile, Pod, PodSecurity,
+    PodVolume, Projection, SeLinuxOptions, VolumeDevice, VolumeMount, VolumeSource,
+};
+
+/// What files of a projected volume get if nobody says otherwise.
+const DEFAULT_MODE: i32 = 0o644;
+/// How long a projected token lasts if nobody says otherwise.
+const DEFAULT_EXPIRATION: i64 = 3600;
+
+pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
+    let (spec, status) = (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
+    let mut containers = Vec::new();
+    for (kind, of_kind) in [
+        (ContainerKind::Init, spec.init_containers.unwrap_or_default()),
+        (ContainerKind::Regular, spec.containers),
+    ] {
+        for container in of_kind {
+            containers.push(self::container(kind, container)?);
+        }
+    }
+    for ephemeral in spec.ephemeral_containers.unwrap_or_default() {
+        containers.push(container(ContainerKind::Ephemeral, regular(ephemeral))?);
+    }
+    let volumes = spec.volumes.unwrap_or_default().into_iter().map(volume);
+    let aliases = spec.host_aliases.unwrap_or_default().into_iter();
+    let service_account = spec.service_account_name.or(spec.service_account);
+    Ok(Pod {
+        meta,
+        node: spec.node_name.unwrap_or_default(),
+        service_account: service_account.unwrap_or_else(|| "default".to_owned()),
+        volumes: volumes.collect::<Result<_, _>>()?,
+        containers,
+        security: spec.security_context.map(security).transpose()?.unwrap_or_default(),
+        phase: status.phase.unwrap_or_default(),
+        ip: status.pod_ip.unwrap_or_default(),
+        host_ips: status.host_ips.unwrap_or_default().into_iter().map(|ip| ip.ip).collect(),
+        host_network: spec.host_network.unwrap_or_default(),
+        hostname: spec.hostname.unwrap_or_default(),
+        subdomain: spec.subdomain.unwrap_or_default(),
+        host_aliases: aliases
+            .map(|alias| HostAlias { ip: alias.ip, names: alias.hostnames.unwrap_or_default() })
+            .collect(),
+        user_namespace: spec.host_users == Some(false),
+    })
+}
+
+/// An ephemeral container has all that counts here under the same names.
+fn regular(ephemeral: core::EphemeralContainer) -> core::Container {
+    core::Container {
+        name: ephemeral.name,
+        volume_mounts: ephemeral.volume_mounts,
+        volume_devices: ephemeral.volume_devices,
+        security_context: ephemeral.security_context,
+        resources: ephemeral.resources,
+        env: ephemeral.env,
+        termination_message_path: ephemeral.termination_message_path,
+        ..core::Container::default()
+    }
+}
+
+fn container(kind: ContainerKind, container: core::Container) -> Result<Container, Bad> {
+    let security = container.security_context.unwrap_or_default();
+    let resources = container.resources.unwrap_or_default();
+    let limit = resources.limits.as_ref().and_then(|limits| limits.get("ephemeral-storage"));
+    let limit = limit.map(quantity).transpose()?;
+    let written = |prefix: &'static str, list: Option<std::collections::BTreeMap<_, _>>| {
+        let list = list.unwrap_or_default().into_iter();
+        list.map(move |(name, amount): (String, super::Quantity)| (format!("{prefix}.{name}"), amount.0))
+    };
+    let resources = written("limits", resources.limits).chain(written("requests", resources.requests));
+    let environment = container.env.unwrap_or_default().into_iter();
+    let path = container.termination_message_path;
+    Ok(Container {
+        name: container.name,
+        kind,
+        mounts: container.volume_mounts.unwrap_or_default().into_iter().map(mount).collect(),
+        devices: container
+            .volume_devices
+            .unwrap_or_default()
+            .into_iter()
+            .map(|device| VolumeDevice { volume: device.name, path: device.device_path })
+            .collect(),
+        run_as_user: security.run_as_user.map(id).transpose()?,
+        selinux: security.se_linux_options.map(selinux),
+        privileged: security.privileged.unwrap_or_default(),
+        ephemeral_storage_limit: limit,
+        resources: resources.collect(),
+        termination_message_path: path.unwrap_or_else(|| "/dev/termination-log".to_owned()),
+        environment: environment.map(|var| (var.name, var.value.unwrap_or_default())).collect(),
+    })
+}
+
+fn mount(mount: core::VolumeMount) -> VolumeMount {
+    VolumeMount {
+        volume: mount.name,
+        path: mount.mount_path,
+        read_only: mount.read_only.unwrap_or_default(),
+        recursive_read_only: mount.recursive_read_only.unwrap_or_default(),
+        sub_path: mount.sub_path.unwrap_or_default(),
+        sub_path_expr: mount.sub_path_expr.unwrap_or_default(),
+        propagation: mount.mount_propagation.unwrap_or_default(),
+    }
+}
+
+fn security(security: core::PodSecurityContext) -> Result<PodSecurity, Bad> {
+    let groups = security.supplemental_groups.unwrap_or_default().into_iter().map(id);
+    Ok(PodSecurity {
+        fs_group: security.fs_group.map(id).transpose()?,
+        fs_group_on_root_mismatch: security.fs_group_change_policy.as_deref() == Some("OnRootMismatch"),
+        run_as_user: security.run_as_user.map(id).transpose()?,
+        supplemental_groups: groups.collect::<Result<_, _>>()?,
+        selinux: security.se_linux_options.map(selinux),
+        selinux_recursive: security.se_linux_change_policy.as_deref() == Some("Recursive"),
+    })
+}
+
+fn selinux(options: core::SELinuxOptions) -> SeLinuxOptions {
+    SeLinuxOptions {
+        user: options.user.unwrap_or_default(),
+        role: options.role.unwrap_or_default(),
+        kind: options.type_.unwrap_or_default(),
+        level: options.level.unwrap_or_default(),
+    }
+}
+
+fn volume(volume: core::Volume) -> Result<PodVolume, Bad> {
+    Ok(PodVolume { name: volume.name.as_str().into(), source: source(volume)? })
+}
+
+fn source(volume: core::Volume) -> Result<VolumeSource, Bad> {
+    if let Some(claim) = volume.persistent_volume_claim {
+        let read_only = claim.read_only.unwrap_or_default();
+        return Ok(VolumeSource::Claim { claim: claim.claim_name, read_only });
+    }
+    if let Some(core::EphemeralVolumeSource { volume_claim_template: Some(template) }) = volume.ephemeral {
+        return Ok(VolumeSource::Ephemeral { template: Box::new(storage::template(template)?) });
+    }
+    if let Some(csi) = volume.csi {
+        return Ok(VolumeSource::Csi(InlineCsi {
+            driver: csi.driver.into(),
+            fs_type: csi.fs_type.unwrap_or_default(),
+            read_only: csi.read_only.unwrap_or_default(),
+            attributes: csi.volume_attributes.unwrap_or_default(),
+            secret: csi.node_publish_secret_ref.map(|secret| secret.name),
+        }));
+    }
+    if let Some(empty) = volume.empty_dir {
+        let size_limit = empty.size_limit.as_ref().map(quantity).transpose()?;
+        return Ok(VolumeSource::EmptyDir { medium: empty.medium.unwrap_or_default(), size_limit });
+    }
+    if let Some(path) = volume.host_path {
+        return Ok(VolumeSource::HostPath { path: path.path, kind: path.type_.unwrap_or_default() });
+    }
+    if let Some(nfs) = volume.nfs {
+        let read_only = nfs.read_only.unwrap_or_default();
+        return Ok(VolumeSource::Nfs { server: nfs.server, path: nfs.path, read_only });
+    }
+    if let Some(image) = volume.image {
+        return Ok(VolumeSource::Image {
+            reference: image.reference.unwrap_or_default(),
+            pull_policy: image.pull_policy.unwrap_or_default(),
+        });
+    }
+    if let Some(git) = volume.git_repo {
+        return Ok(VolumeSource::GitRepo { repository: git.repository });
+    }
+    content(volume)
+}
+
+/// Volumes that are files made from objects.
+fn content(volume: core::Volume) -> Result<VolumeSource, Bad> {
+    let default = |given: Option<i32>| mode(given.unwrap_or(DEFAULT_MODE));
+    if let Some(map) = volume.config_map {
+        let content =
+            Content { default_mode: default(map.default_mode)?, ..files(map.name, map.items, map.optional)? };
+        return Ok(VolumeSource::ConfigMap(content));
+    }
+    if let Some(secret) = volume.secret {
+        let name = secret.secret_name.unwrap_or_default();
+        let content = Content {
+            default_mode: default(secret.default_mode)?,
+            ..files(name, secret.items, secret.optional)?
+        };
+        return Ok(VolumeSource::Secret(content));
+    }
+    if let Some(downward) = volume.downward_api {
+        let items = downward_items(downward.items)?;
+        return Ok(VolumeSource::DownwardApi { items, default_mode: default(downward.default_mode)? });
+    }
+    if let Some(projected) = volume.projected {
+        let default_mode = default(projected.default_mode)?;
+        let sources = projected.sources.unwrap_or_default().into_iter().map(projection);
+        return Ok(VolumeSource::Projected { sources: sources.collect::<Result<_, _>>()?, default_mode });
+    }
+    Ok(VolumeSource::Other { kind: "unknown".to_owned() })
+}
+
+fn files(name: String, items: Option<Vec<core::KeyToPath>>, optional: Option<bool>) -> Result<Content, Bad> {
+    let file = |item: core::KeyToPath| {
+        Ok(KeyFile { key: item.key, path: item.path, mode: item.mode.map(mode).transpose()? })
+    };
+    let items = items.unwrap_or_default().into_iter().map(file).collect::<Result<_, _>>()?;
+    Ok(Content { name, items, default_mode: 0, optional: optional.unwrap_or_default() })
+}
+
+fn downward_items(items: Option<Vec<core::DownwardAPIVolumeFile>>) -> Result<Vec<DownwardItem>, Bad> {
+    let item = |item: core::DownwardAPIVolumeFile| {
+        let resource = item.resource_field_ref.unwrap_or_default();
+        Ok(DownwardItem {
+            path: item.path,
+            field: item.field_ref.map(|field| field.field_path).unwrap_or_default(),
+            resource: resource.resource,
+            container: resource.container_name.unwrap_or_default(),
+            divisor: resource.divisor.map(|divisor| divisor.0).unwrap_or_default(),
+            mode: item.mode.map(mode).transpose()?,
+        })
+    };
+    items.unwrap_or_default().into_iter().map(item).collect()
+}
+
+fn projection(projection: core::VolumeProjection) -> Result<Projection, Bad> {
+    if let Some(secret) = projection.secret {
+        return Ok(Projection::Secret(files(secret.name, secret.items, secret.optional)?));
+    }
+    if let Some(map) = projection.config_map {
+        return Ok(Projection::ConfigMap(files(map.name, map.items, map.optional)?));
+    }
+    if let Some(downward) = projection.downward_api {
+        return Ok(Projection::DownwardApi { items: downward_items(downward.items)? });
+    }
+    if let Some(token) = projection.service_account_token {
+        return Ok(Projection::ServiceAccountToken {
+            audience: token.audience.unwrap_or_default(),
+            expiration: token.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION),
+            path: token.path,
+        });
+    }
+    Ok(Projection::Other { kind: "unknown".to_owned() })
+}

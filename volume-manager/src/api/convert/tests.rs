@@ -1,0 +1,177 @@
+//! A manifest of each kind, and what is left of it.
+
+use expect_test::expect;
+use serde_json::json;
+
+use super::*;
+
+fn read(document: Value) -> String {
+    match objects(document) {
+        Ok(objects) => format!("{objects:#?}"),
+        Err(error) => crate::error::chain(&error),
+    }
+}
+
+#[test]
+fn a_pod_keeps_what_its_volumes_need() {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "uid": "u1", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "securityContext": {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"},
+            "initContainers": [{"name": "first", "volumeDevices": [{"name": "raw", "devicePath": "/dev/x"}]}],
+            "containers": [{
+                "name": "main",
+                "resources": {"limits": {"ephemeral-storage": "1Gi", "cpu": "2"}},
+                "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true, "subPath": "a"}],
+            }],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "c", "readOnly": true}},
+                {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+                {"name": "cfg", "configMap": {"name": "m", "items": [{"key": "k", "path": "p", "mode": 256}]}},
+                {"name": "in", "csi": {"driver": "d", "volumeAttributes": {"a": "b"}}},
+                {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}},
+                {"name": "tok", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+                {"name": "old", "flocker": {"datasetName": "x"}},
+            ],
+        },
+    });
+    let objects = objects(pod).expect("it is well-formed");
+    let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
+    assert_eq!((pod.meta.namespace.as_str(), pod.service_account.as_str()), ("default", "default"));
+    assert!(pod.meta.is_deleting() && pod.security.fs_group_on_root_mismatch);
+    assert_eq!(pod.containers[1].ephemeral_storage_limit, Some(Bytes(1 << 30)));
+    assert_eq!(pod.containers[1].resources["limits.cpu"], "2");
+    assert_eq!(pod.devices().len() + pod.mounted().len(), 2);
+    let sources: String = pod.volumes.iter().map(|volume| format!("{volume:?}\n")).collect();
+    expect![[r#"
+        PodVolume { name: "data", source: Claim { claim: "c", read_only: true } }
+        PodVolume { name: "tmp", source: EmptyDir { medium: "Memory", size_limit: Some(Bytes(16777216)) } }
+        PodVolume { name: "cfg", source: ConfigMap(Content { name: "m", items: [KeyFile { key: "k", path: "p", mode: Some(256) }], default_mode: 420, optional: false }) }
+        PodVolume { name: "in", source: Csi(InlineCsi { driver: "d", fs_type: "", read_only: false, attributes: {"a": "b"}, secret: None }) }
+        PodVolume { name: "own", source: Ephemeral { template: ClaimTemplate { labels: {}, annotations: {}, spec: ClaimSpec { access_modes: [ReadWriteOnce], request: Bytes(1073741824), volume: "", mode: Filesystem, class: None, data_source: None } } } }
+        PodVolume { name: "tok", source: Projected { sources: [ServiceAccountToken { audience: "", expiration: 3600, path: "t" }], default_mode: 420 } }
+        PodVolume { name: "old", source: Other { kind: "unknown" } }
+    "#]].assert_eq(&sources);
+}
+
+#[test]
+fn a_volume_keeps_the_order_of_its_modes_and_all_its_secrets() {
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+        "spec": {
+            "capacity": {"storage": "16Mi"}, "accessModes": ["ReadOnlyMany", "ReadWriteOnce"],
+            "claimRef": {"namespace": "default", "name": "c", "uid": "u"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}]}},
+            "csi": {"driver": "d", "volumeHandle": "h", "nodeStageSecretRef": {"name": "s", "namespace": "n"}},
+        },
+    });
+    expect![[r#"
+        [
+            Volume(
+                Volume {
+                    meta: Meta {
+                        name: "pv",
+                        namespace: "",
+                        uid: "",
+                        resource_version: "",
+                        created: None,
+                        deleted: None,
+                        deletion_grace: None,
+                        finalizers: [],
+                        labels: {},
+                        annotations: {},
+                        owners: [],
+                    },
+                    capacity: Bytes(
+                        16777216,
+                    ),
+                    access_modes: [
+                        ReadOnlyMany,
+                        ReadWriteOnce,
+                    ],
+                    claim: Some(
+                        ClaimReference {
+                            claim: default/c,
+                            uid: "u",
+                        },
+                    ),
+                    mount_options: [],
+                    mode: Some(
+                        Filesystem,
+                    ),
+                    affinity: Some(
+                        NodeAffinity {
+                            terms: [
+                                [
+                                    Requirement {
+                                        key: "k",
+                                        operator: "In",
+                                        values: [
+                                            "v",
+                                        ],
+                                    },
+                                ],
+                            ],
+                        },
+                    ),
+                    source: Csi(
+                        CsiSource {
+                            driver: "d",
+                            handle: "h",
+                            fs_type: "",
+                            read_only: false,
+                            attributes: {},
+                            controller_publish_secret: None,
+                            node_stage_secret: Some(
+                                n/s,
+                            ),
+                            node_publish_secret: None,
+                            controller_expand_secret: None,
+                            node_expand_secret: None,
+                        },
+                    ),
+                    reclaim: "Retain",
+                    class: "",
+                    phase: "",
+                },
+            ),
+        ]"#]]
+    .assert_eq(&read(volume));
+}
+
+#[test]
+fn defaults_are_those_of_the_api_server() {
+    let driver = json!({"kind": "CSIDriver", "metadata": {"name": "d"}, "spec": {}});
+    let [Object::CsiDriver(driver)] = &objects(driver).expect("it is well-formed")[..] else { panic!() };
+    let mut expected = super::super::CsiDriver::default();
+    expected.meta.name = "d".to_owned();
+    assert_eq!(**driver, expected);
+    let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {}});
+    let [Object::Claim(claim)] = &objects(claim).expect("it is well-formed")[..] else { panic!() };
+    assert_eq!((claim.status.phase, claim.spec.mode), Default::default());
+}
+
+#[test]
+fn secrets_are_read_and_not_shown() {
+    let secret =
+        json!({"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "aGk="}, "stringData": {"b": "x"}});
+    let objects = objects(secret).expect("it is well-formed");
+    let [Object::Secret(secret)] = objects.as_slice() else { panic!("it is one secret") };
+    assert_eq!(secret.data["a"].reveal(), b"hi");
+    assert!(!format!("{secret:?}").contains("104"), "{secret:?}");
+}
+
+#[test]
+fn what_means_nothing_is_named() {
+    let bad = json!({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "big"}}});
+    expect!["cannot read `big` as an amount of storage in PersistentVolume `pv`"].assert_eq(&read(bad));
+    let bad = json!({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"accessModes": "RWO"}});
+    expect![[r#"cannot read PersistentVolume `pv`: invalid type: string "RWO", expected a sequence"#]]
+        .assert_eq(&read(bad));
+    expect!["cannot use a `Deployment`: only pods, claims, volumes, classes, drivers, secrets and config maps count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
+    expect!["cannot tell what the object is: it has no `kind`"].assert_eq(&read(json!({"metadata": {}})));
+    expect!["[]"].assert_eq(&read(json!({"kind": "List", "items": []})));
+}
