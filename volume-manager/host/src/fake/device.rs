@@ -281,11 +281,15 @@ impl State {
         if !self.is_mount_root(at) {
             return Err(Errno(errno::EINVAL));
         }
-        let old = self.mount(at.mount).flags;
-        // All flags are as named now, but the way of access times stays unless a new one is named.
-        let mut flags = MountFlags { noatime: old.noatime, relatime: old.relatime, ..MountFlags::default() };
+        let (old, mut flags) = (self.mount(at.mount).flags, MountFlags::default());
         for option in options {
             flags.apply(option);
+        }
+        // All flags are as named now, but access times stay as they are unless something about them is named.
+        let about_time = ["noatime", "nodiratime", "relatime", "strictatime"];
+        if !options.iter().any(|option| about_time.contains(&option.as_str())) {
+            let MountFlags { noatime, nodiratime, relatime, .. } = old;
+            flags = MountFlags { noatime, nodiratime, relatime, ..flags };
         }
         self.mount_mut(at.mount).flags = flags;
         self.table_changed();

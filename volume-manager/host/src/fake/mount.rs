@@ -75,7 +75,9 @@ impl MountFlags {
             "noatime" => (self.noatime, self.relatime) = (true, false),
             "nodiratime" => self.nodiratime = true,
             "diratime" => self.nodiratime = false,
-            "atime" | "relatime" => (self.noatime, self.relatime) = (false, true),
+            // The kernel lets `noatime` win, whichever comes last.
+            "relatime" => self.relatime = !self.noatime,
+            "atime" => (self.noatime, self.relatime) = (false, true),
             "strictatime" => (self.noatime, self.relatime) = (false, false),
             _ => return false,
         }

@@ -1,9 +1,9 @@
 //! Mounting, binding, unmounting, and asking what is mounted.
 
-use host::MountOptions;
-use host::bind;
+use host::fake::{Order, Rule};
+use host::{Bind, MountOptions, MountSpec, bind, errno};
 
-use crate::ground::on_both;
+use crate::ground::{on_both, on_the_fake};
 
 #[test]
 fn a_read_only_bind_leaves_its_source_writable() {
@@ -60,5 +60,76 @@ fn a_device_node_is_bound_over_a_file_and_off_again() {
         bind::undo_device_node(&*ground.host, &file).await.unwrap();
         assert_eq!(ground.host.read_file(&link).await.unwrap(), b"x");
         assert!(ground.host.symlink_metadata(&file).await.unwrap_err().is_not_found());
+    });
+}
+
+/// Each line: what the source was mounted with, what the bind asks for, what the bind then has.
+#[test]
+fn a_bind_has_what_was_asked_and_what_its_source_has() {
+    on_both(async |ground| {
+        for (index, (source, asked, expected)) in [
+            ("", "", "rw,relatime"),
+            ("", "bind", "rw,relatime"),
+            ("", "bind,ro", "ro,relatime"),
+            ("", "ro,nosuid,nodev,noexec", "ro,nosuid,nodev,noexec,relatime"),
+            ("nodev", "bind", "rw,nodev,relatime"),
+            ("nosuid,noexec", "bind,ro", "ro,nosuid,noexec,relatime"),
+            ("nodev", "dev", "rw,nodev,relatime"),
+            ("noatime", "bind", "rw,noatime"),
+            ("noatime,nodiratime", "", "rw,noatime,nodiratime"),
+            ("", "noatime", "rw,noatime"),
+            ("noatime", "relatime", "rw,noatime"),
+            ("strictatime", "", "rw"),
+            ("strictatime", "ro", "ro"),
+            ("", "_netdev,x-systemd.automount,uid=7", "rw,relatime"),
+            ("ro", "rw", "ro,relatime"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (from, to) =
+                (ground.dir(&format!("from{index}")).await, ground.dir(&format!("to{index}")).await);
+            let spec = MountSpec::new("tmpfs", &from, "tmpfs").with_options(MountOptions::new([source]));
+            ground.host.mount(&spec).await.unwrap();
+            bind::mount(&*ground.host, &from, &to, &MountOptions::new([asked])).await.unwrap();
+            let has = ground.host.mount_of(&to).await.unwrap().options.join(",");
+            assert_eq!(has, expected, "[{source}] bound with [{asked}]");
+        }
+    });
+}
+
+#[test]
+fn a_bind_whose_second_step_fails_stays() {
+    on_the_fake(async |ground| {
+        let (from, to) = (ground.dir("from").await, ground.dir("to").await);
+        for step in ["statfs", "remount_bind"] {
+            let faults = ground.fake.as_ref().unwrap().faults();
+            faults.add(Rule::new(Order::Fail(errno::EPERM)).on(step).times(1));
+            bind::mount(&*ground.host, &from, &to, &MountOptions::new(["ro"])).await.unwrap_err();
+            assert!(ground.host.is_mount_point(&to).await.unwrap(), "{step}");
+            ground.host.unmount(&to).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_mount_that_cannot_be_made_says_why() {
+    on_both(async |ground| {
+        let (dir, file) = (ground.dir("dir").await, ground.file("file", "").await);
+        for (source, target, fs_type, expected) in [
+            ("x", &dir, "no-such-fs", errno::ENODEV),
+            ("x", &ground.path("missing"), "tmpfs", errno::ENOENT),
+            ("x", &file, "tmpfs", errno::ENOTDIR),
+            ("/no-such-device", &dir, "ext4", errno::ENOENT),
+            (file.to_str().unwrap(), &dir, "ext4", errno::ENOTBLK),
+        ] {
+            let error = ground.host.mount(&MountSpec::new(source, target, fs_type)).await.unwrap_err();
+            assert_eq!(error.errno(), Some(expected), "{error:?}");
+            assert_eq!(error.to_string(), format!("cannot mount `{source}` on `{}`", target.display()));
+        }
+        let error = ground.host.bind(&Bind::new(&dir, &file)).await.unwrap_err();
+        assert!(error.is_not_a_directory(), "{error:?}");
+        let error = ground.host.remount_bind(&dir, &dir, &MountOptions::default()).await.unwrap_err();
+        assert_eq!(error.errno(), Some(errno::EINVAL), "no mount point");
     });
 }
