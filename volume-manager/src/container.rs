@@ -4,12 +4,13 @@
 //! manager has mounted. It touches the pod's directory: sub-paths are bound, the hosts file and the file for
 //! the last words are written. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts
 //! file and the names, [`expand`] variables in sub-paths, [`resources`] limits, [`security`] users, groups
-//! and what is masked, [`termination`] the last words.
+//! and what is masked, [`termination`] the last words. [`oci`] writes it all down as an OCI runtime reads it.
 
 pub mod devices;
 pub mod expand;
 pub mod hosts;
 pub mod mounts;
+pub mod oci;
 pub mod resources;
 pub mod security;
 pub mod termination;

@@ -21,7 +21,7 @@ use tracing_subscriber::{Layer, fmt};
 use volume_manager::api::ApiSource;
 use volume_manager::clock::{AdvancingClock, Clock};
 use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
-use volume_manager::plugin::csi::registration::{Registrar, watch};
+use volume_manager::plugin::csi::registration::{Registrar, allocatable, watch};
 use volume_manager::plugin::csi::socket::SocketDialer;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{VolumeManager, WAIT_LIMIT};
@@ -187,6 +187,7 @@ fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
         (around.manager.clone(), Arc::clone(&around.api), Arc::new(Guarded(barrier)));
     let registrar = Registrar::new(manager, config, api, Arc::clone(&clock), dialer);
     let directory = around.layout.root().join("plugins_registry");
+    tokio::spawn(allocatable::run(registrar.clone()));
     tokio::spawn(watch::run(registrar, Arc::clone(&around.host), clock, directory));
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use expect_test::expect;
 
 use super::mounts::Source;
+use super::oci::{self, Bundle};
 use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure};
 use crate::api::pod::{VolumeDevice, VolumeMount};
 use crate::api::{Container, PodVolume, VolumeMode, VolumeSource};
@@ -220,4 +221,41 @@ async fn an_image_is_the_runtimes_business() {
     });
     let mounts = scene.mounts().await;
     assert!(mounts.starts_with("img image img:1 part on /data ro"), "{mounts}");
+}
+
+#[tokio::test]
+async fn a_runtime_reads_it_as_a_config_json() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let host = Arc::clone(&scene.bench.context.host);
+    scene.bench.pod.security.fs_group = Some(5);
+    scene.container.environment.insert("NAME".into(), "mine".into());
+    scene.container.devices = vec![VolumeDevice { volume: "disk".into(), path: "/dev/xvda".into() }];
+    let mut disk = volume(PathBuf::new());
+    (disk.plugin, disk.inner, disk.read_only) = ("kubernetes.io/csi".into(), "pv".into(), true);
+    scene.volumes.insert("disk".into(), disk);
+    let dir = scene.bench.path("pods/u1/volumeDevices/kubernetes.io~csi");
+    host.make_dir_all(&dir, 0o750).await.unwrap();
+    host.symlink(std::path::Path::new("/dev/null"), &dir.join("pv")).await.unwrap();
+    scene.mount(|mount| {
+        mount.read_only = true;
+        mount.recursive_read_only = "Enabled".into();
+    });
+
+    let config = scene.configure().await.unwrap();
+    let bundle = Bundle { rootfs: "/rootfs".into(), args: vec!["sh".into()], group: 0 };
+    let spec = oci::spec(&*host, &config, &bundle).await.unwrap();
+    let json = serde_json::to_value(&spec).unwrap();
+    let volume = &json["mounts"].as_array().unwrap()[5];
+    assert_eq!(volume["destination"], "/data");
+    assert_eq!(volume["options"], serde_json::json!(["rbind", "rprivate", "rro"]));
+    let device = &json["linux"]["devices"][0];
+    assert_eq!((&device["path"], &device["type"]), (&"/dev/xvda".into(), &"c".into()));
+    assert_eq!((&device["major"], &device["minor"]), (&1.into(), &3.into()));
+    let rules = json["linux"]["resources"]["devices"].as_array().unwrap();
+    assert_eq!((&rules[0]["allow"], &rules[0]["access"]), (&false.into(), &"rwm".into()));
+    assert_eq!((&rules[1]["allow"], &rules[1]["access"]), (&true.into(), &"r".into()));
+    assert_eq!(json["process"]["user"]["additionalGids"], serde_json::json!([5, 77]));
+    assert_eq!(json["process"]["env"], serde_json::json!(["NAME=mine"]));
+    let seen = oci::destinations(&spec);
+    assert_eq!(seen, ["/data", "/etc/hosts"].map(std::path::Path::new));
 }

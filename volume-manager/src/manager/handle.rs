@@ -28,6 +28,12 @@ pub struct VolumeManager {
 }
 
 impl VolumeManager {
+    /// A handle that somebody else listens to.
+    #[cfg(test)]
+    pub(crate) fn heard_by(sender: mpsc::UnboundedSender<Event>) -> Self {
+        Self { sender, task: tokio::spawn(async {}).abort_handle() }
+    }
+
     /// A pod is bound to this node.
     pub fn add_pod(&self, pod: Arc<Pod>) {
         self.command(Command::SetPod(pod));

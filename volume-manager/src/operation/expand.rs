@@ -48,7 +48,6 @@ pub(crate) async fn run(expand: &ExpandVolume, cx: &OperationContext) -> Result<
         mounted: &expand.mounted,
         device_path: &expand.device_path,
         failed_before: expand.expansion_failed,
-        step: "NodeExpandVolume.NodeExpandVolume",
     };
     let claim = task.claim().await.map_err(told)?;
     if let Some(grown) = task.grow(&claim, expand.old_size, expand.new_size).await.map_err(told)? {
@@ -80,7 +79,6 @@ pub(super) async fn during_mount(
         mounted,
         device_path,
         failed_before: mount.expansion_failed,
-        step: "MountVolume.NodeExpandVolume",
     };
     let claim = task.claim().await?;
     if claim.status.capacity < volume.capacity {
@@ -100,8 +98,6 @@ struct Task<'a> {
     device_path: &'a str,
     /// Whether an earlier attempt failed for good.
     failed_before: bool,
-    /// What the good news begins with.
-    step: &'static str,
 }
 
 impl Task<'_> {
@@ -114,9 +110,11 @@ impl Task<'_> {
     /// Grows the volume. The size it has then, if that is settled.
     async fn grow(&self, claim: &Claim, old: Bytes, new: Bytes) -> Result<Option<Bytes>, Failure> {
         if self.spec.read_only {
-            self.tell(claim, Severity::Warning, Reason::FileSystemResizeFailed, {
-                "requested read-only file system".to_owned()
-            });
+            let message = format!(
+                "MountVolume.NodeExpandVolume failed for volume \"{}\" requested read-only file system",
+                self.spec.name()
+            );
+            self.tell(claim, Severity::Warning, Reason::FileSystemResizeFailed, message);
             return Ok(Some(new));
         }
         if !claim.status.resize.is_empty() || claim.status.allocated.is_some() {
@@ -221,20 +219,14 @@ impl Task<'_> {
         expander.expand(self.cx, &request).await
     }
 
+    /// The kubelet says "MountVolume" whether or not the volume is in use.
     fn tell_success(&self, claim: &Claim) {
         let message = format!(
-            "{} succeeded for volume \"{}\" {}",
-            self.step_of_success(),
+            "MountVolume.NodeExpandVolume succeeded for volume \"{}\" {}",
             self.spec.name(),
             self.pod.node
         );
         self.tell(claim, Severity::Normal, Reason::FileSystemResizeSuccessful, message);
-    }
-
-    /// The kubelet says "MountVolume" in both cases.
-    fn step_of_success(&self) -> &'static str {
-        tracing::debug!(step = self.step, volume = %self.spec.name(), "grown");
-        "MountVolume.NodeExpandVolume"
     }
 
     /// Tells about the pod and about the claim.

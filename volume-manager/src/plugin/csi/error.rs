@@ -104,8 +104,8 @@ pub enum CsiError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Growing failed.
-    #[error("Expander.NodeExpand failed to expand the volume")]
+    /// Growing failed. The kubelet has a blank before the colon here, too.
+    #[error("Expander.NodeExpand failed to expand the volume ")]
     Expand(#[source] CallError),
     /// The driver tells nothing about volumes.
     #[error("driver {0} does not report volume statistics")]

@@ -2,8 +2,9 @@
 //! identity goes to the API, the manager hears of it, and it is told the outcome.
 //!
 //! Talks to registration sockets and to drivers' node services; [`node_record`] writes the API; [`watch`]
-//! listens to the directory.
+//! listens to the directory, [`allocatable`] asks again from time to time how many volumes fit.
 
+pub mod allocatable;
 pub mod node_record;
 pub mod watch;
 
@@ -48,6 +49,8 @@ pub struct Registrar {
 #[derive(Debug, Clone)]
 struct Registered {
     version: Version,
+    /// Where its node service listens.
+    endpoint: PathBuf,
     /// The socket whose removal ends the registration.
     socket: PathBuf,
 }
@@ -94,6 +97,16 @@ impl Registrar {
         Some(name)
     }
 
+    /// Asks a registered driver again how many of its volumes fit the node, and writes it down: after an
+    /// attachment failed for want of room, or because its time has come. One that is not registered has no
+    /// say.
+    pub async fn refresh(&self, name: &DriverName) -> Result<(), RegistrationError> {
+        let endpoint = self.drivers().get(name).map(|driver| driver.endpoint.clone());
+        let Some(endpoint) = endpoint else { return Ok(()) };
+        let info = self.node_info(name, &endpoint).await?;
+        node_record::enter(&*self.api, &*self.clock, &self.config.node, name, &info).await
+    }
+
     fn drivers(&self) -> MutexGuard<'_, BTreeMap<DriverName, Registered>> {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,7 +141,8 @@ impl Registrar {
         };
         let info = self.node_info(&name, &endpoint).await?;
         node_record::enter(&*self.api, &*self.clock, &self.config.node, &name, &info).await?;
-        self.drivers().insert(name.clone(), Registered { version, socket: socket.to_owned() });
+        let registered = Registered { version, endpoint: endpoint.clone(), socket: socket.to_owned() };
+        self.drivers().insert(name.clone(), registered);
         self.manager.driver_registered(name.clone(), endpoint);
         Ok(name)
     }

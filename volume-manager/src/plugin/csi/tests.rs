@@ -6,4 +6,5 @@ mod filesystem;
 mod grow;
 mod lean;
 mod records;
+mod registration;
 mod requests;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use crate::api::{
-    ApiError, ApiSource, Claim, Key, Kind, Object, Patch, PatchBody, Resource, Sensitive, Token,
+    ApiError, ApiSource, Claim, CsiNode, Key, Kind, Object, Patch, PatchBody, Resource, Sensitive, Token,
     TokenRequest, Watch,
 };
 
@@ -37,10 +37,14 @@ impl ToyApi {
         }
     }
 
+    /// An object as it is now.
+    pub(crate) fn read<R: Resource + Default>(&self, namespace: &str, name: &str) -> Option<R> {
+        let object = self.objects().get(&Key::namespaced(R::KIND, namespace, name)).cloned()?;
+        Some(R::from_object(object).expect("kinds are kept apart").as_ref().clone())
+    }
+
     pub(crate) fn claim(&self, namespace: &str, name: &str) -> Claim {
-        let key = Key::namespaced(Kind::Claim, namespace, name);
-        let object = self.objects().get(&key).cloned().expect("the claim was put in");
-        Claim::from_object(object).expect("it is a claim").as_ref().clone()
+        self.read(namespace, name).expect("the claim was put in")
     }
 }
 
@@ -75,16 +79,35 @@ impl ApiSource for ToyApi {
         let mut objects = self.objects();
         let object = objects.get_mut(&patch.key);
         let object = object.ok_or_else(|| ApiError::NotFound { key: patch.key.clone() })?;
-        let PatchBody::ClaimStatus(status) = patch.body else {
-            unreachable!("operations on volumes patch only the status of claims")
-        };
-        let mut claim =
-            Claim::from_object(object.clone()).expect("only claims have such a status").as_ref().clone();
-        claim.status.capacity = status.capacity.unwrap_or(claim.status.capacity);
-        claim.status.allocated = status.allocated.or(claim.status.allocated);
-        claim.status.resize = status.resize.unwrap_or(claim.status.resize);
-        claim.status.conditions = status.conditions.unwrap_or(claim.status.conditions);
-        *object = claim.into_object();
+        match patch.body {
+            PatchBody::ClaimStatus(status) => {
+                let mut claim =
+                    Claim::from_object(object.clone()).expect("only claims have it").as_ref().clone();
+                claim.status.capacity = status.capacity.unwrap_or(claim.status.capacity);
+                claim.status.allocated = status.allocated.or(claim.status.allocated);
+                claim.status.resize = status.resize.unwrap_or(claim.status.resize);
+                claim.status.conditions = status.conditions.unwrap_or(claim.status.conditions);
+                *object = claim.into_object();
+            }
+            PatchBody::CsiNodeDrivers(drivers) => {
+                let mut node =
+                    CsiNode::from_object(object.clone()).expect("only these have it").as_ref().clone();
+                node.drivers = drivers;
+                *object = node.into_object();
+            }
+            PatchBody::Metadata { labels, annotations } => {
+                let meta = object.meta_mut();
+                for (present, changes) in [(&mut meta.labels, labels), (&mut meta.annotations, annotations)] {
+                    for (key, value) in changes {
+                        match value {
+                            Some(value) => present.insert(key, value),
+                            None => present.remove(&key),
+                        };
+                    }
+                }
+            }
+            other => unreachable!("nothing here patches {other:?}"),
+        }
         Ok(object.clone())
     }
 

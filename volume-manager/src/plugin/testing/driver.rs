@@ -127,6 +127,10 @@ impl ToyDriver {
         self.state().device = Some(device.to_owned());
     }
 
+    pub(crate) fn set_info(&self, info: NodeGetInfoResponse) {
+        self.state().info = info;
+    }
+
     pub(crate) fn set_stats(&self, stats: NodeGetVolumeStatsResponse) {
         self.state().stats = stats;
     }

@@ -32,6 +32,9 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
             return;
         }
     };
+    if let Err(error) = host.make_dir_all(&dir, 0o750).await {
+        tracing::error!(error = crate::error::chain(&error), "there is no place for drivers to register");
+    }
     let mut known: BTreeMap<PathBuf, (Identity, JoinSet<()>)> = BTreeMap::new();
     loop {
         let present = match sockets(&*host, &ears, &dir).await {

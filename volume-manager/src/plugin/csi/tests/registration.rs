@@ -1,0 +1,242 @@
+//! Drivers that register, well and badly, and leave.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use csi_proto::registration::registration_server::{Registration as Desk, RegistrationServer};
+use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use csi_proto::v1::{NodeGetInfoResponse, Topology};
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status};
+
+use crate::Registration;
+use crate::api::{CsiNode, Meta, Node, Resource};
+use crate::event::Event;
+use crate::manager::{DialError, Dialer, VolumeManager};
+use crate::plugin::csi::registration::{Registrar, RegistrationError};
+use crate::plugin::testing::driver::ToyDriver;
+use crate::plugin::testing::{Bench, DRIVER};
+
+/// Dials the registration socket of a driver, or the driver itself.
+#[derive(Debug, Clone)]
+struct Board {
+    driver: ToyDriver,
+    desk: ToyDesk,
+}
+
+#[derive(Debug, Clone)]
+struct ToyDesk {
+    info: PluginInfo,
+    told: Arc<Mutex<Vec<RegistrationStatus>>>,
+    deaf: bool,
+}
+
+#[async_trait]
+impl Desk for ToyDesk {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        if self.deaf {
+            return Err(Status::internal("not listening"));
+        }
+        self.told.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[async_trait]
+impl Dialer for Board {
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+        if endpoint != Path::new("/reg.sock") {
+            assert_eq!(endpoint, Path::new("/csi.sock"));
+            return self.driver.dial(endpoint).await;
+        }
+        let (ours, theirs) = tokio::io::duplex(1 << 12);
+        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
+        let service = RegistrationServer::new(self.desk.clone());
+        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        let mut ours = Some(ours);
+        let connector = tower::service_fn(move |_| {
+            let ours = ours.take().map(TokioIo::new);
+            async move { ours.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::ConnectionRefused)) }
+        });
+        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
+        connected.map_err(|error| DialError { endpoint: endpoint.to_owned(), source: error.into() })
+    }
+}
+
+struct Scene {
+    bench: Bench,
+    desk: ToyDesk,
+    heard: mpsc::UnboundedReceiver<Event>,
+    manager: VolumeManager,
+}
+
+impl Scene {
+    fn set() -> Self {
+        let bench = Bench::new();
+        let mut node = Node { meta: Meta::named("", "node-1"), ..Node::default() };
+        node.meta.uid = "n1".into();
+        bench.put(node.into_object());
+        let segments = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        bench.driver.set_info(NodeGetInfoResponse {
+            node_id: "the-node".into(),
+            max_volumes_per_node: 7,
+            accessible_topology: Some(Topology { segments }),
+        });
+        let info = PluginInfo {
+            r#type: "CSIPlugin".into(),
+            name: DRIVER.into(),
+            endpoint: "/csi.sock".into(),
+            supported_versions: vec!["1.0.0".into()],
+        };
+        let desk = ToyDesk { info, told: Arc::default(), deaf: false };
+        let (sender, heard) = mpsc::unbounded_channel();
+        Self { bench, desk, heard, manager: VolumeManager::heard_by(sender) }
+    }
+
+    fn registrar(&self) -> Registrar {
+        let cx = &self.bench.context;
+        let board = Board { driver: self.bench.driver.clone(), desk: self.desk.clone() };
+        Registrar::new(
+            self.manager.clone(),
+            (*cx.config).clone(),
+            Arc::clone(&cx.api),
+            Arc::clone(&cx.clock),
+            Arc::new(board),
+        )
+    }
+
+    async fn register(&self) -> Result<String, RegistrationError> {
+        let registered = self.registrar().socket_created(Path::new("/reg.sock")).await;
+        registered.map(|name| name.to_string())
+    }
+
+    fn heard(&mut self) -> Vec<Registration> {
+        let mut heard = Vec::new();
+        while let Ok(Event::Driver(registration)) = self.heard.try_recv() {
+            heard.push(registration);
+        }
+        heard
+    }
+
+    fn told(&self) -> Vec<(bool, String)> {
+        let told = self.desk.told.lock().unwrap();
+        told.iter().map(|status| (status.plugin_registered, status.error.clone())).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_driver_is_written_into_the_nodes_objects_and_told_so() {
+    let mut scene = Scene::set();
+    let registrar = scene.registrar();
+    registrar.socket_created(Path::new("/reg.sock")).await.unwrap();
+    let added = Registration::Added { driver: DRIVER.into(), endpoint: PathBuf::from("/csi.sock") };
+    assert_eq!(scene.heard(), [added]);
+    assert_eq!(scene.told(), [(true, String::new())]);
+    let calls = scene.bench.story.take();
+    assert_eq!(calls, "call NodeGetInfo\n", "registration asks the driver nothing else");
+
+    let node: Node = scene.bench.api.read("", "node-1").unwrap();
+    assert_eq!(node.meta.annotations["csi.volume.kubernetes.io/nodeid"], r#"{"d.example":"the-node"}"#);
+    assert_eq!(node.meta.labels["zone"], "a");
+    let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
+    assert_eq!(entry.meta.owners[0].uid, "n1");
+    let driver = &entry.drivers[0];
+    assert_eq!((driver.node_id.as_str(), driver.allocatable), ("the-node", Some(7)));
+    assert_eq!(driver.topology_keys, ["zone"]);
+
+    assert_eq!(registrar.socket_removed(Path::new("/reg.sock")).await, Some(DRIVER.into()));
+    assert_eq!(scene.heard(), [Registration::Removed { driver: DRIVER.into() }]);
+    let node: Node = scene.bench.api.read("", "node-1").unwrap();
+    assert!(node.meta.annotations.is_empty());
+    assert_eq!(node.meta.labels["zone"], "a", "a place does not change with its driver");
+    let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
+    assert!(entry.drivers.is_empty());
+}
+
+#[tokio::test]
+async fn who_cannot_be_registered_is_told_why_and_nobody_hears_of_it() {
+    type Spoil = fn(&mut PluginInfo);
+    let cases: [(Spoil, &str); 5] = [
+        (|info| info.r#type = "DevicePlugin".into(), "no handler registered for plugin type: DevicePlugin"),
+        (|info| info.name = "../evil".into(), "`../evil` is no name for a driver"),
+        (|info| info.name = String::new(), "`` is no name for a driver"),
+        (|info| info.supported_versions = vec!["0.3.0".into()], "none of the CSI versions"),
+        (|info| info.supported_versions.clear(), "empty list for supported versions"),
+    ];
+    for (spoil, text) in cases {
+        let mut scene = Scene::set();
+        spoil(&mut scene.desk.info);
+        scene.register().await.unwrap_err();
+        let [(false, error)] = &scene.told()[..] else { panic!("{:?}", scene.told()) };
+        assert!(error.contains(text), "{error}");
+        assert_eq!(scene.heard(), []);
+        assert_eq!(scene.bench.story.take(), "", "the driver itself is not asked");
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_does_not_know_its_node_is_not_registered() {
+    let mut scene = Scene::set();
+    scene.bench.driver.fail("NodeGetInfo", Code::Internal);
+    scene.register().await.unwrap_err();
+    scene.bench.driver.set_info(NodeGetInfoResponse::default());
+    scene.register().await.unwrap_err();
+    let told = scene.told();
+    assert!(told[0].1.contains("NodeGetInfo failed: rpc error: code = Internal"), "{told:?}");
+    assert_eq!(told[1], (false, "driver d.example returned an empty node ID".into()));
+    assert_eq!(scene.heard(), []);
+}
+
+#[tokio::test]
+async fn a_place_that_contradicts_another_is_refused() {
+    let scene = Scene::set();
+    let mut node: Node = scene.bench.api.read("", "node-1").unwrap();
+    node.meta.labels.insert("zone".into(), "b".into());
+    scene.bench.put(node.into_object());
+    let error = scene.register().await.unwrap_err();
+    assert!(matches!(error, RegistrationError::Topology { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_equal_version_does_not_take_a_drivers_place() {
+    let scene = Scene::set();
+    let registrar = scene.registrar();
+    registrar.socket_created(Path::new("/reg.sock")).await.unwrap();
+    let error = registrar.socket_created(Path::new("/reg.sock")).await.unwrap_err();
+    assert!(matches!(error, RegistrationError::AlreadyThere(_)), "{error}");
+}
+
+#[tokio::test]
+async fn who_cannot_be_told_is_not_registered() {
+    let mut scene = Scene::set();
+    scene.desk.deaf = true;
+    scene.register().await.unwrap_err();
+    let heard = scene.heard();
+    assert_eq!(heard.last(), Some(&Registration::Removed { driver: DRIVER.into() }), "{heard:?}");
+    let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
+    assert!(entry.drivers.is_empty());
+}
+
+#[tokio::test]
+async fn the_record_of_an_earlier_node_of_that_name_is_replaced() {
+    let scene = Scene::set();
+    let mut meta = Meta::named("", "node-1");
+    meta.owners = vec![crate::api::Owner { uid: "n0".into(), ..Default::default() }];
+    let old = crate::api::CsiNodeDriver { name: "old".into(), ..Default::default() };
+    scene.bench.put(CsiNode { meta, drivers: vec![old] }.into_object());
+    scene.register().await.unwrap();
+    let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
+    assert_eq!(entry.meta.owners[0].uid, "n1");
+    assert_eq!(entry.drivers.len(), 1);
+}
