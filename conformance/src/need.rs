@@ -58,7 +58,7 @@ needs! {
     Shared: Driver, "shared";
     /// The suite started the driver's process and may kill it and start it again.
     OwnProcess: Driver, "own process";
-    /// The run is root: the driver formats and mounts devices.
+    /// The run is root, or the driver is one that needs none: most format and mount devices.
     Root: Host, "root";
     /// Loop devices can be had.
     Loop: Host, "loop";
@@ -110,6 +110,11 @@ impl Ground {
     /// Notes that a need is not there.
     pub fn lacks(&mut self, need: Need, reason: impl Into<String>) {
         self.missing.insert(need, reason.into());
+    }
+
+    /// Notes that a need is there after all.
+    pub fn gains(&mut self, need: Need) {
+        self.missing.remove(&need);
     }
 
     /// Whether a need is there.

@@ -43,6 +43,8 @@ pub struct Plan {
     pub abilities: Abilities,
     /// Where `cases/<id>/` goes.
     pub directory: PathBuf,
+    /// Whether cases run in user namespaces.
+    pub rootless: bool,
     /// How long one case may take.
     pub timeout: Duration,
     /// How often each case runs.
@@ -189,6 +191,7 @@ impl Dispatcher {
             manifest: plan.manifest.clone(),
             directory,
             ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
+            rootless: plan.rootless,
             seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
             timeout: plan.timeout,
             update: plan.update,

@@ -50,7 +50,9 @@ fn enter(lifeline: OwnedFd) -> Result<(Orders, Sandbox), Refusal> {
         Task::Case(id, _) => id.to_string(),
     };
     let ledger = Some(orders.ledger.clone());
-    let options = SandboxOptions { lifeline: Some(lifeline), ledger, name, ..SandboxOptions::default() };
+    let user_namespace = orders.rootless;
+    let lifeline = Some(lifeline);
+    let options = SandboxOptions { lifeline, ledger, name, user_namespace, ..SandboxOptions::default() };
     // From here on this is another process, and the one that was started only waits for it.
     let sandbox = Sandbox::enter(options).map_err(|error| {
         let hint = error.hint().map(str::to_owned);

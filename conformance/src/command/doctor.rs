@@ -19,13 +19,24 @@ pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
     look::can_sandbox(facts)?;
 
     let all = case::all();
-    let needed = |case: &Case| case.needs().into_iter().filter_map(|need| need.fact()).collect::<Vec<_>>();
-    let possible = all.iter().filter(|case| needed(case).into_iter().all(|fact| facts.has(fact))).count();
+    let whatever = possible(facts, &all, &[]);
+    println!();
+    if !facts.has(Fact::Root) {
+        let rootless = possible(facts, &all, &[Fact::Root]);
+        println!("{rootless} of {} can run here with a driver that needs no root,", count(all.len(), "case"));
+    }
     println!(
-        "\n{possible} of {} can run here as far as the machine goes; what the driver can do, `run` asks it",
+        "{whatever} of {} can run here with any driver; what the driver can do, `run` asks it",
         count(all.len(), "case")
     );
-    Ok(if possible == 0 { exit_code::ENVIRONMENT } else { exit_code::OK })
+    Ok(exit_code::OK)
+}
+
+/// How many cases the machine could run if these were not asked for.
+fn possible(facts: &Facts, cases: &[&Case], spared: &[Fact]) -> usize {
+    let there = |fact: Fact| facts.has(fact) || spared.contains(&fact);
+    let can = |case: &&&Case| case.needs().into_iter().filter_map(|need| need.fact()).all(there);
+    cases.iter().filter(can).count()
 }
 
 /// Whether it is there, which cases ask for it, and if it is not, why and what would change that.

@@ -27,7 +27,12 @@ pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
 }
 
 /// Starts the driver once and asks what it can do.
-pub(super) async fn ask(manifest: &Manifest, ledger: &Ledger, directory: &Path) -> Result<Abilities, Exit> {
+pub(super) async fn ask(
+    manifest: &Manifest,
+    rootless: bool,
+    ledger: &Ledger,
+    directory: &Path,
+) -> Result<Abilities, Exit> {
     let directory = directory.join("asked");
     std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
     let timeout = manifest.start_timeout() + 6 * manifest.call_timeout();
@@ -36,6 +41,7 @@ pub(super) async fn ask(manifest: &Manifest, ledger: &Ledger, directory: &Path) 
         manifest: manifest.clone(),
         directory: directory.clone(),
         ledger: ledger.path(),
+        rootless,
         seed: 0,
         timeout,
         update: false,

@@ -123,6 +123,21 @@ enum Format {
     Github,
 }
 
+impl Flags {
+    /// Whether cases run in user namespaces.
+    fn rootless(&self) -> bool {
+        self.tier == Tier::Rootless || (self.tier == Tier::Auto && !nix::unistd::geteuid().is_root())
+    }
+}
+
+impl DriverFlags {
+    /// Whether it is the driver inside this binary.
+    fn is_ours(&self) -> bool {
+        let Self { driver, driver_cmd, socket, testdriver, controller_socket: _ } = self;
+        driver.is_none() && driver_cmd.is_none() && socket.is_none() && testdriver.is_none()
+    }
+}
+
 fn span(text: &str) -> Result<Duration, String> {
     let span: harness::manifest::Span = text.parse().map_err(|error| format!("{error}"))?;
     if span.duration().is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(span.duration()) }
@@ -136,14 +151,19 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
         return Err(Exit::new(exit_code::NOTHING_RAN, "no case is left to run")
             .hint("`volproof list` shows all cases; --exclude and --shard take some away"));
     }
-    let manifest = manifest(&flags.driver)?;
+    let manifest = manifest(&flags.driver, flags.rootless())?;
     check_tier(&flags)?;
     let reports = Reports::prepare(flags.report.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
     runtime.block_on(async {
         let ledger = Ledger::open()?;
-        match prepare(&flags, manifest, cases, &ledger, &reports).await {
+        let prepared = tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => Err(Exit::new(exit_code::INTERRUPTED, "interrupted before the first case")),
+            prepared = prepare(&flags, manifest, cases, &ledger, &reports) => prepared,
+        };
+        match prepared {
             Ok(mut plan) => {
                 plan.again = again(called, &flags.filters);
                 let record = runner::run(plan, ledger, reporters(&flags, colour)).await?;
@@ -169,13 +189,18 @@ async fn prepare(
 ) -> Result<Plan, Exit> {
     let facts = Facts::get();
     look::can_sandbox(facts)?;
-    let abilities = look::ask(&manifest, ledger, &reports.directory).await?;
+    let rootless = flags.rootless();
+    let abilities = look::ask(&manifest, rootless, ledger, &reports.directory).await?;
     let mut ground = look::ground(facts, &manifest, &abilities);
-    if flags.tier == Tier::Rootless {
-        ground.lacks(Need::Root, "--tier rootless");
+    if flags.driver.is_ours() {
+        // It keeps volumes in directories then, and mounts nothing that needs more than a user namespace.
+        ground.gains(Need::Root);
+    } else if flags.tier == Tier::Rootless {
+        ground.lacks(Need::Root, "--tier rootless, and the driver may need root");
     }
     let mut plan = Plan {
         header: header(flags, facts, &abilities, &ground, &cases),
+        rootless,
         cases: vec![],
         skipped: vec![],
         manifest,
@@ -231,7 +256,6 @@ fn header(
     let told = |there: bool| -> Vec<String> {
         TOLD.iter().filter(|fact| facts.has(**fact) == there).map(|fact| fact.name().to_owned()).collect()
     };
-    let rootless = ground.reason(Need::Root).is_some();
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
     let together = ground.has(Need::OwnProcess);
     Header {
@@ -239,7 +263,7 @@ fn header(
         driver_version: abilities.says.version.clone(),
         abilities: can.map(|need| need.word().to_owned()).collect(),
         kernel: facts.kernel().to_owned(),
-        privilege: if rootless { "rootless" } else { "root" }.to_owned(),
+        privilege: if flags.rootless() { "rootless" } else { "root" }.to_owned(),
         has: told(true),
         lacks: told(false),
         cases: cases.len() * flags.repeat as usize,
@@ -249,7 +273,7 @@ fn header(
     }
 }
 
-fn manifest(flags: &DriverFlags) -> Result<Manifest, Exit> {
+fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, Exit> {
     let unusable = |error: ManifestError| {
         let hint = error.hint().map(str::to_owned);
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
@@ -264,8 +288,17 @@ fn manifest(flags: &DriverFlags) -> Result<Manifest, Exit> {
         (Some(file), ..) => Manifest::read(file).map_err(unusable)?,
         (_, Some(command), _) => Manifest::from_command(command).map_err(unusable)?,
         (.., Some(socket)) => Manifest::from_socket(socket),
+        _ if rootless => Manifest::fake_csi(&["--backing=directory".to_owned()]),
         _ => Manifest::fake_csi(&[]),
     };
+    if let Some(socket) = &manifest.socket {
+        let message = format!(
+            "cannot test the driver behind `{}`: it mounts where no sandbox sees it",
+            socket.display()
+        );
+        return Err(Exit::environment(message)
+            .hint("let the run start it: `command` in the manifest, or --driver-cmd './my-driver --endpoint={endpoint}'"));
+    }
     if let Some(socket) = &flags.controller_socket {
         manifest.controller_socket = Some(std::path::absolute(socket).unwrap_or_else(|_| socket.clone()));
     }

@@ -27,6 +27,8 @@ pub struct Orders {
     pub directory: PathBuf,
     /// The run's ledger.
     pub ledger: PathBuf,
+    /// Whether the sandbox is a user namespace, too.
+    pub rootless: bool,
     /// The seed of everything random in it.
     pub seed: u64,
     /// How long it may take.
