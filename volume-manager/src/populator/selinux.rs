@@ -70,22 +70,122 @@ fn containers<'a>(pod: &'a Pod, outer: &'a OuterName) -> impl Iterator<Item = Op
     pod.containers.iter().filter(uses).map(label)
 }
 
-/// The label of files of a container. Saying nothing is no label; saying a part takes the rest from the
-/// system.
+/// The label of files of a container; saying nothing is no label. Only user and level are the container's:
+/// its role and type are those of processes, and files have the system's.
 fn file_label(options: Option<&SeLinuxOptions>) -> String {
     let Some(options) = options else { return String::new() };
-    let given = [&options.user, &options.role, &options.kind, &options.level];
-    let parts = given.iter().zip(DEFAULT);
-    // Processes have a role and a type of their own: files keep the system's role and type.
-    let parts = parts.enumerate().map(|(index, (given, default))| match index {
-        0 | 3 if !given.is_empty() => given.as_str(),
-        2 if !given.is_empty() => given.as_str(),
-        _ => default,
-    });
-    parts.collect::<Vec<_>>().join(":")
+    let [user, role, kind, level] = DEFAULT;
+    let or =
+        |given: &str, default: &str| if given.is_empty() { default.to_owned() } else { given.to_owned() };
+    [or(&options.user, user), role.to_owned(), kind.to_owned(), or(&options.level, level)].join(":")
 }
 
 /// Whether only one pod can have the volume: then no two labels can ever meet in it.
 fn takes_label(spec: &Spec) -> bool {
     spec.volume().is_some_and(|volume| volume.access_modes == [AccessMode::ReadWriteOncePod])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::api::Container;
+    use crate::api::pod::{PodVolume, VolumeMount};
+    use crate::api::{Volume, VolumeSource};
+    use crate::error::Failure;
+    use crate::names::{PluginName, PodUid, SpecName};
+    use crate::operation::OperationContext;
+    use crate::paths::Paths;
+    use crate::plugin::{Found, Mounted, Rebuilt, Scene, SetUp, TearDown};
+
+    /// A plugin that takes labels, or not.
+    #[derive(Debug)]
+    struct Labelled(bool);
+
+    #[async_trait]
+    impl VolumePlugin for Labelled {
+        fn name(&self) -> PluginName {
+            "labelled".into()
+        }
+        fn supports(&self, _: &Spec) -> bool {
+            true
+        }
+        fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
+            Ok(spec.name().to_string())
+        }
+        fn takes_selinux_mount(&self, _: &Spec, _: &Facts) -> bool {
+            self.0
+        }
+        fn target(&self, paths: &Paths, _: &PodUid, _: &SpecName) -> PathBuf {
+            paths.pods()
+        }
+        async fn set_up(&self, _: &OperationContext, _: &SetUp) -> Result<Mounted, Failure> {
+            unreachable!("only its labels are asked for")
+        }
+        async fn tear_down(&self, _: &OperationContext, _: &TearDown) -> Result<(), Failure> {
+            unreachable!("only its labels are asked for")
+        }
+        async fn reconstruct(&self, _: &Scene<'_>, _: &Found) -> Result<Rebuilt, Failure> {
+            unreachable!("only its labels are asked for")
+        }
+    }
+
+    fn pod(levels: &[&str]) -> Pod {
+        let container = |level: &&str| Container {
+            mounts: vec![VolumeMount { volume: "data".to_owned(), ..VolumeMount::default() }],
+            selinux: Some(SeLinuxOptions { level: (*level).to_owned(), ..SeLinuxOptions::default() }),
+            ..Container::default()
+        };
+        let source = VolumeSource::Claim { claim: "c".to_owned(), read_only: false };
+        Pod {
+            containers: levels.iter().map(container).collect(),
+            volumes: vec![PodVolume { name: "data".into(), source }],
+            ..Pod::default()
+        }
+    }
+
+    fn spec(modes: &[AccessMode]) -> Spec {
+        Spec::persistent(Arc::new(Volume { access_modes: modes.to_vec(), ..Volume::default() }), false)
+    }
+
+    fn effective(pod: &Pod, modes: &[AccessMode], takes: bool, enforced: bool) -> Result<String, String> {
+        let facts = Facts { selinux: enforced, ..Facts::default() };
+        labels(pod, &"data".into(), &spec(modes), &Labelled(takes), &facts).map(|labels| labels.effective)
+    }
+
+    const ALONE: &[AccessMode] = &[AccessMode::ReadWriteOncePod];
+    const SHARED: &[AccessMode] = &[AccessMode::ReadWriteMany];
+    const LABEL: &str = "system_u:object_r:container_file_t:s0:c1";
+
+    #[test]
+    fn a_label_needs_a_node_a_plugin_and_a_volume_that_take_it() {
+        let web = pod(&["s0:c1"]);
+        assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
+        assert_eq!(effective(&web, ALONE, true, false).as_deref(), Ok(""));
+        assert_eq!(effective(&web, ALONE, false, true).as_deref(), Ok(""));
+        assert_eq!(effective(&web, SHARED, true, true).as_deref(), Ok(""));
+        let mut recursive = web;
+        recursive.security.selinux_recursive = true;
+        assert_eq!(effective(&recursive, ALONE, true, true).as_deref(), Ok(""));
+    }
+
+    #[test]
+    fn two_labels_are_an_error_only_where_one_would_be_mounted() {
+        let web = pod(&["s0:c1", "s0:c2"]);
+        assert!(effective(&web, ALONE, true, true).is_err());
+        assert_eq!(effective(&web, SHARED, true, true).as_deref(), Ok(""));
+    }
+
+    #[test]
+    fn the_pods_label_is_that_of_containers_that_say_nothing() {
+        let mut web = pod(&[""]);
+        web.containers[0].selinux = None;
+        assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(""));
+        web.security.selinux = Some(SeLinuxOptions { level: "s0:c1".to_owned(), ..Default::default() });
+        assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
+    }
 }

@@ -29,3 +29,55 @@ fn pod_limit(pod: &Pod) -> Bytes {
     let init = limits(ContainerKind::Init).max().unwrap_or(0);
     Bytes(regular.max(init))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::{Container, PodVolume};
+
+    fn pod(limits: &[(ContainerKind, u64)]) -> Pod {
+        let container = |(kind, limit): &(ContainerKind, u64)| Container {
+            kind: *kind,
+            ephemeral_storage_limit: Some(Bytes(*limit)).filter(|limit| !limit.is_zero()),
+            ..Container::default()
+        };
+        Pod { containers: limits.iter().map(container).collect(), ..Pod::default() }
+    }
+
+    fn limit_of(pod: &Pod, source: VolumeSource) -> Option<Bytes> {
+        limit(pod, &Spec::inline(Arc::new(PodVolume { name: "v".into(), source })))
+    }
+
+    fn empty_dir(medium: &str, size: Option<u64>) -> VolumeSource {
+        VolumeSource::EmptyDir { medium: medium.to_owned(), size_limit: size.map(Bytes) }
+    }
+
+    #[test]
+    fn regular_containers_add_up_and_init_containers_take_turns() {
+        use ContainerKind::{Init, Regular};
+        for (limits, sum) in [
+            (&[(Regular, 2), (Regular, 3)][..], 5),
+            (&[(Init, 4), (Init, 7), (Regular, 2)], 7),
+            (&[(Init, 4), (Regular, 6)], 6),
+            (&[(Regular, 0)], 0),
+        ] {
+            assert_eq!(pod_limit(&pod(limits)), Bytes(sum), "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn the_smaller_limit_counts_for_what_lies_on_the_nodes_disk() {
+        let limited = pod(&[(ContainerKind::Regular, 10)]);
+        let unlimited = pod(&[]);
+        assert_eq!(limit_of(&limited, empty_dir("", None)), Some(Bytes(10)));
+        assert_eq!(limit_of(&limited, empty_dir("", Some(4))), Some(Bytes(4)));
+        assert_eq!(limit_of(&limited, empty_dir("", Some(40))), Some(Bytes(10)));
+        assert_eq!(limit_of(&limited, empty_dir("", Some(0))), Some(Bytes(10)));
+        assert_eq!(limit_of(&unlimited, empty_dir("", Some(40))), Some(Bytes(40)));
+        assert_eq!(limit_of(&limited, empty_dir("Memory", Some(4))), None, "memory has limits of its own");
+        assert_eq!(limit_of(&limited, VolumeSource::ConfigMap(Default::default())), Some(Bytes(10)));
+        assert_eq!(limit_of(&limited, VolumeSource::Secret(Default::default())), None);
+    }
+}
