@@ -3,6 +3,9 @@
 //!
 //! A thread may have a mount namespace of its own: everything here asks `/proc/thread-self` and never
 //! `/proc/self`, and blocking threads inherit the namespace of the runtime's thread that starts them.
+//!
+//! A call to a server that never answers keeps its thread, and tokio has 512 of them: so many dead servers
+//! would be too many, which is why nothing here looks at what it only has to list.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

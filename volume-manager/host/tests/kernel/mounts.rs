@@ -1,9 +1,9 @@
 //! Mounting, binding, unmounting, and asking what is mounted.
 
 use host::fake::{Order, Rule};
-use host::{Bind, MountOptions, MountSpec, bind, errno};
+use host::{Bind, HostError, MountOptions, MountSpec, Scope, bind, errno};
 
-use crate::ground::{on_both, on_the_fake};
+use crate::ground::{on_both, on_the_fake, on_the_kernel};
 
 #[test]
 fn a_read_only_bind_leaves_its_source_writable() {
@@ -131,5 +131,27 @@ fn a_mount_that_cannot_be_made_says_why() {
         assert!(error.is_not_a_directory(), "{error:?}");
         let error = ground.host.remount_bind(&dir, &dir, &MountOptions::default()).await.unwrap_err();
         assert_eq!(error.errno(), Some(errno::EINVAL), "no mount point");
+    });
+}
+
+#[test]
+fn what_only_a_helper_can_mount_is_left_to_the_command_and_its_words() {
+    on_the_kernel(async |ground| {
+        let target = ground.dir("target").await;
+        let mut spec = MountSpec::new("server:/x", &target, "fuse.no-such-daemon");
+        spec.options = MountOptions::new(["soft"]);
+        spec.options.push_sensitive("password=secret");
+        for scope in [Scope::Plain, Scope::Systemd] {
+            spec.scope = scope;
+            let error = ground.host.mount(&spec).await.unwrap_err();
+            let HostError::Tool(tool) = &error else { panic!("{error:?}") };
+            assert!(tool.arguments.ends_with(&format!(
+                "-t fuse.no-such-daemon -o soft,<masked> server:/x {}",
+                target.display()
+            )));
+            assert!(error.to_string().starts_with("mount failed: exit status "), "{error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+        assert!(!ground.host.is_mount_point(&target).await.unwrap());
     });
 }
