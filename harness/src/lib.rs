@@ -10,6 +10,7 @@ pub mod census;
 pub mod cluster;
 pub mod driver;
 pub mod facts;
+pub mod fault_fs;
 pub mod filesystem;
 pub mod guard;
 pub mod janitor;

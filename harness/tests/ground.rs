@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+#[path = "ground/faults.rs"]
+mod faults;
 #[path = "ground/inside.rs"]
 mod inside;
 #[path = "ground/kill.rs"]
@@ -25,11 +27,13 @@ fn main() -> ExitCode {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, "--inside", what, ref more @ ..] => inside::main(what, more),
         [_, harness::janitor::SUBCOMMAND, dir] => harness::janitor::main(dir.as_ref()),
+        [_, harness::fault_fs::SUBCOMMAND, settings] => harness::fault_fs::main(settings),
         _ => {
             let arguments = Arguments::from_args();
             let mut trials = sandbox::trials();
             trials.extend(loops::trials());
             trials.extend(mounts::trials());
+            trials.extend(faults::trials());
             trials.extend(kill::trials());
             libtest_mimic::run(&arguments, trials).exit_code()
         }

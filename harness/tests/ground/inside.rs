@@ -17,6 +17,8 @@ use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::tmpfs::Tmpfs;
 
+use crate::faults;
+
 pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
     match (what, more) {
         ("describe", [kind]) => describe(*kind == "rootless"),
@@ -32,6 +34,11 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         ("leave", []) => leave(),
         ("filesystems", []) => filesystems(),
         ("held", []) => held(),
+        ("faults", [kind]) => faults::each(*kind == "rootless"),
+        ("hung", []) => faults::hung(),
+        ("failing-disk", []) => faults::failing_disk(),
+        ("crash", [format]) => faults::crash(format),
+        ("forgetful", []) => faults::forgetful(),
         ("threads", []) => {
             std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
             println!("{}", Sandbox::enter(SandboxOptions::default()).unwrap_err());
@@ -44,7 +51,7 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn enter(options: SandboxOptions) -> Sandbox {
+pub(crate) fn enter(options: SandboxOptions) -> Sandbox {
     Sandbox::enter(options).unwrap_or_else(|error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         eprintln!("{error}: {cause}");

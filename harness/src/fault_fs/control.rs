@@ -1,0 +1,156 @@
+//! Orders to a fault file system: a line of JSON each way, one connection an order.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::rule::{Operation, Rule, RuleId};
+
+/// How long an answer may take. The server answers from memory.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What a fault file system can be told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Order {
+    Arm { rule: Rule },
+    Disarm { id: RuleId },
+    Clear,
+    Release,
+    Status,
+    Log { path: PathBuf, to: PathBuf },
+    Mark { label: String },
+}
+
+/// What it answers.
+///
+/// Not tagged inside, as the orders are: there a map's keys could not be numbers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Answer {
+    Done,
+    Armed { id: RuleId },
+    Status { status: Status },
+    Refused { why: String },
+}
+
+/// How a fault file system is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// How many calls wait for an answer because a rule said so.
+    pub hanging: usize,
+    /// How many calls of each sort there were.
+    pub calls: BTreeMap<Operation, u64>,
+    /// How often each armed rule has struck.
+    pub struck: BTreeMap<RuleId, u64>,
+}
+
+/// Why an order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// It does not listen, or does not answer.
+    #[error("cannot give an order at `{socket}`")]
+    Io {
+        /// The socket.
+        socket: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// It does not want to.
+    #[error("cannot have the order carried out: {0}")]
+    Refused(String),
+}
+
+/// Gives orders to one fault file system.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// Of the one that listens here.
+    pub fn new(socket: &Path) -> Client {
+        Client { socket: socket.to_owned() }
+    }
+
+    /// Arms a rule, after those that are armed already.
+    pub fn arm(&self, rule: Rule) -> Result<RuleId, ControlError> {
+        match self.ask(&Order::Arm { rule })? {
+            Answer::Armed { id } => Ok(id),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Disarms one rule.
+    pub fn disarm(&self, id: RuleId) -> Result<(), ControlError> {
+        self.tell(&Order::Disarm { id })
+    }
+
+    /// Disarms all rules. What hangs goes on hanging.
+    pub fn clear(&self) -> Result<(), ControlError> {
+        self.tell(&Order::Clear)
+    }
+
+    /// Answers every hanging call with EIO.
+    pub fn release(&self) -> Result<(), ControlError> {
+        self.tell(&Order::Release)
+    }
+
+    /// Asks how it is doing.
+    pub fn status(&self) -> Result<Status, ControlError> {
+        match self.ask(&Order::Status)? {
+            Answer::Status { status } => Ok(status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// From now on writes down every change of one file, in order, for [`WriteLog`](super::WriteLog) to read;
+    /// `to` gets the log, and `to` with `.base` what the file holds now.
+    pub fn log(&self, path: &Path, to: &Path) -> Result<(), ControlError> {
+        self.tell(&Order::Log { path: path.to_owned(), to: to.to_owned() })
+    }
+
+    /// Puts a mark into the log: what was promised until now must be in every later state.
+    pub fn mark(&self, label: &str) -> Result<(), ControlError> {
+        self.tell(&Order::Mark { label: label.to_owned() })
+    }
+
+    fn tell(&self, order: &Order) -> Result<(), ControlError> {
+        match self.ask(order)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&self, order: &Order) -> Result<Answer, ControlError> {
+        let io = |source| ControlError::Io { socket: self.socket.clone(), source };
+        let mut stream = UnixStream::connect(&self.socket).map_err(io)?;
+        stream.set_read_timeout(Some(ANSWER)).map_err(io)?;
+        send(&mut stream, order).map_err(io)?;
+        match receive(&mut BufReader::new(&stream)).map_err(io)? {
+            Answer::Refused { why } => Err(ControlError::Refused(why)),
+            answer => Ok(answer),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> ControlError {
+    ControlError::Refused(format!("it answered {answer:?}"))
+}
+
+pub(super) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+pub(super) fn receive<T: for<'a> Deserialize<'a>>(stream: &mut impl BufRead) -> io::Result<T> {
+    let mut line = String::new();
+    stream.read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
