@@ -145,7 +145,8 @@ impl FaultFs {
             return Ok(());
         }
         // Nobody may hang on it while it is asked to go. If it does not take the order it goes the hard way.
-        let _ = self.release();
+        let control = self.control().patience(Duration::from_secs(1));
+        let _ = control.clear().and_then(|()| control.release());
         let target = self.options.target.clone();
         let attempt = || match umount2(&target, MntFlags::UMOUNT_NOFOLLOW) {
             Err(nix::Error::EBUSY) => None,

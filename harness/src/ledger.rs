@@ -52,18 +52,6 @@ pub enum Entry {
         /// The number of this attachment.
         sequence: Option<u64>,
     },
-    /// A FUSE connection, which is to be aborted if its server hangs.
-    Fuse {
-        /// The minor number of its file system's device.
-        connection: u32,
-        /// The first process of the sandbox it lives in.
-        init: Life,
-    },
-    /// A control group.
-    Cgroup {
-        /// Its directory, which is named after the run.
-        path: PathBuf,
-    },
 }
 
 /// One process, told from every other that has or had its number.

@@ -57,8 +57,6 @@ fn made(path: &Path) -> Vec<String> {
                 things.extend(loops.iter().map(|bound| format!("loop{} of {name}", bound.number)));
             }
             Entry::Loop { number, .. } => things.push(format!("loop{number}")),
-            Entry::Fuse { connection, .. } => things.push(format!("FUSE connection {connection}")),
-            Entry::Cgroup { path } => things.push(format!("control group `{}`", path.display())),
             Entry::Run { .. } => {}
         }
     }

@@ -70,12 +70,18 @@ pub enum ControlError {
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    patience: Duration,
 }
 
 impl Client {
     /// Of the one that listens here.
     pub fn new(socket: &Path) -> Client {
-        Client { socket: socket.to_owned() }
+        Client { socket: socket.to_owned(), patience: ANSWER }
+    }
+
+    /// The same, but waits for an answer only this long.
+    pub(super) fn patience(self, patience: Duration) -> Client {
+        Client { patience, ..self }
     }
 
     /// Arms a rule, after those that are armed already.
@@ -130,7 +136,7 @@ impl Client {
     fn ask(&self, order: &Order) -> Result<Answer, ControlError> {
         let io = |source| ControlError::Io { socket: self.socket.clone(), source };
         let mut stream = UnixStream::connect(&self.socket).map_err(io)?;
-        stream.set_read_timeout(Some(ANSWER)).map_err(io)?;
+        stream.set_read_timeout(Some(self.patience)).map_err(io)?;
         send(&mut stream, order).map_err(io)?;
         match receive(&mut BufReader::new(&stream)).map_err(io)? {
             Answer::Refused { why } => Err(ControlError::Refused(why)),

@@ -1,6 +1,6 @@
 //! Undoing one ledger: waits for the run's processes to end, then detaches, removes and reports.
 //!
-//! Opens loop devices, aborts FUSE connections, removes control groups and the run's own directory.
+//! Opens loop devices, and removes the run's own directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -16,10 +16,7 @@ use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
 use crate::wait::Deadline;
 
-/// How long the processes of a run get to end by themselves before their FUSE connections are aborted.
-const QUIET_END: Duration = Duration::from_secs(2);
-
-/// How long they get after that.
+/// How long the processes of a run get to end.
 const END: Duration = Duration::from_secs(20);
 
 /// How long somebody who entered a sandbox from outside gets to leave it.
@@ -46,7 +43,6 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
         await_processes(&entries, &mut undone);
         if undone.left.is_empty() {
             detach_loops(dir, &entries, &mut undone);
-            remove_cgroups(&entries, &mut undone);
         }
     }
     if undone.left.is_empty()
@@ -64,19 +60,9 @@ fn same_boot(entries: &[Entry]) -> bool {
 }
 
 fn await_processes(entries: &[Entry], undone: &mut Undone) {
+    // Nobody in a sandbox can keep it from ending, not even by waiting for a FUSE server that does not answer:
+    // that server is in there, too, and its death ends the wait.
     let ended = || running(entries).is_empty().then_some(());
-    if Deadline::after(QUIET_END).until("", ended).is_ok() {
-        return;
-    }
-    // Somebody waits for a FUSE server that does not answer: that wait ends by an abort and by nothing else.
-    for entry in entries {
-        if let Entry::Fuse { connection, init } = entry
-            && init.runs()
-            && fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1").is_ok()
-        {
-            undone.done.push(format!("aborted FUSE connection {connection}"));
-        }
-    }
     if Deadline::after(END).until("", ended).is_err() {
         let pids: Vec<String> = running(entries).iter().map(|life| life.pid.to_string()).collect();
         undone.left.push(format!("processes {} of the run do not end", pids.join(", ")));
@@ -183,15 +169,4 @@ fn mounted_anywhere() -> BTreeMap<u64, BTreeSet<u64>> {
 fn device_in(line: &str) -> Option<u64> {
     let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
     Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
-    for entry in entries.iter().rev() {
-        let Entry::Cgroup { path } = entry else { continue };
-        match fs::remove_dir(path) {
-            Ok(()) => undone.done.push(format!("removed {}", path.display())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => undone.left.push(format!("{}: {error}", path.display())),
-        }
-    }
 }
