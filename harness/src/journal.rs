@@ -17,6 +17,7 @@ mod report;
 mod story;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ struct State {
     /// Volumes with a call whose caller went away: the driver may still be at work on them.
     abandoned: BTreeSet<String>,
     next_call: u64,
+    /// Where lines are kept as they are made.
+    kept: Option<File>,
 }
 
 /// A call that is under way.
@@ -116,6 +119,7 @@ impl Journal {
             flights: BTreeMap::new(),
             abandoned: BTreeSet::new(),
             next_call: 1,
+            kept: None,
         };
         Self { symbols, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
     }
@@ -123,6 +127,16 @@ impl Journal {
     /// The names its stories are told in.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
+    }
+
+    /// Keeps each line in a file as well from now on, as soon as it is made: a process that is killed leaves
+    /// what it saw. Paths in it are real.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn keep(&self, path: &Path) -> Result<(), ReportError> {
+        self.state().kept = Some(report::create(path)?);
+        Ok(())
     }
 
     /// Who is who among the processes of the sandbox. To be kept up to date by whoever starts one.
@@ -301,7 +315,11 @@ impl State {
     fn push(&mut self, event: Event) {
         let seq = self.lines.len() as u64 + 1;
         let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
-        self.lines.push(TraceLine { seq, t_ms, event });
+        let line = TraceLine { seq, t_ms, event };
+        if let Some(kept) = &mut self.kept {
+            report::append(kept, &line);
+        }
+        self.lines.push(line);
     }
 
     /// Records what the kernel has to say, judging who did it.

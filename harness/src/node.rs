@@ -9,7 +9,9 @@ mod announce;
 mod barrier;
 mod child;
 mod effects;
+mod error;
 mod line;
+mod notice;
 mod pod;
 mod protocol;
 mod status;
@@ -17,23 +19,22 @@ mod sweep;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use contracts::event::{Event, OperationEdge, StateChange, WaitReturned};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use volume_manager::api::{ApiError, Pod};
+use volume_manager::MountedVolume;
+use volume_manager::api::Pod;
 use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
-use volume_manager::{MountedVolume, Notice};
 
 pub use child::main as child_main;
+pub use error::NodeError;
 
 use crate::Layout;
 use crate::cluster::Cluster;
@@ -75,57 +76,6 @@ impl NodeOptions {
             sweep: true,
         }
     }
-}
-
-/// Why a node did not do what it was told.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// One of its sockets or its log cannot be made.
-    #[error("cannot prepare `{path}` for the node")]
-    Prepare {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Its process cannot be started.
-    #[error("cannot start the node's process")]
-    Start(#[source] io::Error),
-    /// It did not say that it is ready.
-    #[error("cannot use the node: it was not ready within {} s", within.as_secs())]
-    NotReady {
-        /// How long it was given.
-        within: Duration,
-    },
-    /// It has ended.
-    #[error("the node has exited ({exit})")]
-    Exited {
-        /// How.
-        exit: Exit,
-    },
-    /// It is not running: it was killed and not started again.
-    #[error("the node is not running")]
-    Down,
-    /// It does not answer, though it runs: something in it hangs.
-    #[error("the node does not answer, asked to {what}")]
-    Silent {
-        /// What it was asked for.
-        what: String,
-    },
-    /// It says that what was asked for did not happen.
-    #[error("{0}")]
-    Refused(String),
-    /// An object could not be written.
-    #[error("cannot write the pod `{pod}`")]
-    Api {
-        /// The pod.
-        pod: String,
-        /// The cluster's answer.
-        #[source]
-        source: ApiError,
-    },
 }
 
 /// A node. Dropping it kills its process.
@@ -379,7 +329,7 @@ impl Node {
         let not_ready = |_| NodeError::NotReady { within: READY };
         let (stream, _) = tokio::time::timeout(READY, accepting).await.map_err(not_ready)??;
         let journal = self.journal().clone();
-        let conversation = Conversation::begin(stream, move |notice| record(&journal, notice));
+        let conversation = Conversation::begin(stream, move |notice| notice::record(&journal, notice));
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let running = Running { group, exit, conversation, effects };
         let ready = running.conversation.ask(Order::Start { gone });
@@ -432,27 +382,4 @@ async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {
         // The task that waits has ended with the runtime: nobody will ever know.
         _ => std::future::pending().await,
     }
-}
-
-/// Writes down what the manager says it does.
-fn record(journal: &Journal, notice: Notice) {
-    let edge = |name: String, volume: String, pod: Option<String>, edge: &str, error| {
-        let (pod, edge) = (pod.unwrap_or_default(), edge.to_owned());
-        Event::Operation(OperationEdge { name, volume, pod, edge, error })
-    };
-    journal.record(match notice {
-        Notice::State { world, key, from, to } => Event::State(StateChange { world, key, from, to }),
-        Notice::Started { name, volume, pod } => {
-            edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "start", None)
-        }
-        Notice::Ended { name, volume, pod, error } => {
-            edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "end", error)
-        }
-        Notice::Waited { what, pod, error } => {
-            let pod = journal.symbols().pod(pod.as_str());
-            Event::Wait(WaitReturned { what, pod, err: error.unwrap_or_default() })
-        }
-        // The event's object is created in the cluster, which is a line of its own; so is the node's status.
-        Notice::Told(_) | Notice::InUse(_) => return,
-    });
 }

@@ -1,8 +1,8 @@
 //! The journal as files: `trace.jsonl` for programs, `journal.txt` for people. Writes what it is told to.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, TraceLine};
@@ -35,6 +35,18 @@ impl Journal {
     pub fn jsonl(&self) -> String {
         jsonl(&self.trace(), self.symbols())
     }
+}
+
+pub(super) fn create(path: &Path) -> Result<File, ReportError> {
+    File::create(path).map_err(|source| ReportError { path: path.to_owned(), source })
+}
+
+/// One line, one write: whoever kills this process finds whole lines.
+pub(super) fn append(file: &mut File, line: &TraceLine) {
+    let mut text = serde_json::to_vec(line).expect("a trace line is made of maps with text keys");
+    text.push(b'\n');
+    // A full disk must not stop what is being watched; the report at the end will say so.
+    let _ = file.write_all(&text);
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ReportError> {

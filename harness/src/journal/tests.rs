@@ -187,3 +187,14 @@ fn files_speak_the_symbols_of_the_recordings() {
     assert_eq!(line["req"]["volumeId"], "$VOLID_data");
     assert_eq!(line["req"]["targetPath"], "$ROOT/kl/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount");
 }
+
+#[test]
+fn a_kept_journal_has_each_line_at_once() {
+    let (journal, _kernel) = journal();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace.jsonl");
+    journal.keep(&path).unwrap();
+    journal.step("add_pod", "web");
+    let line: TraceLine = serde_json::from_str(std::fs::read_to_string(path).unwrap().trim()).unwrap();
+    assert_eq!(vec![line], journal.trace());
+}

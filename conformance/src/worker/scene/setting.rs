@@ -35,6 +35,8 @@ impl Scene {
         let witness = MountWatch::start().map_err(|error| Refusal::of(&error))?;
         let witness: Box<dyn Witness> = Box::new(witness);
         let journal = Journal::new(Symbols::new(layout.clone()), Some(witness));
+        // A worker that is killed leaves what it saw; one that ends writes the trace anew, with symbols.
+        journal.keep(&orders.directory.join("trace.jsonl")).map_err(|error| Refusal::of(&error))?;
         let cluster = Cluster::new(journal.clone());
         let served = cluster.serve(&layout.cluster_socket()).map_err(|error| Refusal::of(&error))?;
         cluster.add_node(NODE).map_err(|error| Refusal::of(&error))?;

@@ -1,0 +1,29 @@
+//! What the manager says it does, as lines of the journal.
+
+use contracts::event::{Event, OperationEdge, StateChange, WaitReturned};
+use volume_manager::Notice;
+
+use crate::journal::Journal;
+
+/// Writes down what the manager says it does.
+pub(super) fn record(journal: &Journal, notice: Notice) {
+    let edge = |name: String, volume: String, pod: Option<String>, edge: &str, error| {
+        let (pod, edge) = (pod.unwrap_or_default(), edge.to_owned());
+        Event::Operation(OperationEdge { name, volume, pod, edge, error })
+    };
+    journal.record(match notice {
+        Notice::State { world, key, from, to } => Event::State(StateChange { world, key, from, to }),
+        Notice::Started { name, volume, pod } => {
+            edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "start", None)
+        }
+        Notice::Ended { name, volume, pod, error } => {
+            edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "end", error)
+        }
+        Notice::Waited { what, pod, error } => {
+            let pod = journal.symbols().pod(pod.as_str());
+            Event::Wait(WaitReturned { what, pod, err: error.unwrap_or_default() })
+        }
+        // The event's object is created in the cluster, which is a line of its own; so is the node's status.
+        Notice::Told(_) | Notice::InUse(_) => return,
+    });
+}
