@@ -1,7 +1,8 @@
 //! Mutants of the volume manager: broken on purpose, one bug each, and found on the real kernel.
 //!
 //! A mutant is a patch in `mutants/`. Its first lines say what is wrong with it, which case must find it
-//! (`Found-by:`), and which invariant that case must name (`Breaks:`). Adding a mutant is adding a file. Each is
+//! (`Found-by:`), and what that case must name as broken (`Breaks:`): an invariant, or its own story where no
+//! invariant can be judged. Adding a mutant is adding a file. Each is
 //! applied to a copy of this working tree and built there; the copy shares every registry crate with this build.
 //! What shows that the cases do not just fail always is `the_honest_driver_is_clean` in `sabotage.rs`.
 
