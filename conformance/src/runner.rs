@@ -317,8 +317,26 @@ impl Dispatcher {
     }
 
     fn emit(&mut self, event: &Event) -> anyhow::Result<()> {
-        self.reporters.iter_mut().try_for_each(|reporter| reporter.report(event))
+        let mut failed = None;
+        self.reporters.retain_mut(|reporter| match reporter.report(event) {
+            Ok(()) => true,
+            // Who closes the pipe has seen enough; the run goes on, and its exit code still counts.
+            Err(error) if is_closed_pipe(&error) => false,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        failed.map_or(Ok(()), Err)
     }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<serde_json::Error>() {
+        Some(json) => json.io_error_kind(),
+        None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
+    };
+    error.chain().any(|cause| kind(cause) == Some(std::io::ErrorKind::BrokenPipe))
 }
 
 /// Rewrites the literal of an `expect!` in its source file.

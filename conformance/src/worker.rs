@@ -21,6 +21,7 @@ use std::time::Instant;
 use anyhow::Context;
 use futures::FutureExt;
 use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::symbols::Symbols;
 
 use crate::case::{self, Case, CaseId};
 use crate::cx::{Cx, Doing};
@@ -106,7 +107,7 @@ async fn run_case(
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before, failure.is_some()).await;
-    Said::Outcome(Box::new(outcome(case, failure, after, seconds)))
+    Said::Outcome(Box::new(outcome(case, failure, after, cx.shared().scene.journal().symbols(), seconds)))
 }
 
 /// Runs the body to its end, its panic or its deadline.
@@ -155,14 +156,20 @@ fn catch_panics() -> Rc<RefCell<Option<String>>> {
 }
 
 /// One status for the body's end and everything that was seen after it.
-fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, seconds: f64) -> Outcome {
-    let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited, ours } = after;
+fn outcome(
+    case: &Case,
+    failure: Option<Failure>,
+    after: Aftermath,
+    symbols: &Symbols,
+    seconds: f64,
+) -> Outcome {
+    let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited } = after;
     findings.dedup_by(|a, b| a.key() == b.key());
     let body_is_ours = matches!(failure.as_ref().map(|failure| &*failure.what), Some(What::Ours(_)));
     let managers = findings.iter().any(|finding| finding.party != Party::Driver);
     let status = if driver_exited.is_some() {
         Status::DriverExited
-    } else if body_is_ours || managers || ours.is_some() {
+    } else if body_is_ours || managers {
         Status::Error
     } else if failure.is_some() || !findings.is_empty() || !kernel.is_empty() {
         Status::Failed
@@ -172,11 +179,14 @@ fn outcome(case: &Case, failure: Option<Failure>, after: Aftermath, seconds: f64
         Status::Passed
     };
     let mut breakage = failure.map(|failure| failure.breakage());
+    if let Some(breakage) = &mut breakage {
+        breakage.cause.iter_mut().for_each(|line| *line = symbols.text(line));
+    }
     // No numbered promise says it, so it is the promise of this very case that is broken.
     if let (Status::Failed, true, Some(breakage)) = (status, findings.is_empty(), &breakage) {
         findings.extend(breakage.cause.first().map(|cause| own_promise(case, cause)));
     }
-    for said in driver_exited.into_iter().chain(ours) {
+    if let Some(said) = driver_exited {
         match &mut breakage {
             // The body may have ended for that very reason.
             Some(breakage) if breakage.cause.contains(&said) => {}

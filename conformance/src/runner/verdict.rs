@@ -151,3 +151,40 @@ pub(super) fn hints(run: &RunRecord) -> Vec<String> {
     }
     hints
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Header;
+
+    #[track_caller]
+    fn check(statuses: &[Status], interrupted: bool, expected: u8) {
+        let run = RunRecord {
+            version: RunRecord::VERSION,
+            header: Header::default(),
+            cases: statuses.iter().map(|status| CaseReport::sample("a", *status)).collect(),
+            findings: vec![],
+            seconds: 0.0,
+            interrupted,
+            exit_code: 0,
+            hints: vec![],
+        };
+        assert_eq!(super::exit_code(&run), expected, "{statuses:?}");
+    }
+
+    #[test]
+    fn nothing_that_ran_is_no_success() {
+        check(&[], false, exit_code::NOTHING_RAN);
+        check(&[Status::SkippedDriver, Status::SkippedHost], false, exit_code::NOTHING_RAN);
+        check(&[Status::SkippedDriver, Status::Passed], false, exit_code::OK);
+        check(&[Status::Xfail], false, exit_code::OK);
+    }
+
+    #[test]
+    fn each_bad_status_fails_the_run() {
+        for status in Status::ALL.into_iter().filter(|status| status.is_bad()) {
+            check(&[Status::Passed, status], false, exit_code::CASES_FAILED);
+        }
+        check(&[Status::Failed], true, exit_code::INTERRUPTED);
+    }
+}

@@ -39,8 +39,6 @@ pub(super) struct Aftermath {
     pub(super) unchecked: Vec<String>,
     /// The driver's end, if nobody asked for it.
     pub(super) driver_exited: Option<String>,
-    /// What the suite could not do.
-    pub(super) ours: Option<String>,
 }
 
 impl Aftermath {
@@ -59,7 +57,7 @@ impl Aftermath {
             after.left_behind = scene.wind_up(failed).await;
         }
         let settled = after.driver_exited.is_none() && after.left_behind.is_empty();
-        if after.driver_exited.is_none() {
+        if settled {
             after.check_books(scene).await;
         }
         let devices = scene.devices();
@@ -69,6 +67,8 @@ impl Aftermath {
         let rest = Rest::default();
         after.findings = judge::findings(&trace, settled.then_some(&rest), scene.journal().symbols());
         after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
+        let symbols = scene.journal().symbols();
+        after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         scene.end().await;
         after.count_processes(before.census.as_ref());
         after.read_kernel_log(before.log, &devices, &orders.directory);

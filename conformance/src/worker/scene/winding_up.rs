@@ -43,10 +43,15 @@ impl Scene {
         {
             return vec![format!("the node does not start again: {error:?}")];
         }
-        let mut left = self.pods_leave(end).await;
-        left.extend(self.attachments_leave(end).await);
-        left.extend(self.volumes_leave().await);
-        left
+        let left = self.pods_leave(end).await;
+        if !left.is_empty() {
+            // A volume that is still in use cannot be deleted, and to say so of each would bury the reason.
+            return left;
+        }
+        match self.attachments_leave(end).await {
+            Some(attached) => vec![attached],
+            None => self.volumes_leave().await,
+        }
     }
 
     async fn pods_leave(&self, end: Instant) -> Vec<String> {
