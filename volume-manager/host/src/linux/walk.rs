@@ -138,7 +138,12 @@ impl Names {
         let mut packed = Vec::new();
         let mut entries = RawDir::new(dir, &mut buffer);
         while let Some(entry) = entries.next() {
-            let entry = entry?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                // The directory was removed since it was opened, or only a bind still shows it: it is empty.
+                Err(Errno::NOENT) => break,
+                Err(error) => return Err(error),
+            };
             let name = entry.file_name();
             if name != c"." && name != c".." {
                 packed.push(pack(entry.file_type()));

@@ -193,6 +193,20 @@ fn what_cannot_be_read_ends_the_walk() {
 }
 
 #[test]
+fn a_directory_that_only_a_bind_still_shows_is_empty() {
+    on_both(async |ground| {
+        let (from, to) = (ground.dir("from").await, ground.dir("to").await);
+        bind::mount(&*ground.host, &from, &to, &MountOptions::default()).await.unwrap();
+        ground.host.remove_dir(&from).await.unwrap();
+        assert_eq!(ground.host.read_dir(&to).await.unwrap(), []);
+        let progress = WalkProgress::new();
+        ground.host.change_ownership(&to, WRITE, &progress).await.unwrap();
+        assert_eq!(progress.entries(), 1);
+        assert_eq!(ground.host.disk_usage(&to).await.unwrap().inodes, 1);
+    });
+}
+
+#[test]
 fn listing_does_not_look_at_what_it_lists() {
     on_both(async |ground| {
         let dir = ground.dir("volumes").await;
