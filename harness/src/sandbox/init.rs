@@ -112,12 +112,18 @@ fn fork_worker(
         .map_err(|e| process("block SIGCHLD", e))?;
     let signals = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(|e| process("watch for SIGCHLD", e))?;
+    // Named before the fork, so that the worker never meets a nameless PID 1; it takes its own name back.
+    let own_name = prctl::get_name().unwrap_or_default();
+    let _ = prctl::set_name(c"volproof-init");
     // SAFETY: this process was forked from one with a single thread and has started none.
     match unsafe { fork() }.map_err(|e| process("fork the worker", e))? {
         ForkResult::Parent { child } => reap(child, lifeline, &alive, &signals),
-        ForkResult::Child => sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)
-            .map(|()| Lives { keeper, init })
-            .map_err(|e| process("unblock SIGCHLD", e)),
+        ForkResult::Child => {
+            let _ = prctl::set_name(&own_name);
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)
+                .map(|()| Lives { keeper, init })
+                .map_err(|e| process("unblock SIGCHLD", e))
+        }
     }
 }
 
@@ -136,7 +142,6 @@ fn my_life() -> Result<Life, SandboxError> {
 ///
 /// Its end is the end of everything in the namespace, so there is nothing to tidy.
 fn reap(worker: Pid, lifeline: Option<BorrowedFd<'_>>, keeper: &OwnedFd, signals: &SignalFd) -> ! {
-    let _ = prctl::set_name(c"volproof-init");
     let mut kept = vec![keeper.as_raw_fd(), signals.as_raw_fd()];
     kept.extend(lifeline.map(|fd| fd.as_raw_fd()));
     close_all_but(&mut kept);
