@@ -51,10 +51,16 @@ fn translated(manifest: &Path, arguments: Vec<OsString>) -> Vec<OsString> {
     if !has("--driver") {
         line.extend(["--driver".into(), manifest.into()]);
     }
-    let foreign =
-        ["--exact", "--nocapture", "--no-capture", "--show-output", "--include-ignored", "--quiet", "-q"];
-    line.extend(arguments.into_iter().filter(|argument| !foreign.iter().any(|flag| argument == flag)));
+    line.extend(arguments.into_iter().filter(|argument| !is_of_libtest(&argument.to_string_lossy())));
     line
+}
+
+/// What `cargo test` hands to every test program alike, whatever it is for this one.
+fn is_of_libtest(argument: &str) -> bool {
+    const FLAGS: &[&str] =
+        &["--exact", "--nocapture", "--no-capture", "--show-output", "--include-ignored", "--quiet", "-q"];
+    const VALUES: &[&str] = &["--format=pretty", "--format=terse", "--test-threads="];
+    FLAGS.contains(&argument) || VALUES.iter().any(|start| argument.starts_with(start))
 }
 
 #[cfg(test)]
@@ -84,5 +90,7 @@ mod tests {
             "--exact csi::publish::read_only --nocapture",
             "volproof run --driver driver.toml csi::publish::read_only",
         );
+        check("--show-output --format=pretty --test-threads=1", "volproof run --driver driver.toml");
+        check("--format=json", "volproof run --driver driver.toml --format=json");
     }
 }
