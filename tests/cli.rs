@@ -14,7 +14,9 @@ fn check(run: impl FnOnce(Volproof) -> Volproof, told: Expect) {
     let before = Residue::see(&mark);
     let ended = run(Volproof::new().env(name, &mark)).run();
     told.assert_eq(&ended.told());
-    assert_eq!(settle(&before, &mark, Duration::from_secs(10)), Vec::<String>::new(), "was left behind");
+    let mut left = settle(&before, &mark, Duration::from_secs(10));
+    left.extend(ended.temporary_files());
+    assert_eq!(left, Vec::<String>::new(), "was left behind");
 }
 
 /// The same with a manifest and whatever else the driver needs.

@@ -16,6 +16,10 @@ use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
 /// What is run and killed: cases with file systems, block volumes and restarts, some at the same time.
 const RUN: &str = "run csi::block csi::lifecycle csi::recovery --jobs 2 --timeout 20s";
 
+/// Where a run is told to write its report when it may have something to report: a case whose driver was killed
+/// has failed, and its logs stay where the run says.
+const REPORT: &str = "--report out";
+
 /// How long the machine may take to come to rest. Reaching it is the failure, not a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -89,12 +93,14 @@ fn kill_at_each_moment(role: Role, seed: u64, mut after: impl FnMut(u32, &Residu
         let moment = at.next();
         let (name, mark) = Residue::mark();
         let before = Residue::see(&mark);
-        let (mut run, directory) = Volproof::new().args(RUN).env(name, &mark).start();
+        let report = if matches!(role, Role::Run | Role::Janitor) { "" } else { REPORT };
+        let (mut run, directory) = Volproof::new().args(RUN).args(report).env(name, &mark).start();
         let hit = kill_one(&mut run, &mark, role, moment);
         after(killed, &before, &mark);
         let what = format!("{role:?} killed {moment:?} after the start");
         let ended = end_of(run, directory, &what);
-        let left = settle(&before, &mark, PATIENCE);
+        let mut left = settle(&before, &mark, PATIENCE);
+        left.extend(ended.temporary_files());
         assert!(left.is_empty(), "{what}: left {left:#?}\n{}", ended.told());
         killed += u32::from(hit);
     }

@@ -234,6 +234,13 @@ impl Dispatcher {
     }
 
     fn file(&mut self, report: CaseReport) -> anyhow::Result<()> {
+        if report.status.is_bad()
+            && !self.done.iter().any(|earlier| earlier.status.is_bad())
+            && let Some(ledger) = &self.ledger
+        {
+            // From here on somebody may be reading its logs.
+            ledger.keep(&self.plan.directory)?;
+        }
         self.done.push(report.clone());
         self.emit(&Event::CaseFinished(Box::new(report)))
     }

@@ -52,6 +52,16 @@ pub enum Entry {
         /// The number of this attachment.
         sequence: Option<u64>,
     },
+    /// A directory of logs that nobody asked for. It goes with the run, unless it is kept.
+    Scratch {
+        /// Where it is. The name holds the run's id, so it is nobody else's.
+        path: PathBuf,
+    },
+    /// Somebody was told to read in such a directory: it stays.
+    Kept {
+        /// Where it is.
+        path: PathBuf,
+    },
 }
 
 /// One process, told from every other that has or had its number.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ impl Residue {
         things.extend(mounts());
         things.extend(loop_devices());
         things.extend(processes(mark));
-        things.extend(files());
+        things.extend(files(mark));
         Residue { things }
     }
 
@@ -39,17 +40,21 @@ impl Residue {
 
 /// Looks again until nothing is left that was not there before, or the patience is over; says what is left.
 ///
-/// What is killed is not gone at once: a namespace is taken apart by the kernel, and a janitor needs to wake.
+/// To be called when the run has ended: what comes only after the first look, and is no process of that run, is
+/// somebody else's work on this machine. What is killed is not gone at once: a namespace is taken apart by the kernel, and a janitor needs to wake.
 /// How long that takes is nobody's promise, only that it happens.
 pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
     let deadline = Instant::now() + patience;
-    loop {
-        let left = Residue::see(mark).since(before);
-        if left.is_empty() || Instant::now() > deadline {
-            return left;
-        }
+    let mut left = Residue::see(mark).since(before);
+    while !left.is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
+        let now = Residue::see(mark);
+        left.retain(|thing| now.things.contains(thing));
+        left.extend(processes(mark).into_iter().filter(|process| !before.things.contains(process)));
+        left.sort();
+        left.dedup();
     }
+    left
 }
 
 /// The mounts of our own namespace.
@@ -65,8 +70,12 @@ fn loop_devices() -> Vec<String> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices
         .filter_map(|device| {
-            let backing = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
-            Some(format!("{} over {}", device.file_name().to_string_lossy(), backing.trim()))
+            let read = |file: &str| fs::read_to_string(device.path().join(file)).ok();
+            let backing = read("loop/backing_file")?;
+            // The sequence tells this attachment from a later one of the same number.
+            let sequence = read("diskseq").unwrap_or_default();
+            let name = device.file_name().to_string_lossy().into_owned();
+            Some(format!("{name} over {} ({})", backing.trim(), sequence.trim()))
         })
         .collect()
 }
@@ -77,12 +86,31 @@ fn processes(mark: &str) -> Vec<String> {
 }
 
 /// Files in the places where a run keeps something, or must not have made anything.
-fn files() -> Vec<String> {
+fn files(mark: &str) -> Vec<String> {
     let mut files = Vec::new();
-    for place in ["/run/volproof", "/var/lib/kubelet", "/var/lib/volproof"] {
+    for run in fs::read_dir("/run/volproof").into_iter().flatten().flatten() {
+        if !is_of_another(&run.path(), mark) {
+            files.push(format!("file {}", run.path().display()));
+            list(&run.path(), &mut files);
+        }
+    }
+    for place in ["/var/lib/kubelet", "/var/lib/volproof"] {
         list(Path::new(place), &mut files);
     }
     files
+}
+
+/// Whether a run that is alive and does not carry the mark keeps its ledger here.
+fn is_of_another(run: &Path, mark: &str) -> bool {
+    let Ok(alive) = fs::metadata(run.join("alive")) else { return false };
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // `1: FLOCK  ADVISORY  WRITE 512 fe:00:12345 0 EOF`
+    let held = locks.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(4);
+        let (pid, file) = (words.next()?, words.next()?);
+        file.ends_with(&format!(":{}", alive.ino())).then(|| pid.parse::<i32>().ok())?
+    });
+    held.is_some_and(|holder| !Process::marked(mark).iter().any(|process| process.pid == holder))
 }
 
 fn list(place: &Path, files: &mut Vec<String>) {

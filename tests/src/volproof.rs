@@ -9,6 +9,9 @@ use tempfile::TempDir;
 
 use crate::Results;
 
+/// Where below its directory a run finds its place for temporary files: what it leaves there nobody else made.
+const TEMPORARY: &str = "tmp";
+
 /// One run of volproof that is about to happen, with a directory of its own.
 #[derive(Debug)]
 pub struct Volproof {
@@ -38,6 +41,8 @@ impl Volproof {
     /// Another build of it.
     pub fn at(program: &Path) -> Volproof {
         let directory = tempfile::tempdir().expect("a temporary directory");
+        let temporary = directory.path().join(TEMPORARY);
+        std::fs::create_dir(&temporary).expect("a directory in the temporary directory");
         let mut command = Command::new(program);
         // A test must say the same wherever it runs: no colours, no width, no hints from a caller.
         command
@@ -45,6 +50,7 @@ impl Volproof {
             .env_remove("VOLPROOF_AGAIN")
             .env_remove("UPDATE_EXPECT")
             .env("NO_COLOR", "1")
+            .env("TMPDIR", &temporary)
             .stdin(Stdio::null());
         Volproof { command, directory }
     }
@@ -114,6 +120,13 @@ impl Ended {
     pub fn results(&self) -> Results {
         Results::read(&self.directory.path().join("out/results.json"))
             .unwrap_or_else(|error| panic!("{error:#}\n{}", self.told()))
+    }
+
+    /// What it has left in the place for temporary files.
+    pub fn temporary_files(&self) -> Vec<String> {
+        let entries =
+            std::fs::read_dir(self.directory.path().join(TEMPORARY)).into_iter().flatten().flatten();
+        entries.map(|entry| format!("file <tmp>/{}", entry.file_name().to_string_lossy())).collect()
     }
 
     /// Everything it said, as a snapshot: the exit code, then standard output, then standard error.

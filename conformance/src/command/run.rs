@@ -153,11 +153,15 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     }
     let manifest = manifest(&flags.driver, flags.rootless())?;
     check_tier(&flags)?;
-    let reports = Reports::prepare(flags.report.as_deref())?;
+    let reports = Reports::asked(flags.report.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
     runtime.block_on(async {
         let ledger = Ledger::open()?;
+        let reports = match reports {
+            Some(reports) => reports,
+            None => Reports::scratch(&ledger)?,
+        };
         let prepared = tokio::select! {
             biased;
             _ = tokio::signal::ctrl_c() => Err(Exit::new(exit_code::INTERRUPTED, "interrupted before the first case")),
@@ -172,7 +176,6 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
             }
             Err(exit) => {
                 drop(ledger.close().await);
-                reports.discard();
                 Err(exit)
             }
         }

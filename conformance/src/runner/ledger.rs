@@ -30,6 +30,20 @@ impl Ledger {
         self.run.ledger().path().to_owned()
     }
 
+    /// Makes a directory that goes with the run, however that ends, unless [`Ledger::keep`] is called.
+    pub fn scratch(&self) -> anyhow::Result<PathBuf> {
+        let path = std::env::temp_dir().join(format!("volproof-{}", self.run.id()));
+        // In this order: what is not in the ledger yet cannot be left behind.
+        self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
+        std::fs::create_dir(&path).with_context(|| format!("cannot create `{}`", path.display()))?;
+        Ok(path)
+    }
+
+    /// Lets a directory outlive the run: somebody is about to be told to read in it.
+    pub fn keep(&self, path: &Path) -> anyhow::Result<()> {
+        Ok(self.run.ledger().record(&Entry::Kept { path: path.to_owned() })?)
+    }
+
     /// What a sweep would undo, should this process end now and its janitor with it.
     pub fn would_undo(&self) -> Vec<String> {
         made(&self.path())
@@ -57,7 +71,7 @@ fn made(path: &Path) -> Vec<String> {
                 things.extend(loops.iter().map(|bound| format!("loop{} of {name}", bound.number)));
             }
             Entry::Loop { number, .. } => things.push(format!("loop{number}")),
-            Entry::Run { .. } => {}
+            Entry::Run { .. } | Entry::Scratch { .. } | Entry::Kept { .. } => {}
         }
     }
     things

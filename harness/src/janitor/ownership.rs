@@ -42,7 +42,7 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
                 && (*number, *device, *inode, *sequence)
                     == (bound.number, bound.device, bound.inode, bound.sequence)
         }
-        Entry::Run { .. } => false,
+        Entry::Run { .. } | Entry::Scratch { .. } | Entry::Kept { .. } => false,
     };
     let mut mounted = around.mounted.iter().filter(|(_, devices)| devices.contains(&bound.device));
     match ledger.iter().find(|entry| made_it(entry)) {

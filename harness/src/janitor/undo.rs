@@ -45,6 +45,10 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
             detach_loops(dir, &entries, &mut undone);
         }
     }
+    if undone.left.is_empty() {
+        // Files outlive a boot. Last, since whoever still ran could write another.
+        remove_scratch(&entries, &mut undone);
+    }
     if undone.left.is_empty()
         && let Err(error) = fs::remove_dir_all(dir)
     {
@@ -53,7 +57,24 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
     Ok(undone)
 }
 
-/// After another boot nothing that a ledger names exists any more.
+/// Removes the logs that nobody asked for and nobody was told of.
+fn remove_scratch(entries: &[Entry], undone: &mut Undone) {
+    let kept =
+        |path: &Path| entries.iter().any(|entry| matches!(entry, Entry::Kept { path: kept } if kept == path));
+    for entry in entries {
+        let Entry::Scratch { path } = entry else { continue };
+        if kept(path) {
+            continue;
+        }
+        match fs::remove_dir_all(path) {
+            Ok(()) => undone.done.push(format!("removed {}", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => undone.left.push(format!("{}: {error}", path.display())),
+        }
+    }
+}
+
+/// After another boot nothing that a ledger names exists any more, but for its files.
 fn same_boot(entries: &[Entry]) -> bool {
     let boot = ledger::boot_id();
     !entries.iter().any(|entry| matches!(entry, Entry::Run { boot: then, .. } if *then != boot))

@@ -8,22 +8,21 @@ use super::{Flags, Format};
 use crate::report::human::Human;
 use crate::report::line::Palette;
 use crate::report::{Reporter, github, html, json, junit};
+use crate::runner::Ledger;
 
 /// Where everything that outlives the run is written.
 #[derive(Debug)]
 pub(super) struct Reports {
     pub(super) directory: PathBuf,
-    /// Whether the user named it. A directory of our own goes again when there is nothing to read in it.
+    /// Whether the user named it.
     asked: bool,
 }
 
 impl Reports {
-    /// Makes it, without what an earlier run wrote about its cases.
-    pub(super) fn prepare(asked: Option<&Path>) -> Result<Self, Exit> {
-        let directory = match asked {
-            Some(directory) => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
-            None => std::env::temp_dir().join(format!("volproof-{}", std::process::id())),
-        };
+    /// The directory that the user named, if one was, without what an earlier run wrote about its cases.
+    pub(super) fn asked(directory: Option<&Path>) -> Result<Option<Self>, Exit> {
+        let Some(directory) = directory else { return Ok(None) };
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         if directory.starts_with("/var/lib") {
             return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
                 .hint("a sandbox covers /var/lib, and what its drivers log there would be lost"));
@@ -38,25 +37,20 @@ impl Reports {
             std::fs::remove_dir_all(&cases).map_err(failed)?;
         }
         std::fs::create_dir_all(&cases).map_err(failed)?;
-        Ok(Self { directory, asked: asked.is_some() })
+        Ok(Some(Self { directory, asked: true }))
     }
 
-    /// Takes back a directory nobody asked for and nobody was told of.
-    pub(super) fn discard(&self) {
-        if !self.asked {
-            // It is below the directory for temporary files: what cannot be removed is removed there.
-            drop(std::fs::remove_dir_all(&self.directory));
-        }
+    /// A directory that the janitor removes, unless a case fails and its logs are worth reading.
+    pub(super) fn scratch(ledger: &Ledger) -> anyhow::Result<Self> {
+        Ok(Self { directory: ledger.scratch()?, asked: false })
     }
 
-    /// Writes everything that is asked for, or takes back what nobody has to read.
+    /// Writes everything that was asked for.
     pub(super) fn write(&self, record: &crate::event::RunRecord) -> anyhow::Result<()> {
         if self.asked {
             json::write_results(record, &self.directory)?;
             junit::write(record, &self.directory)?;
             html::write(record, &self.directory)?;
-        } else if !record.cases.iter().any(|case| case.status.is_bad()) {
-            std::fs::remove_dir_all(&self.directory)?;
         }
         Ok(())
     }
