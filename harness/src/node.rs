@@ -22,7 +22,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -212,6 +212,36 @@ impl Node {
         let pods = self.cluster.list::<Pod>().into_iter().filter(mine);
         let pods = pods.map(|pod| (pod.meta.uid.clone(), pod.meta.resource_version.clone())).collect();
         self.order(Order::WaitIdle(pods, limit)).await.map(drop)
+    }
+
+    /// Waits until the manager has taken note of the pods that came and of those that went. What it does about
+    /// them may still wait for something else.
+    ///
+    /// # Errors
+    /// When it has not after `limit`: of whom.
+    pub async fn wait_noticed(&self, limit: Duration) -> Result<(), NodeError> {
+        let end = Instant::now() + limit;
+        loop {
+            let unnoticed = self.unnoticed(&self.dump().await?);
+            if unnoticed.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                let pods = unnoticed.join("`, `");
+                return Err(NodeError::Refused(format!("the node has not taken note of the pods `{pods}`")));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// The pods that want volumes and are not in its desired state, and those that have gone and still are.
+    fn unnoticed(&self, dump: &Dump) -> Vec<String> {
+        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.cluster.list::<Pod>().into_iter();
+        let mine = pods.filter(|pod| pod.node == self.options.name && !pod.volumes.is_empty());
+        let desired = |uid: &str| dump.desired.keys().any(|key| key.split(' ').nth(1) == Some(uid));
+        let other = mine.filter(|pod| desired(&pod.meta.uid) == gone.contains(&pod.meta.uid));
+        other.map(|pod| pod.meta.name.clone()).collect()
     }
 
     /// Everything the manager believes.

@@ -83,6 +83,14 @@ impl Pod {
         async move { doing.done(self.shared.scene.wait_mounted(&self.spec.name).await) }
     }
 
+    /// Waits until the node has taken note of it, and of every other pod that came or went until now. Whether
+    /// it can already do something about it is another matter.
+    #[track_caller]
+    pub fn is_noticed(&self) -> impl Future<Output = Result> {
+        let doing = self.begin("is_noticed()", Location::caller());
+        async move { doing.done(self.shared.scene.wait_noticed().await) }
+    }
+
     /// Deletes it, its containers having ended, and waits until nothing of it is left on the node.
     #[track_caller]
     pub fn stop(&self) -> impl Future<Output = Result> {

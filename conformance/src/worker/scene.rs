@@ -228,6 +228,12 @@ impl Scene {
         self.journal.step(&doing.step, &doing.at.to_string());
     }
 
+    /// Waits until the node has taken note of all pods.
+    pub(crate) async fn wait_noticed(&self) -> Result {
+        let node = self.node.lock().await;
+        node.wait_noticed(FUTILE.min(self.limit)).await.map_err(|error| SceneError::of_node(&error))
+    }
+
     /// Waits until nothing is under way; says what still is when the time is over.
     pub(crate) async fn settle(&self) -> Vec<String> {
         let node = self.node.lock().await;

@@ -53,6 +53,7 @@ async fn moves_to_the_next_pod(cx: &mut Cx) -> Result {
     // Both are decided while the volume is not free to move: which goes first is then the manager's choice alone.
     first.remove().await?;
     let second = cx.pod("second").volume(&data, "/data").add().await?;
+    second.is_noticed().await?;
     publish.release();
     second.runs().await?;
     cx.sees(expect![[r#"
