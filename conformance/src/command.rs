@@ -17,6 +17,7 @@ mod explain;
 mod init;
 mod list;
 mod look;
+mod play;
 mod run;
 mod sweep;
 
@@ -46,6 +47,8 @@ enum Colour {
 enum Command {
     /// Run the cases against a driver
     Run(Box<run::Flags>),
+    /// Play a scenario and tell what happens
+    Play(Box<play::Flags>),
     /// Show the cases
     List(list::Flags),
     /// Say what a case, a promise or a need is about
@@ -138,6 +141,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
     let colour = cli.color.wanted();
     let result = match cli.command {
         Command::Run(flags) => run::run(*flags, colour, &Called { words, start: called }),
+        Command::Play(flags) => play::run(&flags),
         Command::List(flags) => list::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),

@@ -31,6 +31,7 @@ pub mod exit_code;
 pub mod failure;
 pub mod finding;
 pub mod need;
+mod play;
 pub mod prelude;
 pub mod report;
 pub mod runner;

@@ -49,6 +49,7 @@ fn enter(lifeline: OwnedFd) -> Result<(Orders, Sandbox), Refusal> {
     let name = match &orders.task {
         Task::Ask => "asking the driver".to_owned(),
         Task::Case(id, _) => id.to_string(),
+        Task::Play(_) => "playing a scenario".to_owned(),
     };
     let ledger = Some(orders.ledger.clone());
     let user_namespace = orders.rootless;
@@ -80,6 +81,7 @@ fn work(orders: Orders, sandbox: Sandbox, voice: &Voice) {
             Task::Ask => {
                 ask::ask(&orders, &sandbox).await.map_or_else(Said::Refused, |a| Said::Abilities(Box::new(a)))
             }
+            Task::Play(text) => crate::play::perform(&orders, &sandbox, &text, voice).await,
             Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
         }
     });
@@ -213,7 +215,7 @@ fn own_promise(case: &Case, cause: &str) -> Finding {
 pub(crate) struct Voice(Rc<RefCell<File>>);
 
 impl Voice {
-    fn say(&self, said: &Said) {
+    pub(crate) fn say(&self, said: &Said) {
         let line = serde_json::to_string(said).expect("a message has text keys only") + "\n";
         // Where nobody listens any more the run is gone, and this process will be, too.
         drop(self.0.borrow_mut().write_all(line.as_bytes()));

@@ -12,6 +12,7 @@ use clap::{Parser, ValueEnum as _};
 use crate::ability::Ability;
 use crate::books::{Backing, Node};
 use crate::driver::Options;
+use crate::hostpath;
 use crate::sabotage::Sabotage;
 use crate::server;
 
@@ -62,9 +63,12 @@ struct Serve {
     /// Where volumes and books are kept. Several processes may share it, each with nodes of its own.
     #[arg(long)]
     state_dir: Option<PathBuf>,
-    /// The driver's name.
-    #[arg(long, default_value = "fake.csi.volproof.dev")]
-    driver_name: String,
+    /// The driver's name; `fake.csi.volproof.dev` unless something else is said.
+    #[arg(long)]
+    driver_name: Option<String>,
+    /// Be another driver: the one of the recordings, with its name, its abilities and its ways.
+    #[arg(long, conflicts_with_all = ["backing", "default_fs", "sabotage", "without", "max_volumes", "capacity"])]
+    hostpath: bool,
     /// How volumes are kept that do not say it themselves.
     #[arg(long, value_enum, default_value = "loop")]
     backing: Backing,
@@ -141,8 +145,14 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
     let without: BTreeSet<Ability> = serve.without.into_iter().collect();
     let abilities = Ability::value_variants().iter().copied().filter(|ability| !without.contains(ability));
     let nodes = serve.node.iter().map(|node| read_node(node)).collect::<anyhow::Result<Vec<_>>>()?;
+    if serve.hostpath {
+        anyhow::ensure!(nodes.len() == 1, "the driver of the recordings serves one node");
+        let (node, endpoint) = (&nodes[0].name, read_endpoint(&serve.endpoint[0]));
+        let name = serve.driver_name.unwrap_or_else(|| hostpath::NAME.to_owned());
+        return hostpath::serve(name, &state, node, &endpoint).await;
+    }
     let options = Options {
-        name: serve.driver_name,
+        name: serve.driver_name.unwrap_or_else(|| "fake.csi.volproof.dev".to_owned()),
         state,
         nodes: nodes.iter().map(|node| node.name.clone()).collect(),
         backing: serve.backing,

@@ -6,6 +6,8 @@
 //! down that it has finished. A driver that is killed anywhere in between undoes what was not finished when it starts
 //! again (`node::recover`).
 //!
+//! Beside it lives a second driver, `hostpath`, which is as the one of the recordings was, and nothing else.
+//!
 //! Tests steer it from two sides: [`control`] orders faults and reads the books of a running driver, and a
 //! [`Sabotage`] makes it break one promise for as long as it runs.
 
@@ -17,6 +19,7 @@ mod controller;
 mod driver;
 mod fault;
 mod group;
+mod hostpath;
 mod identity;
 mod in_flight;
 mod inline;

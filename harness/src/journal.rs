@@ -253,6 +253,14 @@ impl Journal {
         self.state().lines.iter().filter_map(irregular).collect()
     }
 
+    /// How many lines there are, and how many milliseconds after the first moment that is: where somebody who
+    /// keeps lines of their own would write the next.
+    pub fn position(&self) -> (usize, f64) {
+        self.change(|_| {});
+        let state = self.state();
+        (state.lines.len(), state.started.elapsed().as_secs_f64() * 1e3)
+    }
+
     /// How many calls of a method have started, or ended.
     pub fn count(&self, method: &str, edge: Edge) -> usize {
         let counts = |line: &&TraceLine| match (&line.event, edge) {

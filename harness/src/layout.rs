@@ -43,7 +43,7 @@ impl Layout {
 
     /// The driver's own directory, `{state}` in a manifest.
     pub fn driver_state(&self) -> PathBuf {
-        self.state.join("driver")
+        self.state.join("drv")
     }
 
     /// The socket the driver itself serves, `{socket}` in a manifest.

@@ -61,6 +61,10 @@ pub struct NodeOptions {
     pub call_deadline: Duration,
     /// Whether it removes the directories of pods that are gone.
     pub sweep: bool,
+    /// Whether it writes its status at once when it uses other volumes than before, or with the period only.
+    pub prompt_status: bool,
+    /// Whether a pod that does not get its volumes is told of it in an event, as by the kubelet's pod workers.
+    pub pod_events: bool,
 }
 
 impl NodeOptions {
@@ -74,6 +78,8 @@ impl NodeOptions {
             status_period: Duration::from_millis(100),
             call_deadline: Duration::from_secs(120),
             sweep: true,
+            prompt_status: true,
+            pod_events: true,
         }
     }
 }

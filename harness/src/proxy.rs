@@ -9,12 +9,14 @@ mod code;
 mod codec;
 mod forward;
 mod handle;
+mod pause;
 mod rule;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -23,12 +25,13 @@ use tokio::net::UnixListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::transport::{Channel, Endpoint};
 
-pub use code::{code_from_name, code_name};
+pub use code::{code_from_name, code_name, code_names};
 pub use rule::{Gate, Rule, RuleError};
 
 use crate::journal::Journal;
 use forward::Upstreams;
 use handle::Front;
+use pause::Pauses;
 use rule::Rules;
 
 /// Which sockets a proxy stands between.
@@ -71,6 +74,7 @@ pub enum ProxyError {
 pub struct Proxy {
     listen: PathBuf,
     rules: Arc<Rules>,
+    pauses: Arc<Pauses>,
     upstreams: Arc<Upstreams>,
     task: AbortHandle,
 }
@@ -85,9 +89,10 @@ impl Proxy {
         let listener = listen(&options.listen).map_err(failed)?;
         let rules = Arc::new(Rules::default());
         let upstreams = Arc::new(Upstreams::new(options.driver, options.controller));
-        let front = Front::new(journal, Arc::clone(&rules), Arc::clone(&upstreams));
+        let pauses = Arc::new(Pauses::default());
+        let front = Front::new(journal, Arc::clone(&rules), Arc::clone(&pauses), Arc::clone(&upstreams));
         let task = tokio::spawn(accept(listener, front)).abort_handle();
-        Ok(Self { listen: options.listen, rules, upstreams, task })
+        Ok(Self { listen: options.listen, rules, pauses, upstreams, task })
     }
 
     /// Changes what happens to calls from now on. Of several rules for a call the latest counts.
@@ -105,6 +110,26 @@ impl Proxy {
         let gate = Gate::new();
         self.rules.add(rule, Some(gate.clone()));
         gate
+    }
+
+    /// Changes what happens to calls, once all rules for that method that are there are used up.
+    pub fn inject_in_turn(&self, rule: Rule) {
+        self.rules.add_in_turn(rule);
+    }
+
+    /// Leaves these out of what the driver says its node service can do, from now on.
+    pub fn hide_node_capabilities(&self, names: impl IntoIterator<Item = String>) {
+        self.pauses.hide(names);
+    }
+
+    /// Lets the clock of all pauses skip: calls that rules delay until then go on at once.
+    pub fn advance(&self, by: Duration) {
+        self.pauses.advance(by);
+    }
+
+    /// How many calls a rule holds just now: nothing is being done about them.
+    pub fn held(&self) -> usize {
+        self.pauses.held()
     }
 
     /// Takes back all rules for a method; for all methods if it is empty.

@@ -125,6 +125,14 @@ impl Symbols {
         self.table().attachments.insert(attachment.to_owned(), volume.to_owned());
     }
 
+    /// Gives the VolumeAttachment that a volume has or would have on a node the name of the volume.
+    pub fn expect_attachment(&self, volume: &str, driver: &str, node: &str) {
+        if let Some(handle) = self.handle(volume) {
+            let attachment = format!("csi-{}", hash(&format!("{handle}{driver}{node}")));
+            self.name_attachment(volume, &attachment);
+        }
+    }
+
     /// The name of a pod, or its uid when it has none.
     pub fn pod(&self, uid: &str) -> String {
         self.table().pods.get(uid).cloned().unwrap_or_else(|| uid.to_owned())
@@ -216,6 +224,7 @@ impl Symbols {
         }
         pairs.push((self.layout.driver_state().to_string_lossy().into_owned(), "$ROOT/drv".to_owned()));
         pairs.push((self.layout.root().to_string_lossy().into_owned(), "$ROOT/kl".to_owned()));
+        pairs.push((self.layout.state().to_string_lossy().into_owned(), "$ROOT".to_owned()));
         replace_longest_first(text, pairs)
     }
 

@@ -50,7 +50,7 @@ pub(super) async fn ask(
     let hear = |said| match said {
         Said::Abilities(abilities) => answer = Some(Ok(*abilities)),
         Said::Refused(refusal) => answer = Some(Err(refused(refusal))),
-        Said::Step(_) | Said::Expectation(_) | Said::Outcome(_) => {}
+        _ => {}
     };
     let ended = lane::run(&orders, hear, std::future::pending::<()>()).await;
     match (answer, ended) {
@@ -62,7 +62,7 @@ pub(super) async fn ask(
     }
 }
 
-fn refused(refusal: Refusal) -> Exit {
+pub(super) fn refused(refusal: Refusal) -> Exit {
     let Refusal { chain, hint, log, driver: _ } = refusal;
     let mut chain = chain.into_iter();
     let exit = Exit::environment(chain.next().unwrap_or_default()).details(chain).maybe_hint(hint);

@@ -80,7 +80,7 @@ pub(super) struct Flags {
 /// Which driver. At most one of these; none at all means fake-csi.
 #[derive(Debug, Args)]
 #[group(multiple = true)]
-struct DriverFlags {
+pub(super) struct DriverFlags {
     /// The driver's manifest
     #[arg(long, value_name = "FILE", conflicts_with_all = ["driver_cmd", "socket", "testdriver"])]
     driver: Option<PathBuf>,
@@ -132,13 +132,13 @@ impl Flags {
 
 impl DriverFlags {
     /// Whether it is the driver inside this binary.
-    fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         let Self { driver, driver_cmd, socket, testdriver, controller_socket: _ } = self;
         driver.is_none() && driver_cmd.is_none() && socket.is_none() && testdriver.is_none()
     }
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+pub(super) fn span(text: &str) -> Result<Duration, String> {
     let span: harness::manifest::Span = text.parse().map_err(|error| format!("{error}"))?;
     if span.duration().is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(span.duration()) }
 }
@@ -276,7 +276,7 @@ fn header(
     }
 }
 
-fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, Exit> {
+pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, Exit> {
     let unusable = |error: ManifestError| {
         let hint = error.hint().map(str::to_owned);
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());

@@ -41,7 +41,7 @@ impl Verdict {
         match said {
             Said::Outcome(outcome) => self.outcome = Some(*outcome),
             Said::Refused(refusal) => self.refusal = Some(refusal),
-            Said::Step(_) | Said::Expectation(_) | Said::Abilities(_) => {}
+            Said::Step(_) | Said::Expectation(_) | Said::Abilities(_) | Said::Told(_) | Said::Played(_) => {}
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::CaseId;
 use crate::event::{Breakage, Status};
 use crate::finding::Finding;
+use crate::play::Played;
 
 /// The descriptor a worker reports on.
 pub const REPORT_FD: i32 = 3;
@@ -45,6 +46,8 @@ pub enum Task {
     Ask,
     /// Carry out a case with a driver that was asked.
     Case(CaseId, Box<Abilities>),
+    /// Play the scenario with this text.
+    Play(String),
 }
 
 /// One line of what a worker says.
@@ -59,6 +62,10 @@ pub enum Said {
     Abilities(Box<Abilities>),
     /// The sandbox, the driver or the node could not be brought up.
     Refused(Refusal),
+    /// What a player has to tell while it plays.
+    Told(String),
+    /// The end of a scenario. The last line.
+    Played(Played),
     /// The end of a case. The last line.
     Outcome(Box<Outcome>),
 }

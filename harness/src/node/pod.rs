@@ -239,19 +239,16 @@ impl Pods {
     /// The life of one pod.
     async fn work(self, uid: PodUid, worker: Arc<Worker>) {
         let mut state = worker.state.subscribe();
-        let ended = async {
-            // The sender is in `worker`, which this function holds.
-            let _ = state.wait_for(|state| *state == PodState::RuntimeGone).await;
-        };
-        tokio::select! {
-            biased;
-            () = ended => {}
-            () = self.keep_mounted(&uid, &worker) => {}
-        }
+        self.keep_mounted(&uid, &worker, &mut state).await;
         self.take_down(&uid, &worker).await;
     }
 
-    async fn keep_mounted(&self, uid: &PodUid, worker: &Worker) {
+    /// Returns when its containers are gone for good. A wait that is under way then is not dropped: the manager
+    /// ends it, and says so.
+    async fn keep_mounted(&self, uid: &PodUid, worker: &Worker, state: &mut watch::Receiver<PodState>) {
+        if *state.borrow() == PodState::RuntimeGone {
+            return;
+        }
         self.make_directories(uid).await;
         loop {
             let pause = match self.around.manager.wait_mounted(uid, LIMIT).await {
@@ -260,6 +257,7 @@ impl Pods {
                     None
                 }
                 Err(WaitError::Gone) => return,
+                Err(WaitError::NotMounted { cause: WaitCause::Canceled, .. }) => return,
                 Err(error) => {
                     self.tell_failure(&worker.pod.borrow().clone(), &error);
                     worker.progress.send_replace(Progress::Mounting(error.to_string()));
@@ -274,6 +272,8 @@ impl Pods {
             };
             tokio::select! {
                 biased;
+                // The sender is in `worker`.
+                _ = state.wait_for(|state| *state == PodState::RuntimeGone) => return,
                 () = worker.sync.notified() => {}
                 () = due => {}
             }
@@ -338,7 +338,8 @@ impl Pods {
     /// The kubelet tells a failed wait on the pod, but not that time was over or the pod went away.
     fn tell_failure(&self, pod: &Arc<Pod>, error: &WaitError) {
         let quiet = |cause: &WaitCause| matches!(cause, WaitCause::Deadline | WaitCause::Canceled);
-        if matches!(error, WaitError::NotMounted { cause, .. } if quiet(cause)) {
+        let is_quiet = matches!(error, WaitError::NotMounted { cause, .. } if quiet(cause));
+        if is_quiet || !self.around.settings.pod_events {
             return;
         }
         let number = {

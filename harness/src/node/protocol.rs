@@ -21,6 +21,8 @@ pub(super) struct Settings {
     pub(super) status_period: Duration,
     pub(super) call_deadline: Duration,
     pub(super) sweep: bool,
+    pub(super) prompt_status: bool,
+    pub(super) pod_events: bool,
 }
 
 impl Settings {
@@ -33,6 +35,8 @@ impl Settings {
             status_period: options.status_period,
             call_deadline: options.call_deadline,
             sweep: options.sweep,
+            prompt_status: options.prompt_status,
+            pod_events: options.pod_events,
         }
     }
 }

@@ -9,7 +9,7 @@ use volume_manager::clock::Clock;
 
 use super::child::Surroundings;
 
-/// Writes the status when it has changed: at once when the manager says so, and once a period.
+/// Writes the status when it has changed: once a period, and at once when the manager says so if that is wanted.
 pub(super) async fn report(around: Surroundings) {
     let mut notices = around.manager.subscribe();
     loop {
@@ -18,7 +18,7 @@ pub(super) async fn report(around: Surroundings) {
         }
         tokio::select! {
             biased;
-            told = changed(&mut notices) => if told.is_none() { return },
+            told = changed(&mut notices), if around.settings.prompt_status => if told.is_none() { return },
             () = around.clock.sleep(around.settings.status_period) => {}
         }
     }

@@ -33,6 +33,6 @@ pub fn code_from_name(name: &str) -> Option<Code> {
 }
 
 /// All names there are.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
+pub fn code_names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().map(|(name, _)| *name)
 }

@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status};
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
 use super::forward::Upstreams;
+use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
 use crate::journal::{Journal, Outcome};
 
@@ -27,12 +28,18 @@ use crate::journal::{Journal, Outcome};
 pub(super) struct Front {
     journal: Journal,
     rules: Arc<Rules>,
+    pauses: Arc<Pauses>,
     upstreams: Arc<Upstreams>,
 }
 
 impl Front {
-    pub(super) fn new(journal: Journal, rules: Arc<Rules>, upstreams: Arc<Upstreams>) -> Self {
-        Self { journal, rules, upstreams }
+    pub(super) fn new(
+        journal: Journal,
+        rules: Arc<Rules>,
+        pauses: Arc<Pauses>,
+        upstreams: Arc<Upstreams>,
+    ) -> Self {
+        Self { journal, rules, pauses, upstreams }
     }
 }
 
@@ -92,6 +99,7 @@ impl Front {
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
         record.rule = rule.as_ref().map(Rule::told);
         let answer = self.spoil(&path, metadata, message, rule.unwrap_or_default(), gate.flatten()).await;
+        let answer = answer.map(|answer| self.pauses.without_hidden(method, answer));
         record.end(path.path(), &answer);
         answer
     }
@@ -105,7 +113,7 @@ impl Front {
         rule: Rule,
         gate: Option<Gate>,
     ) -> Result<Response<Bytes>, Status> {
-        pause(rule.delay_ms).await;
+        self.pauses.pause(rule.delay_ms).await;
         let code = rule.code.as_deref().filter(|code| !code.is_empty());
         let replaced = code.is_some() || rule.hang;
         let mut answer = match replaced && !rule.forward {
@@ -119,10 +127,9 @@ impl Front {
             gate.pass().await;
         }
         if rule.hang {
-            // Ends when the caller goes away: then this future is dropped.
-            std::future::pending::<()>().await;
+            self.pauses.hang().await;
         }
-        pause(rule.after_ms).await;
+        self.pauses.pause(rule.after_ms).await;
         match code {
             Some("OK") => answer.or_else(|_| Ok(Response::new(Bytes::new()))),
             Some(code) => {
@@ -187,13 +194,6 @@ impl Drop for Record<'_> {
             ..Outcome::default()
         };
         self.journal.rpc_end(self.call, outcome);
-    }
-}
-
-/// Even the shortest sleep lasts until the timer's next tick, so that none is no sleep of zero.
-async fn pause(millis: u64) {
-    if millis > 0 {
-        tokio::time::sleep(Duration::from_millis(millis)).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::code::{code_from_name, names};
+use super::code::{code_from_name, code_names};
 use crate::manifest::nearest;
 
 /// What happens to calls of a method, in the words of a scenario.
@@ -97,7 +97,7 @@ impl Rule {
         }
         match &self.code {
             Some(code) if code_from_name(code).is_none() => {
-                Err(RuleError::Code { code: code.clone(), nearest: nearest(code, names()) })
+                Err(RuleError::Code { code: code.clone(), nearest: nearest(code, code_names()) })
             }
             _ => Ok(()),
         }
@@ -154,12 +154,20 @@ struct Active {
     rule: Rule,
     left: Option<u32>,
     gate: Option<Gate>,
+    /// Whether it waits until those before it are used up, instead of overruling them.
+    in_turn: bool,
 }
 
 impl Rules {
     pub(super) fn add(&self, rule: Rule, gate: Option<Gate>) {
         let left = rule.times;
-        self.all().push(Active { rule, left, gate });
+        self.all().push(Active { rule, left, gate, in_turn: false });
+    }
+
+    /// Adds a rule behind those that are there. One that never ends ends with it.
+    pub(super) fn add_in_turn(&self, rule: Rule) {
+        let left = rule.times.filter(|times| *times > 0);
+        self.all().push(Active { rule, left, gate: None, in_turn: true });
     }
 
     pub(super) fn clear(&self, method: &str) {
@@ -173,7 +181,10 @@ impl Rules {
             let of_volume = active.rule.volume.as_deref().is_none_or(|wanted| volume.contains(&wanted));
             active.rule.method == method && of_volume && active.left != Some(0)
         };
-        let active = all.iter_mut().rfind(|active| meant(active))?;
+        let latest = all.iter().rposition(meant)?;
+        let first = all.iter().position(|active| meant(active) && active.left.is_some()).unwrap_or(latest);
+        let chosen = if all[latest].in_turn { first } else { latest };
+        let active = &mut all[chosen];
         active.left = active.left.map(|left| left - 1);
         Some((active.rule.clone(), active.gate.clone()))
     }

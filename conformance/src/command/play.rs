@@ -1,0 +1,137 @@
+//! `volproof play`: plays a scenario in a sandbox of its own, tells what happens, and writes the trace.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use harness::facts::Facts;
+use harness::manifest::Manifest;
+
+use super::run::DriverFlags;
+use super::{Exit, look, run};
+use crate::exit_code;
+use crate::play::scenario::{Bad, Scenario};
+use crate::play::{Played, TRACE};
+use crate::runner::Ledger;
+use crate::runner::lane::{self, Ended};
+use crate::worker::message::{Orders, Said, Task};
+
+/// Play a scenario.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// The scenario, in the format of the recordings
+    #[arg(long, value_name = "FILE")]
+    scenario: PathBuf,
+    /// Write what happened here, as the recordings have it
+    #[arg(long, value_name = "OUT")]
+    trace: Option<PathBuf>,
+    /// Say nothing of what goes as it should
+    #[arg(short, long)]
+    quiet: bool,
+    /// How long it may take altogether, such as 90s or 5m
+    #[arg(long, default_value = "10m", value_parser = run::span)]
+    timeout: Duration,
+    #[command(flatten)]
+    driver: DriverFlags,
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    let text = std::fs::read_to_string(&flags.scenario).map_err(|error| {
+        Exit::usage(format!("cannot read `{}`", flags.scenario.display())).details([error.to_string()])
+    })?;
+    Scenario::parse(&text).map_err(|bad| refused(&flags.scenario, bad))?;
+    if let Some(trace) = &flags.trace {
+        // Found out before anything is done, and not after it.
+        std::fs::write(trace, "").map_err(|error| {
+            Exit::usage(format!("cannot write `{}`", trace.display())).details([error.to_string()])
+        })?;
+    }
+    look::can_sandbox(Facts::get())?;
+    let rootless = !nix::unistd::geteuid().is_root();
+    let manifest = match flags.driver.is_ours() {
+        true => Manifest::fake_csi(&["--hostpath".to_owned()]),
+        false => run::manifest(&flags.driver, rootless)?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
+    runtime.block_on(async {
+        let ledger = Ledger::open()?;
+        let played = play(flags, text, manifest, rootless, &ledger).await;
+        let left = ledger.close().await?;
+        let code = played?;
+        if left.is_empty() {
+            Ok(code)
+        } else {
+            Err(Exit::environment("something is left behind").details(left))
+        }
+    })
+}
+
+async fn play(
+    flags: &Flags,
+    text: String,
+    manifest: Manifest,
+    rootless: bool,
+    ledger: &Ledger,
+) -> Result<u8, Exit> {
+    let directory = std::env::temp_dir().join(format!("volproof-play-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
+    let orders = Orders {
+        task: Task::Play(text),
+        manifest,
+        directory: directory.clone(),
+        ledger: ledger.path(),
+        rootless,
+        seed: 0,
+        timeout: flags.timeout,
+        update: false,
+    };
+    let mut end = None;
+    let hear = |said| match said {
+        Said::Told(line) if !flags.quiet => println!("{line}"),
+        Said::Played(played) => end = Some(Ok(played)),
+        Said::Refused(refusal) => end = Some(Err(look::refused(refusal))),
+        _ => {}
+    };
+    let cancel = tokio::signal::ctrl_c();
+    let ended = lane::run(&orders, hear, cancel).await.map_err(anyhow::Error::from)?;
+    let played = match (end, ended) {
+        (Some(end), _) => end,
+        (None, Ended::Cancelled) => Err(Exit::new(exit_code::INTERRUPTED, "interrupted")),
+        (None, Ended::Hung) => Err(Exit::environment("the scenario did not end in time")),
+        (None, Ended::Exited(status)) => Err(Exit::environment(format!("the player has ended: {status}"))
+            .details(lane::last_words(&directory))),
+    };
+    let code = played.and_then(|played| outcome(flags, &directory, played));
+    if code.is_ok() {
+        // It is below the directory for temporary files: what cannot be removed is removed there.
+        drop(std::fs::remove_dir_all(&directory));
+    }
+    code
+}
+
+fn outcome(flags: &Flags, directory: &Path, played: Played) -> Result<u8, Exit> {
+    if let Some(trace) = &flags.trace {
+        std::fs::copy(directory.join(TRACE), trace).map_err(anyhow::Error::from)?;
+    }
+    for failure in &played.failures {
+        eprintln!("{failure}\n");
+    }
+    for line in &played.left {
+        eprintln!("left behind: {line}");
+    }
+    Ok(if played.failures.is_empty() && played.left.is_empty() {
+        exit_code::OK
+    } else {
+        exit_code::CASES_FAILED
+    })
+}
+
+/// A scenario that cannot be played: where, what, and what was probably meant.
+fn refused(path: &Path, bad: Bad) -> Exit {
+    let place = match bad.line {
+        0 => format!("cannot play `{}`", path.display()),
+        line => format!("cannot play `{}`, line {line}", path.display()),
+    };
+    Exit::usage(format!("{place}: {}", bad.what)).maybe_hint(bad.hint)
+}

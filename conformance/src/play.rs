@@ -1,0 +1,69 @@
+//! Playing what is written in a file instead of in a case: a scenario of the recordings' format.
+//!
+//! [`scenario`] reads it, `world` puts the scene together as a case has it, `steps` goes through it, `snapshot` looks
+//! at everything, and `trace` writes it all down in the words of the recordings, so that the two can be
+//! [compared](crate::compare). Time is the world's: where nothing is under way it skips.
+
+pub(crate) mod manifest;
+pub(crate) mod scenario;
+mod snapshot;
+mod steps;
+mod time;
+mod trace;
+mod world;
+
+use std::path::Path;
+
+use anyhow::Context;
+use harness::sandbox::Sandbox;
+use serde::{Deserialize, Serialize};
+
+use crate::worker::Voice;
+use crate::worker::message::{Orders, Refusal, Said};
+use scenario::Scenario;
+use world::World;
+
+/// The file in a worker's directory that holds the trace.
+pub(crate) const TRACE: &str = "trace.jsonl";
+
+/// How a scenario went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Played {
+    /// What did not come, with the state that was there instead.
+    pub failures: Vec<String>,
+    /// What would not be taken down.
+    pub left: Vec<String>,
+}
+
+/// Plays a scenario in this sandbox. The trace is in the worker's directory when this returns.
+pub(crate) async fn perform(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> Said {
+    match play(orders, sandbox, text, voice).await {
+        Ok(played) => Said::Played(played),
+        Err(error) => Said::Refused(Refusal::ours(&error)),
+    }
+}
+
+async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> anyhow::Result<Played> {
+    let scenario = Scenario::parse(text).map_err(|bad| anyhow::anyhow!("line {}: {bad}", bad.line))?;
+    let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
+    let mut world = World::set(orders, sandbox, &scenario).await?;
+    let mut failures = Vec::new();
+    for (number, step) in scenario.steps.iter().enumerate() {
+        tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
+        if let Some(failure) = world.perform(number, step).await {
+            tell(&format!("     ! {}", failure.lines().next().unwrap_or_default()));
+            failures.push(format!("step {}, {}: {failure}", number + 1, steps::told(step)));
+        }
+        for line in world.story().await.lines() {
+            tell(&format!("       {line}"));
+        }
+    }
+    let trace = world.finish().await;
+    write(&orders.directory.join(TRACE), &trace)?;
+    let left = world.take_down().await;
+    Ok(Played { failures, left })
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}

@@ -1,0 +1,422 @@
+//! A scenario: what there is, and what happens to it. Reads its text and nothing else.
+//!
+//! The format is the one of the recordings. What it has no place for is an error that names the line and the word
+//! that was probably meant.
+
+use harness::api::Bytes;
+use harness::manifest::nearest;
+use harness::proxy::Rule;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::manifest;
+
+/// One scenario.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// What it is called.
+    pub(crate) name: String,
+    /// What it is about.
+    pub(crate) desc: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) driver: DriverOptions,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) volumes: Vec<VolumeConf>,
+    /// Manifests, as Kubernetes has them, without `kind`.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) pods: Vec<Value>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) config_maps: Vec<Value>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) secrets: Vec<Value>,
+    /// How long attaching takes.
+    pub(crate) attach_delay_ms: u64,
+    /// How often the node writes its status.
+    pub(crate) node_status_ms: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) steps: Vec<Step>,
+}
+
+/// What the driver's object says, and what is hidden of the driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct DriverOptions {
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) attach_required: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fs_group_policy: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) pod_info_on_mount: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) token_audiences: Vec<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) requires_republish: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) strip_node_caps: Vec<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) register_after_ms: u64,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) disable: bool,
+}
+
+/// A volume of the driver with a claim bound to it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct VolumeConf {
+    pub(crate) name: String,
+    #[serde(deserialize_with = "megabytes")]
+    pub(crate) size_mi: u64,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) block: bool,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) access_modes: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) fs_type: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) pv_read_only: bool,
+}
+
+/// One step. Which keys mean something depends on what is done.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Step {
+    #[serde(rename = "do")]
+    pub(crate) action: Action,
+    #[serde(default)]
+    pub(crate) pod: Option<String>,
+    #[serde(default)]
+    pub(crate) force: Option<bool>,
+    #[serde(default)]
+    pub(crate) timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) rule: Option<Rule>,
+    #[serde(default)]
+    pub(crate) method: Option<String>,
+    #[serde(default)]
+    pub(crate) count: Option<usize>,
+    #[serde(default)]
+    pub(crate) kind: Option<String>,
+    #[serde(default)]
+    pub(crate) label: Option<String>,
+    #[serde(default)]
+    pub(crate) drop_pods: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) drop_volumes: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) register_after_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) volume: Option<String>,
+    #[serde(default)]
+    pub(crate) size_mi: Option<u64>,
+    #[serde(default)]
+    pub(crate) cmd: Option<String>,
+    #[serde(default)]
+    pub(crate) ms: Option<u64>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Action {
+    AddPod,
+    RemovePod,
+    TerminatePod,
+    SyncPod,
+    WaitMounted,
+    WaitUnmounted,
+    WaitIdle,
+    Inject,
+    #[serde(rename = "waitRPC")]
+    WaitRpc,
+    Snapshot,
+    Restart,
+    KillDriver,
+    StartDriver,
+    Expand,
+    UpdateConfigMap,
+    Sleep,
+    Sh,
+}
+
+/// Why a scenario cannot be played.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bad {
+    /// The line, from 1; 0 if it is about none.
+    pub(crate) line: usize,
+    /// What is wrong.
+    pub(crate) what: String,
+    /// What was probably meant.
+    pub(crate) hint: Option<String>,
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    pub(crate) fn parse(text: &str) -> Result<Self, Bad> {
+        let mut scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| Bad::of_yaml(&error, text))?;
+        for volume in &mut scenario.volumes {
+            if volume.access_modes.is_empty() {
+                volume.access_modes.push("ReadWriteOnce".to_owned());
+            }
+            volume.size_mi = if volume.size_mi == 0 { DEFAULT_MI } else { volume.size_mi };
+        }
+        scenario.check(text)?;
+        Ok(scenario)
+    }
+
+    /// The names of its pods, in order.
+    pub(crate) fn pod_names(&self) -> Vec<&str> {
+        self.pods.iter().map(manifest::name).collect()
+    }
+
+    fn check(&self, text: &str) -> Result<(), Bad> {
+        if self.steps.is_empty() {
+            return Err(Bad::at(0, "the scenario has no steps"));
+        }
+        for volume in &self.volumes {
+            let line = || mentioned(text, "volumes:", &volume.name);
+            if volume.name.is_empty() {
+                return Err(Bad::at(section(text, "volumes:"), "a volume has no name"));
+            }
+            for mode in &volume.access_modes {
+                known("access mode", mode, ACCESS_MODES).map_err(|bad| bad.on(line()))?;
+            }
+        }
+        if let Some(policy) = &self.driver.fs_group_policy {
+            known("policy", policy, POLICIES).map_err(|bad| bad.on(mentioned(text, "driver:", policy)))?;
+        }
+        for pod in &self.pods {
+            manifest::check_pod(pod).map_err(|(word, bad)| bad.on(mentioned(text, "pods:", &word)))?;
+        }
+        for (number, step) in self.steps.iter().enumerate() {
+            self.check_step(step).map_err(|bad| bad.on(step_line(text, number)))?;
+        }
+        Ok(())
+    }
+
+    fn check_step(&self, step: &Step) -> Result<(), Bad> {
+        use Action as A;
+        step.check_keys()?;
+        if let Some(pod) = &step.pod {
+            known("pod", pod, &self.pod_names())?;
+        }
+        for pod in step.drop_pods.iter().flatten() {
+            known("pod", pod, &self.pod_names())?;
+        }
+        let volumes: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        for volume in step.drop_volumes.iter().flatten().chain(&step.volume) {
+            known("volume", volume, &volumes)?;
+        }
+        if step.action == A::UpdateConfigMap {
+            let maps: Vec<&str> = self.config_maps.iter().map(manifest::name).collect();
+            known("config map", step.label.as_deref().unwrap_or_default(), &maps)?;
+        }
+        for method in step.rule.iter().map(|rule| &rule.method).chain(&step.method) {
+            known("method", method, METHODS)?;
+        }
+        if let Some(rule) = &step.rule
+            && let Some(code) = rule.code.as_deref().filter(|code| !code.is_empty())
+        {
+            let codes: Vec<&str> = harness::proxy::code_names().collect();
+            known("code", code, &codes)?;
+        }
+        match step.kind.as_deref() {
+            None | Some("start" | "end" | "") => Ok(()),
+            Some(other) => known("edge of a call", other, &["start", "end"]),
+        }
+    }
+}
+
+impl Step {
+    /// The keys this step needs, and those it may have beside them.
+    fn keys(&self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self.action {
+            Action::AddPod | Action::TerminatePod | Action::SyncPod => (&["pod"], &[]),
+            Action::RemovePod => (&["pod"], &["force"]),
+            Action::WaitMounted | Action::WaitUnmounted => (&["pod"], &["timeoutMs"]),
+            Action::WaitIdle => (&[], &["timeoutMs"]),
+            Action::Inject => (&["rule"], &[]),
+            Action::WaitRpc => (&["method"], &["count", "kind", "timeoutMs"]),
+            Action::Snapshot => (&[], &["label"]),
+            Action::Restart => (&[], &["dropPods", "dropVolumes", "registerAfterMs"]),
+            Action::KillDriver | Action::StartDriver => (&[], &[]),
+            Action::Expand => (&["volume", "sizeMi"], &[]),
+            Action::UpdateConfigMap => (&["label", "cmd"], &[]),
+            Action::Sleep => (&["ms"], &[]),
+            Action::Sh => (&["cmd"], &[]),
+        }
+    }
+
+    /// The keys it has.
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("pod", self.pod.is_some()),
+            ("force", self.force.is_some()),
+            ("timeoutMs", self.timeout_ms.is_some()),
+            ("rule", self.rule.is_some()),
+            ("method", self.method.is_some()),
+            ("count", self.count.is_some()),
+            ("kind", self.kind.is_some()),
+            ("label", self.label.is_some()),
+            ("dropPods", self.drop_pods.is_some()),
+            ("dropVolumes", self.drop_volumes.is_some()),
+            ("registerAfterMs", self.register_after_ms.is_some()),
+            ("volume", self.volume.is_some()),
+            ("sizeMi", self.size_mi.is_some()),
+            ("cmd", self.cmd.is_some()),
+            ("ms", self.ms.is_some()),
+        ];
+        all.into_iter().filter(|(_, there)| *there).map(|(key, _)| key).collect()
+    }
+
+    fn check_keys(&self) -> Result<(), Bad> {
+        let ((needed, possible), given) = (self.keys(), self.given());
+        if let Some(missing) = needed.iter().find(|key| !given.contains(key)) {
+            return Err(Bad::at(0, format!("the step {} needs `{missing}`", self.action)));
+        }
+        let mut all = needed.to_vec();
+        all.extend(possible);
+        match given.iter().find(|key| !all.contains(key)) {
+            None => Ok(()),
+            Some(key) => {
+                let what = format!("the step {} has no use for `{key}`", self.action);
+                let hint = (!all.is_empty()).then(|| format!("known here: {}", all.join(", ")));
+                Err(Bad { line: 0, what, hint })
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = serde_json::to_value(self).expect("a step is a word");
+        f.write_str(word.as_str().unwrap_or_default())
+    }
+}
+
+impl Bad {
+    pub(crate) fn at(line: usize, what: impl Into<String>) -> Self {
+        Self { line, what: what.into(), hint: None }
+    }
+
+    pub(crate) fn on(self, line: usize) -> Self {
+        Self { line: if self.line == 0 { line } else { self.line }, ..self }
+    }
+
+    /// Serde says "unknown field `x`, expected one of `a`, `b`"; the reader wants the one that was meant.
+    fn of_yaml(error: &serde_yaml_ng::Error, text: &str) -> Self {
+        let said = error.to_string();
+        let line = error.location().map_or(0, |place| place.line());
+        let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|what| said.find(what));
+        let Some(start) = unknown else {
+            let what = said.split(" at line ").next().unwrap_or(&said).to_owned();
+            return Self { line, what, hint: None };
+        };
+        let quoted: Vec<&str> = said[start..].split('`').skip(1).step_by(2).collect();
+        let (word, known) = quoted.split_first().map_or(("", &[][..]), |(word, rest)| (*word, rest));
+        let what = if said[start..].starts_with("unknown variant") { "step" } else { "key" };
+        let hint = match nearest(word, known.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("known here: {}", known.join(", ")),
+        };
+        // The parser points at the beginning of what it was reading; the word is on that line or soon after it.
+        let line = text.lines().enumerate().skip(line.saturating_sub(1));
+        let found = line.clone().find(|(_, text)| text.contains(word)).or_else(|| line.clone().next());
+        let line = found.map_or(0, |(number, _)| number + 1);
+        Self { line, what: format!("unknown {what} `{word}`"), hint: Some(hint) }
+    }
+}
+
+impl std::fmt::Display for Bad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// A volume nobody gives a size.
+const DEFAULT_MI: u64 = 16;
+
+const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+const POLICIES: &[&str] = &["None", "File", "ReadWriteOnceWithFSType"];
+
+/// The calls a node makes.
+const METHODS: &[&str] = &[
+    "NodeStageVolume",
+    "NodeUnstageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+    "NodeExpandVolume",
+    "NodeGetVolumeStats",
+    "NodeGetCapabilities",
+    "NodeGetInfo",
+];
+
+/// Refuses a word that stands for nothing.
+pub(crate) fn known(what: &str, word: &str, words: &[&str]) -> Result<(), Bad> {
+    if words.contains(&word) {
+        return Ok(());
+    }
+    let hint = match nearest(word, words.iter().copied()) {
+        Some(meant) => Some(format!("did you mean `{meant}`?")),
+        None if words.is_empty() => None,
+        None => Some(format!("known here: {}", words.join(", "))),
+    };
+    Err(Bad { line: 0, what: format!("there is no {what} `{word}`"), hint })
+}
+
+/// The line a top-level key stands on.
+fn section(text: &str, key: &str) -> usize {
+    text.lines().position(|line| line.starts_with(key)).map_or(0, |line| line + 1)
+}
+
+/// The first line from a top-level key on that has a word in it.
+fn mentioned(text: &str, key: &str, word: &str) -> usize {
+    let start = section(text, key);
+    let has = |line: &str| {
+        let parts = line.split(|c: char| !(c.is_alphanumeric() || "-_./".contains(c)));
+        parts.into_iter().any(|part| part == word)
+    };
+    let lines = text.lines().enumerate().skip(start.saturating_sub(1));
+    lines.into_iter().find(|(_, line)| !word.is_empty() && has(line)).map_or(start, |(line, _)| line + 1)
+}
+
+/// The line a step begins on.
+fn step_line(text: &str, number: usize) -> usize {
+    let start = section(text, "steps:");
+    let mut indent = None;
+    let items = text.lines().enumerate().skip(start).filter(|(_, line)| {
+        let depth = line.len() - line.trim_start().len();
+        let is_item = line.trim_start().starts_with("- ") || line.trim() == "-";
+        is_item && *indent.get_or_insert(depth) == depth
+    });
+    items.into_iter().nth(number).map_or(start, |(line, _)| line + 1)
+}
+
+/// Nothing written means the same as nothing there.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A number of mebibytes that are bytes enough to be counted.
+fn megabytes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let size = u64::deserialize(deserializer)?;
+    match size.checked_mul(1 << 20).map(Bytes) {
+        Some(_) => Ok(size),
+        None => Err(serde::de::Error::custom("the volume is too large")),
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}

@@ -1,0 +1,359 @@
+//! The steps of a scenario, one function each. All that a step does to the world is in here.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use harness::api::{Claim, ConfigMap, Pod, Volume};
+use harness::driver::Driver;
+use harness::journal::Edge;
+use serde_json::json;
+
+use super::manifest;
+use super::scenario::{Action, Step};
+use super::world::{NAMESPACE, World, or_null};
+use crate::failure::chain;
+
+/// How long a wait lasts that does not say it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What would not happen, for people: the sentence first, then the state.
+pub(super) type Failure = String;
+
+/// A step in a few words.
+pub(super) fn told(step: &Step) -> String {
+    let mut words = vec![step.action.to_string()];
+    let number = |value: Option<u64>, unit: &str| value.map(|value| format!("{value} {unit}"));
+    words.extend(step.pod.clone());
+    words.extend(step.volume.clone());
+    words.extend(step.label.clone());
+    words.extend(step.method.clone());
+    words.extend(step.count.map(|count| format!("×{count}")));
+    words.extend(step.rule.as_ref().map(|rule| rule.method.clone()));
+    words.extend(number(step.size_mi, "Mi"));
+    words.extend(number(step.ms, "ms"));
+    words.extend(step.cmd.as_ref().and_then(|cmd| Some(cmd.lines().next()?.chars().take(60).collect())));
+    words.join(" ")
+}
+
+impl World {
+    /// Does one step. Returns what would not happen, if something would not.
+    pub(super) async fn perform(&mut self, number: usize, step: &Step) -> Option<Failure> {
+        self.log.step(number, step);
+        let done = match step.action {
+            Action::AddPod => self.add_pod(step),
+            Action::RemovePod => self.remove_pod(step).await,
+            Action::TerminatePod => self.node.terminate_pod(pod(step)).await.map_err(|error| chain(&error)),
+            Action::SyncPod => self.sync_pod(step).await,
+            Action::WaitMounted => return self.wait_mounted(step).await,
+            Action::WaitUnmounted => return self.wait_unmounted(step).await,
+            Action::WaitIdle => return self.wait_idle(step).await,
+            Action::WaitRpc => return self.wait_rpc(step).await,
+            Action::Inject => self.inject(step),
+            Action::Snapshot => {
+                self.snapshot(step.label.as_deref().unwrap_or_default()).await;
+                Ok(())
+            }
+            Action::Restart => self.restart(step).await,
+            Action::KillDriver => self.kill_driver().await,
+            Action::StartDriver => self.start_driver().await,
+            Action::Expand => self.expand(step).await,
+            Action::UpdateConfigMap => self.update_config_map(step),
+            Action::Sleep => {
+                self.sleep(Duration::from_millis(step.ms.unwrap_or_default())).await;
+                Ok(())
+            }
+            Action::Sh => self.sh(step.cmd.as_deref().unwrap_or_default()).await,
+        };
+        done.err().map(|chain| chain.join(": "))
+    }
+
+    fn add_pod(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let name = pod(step);
+        let root = Self::root_path(&self.layout).to_string_lossy().into_owned();
+        let document = self.scenario.pods.iter().find(|document| manifest::name(document) == name);
+        let document = document.ok_or_else(|| vec![format!("there is no pod `{name}`")])?;
+        let pod = manifest::pod(document, &root).map_err(|error| chain(&error))?;
+        self.node.add_pod(pod).map_err(|error| chain(&error))?;
+        self.log.pod_added(name, self.time.now());
+        self.pods.insert(name.to_owned());
+        Ok(())
+    }
+
+    async fn remove_pod(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let name = pod(step);
+        self.node.remove_pod(name, step.force.unwrap_or_default()).await.map_err(|error| chain(&error))?;
+        self.pods.remove(name);
+        self.leaving.push((name.to_owned(), self.time.now()));
+        self.log.pod_removed(name, self.time.now());
+        Ok(())
+    }
+
+    async fn sync_pod(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let synced = self.node.sync_pod(pod(step)).await;
+        let error = synced.as_ref().err().map_or_else(|| "<nil>".to_owned(), ToString::to_string);
+        self.log.line("sync_pod_returned", json!({ "err": error, "ms": 0, "pod": pod(step) }));
+        synced.map_err(|error| chain(&error))
+    }
+
+    async fn wait_mounted(&mut self, step: &Step) -> Option<Failure> {
+        let name = pod(step).to_owned();
+        let what = format!("the volumes of `{name}` are not mounted");
+        let done = async move |world: &mut Self| {
+            world.node.wait_mounted(&name, Duration::ZERO).await.is_ok().then_some(())
+        };
+        self.wait(step, &what, done).await
+    }
+
+    async fn wait_unmounted(&mut self, step: &Step) -> Option<Failure> {
+        let name = pod(step).to_owned();
+        let what = format!("the pod `{name}` still has volumes");
+        let done = async move |world: &mut Self| {
+            let is_known = world.pods.contains(&name) || world.leaving.iter().any(|(pod, _)| *pod == name);
+            (!is_known).then_some(())
+        };
+        self.wait(step, &what, done).await
+    }
+
+    async fn wait_idle(&mut self, step: &Step) -> Option<Failure> {
+        let done = async |world: &mut Self| {
+            let dump = world.node.dump().await.ok()?;
+            let is_rest = dump.running.is_empty() && dump.waiting.is_empty();
+            // What the driver still does for somebody who is gone counts as well.
+            let quiet = is_rest && world.journal.in_flight().is_empty() && world.is_quiet().await;
+            quiet.then_some(())
+        };
+        let failure = self.wait(step, "the manager is not idle", done).await;
+        self.log.line("idle", json!({ "ok": failure.is_none() }));
+        failure
+    }
+
+    async fn wait_rpc(&mut self, step: &Step) -> Option<Failure> {
+        let method = step.method.clone().unwrap_or_default();
+        let edge = if step.kind.as_deref() == Some("end") { Edge::End } else { Edge::Start };
+        let count = step.count.unwrap_or(1);
+        let ended = if edge == Edge::End { "ended" } else { "started" };
+        let what = format!("{count} calls of {method} have not {ended}");
+        let wanted = method.clone();
+        let done = async move |world: &mut Self| (world.journal.count(&wanted, edge) >= count).then_some(());
+        let failure = self.wait(step, &what, done).await;
+        self.log.line("rpc_seen", json!({ "method": method, "ok": failure.is_none() }));
+        failure
+    }
+
+    /// Waits for something, and says what there is instead if it does not come.
+    async fn wait<F>(&mut self, step: &Step, what: &str, done: F) -> Option<Failure>
+    where
+        F: AsyncFnMut(&mut Self) -> Option<()>,
+    {
+        let limit = step.timeout_ms.map_or(LIMIT, Duration::from_millis);
+        if self.pass(limit, done).await.is_some() {
+            return None;
+        }
+        let mut lines = vec![format!("{what} after {} ms", limit.as_millis())];
+        lines.extend(self.state().await);
+        Some(lines.join("\n"))
+    }
+
+    /// Everything that is known of the moment.
+    async fn state(&self) -> Vec<String> {
+        let symbols = self.journal.symbols();
+        let mut lines = Vec::new();
+        if let Ok(dump) = self.node.dump().await {
+            let texts = |what: &'static str, states: std::collections::BTreeMap<String, String>| {
+                states.into_iter().map(move |(key, state)| format!("{what:<9} {key}: {state}"))
+            };
+            lines.extend(texts("actual", dump.actual));
+            lines.extend(texts("desired", dump.desired));
+            lines.extend(dump.running.iter().map(|operation| format!("running   {operation}")));
+            lines.extend(dump.waiting.iter().map(|waiting| {
+                let (failures, due) = (waiting.failures, waiting.due_in_ms);
+                format!("waiting   {}, failed {failures} times, again in {due} ms", waiting.operation)
+            }));
+            lines.extend(dump.errors.iter().flat_map(|(pod, errors)| {
+                errors.iter().map(move |error| format!("error     {pod}: {error}"))
+            }));
+            lines.extend(texts("unknown", dump.unexplained));
+        }
+        lines.extend(self.journal.in_flight().into_iter().map(|call| format!("call      {call}")));
+        lines.iter().map(|line| symbols.golden(line)).collect()
+    }
+
+    fn inject(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let proxy = self.proxy.as_ref().ok_or_else(|| vec!["there is no driver".to_owned()])?;
+        let mut rule = step.rule.clone().unwrap_or_default();
+        rule.code = rule.code.filter(|code| !code.is_empty());
+        proxy.inject_in_turn(rule);
+        Ok(())
+    }
+
+    async fn restart(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        self.snapshot("before restart").await;
+        let after = step.register_after_ms.unwrap_or_default();
+        if after > 0 {
+            self.registrar.take();
+        }
+        self.node.kill().await;
+        self.log.node_was_killed();
+        let dropped = step.drop_pods.clone().unwrap_or_default();
+        for name in &dropped {
+            self.cluster.delete::<Pod>(NAMESPACE, name).map_err(|error| chain(&error))?;
+            self.pods.remove(name);
+        }
+        // Nobody is left who could tell when they are gone.
+        self.leaving.clear();
+        let volumes = step.drop_volumes.clone().unwrap_or_default();
+        for name in &volumes {
+            self.drop_volume(name)?;
+        }
+        let restart = json!({
+            "driver_registered_after_ms": after,
+            "dropped_pods": or_null(dropped),
+            "dropped_volume_objects": or_null(volumes),
+        });
+        self.log.line("restart", restart);
+        if let Some(registrar) = &self.registrar {
+            registrar.expect_again();
+        }
+        self.node.restart().await.map_err(|error| chain(&error))?;
+        self.log.line("volume_manager_start", json!({ "resumed": true }));
+        self.log.resume(self.time.now());
+        match after {
+            0 => self.wait_for_registration().await,
+            _ => {
+                self.announce_at = Some(self.time.now() + Duration::from_millis(after));
+                Ok(())
+            }
+        }
+    }
+
+    async fn wait_for_registration(&mut self) -> Result<(), Vec<String>> {
+        let Some(registrar) = &self.registrar else { return Ok(()) };
+        let registered = tokio::time::timeout(super::world::PATIENCE, registrar.registered()).await;
+        let error = match registered {
+            Ok(Ok(())) => String::new(),
+            Ok(Err(why)) => why,
+            Err(_) => "the node did not look at the driver".to_owned(),
+        };
+        self.log.line("driver_registered", json!({ "err": error }));
+        Ok(())
+    }
+
+    /// Takes the objects of a volume away, whoever protects them.
+    fn drop_volume(&mut self, name: &str) -> Result<(), Vec<String>> {
+        let failed = |error: harness::api::ApiError| chain(&error);
+        if self.cluster.get::<Claim>(NAMESPACE, name).is_some() {
+            let unprotected = |claim: &mut Claim| claim.meta.finalizers.clear();
+            self.cluster.change(NAMESPACE, name, unprotected).map_err(failed)?;
+            self.cluster.delete::<Claim>(NAMESPACE, name).map_err(failed)?;
+        }
+        let volume = format!("pv-{name}");
+        if self.cluster.get::<Volume>("", &volume).is_some() {
+            let unprotected = |volume: &mut Volume| volume.meta.finalizers.clear();
+            self.cluster.change("", &volume, unprotected).map_err(failed)?;
+            self.cluster.delete::<Volume>("", &volume).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    async fn kill_driver(&mut self) -> Result<(), Vec<String>> {
+        if let Some(driver) = &mut self.driver {
+            self.driver_is_dead = true;
+            driver.kill().await;
+            self.log.line("driver_stopped", json!({ "kill": true }));
+        }
+        Ok(())
+    }
+
+    async fn start_driver(&mut self) -> Result<(), Vec<String>> {
+        let Some(driver) = &mut self.driver else { return Ok(()) };
+        driver.restart().await.map_err(|error| chain(&error))?;
+        self.driver_is_dead = false;
+        self.log.line("driver_started", json!({ "args": null }));
+        if let Some(proxy) = &self.proxy {
+            proxy.reconnect();
+        }
+        Ok(())
+    }
+
+    async fn expand(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let (volume, size) = (step.volume.as_deref().unwrap_or_default(), step.size_mi.unwrap_or_default());
+        let grown = self.resizer.expand(volume, size << 20).await;
+        let error = grown.as_ref().err().map_or_else(|| "<nil>".to_owned(), |error| chain(error).join(": "));
+        self.log.line("controller_expand", json!({ "err": error, "volume": volume }));
+        grown.map_err(|error| chain(&error))
+    }
+
+    fn update_config_map(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        let (name, value) = (step.label.as_deref().unwrap_or_default(), step.cmd.clone().unwrap_or_default());
+        let written = |map: &mut ConfigMap| drop(map.data.insert("k".to_owned(), value));
+        self.cluster.change(NAMESPACE, name, written).map(drop).map_err(|error| chain(&error))
+    }
+
+    async fn sh(&mut self, cmd: &str) -> Result<(), Vec<String>> {
+        let output = tokio::process::Command::new("sh")
+            .args(["-c", cmd])
+            .current_dir(self.layout.state())
+            .env("KL", self.layout.root())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(LIMIT, output).await;
+        let output =
+            output.map_err(|_| vec![format!("the command did not end within {} s", LIMIT.as_secs())])?;
+        let output = output.map_err(|error| vec![error.to_string()])?;
+        let mut out = String::from_utf8_lossy(&output.stdout).into_owned();
+        out += &String::from_utf8_lossy(&output.stderr);
+        let error = match output.status.success() {
+            true => "<nil>".to_owned(),
+            false => output.status.to_string(),
+        };
+        self.log.line("sh", json!({ "cmd": cmd, "err": error, "out": out }));
+        Ok(())
+    }
+
+    /// Writes down the last look and the end. Returns the trace.
+    pub(super) async fn finish(&mut self) -> String {
+        self.snapshot("final").await;
+        self.log.line("done", json!({}));
+        self.log.text()
+    }
+
+    /// Takes down whatever is still there, the way it would be in a cluster. Says what would not go.
+    pub(super) async fn take_down(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        if let Some(proxy) = &self.proxy {
+            proxy.clear("");
+        }
+        if self.driver_is_dead
+            && let Err(chain) = self.start_driver().await
+        {
+            left.push(format!("the driver does not start again: {}", chain.join(": ")));
+        }
+        for pod in std::mem::take(&mut self.pods) {
+            if self.node.remove_pod(&pod, false).await.is_ok() {
+                self.leaving.push((pod, self.time.now()));
+            }
+        }
+        let gone = async |world: &mut Self| {
+            let idle = world.leaving.is_empty() && world.is_quiet().await;
+            let rest = world.node.dump().await.is_ok_and(|dump| dump.actual.is_empty());
+            (idle && rest).then_some(())
+        };
+        if self.pass(LIMIT, gone).await.is_none() {
+            left.extend(self.state().await);
+        }
+        for volume in std::mem::take(&mut self.volumes) {
+            // Its objects may be gone; then the sandbox's end takes what the driver has.
+            drop(self.provisioner.delete(&volume).await);
+        }
+        self.node.kill().await;
+        if let Some(driver) = self.driver.as_mut() {
+            Driver::terminate(driver).await;
+        }
+        left
+    }
+}
+
+fn pod(step: &Step) -> &str {
+    step.pod.as_deref().unwrap_or_default()
+}

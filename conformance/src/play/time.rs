@@ -1,0 +1,92 @@
+//! The time of a played world: real while something is under way, and skipped while nothing is.
+//!
+//! Back-offs, sleeps, the delays of calls and the deadlines of hanging ones are all waited for in steps. Before each
+//! step the world is asked whether anything is being done; if not, its clocks skip, and if so, real time passes.
+
+use std::time::{Duration, Instant};
+
+use super::world::World;
+
+/// How far the clocks skip at once. Smaller than the first rung of any ladder, so that none is jumped over.
+const STRIDE: Duration = Duration::from_millis(100);
+
+/// How long real time passes before it is looked again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long something that is about to begin may take to do so.
+const SETTLE: Duration = Duration::from_millis(3);
+
+/// Real time that a wait lasts at least: what is done in real time must not lose against skipped time.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The time of a world.
+#[derive(Debug)]
+pub(super) struct Time {
+    started: Instant,
+    skipped: Duration,
+}
+
+impl Time {
+    pub(super) fn new() -> Self {
+        Self { started: Instant::now(), skipped: Duration::ZERO }
+    }
+
+    /// How long the world exists, by its own clock.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed() + self.skipped
+    }
+}
+
+impl World {
+    /// Lets time pass until something has happened, or until `limit` is over. Returns whether it has.
+    pub(super) async fn pass<F, T>(&mut self, limit: Duration, mut happened: F) -> Option<T>
+    where
+        F: AsyncFnMut(&mut Self) -> Option<T>,
+    {
+        let (begin, real) = (self.time.now(), Instant::now());
+        loop {
+            self.tick().await;
+            if let Some(found) = happened(self).await {
+                return Some(found);
+            }
+            let left = limit.saturating_sub(self.time.now() - begin);
+            if left.is_zero() {
+                if real.elapsed() >= GRACE.min(limit) {
+                    return None;
+                }
+                tokio::time::sleep(PAUSE).await;
+            } else if self.is_quiet().await {
+                self.skip(left.min(STRIDE)).await;
+            } else {
+                tokio::time::sleep(PAUSE.min(left)).await;
+            }
+        }
+    }
+
+    /// Lets so much time pass.
+    pub(super) async fn sleep(&mut self, time: Duration) {
+        let end = self.time.now() + time;
+        loop {
+            self.tick().await;
+            let left = end.saturating_sub(self.time.now());
+            if left.is_zero() {
+                return;
+            }
+            if self.is_quiet().await {
+                self.skip(left.min(STRIDE)).await;
+            } else {
+                tokio::time::sleep(PAUSE.min(left)).await;
+            }
+        }
+    }
+
+    async fn skip(&mut self, by: Duration) {
+        self.time.skipped += by;
+        if let Some(proxy) = &self.proxy {
+            proxy.advance(by);
+        }
+        // A node that is down has no clock.
+        let _ = self.node.advance(by).await;
+        tokio::time::sleep(SETTLE).await;
+    }
+}

@@ -1,0 +1,335 @@
+//! The trace in the words of the recordings: the journal's lines, and the player's own between them.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use contracts::event::{ApiChange, Effect, Event, Mount, RpcEnd, TraceLine};
+use harness::Layout;
+use harness::journal::Journal;
+use harness::observe;
+use serde_json::{Map, Value, json};
+
+use super::scenario::{Scenario, Step};
+
+/// The player's lines, each with its place among the journal's.
+#[derive(Debug)]
+pub(super) struct Log {
+    journal: Journal,
+    /// The devices whose file systems the run's directories lie on, and what those are called.
+    places: BTreeMap<String, String>,
+    lines: Vec<Own>,
+    added: BTreeMap<String, (Duration, bool)>,
+    removed: BTreeMap<String, Duration>,
+    /// Where the node was killed: what it waited for then nobody was told of.
+    deaths: Vec<usize>,
+    root: String,
+    time: std::time::Instant,
+}
+
+#[derive(Debug)]
+struct Own {
+    after: usize,
+    t_ms: f64,
+    line: Map<String, Value>,
+}
+
+impl Log {
+    pub(super) fn new(journal: Journal, layout: &Layout) -> Self {
+        let mut places = BTreeMap::new();
+        for path in [layout.state(), layout.root()] {
+            if let Ok(found) = std::fs::metadata(path) {
+                let device = observe::Device::from_raw(found.dev()).to_string();
+                places.insert(device, path.display().to_string());
+            }
+        }
+        Self {
+            journal,
+            places,
+            lines: Vec::new(),
+            added: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            deaths: Vec::new(),
+            root: layout.root().display().to_string(),
+            time: std::time::Instant::now(),
+        }
+    }
+
+    /// Writes a line of the player's.
+    pub(super) fn line(&mut self, ev: &str, fields: Value) {
+        let (after, t_ms) = self.journal.position();
+        let mut line = Map::new();
+        line.insert("ev".to_owned(), json!(ev));
+        if let Value::Object(fields) = fields {
+            line.extend(fields);
+        }
+        self.lines.push(Own { after, t_ms, line });
+    }
+
+    /// Writes what is played, before anything is.
+    pub(super) fn scenario(&mut self, scenario: &Scenario) {
+        let head = json!({
+            "desc": scenario.desc, "driver": scenario.driver, "name": scenario.name, "pid_ns": "own mount namespace",
+        });
+        self.line("scenario", head);
+        for pod in &scenario.pods {
+            let name = super::manifest::name(pod).to_owned();
+            self.line("pod_manifest", json!({ "manifest": pod, "pod": name }));
+        }
+    }
+
+    /// Writes a step as it begins.
+    pub(super) fn step(&mut self, number: usize, step: &Step) {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let line = json!({
+            "do": step.action, "label": text(&step.label), "n": number, "pod": text(&step.pod),
+            "rule": step.rule, "volume": text(&step.volume),
+        });
+        self.line("step", line);
+    }
+
+    pub(super) fn pod_added(&mut self, pod: &str, now: Duration) {
+        self.added.insert(pod.to_owned(), (now, false));
+        self.removed.remove(pod);
+    }
+
+    pub(super) fn pod_removed(&mut self, pod: &str, now: Duration) {
+        self.removed.insert(pod.to_owned(), now);
+    }
+
+    /// The node was killed just now.
+    pub(super) fn node_was_killed(&mut self) {
+        self.deaths.push(self.journal.position().0);
+    }
+
+    /// The node was started again: the pods that are there are added again.
+    pub(super) fn resume(&mut self, now: Duration) {
+        self.added.values_mut().for_each(|added| *added = (now, true));
+    }
+
+    /// A mount as a snapshot shows it.
+    pub(super) fn mount_line(&self, mount: &observe::Mount) -> String {
+        let root = self.resolved(&mount.root.to_string_lossy(), &mount.dev.to_string());
+        let observe::Mount { target, fstype, source, opts, super_opts, .. } = mount;
+        let target = target.display();
+        format!("{target} <- {source} root={root} type={fstype} opts={opts} super={super_opts}")
+    }
+
+    /// The path behind the root of a mount, where it lies in one of the run's directories.
+    fn resolved(&self, root: &str, device: &str) -> String {
+        match self.places.get(device) {
+            Some(place) if root == "/" => place.clone(),
+            Some(place) => format!("{place}{root}"),
+            None => root.to_owned(),
+        }
+    }
+
+    /// The whole trace.
+    pub(super) fn text(&self) -> String {
+        let mut own = self.lines.iter().peekable();
+        let (mut text, mut seq) = (String::new(), 0u64);
+        let mut push = |t_ms: f64, line: Map<String, Value>| {
+            seq += 1;
+            let mut whole = Map::new();
+            whole.insert("seq".to_owned(), json!(seq));
+            whole.insert("t_ms".to_owned(), json!((t_ms * 1e3).round() / 1e3));
+            whole.extend(line);
+            text += &symbolic(Value::Object(whole), &self.journal).to_string();
+            text.push('\n');
+        };
+        let mut shown = BTreeMap::new();
+        for (index, line) in self.journal.trace().iter().enumerate() {
+            while let Some(mine) = own.next_if(|own| own.after <= index) {
+                push(mine.t_ms, mine.line.clone());
+            }
+            for told in self.told(index, line, &mut shown) {
+                push(line.t_ms, told);
+            }
+        }
+        for mine in own {
+            push(mine.t_ms, mine.line.clone());
+        }
+        text
+    }
+
+    /// A line of the journal as a recording has it: none, one, or more.
+    fn told(
+        &self,
+        index: usize,
+        line: &TraceLine,
+        shown: &mut BTreeMap<String, String>,
+    ) -> Vec<Map<String, Value>> {
+        match &line.event {
+            Event::RpcStart(start) => {
+                let mut told = plain(line);
+                told.insert("req".to_owned(), start.req.clone());
+                vec![told]
+            }
+            Event::RpcEnd(end) => self.end(index, end).into_iter().collect(),
+            Event::MountAdd(mount) if self.is_ours(&mount.target) => {
+                shown.insert(mount.target.clone(), mount.opts.clone());
+                vec![self.mount(mount)]
+            }
+            Event::MountChg(mount) if self.is_ours(&mount.target) => {
+                let was = shown.insert(mount.target.clone(), mount.opts.clone()).unwrap_or_default();
+                let told = json!({
+                    "ev": "mount_chg", "opts": mount.opts, "seen_by": mount.seen_by, "target": mount.target,
+                    "was": was,
+                });
+                vec![object(told)]
+            }
+            Event::MountDel(gone) if self.is_ours(&gone.target) => {
+                shown.remove(&gone.target);
+                vec![object(json!({ "ev": "mount_del", "seen_by": gone.seen_by, "target": gone.target }))]
+            }
+            Event::MountAdd(_) | Event::MountChg(_) | Event::MountDel(_) | Event::Step(_) => Vec::new(),
+            Event::State(state) => {
+                let ev = if state.world == "desired" { "dsw" } else { "asw" };
+                let told = json!({ "ev": ev, "from": state.from, "key": state.key, "to": state.to });
+                vec![object(told)]
+            }
+            Event::Wait(wait) => {
+                self.waited(line.t_ms, &wait.what, &wait.pod, &wait.err).into_iter().collect()
+            }
+            Event::Effect(effect) => {
+                let mut all: Vec<_> = kubelet_mount(effect).into_iter().collect();
+                all.push(plain(line));
+                all
+            }
+            Event::Api(change) => {
+                let mut all = surroundings(change);
+                all.push(plain(line));
+                all
+            }
+            _ => vec![plain(line)],
+        }
+    }
+
+    fn is_ours(&self, target: &str) -> bool {
+        target.strip_prefix(&self.root).is_some_and(|below| below.starts_with('/'))
+    }
+
+    fn mount(&self, mount: &Mount) -> Map<String, Value> {
+        object(json!({
+            "ev": "mount_add", "fstype": mount.fstype, "opts": mount.opts,
+            "root": self.resolved(&mount.root, &mount.dev), "seen_by": mount.seen_by, "source": mount.source,
+            "super": mount.super_opts, "target": mount.target,
+        }))
+    }
+
+    /// A call whose caller was killed has no end in a recording: whoever recorded died as well.
+    fn end(&self, index: usize, end: &RpcEnd) -> Option<Map<String, Value>> {
+        let is_lost =
+            end.code == "Canceled" && self.deaths.iter().any(|death| index >= death.saturating_sub(8));
+        if is_lost && end.message == "the caller went away" {
+            return None;
+        }
+        let mut told = json!({
+            "ev": "rpc_end", "code": end.code, "dur_ms": end.dur_ms, "id": end.id, "method": end.method,
+        });
+        match end.code.as_str() {
+            "OK" => told["resp"] = end.resp.clone(),
+            _ => told["msg"] = json!(end.message),
+        }
+        if let Some(injected) = &end.injected {
+            told["injected"] = json!(injected);
+        }
+        Some(object(told))
+    }
+
+    fn waited(&self, t_ms: f64, what: &str, pod: &str, err: &str) -> Option<Map<String, Value>> {
+        let since = |from: Option<Duration>| {
+            // The two clocks differ by what was skipped; nobody compares these.
+            let now = self.time.elapsed().as_secs_f64() * 1e3;
+            from.map_or(0, |from| (t_ms.max(now) - from.as_secs_f64() * 1e3).max(0.0) as u64)
+        };
+        match what {
+            "mounted" => {
+                let added = self.added.get(pod).copied();
+                let resumed = added.is_some_and(|(_, resumed)| resumed);
+                Some(object(json!({
+                    "ev": "wait_mount_returned", "err": err, "pod": pod, "resumed": resumed,
+                    "since_added_ms": since(added.map(|(at, _)| at)),
+                })))
+            }
+            "unmounted" => Some(object(json!({
+                "ev": "wait_unmount_returned", "err": err, "pod": pod,
+                "since_removed_ms": since(self.removed.get(pod).copied()),
+            }))),
+            _ => None,
+        }
+    }
+}
+
+/// A mount of memory that the node itself has asked for.
+fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
+    let field = |key: &str| effect.fields.get(key).cloned().unwrap_or_default();
+    match effect.effect.as_str() {
+        "mount" if field("fstype") == "tmpfs" => {
+            let options = field("options");
+            let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
+            Some(object(json!({
+                "ev": "kubelet_mount", "fstype": "tmpfs", "op": "mount", "opts": options, "source": "tmpfs",
+                "target": effect.path,
+            })))
+        }
+        "umount" => Some(object(json!({ "ev": "kubelet_mount", "op": "umount", "target": effect.path }))),
+        _ => None,
+    }
+}
+
+/// What a recording tells of the node's surroundings.
+fn surroundings(change: &ApiChange) -> Vec<Map<String, Value>> {
+    let status = |key: &str| change.body.pointer(&format!("/status/{key}")).cloned().unwrap_or_default();
+    match (change.kind.as_str(), change.verb.as_str(), change.by.as_str()) {
+        ("Node", "patch", "node") => {
+            vec![object(json!({ "ev": "node_volumes_in_use", "volumes": status("volumesInUse") }))]
+        }
+        ("Node", "patch", _) => {
+            vec![object(json!({ "ev": "node_volumes_attached", "volumes": status("volumesAttached") }))]
+        }
+        ("VolumeAttachment", "patch", _) if status("attached") == json!(true) => {
+            vec![object(json!({ "ev": "adc_attached", "va": change.object }))]
+        }
+        ("VolumeAttachment", "delete", _) => {
+            vec![object(json!({ "ev": "adc_detached", "va": change.object }))]
+        }
+        (_, "token", _) => {
+            let account = change.body.get("account").and_then(Value::as_str).unwrap_or_default();
+            let namespace = change.object.split('/').next().unwrap_or_default();
+            let audiences = change.body.get("audiences").cloned().unwrap_or_default();
+            vec![object(
+                json!({ "ev": "sa_token", "audiences": audiences, "sa": format!("{namespace}/{account}") }),
+            )]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A line as it is, without what counts lines.
+fn plain(line: &TraceLine) -> Map<String, Value> {
+    let mut told = object(serde_json::to_value(line).expect("a trace line is made of maps with text keys"));
+    told.remove("seq");
+    told.remove("t_ms");
+    told
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// Every text in the symbols of the recordings.
+fn symbolic(value: Value, journal: &Journal) -> Value {
+    match value {
+        Value::String(text) => Value::String(journal.symbols().golden(&text)),
+        Value::Array(items) => items.into_iter().map(|item| symbolic(item, journal)).collect(),
+        Value::Object(map) => {
+            let entries = map.into_iter();
+            entries.map(|(key, value)| (journal.symbols().golden(&key), symbolic(value, journal))).collect()
+        }
+        other => other,
+    }
+}
