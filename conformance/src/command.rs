@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::exit_code;
 
+mod compare;
 mod doctor;
 mod explain;
 mod init;
@@ -49,6 +50,8 @@ enum Command {
     Run(Box<run::Flags>),
     /// Play a scenario and tell what happens
     Play(Box<play::Flags>),
+    /// Say whether two traces tell the same story
+    Compare(compare::Flags),
     /// Show the cases
     List(list::Flags),
     /// Say what a case, a promise or a need is about
@@ -142,6 +145,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
     let result = match cli.command {
         Command::Run(flags) => run::run(*flags, colour, &Called { words, start: called }),
         Command::Play(flags) => play::run(&flags),
+        Command::Compare(flags) => compare::run(&flags),
         Command::List(flags) => list::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 pub mod case;
 mod cases;
 mod command;
+pub mod compare;
 pub mod cx;
 pub mod embed;
 pub mod event;

@@ -1,0 +1,74 @@
+//! A trace, read from its text: one JSON object a line.
+
+use serde_json::{Map, Value};
+
+/// A trace, line by line.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    lines: Vec<Line>,
+}
+
+/// One line of a trace.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    /// What happened.
+    pub(super) ev: String,
+    fields: Map<String, Value>,
+}
+
+/// Why a text is no trace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A line is not what it should be.
+    #[error("line {line} is no event of a trace: {why}")]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Nothing in it can be compared.
+    #[error("it holds no call, no mount and no snapshot")]
+    Empty,
+}
+
+/// The events of which a trace holds at least one.
+const COMPARED: [&str; 4] = ["rpc_start", "mount_add", "snapshot", "event"];
+
+impl Trace {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &str) -> Result<Self, Unreadable> {
+        let mut lines = Vec::new();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = |why: String| Unreadable::Line { line: number + 1, why };
+            let value: Value = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            let Value::Object(fields) = value else { return Err(wrong("it is no object".to_owned())) };
+            let ev = fields.get("ev").and_then(Value::as_str).map(str::to_owned);
+            let ev = ev.ok_or_else(|| wrong("it has no `ev`".to_owned()))?;
+            lines.push(Line { ev, fields });
+        }
+        match lines.iter().any(|line| COMPARED.contains(&line.ev.as_str())) {
+            true => Ok(Self { lines }),
+            false => Err(Unreadable::Empty),
+        }
+    }
+
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+}
+
+impl Line {
+    /// A field; null if it is not there.
+    pub(super) fn get(&self, key: &str) -> &Value {
+        self.fields.get(key).unwrap_or(&Value::Null)
+    }
+
+    /// A field that is a text; empty if it is not there.
+    pub(super) fn text(&self, key: &str) -> &str {
+        self.get(key).as_str().unwrap_or_default()
+    }
+}

@@ -1,0 +1,70 @@
+//! A trace in sections. Which line of a trace belongs where is decided here.
+
+use std::collections::BTreeMap;
+
+use super::read::{Line, Trace};
+use super::{calls, snapshot, words};
+
+/// Lines about one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// What they are about.
+    pub about: String,
+    /// The lines.
+    pub lines: Vec<String>,
+}
+
+impl Section {
+    pub(super) fn new(about: impl Into<String>, lines: Vec<String>) -> Self {
+        Self { about: about.into(), lines }
+    }
+}
+
+/// All sections of a trace, in the order they are told.
+pub(super) fn all(trace: &Trace) -> Vec<Section> {
+    let mut sections = calls::sections(trace);
+    sections.extend(grouped(trace, event));
+    sections.extend(grouped(trace, wait));
+    sections.extend(snapshot::sections(trace));
+    sections
+}
+
+/// Lines that are put into sections one by one. What is said again and again is told once.
+fn grouped(trace: &Trace, tell: impl Fn(&Line) -> Option<(String, String)>) -> Vec<Section> {
+    let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (about, line) in trace.lines().iter().filter_map(tell) {
+        let lines = sections.entry(about).or_default();
+        if lines.last() != Some(&line) {
+            lines.push(line);
+        }
+    }
+    sections.into_iter().map(|(about, lines)| Section::new(about, lines)).collect()
+}
+
+/// An event of Kubernetes. Volumes are worked on side by side, so the order holds within one only.
+fn event(line: &Line) -> Option<(String, String)> {
+    if line.ev != "event" || words::is_of_pod_sync(line.text("message")) {
+        return None;
+    }
+    let (object, message) = (line.text("obj"), words::message(line.text("message")));
+    let volume = message.split_once("volume \"").and_then(|(_, rest)| rest.split('"').next());
+    let about = match volume {
+        Some(volume) => format!("events of {object} about {volume}"),
+        None => format!("events of {object}"),
+    };
+    Some((about, format!("{} {}: {message}", line.text("type"), line.text("reason"))))
+}
+
+/// What a wait for volumes has come back with.
+fn wait(line: &Line) -> Option<(String, String)> {
+    let what = match line.ev.as_str() {
+        "wait_mount_returned" => "volumes",
+        "wait_unmount_returned" => "the end of its volumes",
+        _ => return None,
+    };
+    let error = match line.text("err") {
+        "" => "came".to_owned(),
+        error => words::message(error),
+    };
+    Some((format!("what pod {} was told when it waited for {what}", line.text("pod")), error))
+}

@@ -1,0 +1,79 @@
+//! Texts without what may differ between two honest runs.
+
+use serde_json::Value;
+
+/// Whether an event is one that the kubelet's pod workers write, who were not there when the recordings were made.
+pub(super) fn is_of_pod_sync(message: &str) -> bool {
+    message.starts_with("Unable to attach or mount volumes")
+}
+
+/// A message of an event or an error.
+pub(super) fn message(text: &str) -> String {
+    // The recorded pods had no node name, which ends this message.
+    if let Some((head, rest)) = text.split_once("NodeExpandVolume succeeded for volume \"") {
+        let volume = rest.split('"').next().unwrap_or_default();
+        return format!("{head}NodeExpandVolume succeeded for volume \"{volume}\"");
+    }
+    // How a connection is not made is told in the words of a library.
+    if let Some((head, rest)) = text.split_once("code = Unavailable desc = ") {
+        let said = if rest.starts_with("connection error") { "connection error" } else { rest };
+        return format!("{head}code = Unavailable desc = {said}");
+    }
+    text.trim_end().to_owned()
+}
+
+/// A path in which the generation of a volume's files has no name.
+pub(super) fn path(text: &str) -> String {
+    let plain = |part: &str| match part.strip_prefix("..") {
+        Some(rest) if rest.starts_with(|first: char| first.is_ascii_digit()) => "..<generation>".to_owned(),
+        _ => part.to_owned(),
+    };
+    text.split('/').map(plain).collect::<Vec<_>>().join("/")
+}
+
+/// Options of a mount, in an order that means nothing.
+pub(super) fn options(text: &str) -> String {
+    let mut options: Vec<&str> = text.split(',').filter(|option| !option.is_empty()).collect();
+    options.sort_unstable();
+    options.join(",")
+}
+
+/// What a mount shows: a path, or a device whose number is nobody's choice.
+pub(super) fn root(text: &str) -> String {
+    match text.strip_prefix("/loop") {
+        Some(number) if !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()) => {
+            "/loop<n>".to_owned()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// What is mounted, without its options. Of what a driver mounts, only what is shown counts; a tmpfs is the node's
+/// own doing, so all of it counts.
+pub(super) fn mount(shown: &str, fstype: &str, supers: &str) -> String {
+    let shows = format!("shows {}", root(shown));
+    if fstype != "tmpfs" || shown != "/" {
+        return shows;
+    }
+    let counts =
+        |option: &&str| option.starts_with("size=") || option.starts_with("mode=") || *option == "noswap";
+    let supers: Vec<&str> = supers.split(',').filter(counts).collect();
+    format!("is a tmpfs {}", options(&supers.join(",")))
+}
+
+/// A request, without what is another one each time.
+pub(super) fn request(request: &Value) -> String {
+    let Value::Object(fields) = request else { return String::new() };
+    let tell = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+        ("volumeContext", Value::Object(context)) => {
+            let mut context = context.clone();
+            if let Some(tokens) = context.get_mut("csi.storage.k8s.io/serviceAccount.tokens") {
+                *tokens = Value::String("<tokens>".to_owned());
+            }
+            format!("{key}={}", Value::Object(context))
+        }
+        (_, Value::String(text)) => format!("{key}={text}"),
+        _ => format!("{key}={value}"),
+    };
+    fields.iter().map(tell).collect::<Vec<_>>().join(" ")
+}
