@@ -85,6 +85,27 @@ pub fn libraries(program: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, ElfError>
     Ok(found)
 }
 
+/// A program without its symbols and line tables: what is behind all that is ever loaded. Anything that is
+/// not a 64-bit program stays as it is.
+pub fn stripped(mut program: Vec<u8>) -> Vec<u8> {
+    const SECTIONS_AT: std::ops::Range<usize> = 0x28..0x30;
+    const SECTIONS_COUNT: std::ops::Range<usize> = 0x3c..0x40;
+    let loaded = match Elf::parse(&program) {
+        Ok(elf) if elf.is_64 => {
+            elf.program_headers.iter().map(|part| part.p_offset.saturating_add(part.p_filesz)).max()
+        }
+        _ => None,
+    };
+    if let Some(loaded) = loaded.and_then(|loaded| usize::try_from(loaded).ok())
+        && (SECTIONS_COUNT.end..program.len()).contains(&loaded)
+    {
+        program.truncate(loaded);
+        program[SECTIONS_AT].fill(0);
+        program[SECTIONS_COUNT].fill(0);
+    }
+    program
+}
+
 fn add(
     found: &mut BTreeMap<PathBuf, Vec<u8>>,
     place: &Path,
@@ -111,6 +132,22 @@ mod tests {
         let names: Vec<_> = found.keys().map(|path| path.display().to_string()).collect();
         assert!(names.iter().any(|name| name.contains("/ld-linux")), "{names:?}");
         assert!(names.iter().any(|name| name.contains("/libc.so.6")), "{names:?}");
+    }
+
+    #[test]
+    fn a_program_runs_without_its_symbols() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let me = std::env::current_exe().unwrap();
+        let whole = fs::read(&me).unwrap();
+        let (size, less) = (whole.len(), stripped(whole));
+        assert!(less.len() < size);
+        let copy = dir.path().join("copy");
+        fs::write(&copy, less).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        let listed = std::process::Command::new(&copy).arg("--list").output().unwrap();
+        assert!(String::from_utf8_lossy(&listed.stdout).contains("a_program_runs_without_its_symbols"));
+        assert_eq!(stripped(b"#!/bin/sh".to_vec()), b"#!/bin/sh");
     }
 
     #[test]

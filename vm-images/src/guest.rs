@@ -4,6 +4,7 @@
 //! has lost its host must not go on.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,7 +20,12 @@ use nix::sys::reboot::{RebootMode, reboot};
 use crate::initramfs::{MODULE_DIR, MODULE_ORDER};
 use crate::protocol::{CONTROL_PORT, DATA_PORT, Order, Told};
 
+mod applet;
+mod mount_nfs;
 mod program;
+
+pub use applet::applet;
+pub(crate) use applet::names as applet_names;
 
 /// What is mounted before anything else, in this order.
 const MOUNTS: &[(&str, &str, &str)] = &[
@@ -65,10 +71,25 @@ pub fn main() -> ! {
     power_off()
 }
 
-fn serve() -> io::Result<()> {
+/// Brings the guest up and gives a shell on its console; power is off when that ends.
+pub fn shell() -> ! {
+    come_up();
+    println!("This is a guest of volproof; its power is off when you leave this shell.\n");
+    if let Err(error) = program::on_the_console("/bin/sh") {
+        eprintln!("guest: there is no shell: {error}");
+    }
+    power_off()
+}
+
+fn come_up() -> BTreeMap<String, String> {
     mount_all();
-    let module_errors = load_modules();
+    let module_errors = load_modules(Path::new(MODULE_ORDER));
     loopback_up();
+    module_errors
+}
+
+fn serve() -> io::Result<()> {
+    let module_errors = come_up();
     let control = open_port(CONTROL_PORT)?;
     let mut data = open_port(DATA_PORT)?;
     let voice = Voice(Arc::new(Mutex::new(control.try_clone()?)));
@@ -110,23 +131,19 @@ fn mount_all() {
     }
 }
 
-/// Loads what the initramfs lists, in its order; a module that is there already is no error.
-fn load_modules() -> BTreeMap<String, String> {
-    let mut errors = BTreeMap::new();
-    for name in fs::read_to_string(MODULE_ORDER).unwrap_or_default().lines() {
-        let path = Path::new(MODULE_DIR).join(format!("{name}.ko"));
-        let loaded =
-            File::open(&path).map_err(|error| error.to_string()).and_then(|file| {
-                match finit_module(file, c"", ModuleInitFlags::empty()) {
-                    Ok(()) | Err(nix::Error::EEXIST) => Ok(()),
-                    Err(error) => Err(error.to_string()),
-                }
-            });
-        if let Err(error) = loaded {
-            errors.insert(name.to_owned(), error);
-        }
+/// Loads what a file lists, in its order; a module that is there already is no error.
+fn load_modules(list: &Path) -> BTreeMap<String, String> {
+    let listed = fs::read_to_string(list).unwrap_or_default();
+    let load = |name: &str| Some((name.to_owned(), load_module(name, c"").err()?.to_string()));
+    listed.lines().filter_map(load).collect()
+}
+
+fn load_module(name: &str, parameters: &CStr) -> io::Result<()> {
+    let file = File::open(Path::new(MODULE_DIR).join(format!("{name}.ko")))?;
+    match finit_module(file, parameters, ModuleInitFlags::empty()) {
+        Ok(()) | Err(nix::Error::EEXIST) => Ok(()),
+        Err(error) => Err(error.into()),
     }
-    errors
 }
 
 fn loopback_up() {

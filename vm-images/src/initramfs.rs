@@ -14,14 +14,20 @@ use crate::modules::{Module, ModuleError, Modules};
 /// The modules that carry the talk with the host, needed by every guest.
 pub const TRANSPORT: &[&str] = &["virtio_pci", "virtio_console"];
 
-/// Where the guest finds its modules, and the file that says in which order to load them.
-pub(crate) const MODULE_DIR: &str = "/lib/modules";
-pub(crate) const MODULE_ORDER: &str = "/lib/modules/order";
+/// Where the guest finds its modules, the file that says in which order to load those it comes up with, and
+/// the directory with such a file for each that is loaded when the kernel asks for it.
+pub(crate) const MODULE_DIR: &str = "/usr/lib/modules";
+pub(crate) const MODULE_ORDER: &str = "/usr/lib/modules/order";
+pub(crate) const ON_DEMAND: &str = "/usr/lib/modules/on-demand";
 
 /// Directories that are there before PID 1 mounts anything.
 const DIRECTORIES: &[&str] = &[
-    "bin", "dev", "etc", "mnt", "proc", "root", "run", "sbin", "sys", "tmp", "usr/bin", "usr/sbin", "var/lib",
+    "dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64",
+    "var/lib",
 ];
+
+/// What was beside `/usr` once, and is looked for there still.
+const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 
 /// What stood in the way of building a guest's root.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +65,9 @@ impl Initramfs {
         for directory in DIRECTORIES {
             root.directory(Path::new(directory))?;
         }
+        for name in MERGED {
+            root.link(Path::new(name), &format!("usr/{name}"))?;
+        }
         root.device("dev/console", (5, 1))?;
         root.device("dev/null", (1, 3))?;
         Ok(root)
@@ -80,23 +89,61 @@ impl Initramfs {
         self.file(to, &content, mode)
     }
 
-    /// Puts the named modules there, and all they depend on.
+    /// Puts a directory of this machine there, with all files in it.
+    pub fn tree(&mut self, from: &Path, to: &Path) -> Result<&mut Self, InitramfsError> {
+        if !from.is_dir() {
+            return self.program(from, to);
+        }
+        let read = |source| InitramfsError::Read { path: from.to_owned(), source };
+        let mut entries: Vec<_> = fs::read_dir(from).map_err(read)?.flatten().map(|e| e.file_name()).collect();
+        entries.sort();
+        for name in entries {
+            self.tree(&from.join(&name), &to.join(&name))?;
+        }
+        Ok(self)
+    }
+
+    /// Puts a symbolic link there.
+    pub fn link(&mut self, at: &Path, to: &str) -> Result<&mut Self, InitramfsError> {
+        let at = settled(at);
+        if let Some(parent) = at.parent() {
+            self.directory(parent)?;
+        }
+        self.record(&at, |e| e.mode(0o777).set_mode_file_type(ModeFileType::Symlink), to.as_bytes())?;
+        Ok(self)
+    }
+
+    /// Puts the named modules there, and all they depend on, to be loaded when the guest comes up.
     pub fn modules(&mut self, all: &Modules, names: &[&str]) -> Result<&mut Self, InitramfsError> {
+        self.module_files(all, names, Path::new(MODULE_ORDER))
+    }
+
+    /// Puts a module there, and all it depends on, to be loaded when the kernel asks for it.
+    pub fn module_on_demand(&mut self, all: &Modules, name: &str) -> Result<&mut Self, InitramfsError> {
+        self.module_files(all, &[name], &Path::new(ON_DEMAND).join(name.replace('-', "_")))
+    }
+
+    fn module_files(
+        &mut self,
+        all: &Modules,
+        names: &[&str],
+        list: &Path,
+    ) -> Result<&mut Self, InitramfsError> {
         let order = all.order(names)?;
         for Module { name, object } in &order {
             self.file(&Path::new(MODULE_DIR).join(format!("{name}.ko")), object, 0o644)?;
         }
         let listed: String = order.iter().map(|module| format!("{}\n", module.name)).collect();
-        self.file(Path::new(MODULE_ORDER), listed.as_bytes(), 0o644)
+        self.file(list, listed.as_bytes(), 0o644)
     }
 
     /// Puts a file with this content there. A path that is there already is left alone.
     pub fn file(&mut self, to: &Path, content: &[u8], mode: u32) -> Result<&mut Self, InitramfsError> {
-        let to = to.strip_prefix("/").unwrap_or(to);
+        let to = settled(to);
         if let Some(parent) = to.parent() {
             self.directory(parent)?;
         }
-        self.record(to, |entry| entry.mode(mode).set_mode_file_type(ModeFileType::Regular), content)?;
+        self.record(&to, |entry| entry.mode(mode).set_mode_file_type(ModeFileType::Regular), content)?;
         Ok(self)
     }
 
@@ -141,6 +188,13 @@ impl Initramfs {
     }
 }
 
+/// A path without its root, below `/usr` where the first directory is a link to there.
+fn settled(path: &Path) -> PathBuf {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let merged = path.components().count() > 1 && MERGED.iter().any(|name| path.starts_with(name));
+    if merged { Path::new("usr").join(path) } else { path.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,9 +217,13 @@ mod tests {
         let mut root = Initramfs::new().unwrap();
         root.file(Path::new("/opt/a/b"), b"x", 0o644).unwrap();
         root.file(Path::new("/opt/a/b"), b"again", 0o644).unwrap();
+        root.file(Path::new("/lib/x/y.so"), b"x", 0o644).unwrap();
+        root.file(Path::new("/usr/lib/x/y.so"), b"x", 0o644).unwrap();
         let names = names(&root.finish().unwrap());
         let at = |name: &str| names.iter().position(|n| n == name).expect(name);
         assert!(at("opt") < at("opt/a") && at("opt/a") < at("opt/a/b"));
-        assert_eq!(names.iter().filter(|name| *name == "opt/a/b").count(), 1);
+        for once in ["opt/a/b", "usr/lib/x/y.so"] {
+            assert_eq!(names.iter().filter(|name| *name == once).count(), 1, "{once}");
+        }
     }
 }

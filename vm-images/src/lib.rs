@@ -7,7 +7,7 @@
 //! - [`fetch`] brings their packages into the [`cache`] with the system's package client;
 //! - [`deb`] unpacks them, [`kernel`] takes the image out, [`modules`] puts kernel modules into loading order, [`elf`] finds the libraries a
 //!   program needs;
-//! - [`initramfs`] writes all of it as one archive;
+//! - [`initramfs`] writes all of it as one archive, and [`outfit`] says what goes into the guests of this product;
 //! - [`qemu`] boots it, and tells a machine that can use KVM from one that cannot;
 //! - [`protocol`] is what both sides say over the virtio ports, and [`guest`] is PID 1 inside.
 //!
@@ -15,6 +15,7 @@
 
 pub mod cache;
 pub mod deb;
+mod descriptors;
 pub mod elf;
 pub mod fetch;
 pub mod guest;
@@ -22,5 +23,6 @@ pub mod images;
 pub mod initramfs;
 pub mod kernel;
 pub mod modules;
+pub mod outfit;
 pub mod protocol;
 pub mod qemu;

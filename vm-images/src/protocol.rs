@@ -44,7 +44,7 @@ pub enum Order {
 }
 
 /// A program to be run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Names the program in what is told of it.
     pub id: u64,
@@ -56,6 +56,9 @@ pub struct Run {
     /// What it reads from its standard input.
     #[serde(default)]
     pub stdin: String,
+    /// Directories that are made before it starts.
+    #[serde(default)]
+    pub makes: Vec<String>,
     /// Descriptors beside 1 and 2 whose output is wanted.
     #[serde(default)]
     pub also: Vec<i32>,

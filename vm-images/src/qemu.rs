@@ -1,26 +1,54 @@
-//! Boots a guest and holds the line to it; a guest never outlives the process that booted it.
+//! Boots a guest and holds the line to it; a guest never outlives the thread that booted it.
+//!
+//! All that is shared with the emulator is handed to it as open files: there is no socket, no log and no
+//! directory that a killed run could leave behind.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use tempfile::TempDir;
 
+use crate::descriptors::hand_over;
 use crate::protocol::{CONTROL_PORT, DATA_PORT, Order, Told};
+use line::Line;
 
 mod accelerator;
+mod line;
 mod log;
+mod machine;
+mod shell;
 mod snapshot;
 
 pub use accelerator::{Accelerator, Verdict, probe};
-pub use log::{KernelTrouble, trouble_in};
+pub use log::{KernelTrouble, complaints_in, trouble_in};
+pub use machine::Machine;
+pub use shell::shell;
 pub use snapshot::SnapshotError;
+
+/// Under which numbers the emulator finds its lines and the file for the kernel log. Fixed: its arguments
+/// name them, and a snapshot is only good for the very same arguments.
+const CONTROL_FD: RawFd = 20;
+const DATA_FD: RawFd = 21;
+const MONITOR_FD: RawFd = 22;
+const LOG_FD: RawFd = 23;
+
+/// How often a wait looks at the kernel log and asks whether it should go on.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a kernel in trouble may take to say all of it.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// How long a file may take into the guest or out of it.
+const TRANSFER: Duration = Duration::from_secs(60);
 
 /// What a guest is booted from.
 #[derive(Debug, Clone)]
@@ -64,14 +92,22 @@ pub enum GuestError {
     #[error("the guest's kernel failed: {0}")]
     Kernel(KernelTrouble),
     /// The line to the guest is dead.
-    #[error("the guest is gone")]
-    Gone(#[source] io::Error),
+    #[error("the guest is gone: {last}")]
+    Gone {
+        /// What the emulator said last.
+        last: String,
+        /// What the line said.
+        source: io::Error,
+    },
     /// The guest did not answer in time.
     #[error("the guest did not answer within {}s", within.as_secs())]
     Silent {
         /// How long was waited.
         within: Duration,
     },
+    /// Whoever waited does not want to any more.
+    #[error("nobody waits for the guest any more")]
+    Unwanted,
     /// It answered something that was not asked.
     #[error("the guest answered out of turn: {said}")]
     OutOfTurn {
@@ -84,6 +120,14 @@ pub enum GuestError {
         /// Why.
         why: String,
     },
+    /// What it gave could not be kept.
+    #[error("cannot keep what the guest gave in `{path}`")]
+    Keep {
+        /// Where it should go.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A snapshot could not be taken or used.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
@@ -92,76 +136,120 @@ pub enum GuestError {
 /// A running guest.
 #[derive(Debug)]
 pub struct Guest {
-    control: BufReader<UnixStream>,
+    control: Line,
     data: UnixStream,
-    monitor: BufReader<UnixStream>,
+    monitor: Line,
     child: Child,
-    /// Sockets, kernel log and what the emulator said; dropped after the emulator.
-    dir: TempDir,
+    /// What the guest's kernel says on its console.
+    log: File,
+    /// What the emulator says.
+    complaints: File,
+    /// How much of the log was searched for trouble, and what was found.
+    searched: u64,
+    trouble: Option<KernelTrouble>,
+}
+
+/// Waits for as long as it takes.
+pub fn patient() -> bool {
+    false
 }
 
 impl Guest {
-    /// Boots a guest and waits for its hello.
-    pub fn boot(boot: &Boot, within: Duration) -> Result<(Self, Told), GuestError> {
-        let mut guest = Self::start(boot, None, within)?;
-        let hello = guest.hear(within).map_err(|error| guest.why_no_hello(error, within))?;
+    /// Boots a guest and waits for its hello, unless `unwanted` becomes true.
+    pub fn boot(
+        boot: &Boot,
+        within: Duration,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<(Self, Told), GuestError> {
+        let mut guest = Self::start(boot, None)?;
+        let hello = guest.hear(within, unwanted).map_err(|error| guest.why_no_hello(error, within))?;
         Ok((guest, hello))
     }
 
-    /// Starts the emulator and takes its three lines; the guest itself may not be up yet.
-    fn start(boot: &Boot, from: Option<&Path>, within: Duration) -> Result<Self, GuestError> {
+    /// Starts the emulator; the guest itself may not be up yet.
+    fn start(boot: &Boot, from: Option<&Path>) -> Result<Self, GuestError> {
         let failed = |source| GuestError::Start { qemu: boot.qemu.clone(), source };
-        let dir = tempfile::Builder::new().prefix("volproof-vm.").tempdir().map_err(failed)?;
-        // We listen and the emulator connects: there is nothing to poll for.
-        let listen = |name: &str| UnixListener::bind(dir.path().join(name));
-        let listeners = ["control", "data", "monitor"].map(listen);
+        let memory = |name| memfd_create(name, MFdFlags::MFD_CLOEXEC).map(File::from);
+        let log = memory(c"volproof-console").map_err(|errno| failed(errno.into()))?;
+        let complaints = memory(c"volproof-qemu").map_err(|errno| failed(errno.into()))?;
         let mut command = Command::new(&boot.qemu);
-        command.args(arguments(boot, dir.path()));
+        command.args(arguments(boot));
         if let Some(snapshot) = from {
             command.arg("-incoming").arg(format!("file:{}", snapshot.display()));
         }
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(fs::File::create(dir.path().join("qemu.log")).map_err(failed)?);
+        command.stderr(complaints.try_clone().map_err(failed)?);
         // Its own group, so that Ctrl-C at the terminal reaches us and not the guest.
         command.process_group(0);
+        let mut handed: Vec<(OwnedFd, RawFd)> = vec![(log.try_clone().map_err(failed)?.into(), LOG_FD)];
+        let mut line = |number| -> io::Result<UnixStream> {
+            let (ours, theirs) = UnixStream::pair()?;
+            handed.push((theirs.into(), number));
+            Ok(ours)
+        };
+        let control = Line::new(line(CONTROL_FD).map_err(failed)?);
+        let data = line(DATA_FD).map_err(failed)?;
+        let monitor = Line::new(line(MONITOR_FD).map_err(failed)?);
+        hand_over(&mut command, handed);
         // SAFETY: prctl is the only call between fork and exec.
         unsafe { command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)) };
-        let mut child = command.spawn().map_err(failed)?;
-        let [control, data, monitor] =
-            listeners.map(|listener| listener.and_then(|listener| accept(&listener, &mut child, within)));
-        match (control, data, monitor) {
-            (Ok(control), Ok(data), Ok(monitor)) => {
-                let (control, monitor) = (BufReader::new(control), BufReader::new(monitor));
-                Ok(Self { control, data, monitor, child, dir })
-            }
-            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                let said = fs::read_to_string(dir.path().join("qemu.log")).unwrap_or_default();
-                let said = said.lines().last().unwrap_or("it said nothing").to_owned();
-                Err(failed(io::Error::new(error.kind(), format!("{error}: {said}"))))
-            }
-        }
+        let child = command.spawn().map_err(failed)?;
+        // Their ends of the lines close with `command`, so that the emulator's end is the lines' end.
+        drop(command);
+        Ok(Self { control, data, monitor, child, log, complaints, searched: 0, trouble: None })
     }
 
     /// Gives an order.
     pub fn order(&mut self, order: &Order) -> Result<(), GuestError> {
-        let mut line = serde_json::to_vec(order).expect("orders are plain data");
-        line.push(b'\n');
-        self.control.get_mut().write_all(&line).map_err(GuestError::Gone)
+        let line = serde_json::to_vec(order).expect("orders are plain data");
+        self.control.say(line).map_err(|error| self.why_gone(error))
     }
 
-    /// The next thing the guest tells.
-    pub fn hear(&mut self, within: Duration) -> Result<Told, GuestError> {
-        let line = read_line(&mut self.control, within).map_err(|error| self.why_silent(error, within))?;
-        serde_json::from_str(&line).map_err(|_| GuestError::OutOfTurn { said: line })
+    /// The next thing the guest tells within a time; nothing if it tells nothing. A kernel in trouble is an
+    /// error, whatever else is told.
+    pub fn next(&mut self, within: Duration) -> Result<Option<Told>, GuestError> {
+        let heard = self.control.hear(within);
+        if let Some(trouble) = self.trouble() {
+            return Err(GuestError::Kernel(trouble));
+        }
+        match heard {
+            Ok(line) => match serde_json::from_str(&line) {
+                Ok(told) => Ok(Some(told)),
+                Err(_) => Err(GuestError::OutOfTurn { said: line }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(self.why_gone(error)),
+        }
+    }
+
+    /// The next thing the guest tells, unless `unwanted` becomes true.
+    pub fn hear(&mut self, within: Duration, unwanted: &dyn Fn() -> bool) -> Result<Told, GuestError> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(told) = self.next(LOOK)? {
+                return Ok(told);
+            }
+            if unwanted() {
+                return Err(GuestError::Unwanted);
+            }
+            if Instant::now() >= deadline {
+                return Err(GuestError::Silent { within });
+            }
+        }
+    }
+
+    /// Sets the guest's clock; it says hello again.
+    fn set_clock(&mut self, within: Duration, unwanted: &dyn Fn() -> bool) -> Result<Told, GuestError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.order(&Order::Hello { now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX) })?;
+        self.hear(within, unwanted)
     }
 
     /// Puts a file into the guest.
     pub fn put(&mut self, path: &str, content: &[u8], mode: u32) -> Result<(), GuestError> {
         self.order(&Order::Put { path: path.to_owned(), len: content.len() as u64, mode })?;
-        self.data.write_all(content).map_err(GuestError::Gone)?;
-        match self.hear(Duration::from_secs(60))? {
+        self.data.write_all(content).map_err(|error| self.why_gone(error))?;
+        match self.hear(TRANSFER, &patient)? {
             Told::Taken { error: None } => Ok(()),
             Told::Taken { error: Some(why) } => Err(GuestError::Refused { why }),
             other => Err(GuestError::OutOfTurn { said: format!("{other:?}") }),
@@ -171,10 +259,11 @@ impl Guest {
     /// Fetches a file or a directory, as a tar archive.
     pub fn get(&mut self, path: &str) -> Result<Vec<u8>, GuestError> {
         self.order(&Order::Get { path: path.to_owned() })?;
-        match self.hear(Duration::from_secs(60))? {
+        match self.hear(TRANSFER, &patient)? {
             Told::Given { len, error: None } => {
                 let mut archive = vec![0; usize::try_from(len).unwrap_or(0)];
-                self.data.read_exact(&mut archive).map_err(GuestError::Gone)?;
+                // A guest that dies half-way closes the line.
+                self.data.read_exact(&mut archive).map_err(|error| self.why_gone(error))?;
                 Ok(archive)
             }
             Told::Given { error: Some(why), .. } => Err(GuestError::Refused { why }),
@@ -182,23 +271,32 @@ impl Guest {
         }
     }
 
+    /// Fetches a directory's content into a directory of this machine.
+    pub fn fetch(&mut self, path: &str, into: &Path) -> Result<(), GuestError> {
+        let archive = self.get(path)?;
+        let mut archive = tar::Archive::new(archive.as_slice());
+        // The guest's idea of who owns what, and of the time, stays there.
+        archive.set_preserve_mtime(false);
+        archive.unpack(into).map_err(|source| GuestError::Keep { path: into.to_owned(), source })
+    }
+
     /// The guest's kernel log so far.
     pub fn kernel_log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.dir.path().join("serial.log")).unwrap_or_default())
-            .into_owned()
+        text(&self.log, 0)
     }
 
     /// Powers the guest off and waits for the emulator to go.
     pub fn close(mut self) -> Result<(), GuestError> {
         self.order(&Order::PowerOff)?;
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let within = Duration::from_secs(10);
+        let deadline = Instant::now() + within;
         while Instant::now() < deadline {
-            if self.child.try_wait().map_err(GuestError::Gone)?.is_some() {
+            if self.child.try_wait().map_err(|error| self.why_gone(error))?.is_some() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Err(GuestError::Silent { within: Duration::from_secs(10) })
+        Err(GuestError::Silent { within })
     }
 
     /// Ends the guest as a power cut would.
@@ -211,21 +309,42 @@ impl Guest {
         let _ = self.child.wait();
     }
 
-    fn why_silent(&mut self, error: io::Error, within: Duration) -> GuestError {
-        if let Some(trouble) = trouble_in(&self.kernel_log()) {
-            return GuestError::Kernel(trouble);
+    /// Trouble that the kernel told of. There is no end to it.
+    fn trouble(&mut self) -> Option<KernelTrouble> {
+        if self.trouble.is_some() {
+            return self.trouble.clone();
         }
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => GuestError::Silent { within },
-            _ => GuestError::Gone(error),
+        let new = text(&self.log, self.searched);
+        // A line that has not ended is looked at again.
+        let whole = new.rfind('\n').map_or(0, |end| end + 1);
+        self.trouble = trouble_in(&new[..whole]);
+        self.searched += whole as u64;
+        if self.trouble.is_some() {
+            // What a reader wants to know comes after the first line.
+            let deadline = Instant::now() + LAST_WORDS;
+            while Instant::now() < deadline && !matches!(self.child.try_wait(), Ok(Some(_))) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        self.trouble.clone()
+    }
+
+    fn why_gone(&mut self, source: io::Error) -> GuestError {
+        match self.trouble() {
+            Some(trouble) => GuestError::Kernel(trouble),
+            None => {
+                let said = text(&self.complaints, 0);
+                let last = said.lines().last().or(Some("its power is off")).map(str::to_owned);
+                GuestError::Gone { last: last.unwrap_or_default(), source }
+            }
         }
     }
 
     fn why_no_hello(&self, error: GuestError, within: Duration) -> GuestError {
         match error {
-            GuestError::Silent { .. } | GuestError::Gone(_) => {
-                let log = self.kernel_log();
-                let last = log.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
+            GuestError::Silent { .. } | GuestError::Gone { .. } => {
+                let logs = [text(&self.complaints, 0), self.kernel_log()];
+                let last = logs.iter().flat_map(|log| log.lines().last().map(str::to_owned)).next();
                 GuestError::NoHello { within, last: last.unwrap_or_else(|| "its kernel said nothing".into()) }
             }
             other => other,
@@ -239,47 +358,43 @@ impl Drop for Guest {
     }
 }
 
-/// One line from a socket, within a time.
-fn read_line(from: &mut BufReader<UnixStream>, within: Duration) -> io::Result<String> {
-    let deadline = Instant::now() + within;
-    let mut line = Vec::new();
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        from.get_ref().set_read_timeout(Some(left))?;
-        // A timeout keeps what was read so far in `line`, and the loop goes on or gives up.
-        match from.read_until(b'\n', &mut line) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) if line.ends_with(b"\n") => return Ok(String::from_utf8_lossy(&line).into_owned()),
-            Ok(_) => {}
-            Err(error) if Instant::now() >= deadline => return Err(error),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn accept(listener: &UnixListener, child: &mut Child, within: Duration) -> io::Result<UnixStream> {
-    listener.set_nonblocking(true)?;
-    let deadline = Instant::now() + within;
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
-            }
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            Err(_) if child.try_wait()?.is_some() => return Err(io::Error::other("it exited at once")),
-            Err(_) if Instant::now() > deadline => return Err(io::ErrorKind::TimedOut.into()),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
+/// What a file holds from a place on; bytes that are no text are replaced by one that is, each by one.
+fn text(file: &File, from: u64) -> String {
+    let size = file.metadata().map_or(0, |meta| meta.len());
+    let mut bytes = vec![0; usize::try_from(size.saturating_sub(from)).unwrap_or(0)];
+    let read = file.read_at(&mut bytes, from).unwrap_or(0);
+    bytes.truncate(read);
+    bytes.iter().map(|byte| if byte.is_ascii() { char::from(*byte) } else { '?' }).collect()
 }
 
 /// The emulator's arguments; a snapshot is only good for the very same ones.
-fn arguments(boot: &Boot, dir: &Path) -> Vec<String> {
-    let place = |name: &str| dir.join(name).display().to_string();
+fn arguments(boot: &Boot) -> Vec<String> {
+    let socket = |name: &str, number: RawFd| format!("socket,id={name},fd={number}");
+    let mut arguments = of_the_machine(boot, "loglevel=4");
+    arguments.extend(
+        [
+            ["-chardev", &format!("file,id=console,path=/proc/self/fd/{LOG_FD}")],
+            ["-serial", "chardev:console"],
+            ["-device", "virtio-serial-pci"],
+            ["-chardev", &socket("control", CONTROL_FD)],
+            ["-device", &format!("virtserialport,chardev=control,name={CONTROL_PORT}")],
+            ["-chardev", &socket("data", DATA_FD)],
+            ["-device", &format!("virtserialport,chardev=data,name={DATA_PORT}")],
+            ["-chardev", &socket("monitor", MONITOR_FD)],
+            ["-mon", "chardev=monitor,mode=control"],
+        ]
+        .iter()
+        .flatten()
+        .map(|word| (*word).to_owned()),
+    );
+    arguments
+}
+
+/// The part of the arguments that does not say how one talks to the guest.
+fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
     let append = format!(
-        "console=ttyS0 rdinit=/init panic=-1 oops=panic loglevel=4 printk.time=1 -- {}",
+        "console=ttyS0 rdinit=/init panic=-1 oops=panic {loglevel} printk.time=1 \
+         sysctl.kernel.hung_task_timeout_secs=30 -- {}",
         boot.init.join(" ")
     );
     let mut arguments: Vec<String> = [
@@ -293,14 +408,6 @@ fn arguments(boot: &Boot, dir: &Path) -> Vec<String> {
         ["-kernel", &boot.kernel.display().to_string()],
         ["-initrd", &boot.initramfs.display().to_string()],
         ["-append", &append],
-        ["-serial", &format!("file:{}", place("serial.log"))],
-        ["-device", "virtio-serial-pci"],
-        ["-chardev", &format!("socket,id=control,path={}", place("control"))],
-        ["-device", &format!("virtserialport,chardev=control,name={CONTROL_PORT}")],
-        ["-chardev", &format!("socket,id=data,path={}", place("data"))],
-        ["-device", &format!("virtserialport,chardev=data,name={DATA_PORT}")],
-        ["-chardev", &format!("socket,id=monitor,path={}", place("monitor"))],
-        ["-mon", "chardev=monitor,mode=control"],
     ]
     .iter()
     .flatten()

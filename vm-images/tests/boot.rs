@@ -10,7 +10,7 @@ use vm_images::cache::Cache;
 use vm_images::initramfs::{Initramfs, TRANSPORT};
 use vm_images::kernel::KernelFiles;
 use vm_images::protocol::{Exit, Order, Run, Told};
-use vm_images::qemu::{Accelerator, Boot, Guest};
+use vm_images::qemu::{Accelerator, Boot, Guest, GuestError, Machine, patient};
 use vm_images::{fetch, guest, images::Images};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -28,9 +28,10 @@ fn main() -> ExitCode {
             programs_run_and_files_travel(&boot);
             a_panic_ends_the_guest_at_once_and_is_named(&boot);
             a_guest_comes_back_from_its_snapshot(&boot, dir.path());
-            println!("\ntest result: ok. 3 passed; 0 failed; 0 ignored");
+            nobody_waits_for_a_guest_nobody_wants(&boot);
+            println!("\ntest result: ok. 4 passed; 0 failed; 0 ignored");
         }
-        Err(reason) => println!("\nskipped: {reason}\n\ntest result: ok. 0 passed; 0 failed; 3 ignored"),
+        Err(reason) => println!("\nskipped: {reason}\n\ntest result: ok. 0 passed; 0 failed; 4 ignored"),
     }
     ExitCode::SUCCESS
 }
@@ -73,7 +74,7 @@ fn prepare() -> Result<(Boot, tempfile::TempDir), String> {
 
 fn programs_run_and_files_travel(boot: &Boot) {
     let started = Instant::now();
-    let (mut guest, hello) = Guest::boot(boot, WITHIN).expect("the guest comes up");
+    let (mut guest, hello) = Guest::boot(boot, WITHIN, &patient).expect("the guest comes up");
     let Told::Hello { kernel, module_errors, .. } = hello else { panic!("{hello:?}") };
     assert!(module_errors.is_empty(), "{module_errors:?}");
     println!("guest with {kernel} up after {:.1}s", started.elapsed().as_secs_f64());
@@ -90,41 +91,37 @@ fn programs_run_and_files_travel(boot: &Boot) {
     });
     assert!(found, "the file comes out as it went in");
 
-    let exit = run(&mut guest, Run { argv: vec!["/no/such/program".into()], ..order(1) }).1;
+    let exit = run(&mut guest, Run { id: 1, argv: vec!["/no/such/program".into()], timeout_ms: 30_000, ..Run::default() }).1;
     assert!(exit.error.is_some_and(|why| why.contains("No such file")));
     guest.close().expect("power goes off");
 }
 
 fn a_panic_ends_the_guest_at_once_and_is_named(boot: &Boot) {
-    let (mut guest, _) = Guest::boot(boot, WITHIN).expect("the guest comes up");
+    let (mut guest, _) = Guest::boot(boot, WITHIN, &patient).expect("the guest comes up");
     let _ = guest.put("/proc/sysrq-trigger", b"c", 0o644);
-    let error = guest.hear(WITHIN).expect_err("the guest is dead");
+    let error = guest.hear(WITHIN, &patient).expect_err("the guest is dead");
     assert!(error.to_string().contains("panic"), "{error}");
 }
 
 fn a_guest_comes_back_from_its_snapshot(boot: &Boot, dir: &Path) {
-    let snapshot = dir.join("snapshot");
-    let (guest, _) = Guest::boot(boot, WITHIN).expect("the guest comes up");
-    guest.save(&snapshot).expect("it is kept");
-    for _ in 0..2 {
+    let machine = Machine::new(boot.clone(), dir);
+    for _ in 0..3 {
         let started = Instant::now();
-        let (mut guest, _) = Guest::restore(boot, &snapshot).expect("it comes back");
-        println!("restored in {:.2}s", started.elapsed().as_secs_f64());
+        let (mut guest, _) = machine.start(&patient).expect("it comes up");
+        println!("started in {:.2}s", started.elapsed().as_secs_f64());
         guest.put("/tmp/x", b"x", 0o600).expect("it works");
         guest.close().expect("power goes off");
     }
+    let kept = || std::fs::read_dir(dir).expect("the directory").flatten().map(|entry| entry.path());
+    let snapshot = kept().find(|path| path.display().to_string().contains("snapshot-")).expect("it is kept");
+    std::fs::write(&snapshot, "no snapshot").expect("it can be spoilt");
+    machine.start(&patient).expect("it boots all the same").0.cut_power();
+    assert!(!snapshot.exists(), "what cannot be used is thrown away");
 }
 
-fn order(id: u64) -> Run {
-    Run {
-        id,
-        argv: Vec::new(),
-        env: Default::default(),
-        stdin: String::new(),
-        also: Vec::new(),
-        lifeline: None,
-        timeout_ms: 30_000,
-    }
+fn nobody_waits_for_a_guest_nobody_wants(boot: &Boot) {
+    let error = Guest::boot(boot, WITHIN, &|| true).expect_err("it cannot be up at once");
+    assert!(matches!(error, GuestError::Unwanted), "{error}");
 }
 
 /// Runs a program in the guest: what it said, and how it ended.
@@ -132,7 +129,7 @@ fn run(guest: &mut Guest, run: Run) -> (String, Exit) {
     guest.order(&Order::Run(run)).expect("an order");
     let mut said = String::new();
     loop {
-        match guest.hear(WITHIN).expect("the guest tells") {
+        match guest.hear(WITHIN, &patient).expect("the guest tells") {
             Told::Output { data, .. } => said.push_str(&data),
             Told::Exit(exit) => return (said, exit),
             other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, PipeWriter, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::descriptors::hand_over;
 use crate::guest::Voice;
 use crate::protocol::{Exit, Run, Told};
 
@@ -54,6 +55,7 @@ impl Programs {
     }
 
     fn run(&self, run: Run) -> io::Result<Exit> {
+        run.makes.iter().try_for_each(fs::create_dir_all)?;
         let deadline = Instant::now() + Duration::from_millis(run.timeout_ms);
         let mut started = Started::spawn(&run)?;
         let group = Pid::from_raw(i32::try_from(started.child.id()).map_err(io::Error::other)?);
@@ -101,12 +103,44 @@ impl Programs {
         let voice = self.voice.clone();
         thread::spawn(move || {
             let mut buffer = vec![0; 16 << 10];
+            let mut held = Vec::new();
             while let Ok(read @ 1..) = from.read(&mut buffer) {
-                let data = String::from_utf8_lossy(&buffer[..read]).into_owned();
+                held.extend_from_slice(&buffer[..read]);
+                // A letter whose other half comes with the next read waits for it.
+                let whole = held.len() - cut_letter(&held);
+                let data = String::from_utf8_lossy(&held[..whole]).into_owned();
+                held.drain(..whole);
                 voice.tell(&Told::Output { id, fd, data });
             }
         })
     }
+}
+
+/// How many bytes at the end are the beginning of a letter.
+fn cut_letter(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
+        _ => 0,
+    }
+}
+
+/// Runs a program with the console as its terminal, until it ends.
+pub(crate) fn on_the_console(program: &str) -> io::Result<ExitStatus> {
+    let open = || File::options().read(true).write(true).open("/dev/ttyS0");
+    let mut command = Command::new(program);
+    command.env("PATH", "/bin:/sbin:/usr/bin:/usr/sbin").env("HOME", "/root").env("TERM", "linux");
+    command.current_dir("/root").stdin(open()?).stdout(open()?).stderr(open()?);
+    // SAFETY: both are single system calls.
+    unsafe {
+        command.pre_exec(|| {
+            nix::unistd::setsid()?;
+            if libc::ioctl(0, libc::TIOCSCTTY as _, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    command.status()
 }
 
 /// A program just started, and the ends of its pipes that are ours.
@@ -141,30 +175,6 @@ impl Started {
     }
 }
 
-/// Gives a child these descriptors under these numbers.
-fn hand_over(command: &mut Command, handed: Vec<(OwnedFd, RawFd)>) {
-    let mut high = vec![-1; handed.len()];
-    // SAFETY: between fork and exec only fcntl and dup2 are called, on descriptors the closure owns, and
-    // nothing is allocated.
-    unsafe {
-        command.pre_exec(move || {
-            // First out of the way of every number that is to be given, then onto it.
-            for ((from, _), high) in handed.iter().zip(&mut high) {
-                *high = libc::fcntl(from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 64);
-                if *high < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            for ((_, to), high) in handed.iter().zip(&high) {
-                if libc::dup2(*high, *to) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        });
-    }
-}
-
 fn wait_until(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     loop {
         match child.try_wait() {
@@ -172,5 +182,17 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
             Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
             _ => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_is_not_cut_in_two() {
+        assert_eq!(cut_letter("né".as_bytes()), 0);
+        assert_eq!(cut_letter(&"né".as_bytes()[..2]), 1);
+        assert_eq!(cut_letter(b"\xff\xfe"), 0);
     }
 }

@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Boot, Guest, GuestError};
+use super::{Boot, Guest, GuestError, patient};
 
 /// How long a guest may take to say hello on real hardware before it counts as hung.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -66,7 +66,7 @@ pub fn probe(boot: &Boot, remembered: &Path) -> Verdict {
         return verdict;
     }
     let attempt = Boot { accelerator: Accelerator::Kvm, ..boot.clone() };
-    let verdict = match Guest::boot(&attempt, DEADLINE) {
+    let verdict = match Guest::boot(&attempt, DEADLINE, &patient) {
         Ok((guest, _)) => {
             guest.cut_power();
             Verdict { accelerator: Accelerator::Kvm, reason: "a guest came up on it".to_owned() }

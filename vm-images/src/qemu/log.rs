@@ -2,20 +2,21 @@
 
 use std::fmt;
 
-/// Words that a sound kernel does not say, and what they mean.
-const MARKS: &[(&str, &str)] = &[
-    ("Kernel panic", "panic"),
-    ("BUG: soft lockup", "soft lockup"),
-    ("BUG: ", "bug"),
-    ("Oops", "oops"),
-    ("general protection fault", "oops"),
-    ("possible circular locking dependency", "lockdep"),
-    ("possible recursive locking", "lockdep"),
-    ("self-detected stall", "RCU stall"),
-    ("detected stalls on CPUs", "RCU stall"),
-    ("blocked for more than", "hung task"),
-    ("Out of memory: Killed process", "out of memory"),
-    ("WARNING: CPU", "warning"),
+/// Words that a sound kernel does not say, what they mean, and whether there is any going on after them.
+const MARKS: &[(&str, &str, bool)] = &[
+    ("Kernel panic", "panic", true),
+    ("BUG: soft lockup", "soft lockup", true),
+    ("BUG: ", "bug", true),
+    ("Oops", "oops", true),
+    ("general protection fault", "oops", true),
+    ("possible circular locking dependency", "lockdep", true),
+    ("possible recursive locking", "lockdep", true),
+    ("inconsistent lock state", "lockdep", true),
+    ("self-detected stall", "RCU stall", true),
+    ("detected stalls on CPUs", "RCU stall", true),
+    ("blocked for more than", "hung task", true),
+    ("Out of memory: Killed process", "out of memory", false),
+    ("WARNING: CPU", "warning", false),
 ];
 
 /// A line that names trouble.
@@ -33,11 +34,20 @@ impl fmt::Display for KernelTrouble {
     }
 }
 
-/// The first line of a log that names trouble.
+/// The first line of a log that names trouble a guest does not recover from.
 pub fn trouble_in(log: &str) -> Option<KernelTrouble> {
-    log.lines().find_map(|line| {
-        let (_, kind) = MARKS.iter().find(|(mark, _)| line.contains(mark))?;
-        Some(KernelTrouble { kind, line: line.to_owned() })
+    named(log, true).next()
+}
+
+/// The lines of a log that name trouble a guest lives on with.
+pub fn complaints_in(log: &str) -> Vec<KernelTrouble> {
+    named(log, false).collect()
+}
+
+fn named(log: &str, ends: bool) -> impl Iterator<Item = KernelTrouble> {
+    log.lines().filter_map(move |line| {
+        let (_, kind, is_end) = MARKS.iter().find(|(mark, ..)| line.contains(mark))?;
+        (*is_end == ends).then(|| KernelTrouble { kind, line: line.to_owned() })
     })
 }
 
@@ -50,5 +60,21 @@ mod tests {
         let log = "[ 1.0] loop: module loaded\n[ 2.0] Kernel panic - not syncing: sysrq\n[ 2.1] BUG: after\n";
         assert_eq!(trouble_in(log).unwrap().kind, "panic");
         assert_eq!(trouble_in("[ 1.0] EXT4-fs (loop0): mounted filesystem\n"), None);
+    }
+
+    #[test]
+    fn every_kind_of_trouble_is_told_from_what_a_kernel_lives_on_with() {
+        for (line, kind) in [
+            ("[9.1] INFO: task mount:77 blocked for more than 30 seconds.", "hung task"),
+            ("[9.1] rcu: INFO: rcu_sched self-detected stall on CPU", "RCU stall"),
+            ("[9.1] WARNING: possible circular locking dependency detected", "lockdep"),
+            ("[9.1] BUG: kernel NULL pointer dereference, address: 0", "bug"),
+            ("[9.1] watchdog: BUG: soft lockup - CPU#0 stuck for 22s!", "soft lockup"),
+        ] {
+            assert_eq!(trouble_in(line).map(|trouble| trouble.kind), Some(kind), "{line}");
+        }
+        let lives = "[9.1] Out of memory: Killed process 88 (driver)";
+        assert_eq!(trouble_in(lives), None);
+        assert_eq!(complaints_in(lives)[0].kind, "out of memory");
     }
 }

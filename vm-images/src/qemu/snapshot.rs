@@ -1,16 +1,18 @@
 //! A guest that has booted, kept in a file: the next one starts from there.
 
-use std::io::{self, Write};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Boot, Guest, GuestError, arguments, read_line};
-use crate::cache::{checksum, hex};
-use crate::protocol::{Order, Told};
+use super::{Boot, Guest, GuestError, arguments};
+use crate::cache::hex;
+use crate::protocol::Told;
 
 /// How long the emulator may take for a step.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -37,18 +39,20 @@ pub enum SnapshotError {
 }
 
 impl Boot {
-    /// Names a snapshot by all it depends on: kernel, root, emulator, and every argument.
+    /// Names a snapshot by all it depends on: kernel, root, emulator, and every argument. A file is known by
+    /// its place, size and age; one that is written anew is another.
     pub fn snapshot_key(&self) -> Result<String, SnapshotError> {
-        let io = |path: &Path, source| SnapshotError::Io { path: path.to_owned(), source };
         let mut hash = Sha256::new();
         for path in [&self.kernel, &self.initramfs, &self.qemu] {
-            hash.update(checksum(path).map_err(|source| io(path, source))?);
+            let meta = fs::metadata(path).map_err(|source| SnapshotError::Io { path: path.clone(), source })?;
+            let stamp = (path, meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec());
+            hash.update(format!("{stamp:?}"));
         }
-        for argument in arguments(self, Path::new("")) {
+        for argument in arguments(self) {
             hash.update(argument);
             hash.update([0]);
         }
-        Ok(hex(&hash.finalize()))
+        Ok(hex(&hash.finalize()[..8]))
     }
 }
 
@@ -58,53 +62,62 @@ impl Guest {
         self.greet_monitor()?;
         self.ask("stop", json!({}))?;
         // Under another name first: a file that is there is whole.
-        let part = to.with_extension("part");
+        let part = to.with_extension(format!("part-{}", std::process::id()));
         self.ask("migrate", json!({ "uri": format!("file:{}", part.display()) }))?;
         let deadline = Instant::now() + WITHIN;
-        loop {
+        let written = loop {
             let state = self.ask("query-migrate", json!({}))?;
             match state["status"].as_str().unwrap_or_default() {
-                "completed" => break,
-                "failed" => return Err(emulator("write a snapshot", &state["error-desc"])),
+                "completed" => break Ok(()),
+                "failed" => break Err(emulator("write a snapshot", &state["error-desc"])),
                 _ if Instant::now() > deadline => {
-                    return Err(emulator("write a snapshot", &json!("it took too long")));
+                    break Err(emulator("write a snapshot", &json!("it took too long")));
                 }
                 _ => thread::sleep(Duration::from_millis(5)),
             }
-        }
+        };
         self.end();
-        std::fs::rename(&part, to).map_err(|source| SnapshotError::Io { path: to.to_owned(), source }.into())
+        if written.is_err() {
+            // On a disk that is full, half of it would take the room of what comes next.
+            let _ = fs::remove_file(&part);
+            return written;
+        }
+        fs::rename(&part, to).map_err(|source| SnapshotError::Io { path: to.to_owned(), source }.into())
     }
 
     /// Starts a guest from a snapshot; the caller falls back to [`Guest::boot`] when this fails.
-    pub fn restore(boot: &Boot, from: &Path) -> Result<(Self, Told), GuestError> {
-        let mut guest = Self::start(boot, Some(from), WITHIN)?;
+    pub fn restore(
+        boot: &Boot,
+        from: &Path,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<(Self, Told), GuestError> {
+        let mut guest = Self::start(boot, Some(from))?;
         guest.greet_monitor()?;
         let deadline = Instant::now() + WITHIN;
         while guest.ask("query-status", json!({}))?["status"] == "inmigrate" {
             if Instant::now() > deadline {
                 return Err(emulator("read a snapshot", &json!("it took too long")));
             }
+            if unwanted() {
+                return Err(GuestError::Unwanted);
+            }
             thread::sleep(Duration::from_millis(2));
         }
         guest.ask("cont", json!({}))?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        guest.order(&Order::Hello { now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX) })?;
-        let hello = guest.hear(WITHIN)?;
+        let hello = guest.set_clock(WITHIN, unwanted)?;
         Ok((guest, hello))
     }
 
     fn greet_monitor(&mut self) -> Result<(), GuestError> {
-        read_line(&mut self.monitor, WITHIN).map_err(GuestError::Gone)?;
+        self.monitor.hear(WITHIN).map_err(|error| self.why_gone(error))?;
         self.ask("qmp_capabilities", json!({})).map(drop)
     }
 
     fn ask(&mut self, what: &'static str, arguments: Value) -> Result<Value, GuestError> {
-        let mut line = json!({ "execute": what, "arguments": arguments }).to_string();
-        line.push('\n');
-        self.monitor.get_mut().write_all(line.as_bytes()).map_err(GuestError::Gone)?;
+        let line = json!({ "execute": what, "arguments": arguments }).to_string();
+        self.monitor.say(line.into_bytes()).map_err(|error| self.why_gone(error))?;
         loop {
-            let line = read_line(&mut self.monitor, WITHIN).map_err(GuestError::Gone)?;
+            let line = self.monitor.hear(WITHIN).map_err(|error| self.why_gone(error))?;
             let said: Value = serde_json::from_str(&line).unwrap_or_default();
             // Events come in between and are not answers.
             if let Some(answer) = said.get("return") {
