@@ -21,6 +21,9 @@ mod look;
 mod play;
 mod run;
 mod sweep;
+mod vm;
+
+pub(crate) use vm::guest;
 
 /// Proves that a storage driver keeps its promises on a real kernel, with no Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -62,6 +65,8 @@ enum Command {
     Sweep(sweep::Flags),
     /// Write a commented driver.toml
     Init(init::Flags),
+    /// Fetch kernels for guests, try what this machine can run, or look around in one
+    Vm(vm::Flags),
 }
 
 /// The end of a command that did not go as asked: what to say, and what to exit with.
@@ -97,6 +102,12 @@ impl Exit {
     fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The message and what belongs to it, as one fragment.
+    fn in_a_line(&self) -> String {
+        let parts = std::iter::once(&self.message).chain(&self.details).chain(&self.hint);
+        parts.map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("; ")
     }
 
     fn maybe_hint(mut self, hint: Option<impl Into<String>>) -> Self {
@@ -151,6 +162,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Doctor(flags) => doctor::run(&flags),
         Command::Sweep(flags) => sweep::run(&flags),
         Command::Init(flags) => init::run(&flags),
+        Command::Vm(flags) => vm::run(&flags),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -53,8 +53,11 @@ pub struct Header {
     pub abilities: Vec<String>,
     /// The kernel's release.
     pub kernel: String,
-    /// The privilege the run has: `root` or `rootless`.
+    /// The privilege the run has: `root`, `rootless`, or `guest` where all of it is in guests.
     pub privilege: String,
+    /// The guests in which cases run, in a line; empty where none does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub guests: String,
     /// What the machine has.
     pub has: Vec<String>,
     /// What the machine lacks and some case needs.

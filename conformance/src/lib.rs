@@ -56,8 +56,14 @@ pub fn main() -> ExitCode {
 
 /// The commands that a run gives to itself.
 fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
+    // In a guest the kernel and mount(8) call this program by other names.
+    let name = std::env::args_os().next().unwrap_or_default();
+    if let Some(code) = vm_images::guest::applet(name.as_ref(), arguments) {
+        return Some(code);
+    }
     match arguments.first()?.to_str()? {
         "__worker" => Some(worker::main()),
+        "__guest" => Some(command::guest(arguments.get(1).and_then(|word| word.to_str()))),
         _ => harness::main(),
     }
 }

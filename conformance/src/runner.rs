@@ -4,12 +4,14 @@
 //! own ([`lane`]). All that can happen to a run arrives here as one message, in one order, and everything
 //! the user sees is emitted from here.
 
+pub mod guest;
 pub mod lane;
 mod ledger;
 mod verdict;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -25,6 +27,7 @@ use crate::finding::gather;
 use crate::report::Reporter;
 use crate::worker::message::{Abilities, Expectation, Orders, Said, Task};
 
+pub use guest::Guests;
 pub use ledger::Ledger;
 use verdict::Verdict;
 
@@ -55,6 +58,21 @@ pub struct Plan {
     pub again: String,
     /// Whether stories that differ are written into the source.
     pub update: bool,
+    /// The cases that run in guests, if any do.
+    pub away: Option<Away>,
+}
+
+/// The part of a run that happens in guests.
+#[derive(Debug)]
+pub struct Away {
+    /// The guests.
+    pub guests: Rc<Guests>,
+    /// Which of the cases run there.
+    pub cases: BTreeSet<CaseId>,
+    /// The driver, as it is started there.
+    pub manifest: Manifest,
+    /// What it answered there.
+    pub abilities: Abilities,
 }
 
 /// Runs the plan to its end, or to the user's.
@@ -162,6 +180,7 @@ impl Dispatcher {
         self.running.insert((id.clone(), job.repetition), cancel);
         self.emit(&Event::CaseStarted { id: id.clone() })?;
         let messages = self.messages.clone();
+        let guests = self.away(&id).map(|away| Rc::clone(&away.guests));
         tokio::task::spawn_local(async move {
             let mut verdict = Verdict::new(&orders);
             let hear = |said| match said {
@@ -172,11 +191,19 @@ impl Dispatcher {
                 Said::Expectation(expectation) => drop(messages.send(Message::Expectation(expectation))),
                 said => verdict.hear(said),
             };
-            let ended = lane::run(&orders, hear, cancelled).await;
+            let ended = match guests {
+                Some(guests) => guests.run(&orders, hear, cancelled).await,
+                None => lane::run(&orders, hear, cancelled).await,
+            };
             verdict.ended(ended);
             drop(messages.send(Message::Ended(job, Box::new(verdict))));
         });
         Ok(())
+    }
+
+    /// What there is to know about guests, if that case runs in one.
+    fn away(&self, id: &CaseId) -> Option<&Away> {
+        self.plan.away.as_ref().filter(|away| away.cases.contains(id))
     }
 
     fn orders(&self, job: Job) -> anyhow::Result<Orders> {
@@ -186,9 +213,13 @@ impl Dispatcher {
         let directory = plan.directory.join("cases").join(name);
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot create `{}`", directory.display()))?;
+        let (manifest, abilities) = match self.away(&id) {
+            Some(away) => (&away.manifest, &away.abilities),
+            None => (&plan.manifest, &plan.abilities),
+        };
         Ok(Orders {
-            task: Task::Case(id, Box::new(plan.abilities.clone())),
-            manifest: plan.manifest.clone(),
+            task: Task::Case(id, Box::new(abilities.clone())),
+            manifest: manifest.clone(),
             directory,
             ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
             rootless: plan.rootless,
@@ -296,6 +327,8 @@ impl Dispatcher {
     }
 
     async fn finish(mut self) -> anyhow::Result<RunRecord> {
+        // Guests go before anything is said of the end.
+        self.plan.away = None;
         let left = match self.ledger.take() {
             Some(ledger) => ledger.close().await,
             None => Ok(vec![]),

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
+
 mod probe;
 
 pub(crate) use probe::program;
 
 /// Something that a case can need of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Fact {
     /// We are root, and may make a mount namespace.
     Root,
@@ -92,7 +94,7 @@ impl fmt::Display for Fact {
 }
 
 /// Why something is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
     /// One fragment: "module `nfsd` is not available".
     pub reason: String,
@@ -107,7 +109,7 @@ impl fmt::Display for Absence {
 }
 
 /// Everything that was found out.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     kernel: String,
     found: BTreeMap<Fact, Result<(), Absence>>,

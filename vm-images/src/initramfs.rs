@@ -22,7 +22,18 @@ pub(crate) const ON_DEMAND: &str = "/usr/lib/modules/on-demand";
 
 /// Directories that are there before PID 1 mounts anything.
 const DIRECTORIES: &[&str] = &[
-    "dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64",
+    "dev",
+    "etc",
+    "mnt",
+    "proc",
+    "root",
+    "run",
+    "sys",
+    "tmp",
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib",
+    "usr/lib64",
     "var/lib",
 ];
 
@@ -73,8 +84,14 @@ impl Initramfs {
         Ok(root)
     }
 
-    /// Puts a program there, with all libraries it needs.
+    /// Puts a program there, with all libraries it needs; a script brings the program that reads it.
     pub fn program(&mut self, from: &Path, to: &Path) -> Result<&mut Self, InitramfsError> {
+        if let Some(interpreter) = interpreter(from) {
+            for (place, content) in libraries(&interpreter)? {
+                self.file(&place, &content, 0o755)?;
+            }
+            self.copy(&interpreter, &interpreter)?;
+        }
         for (place, content) in libraries(from)? {
             self.file(&place, &content, 0o755)?;
         }
@@ -95,7 +112,8 @@ impl Initramfs {
             return self.program(from, to);
         }
         let read = |source| InitramfsError::Read { path: from.to_owned(), source };
-        let mut entries: Vec<_> = fs::read_dir(from).map_err(read)?.flatten().map(|e| e.file_name()).collect();
+        let mut entries: Vec<_> =
+            fs::read_dir(from).map_err(read)?.flatten().map(|e| e.file_name()).collect();
         entries.sort();
         for name in entries {
             self.tree(&from.join(&name), &to.join(&name))?;
@@ -186,6 +204,15 @@ impl Initramfs {
         writer.finish().map_err(InitramfsError::Write)?;
         Ok(())
     }
+}
+
+/// What reads a script: the first word of its first line.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut start = [0; 256];
+    let read = fs::File::open(script).and_then(|mut file| io::Read::read(&mut file, &mut start)).ok()?;
+    let line = String::from_utf8_lossy(start[..read].strip_prefix(b"#!")?).into_owned();
+    let word = line.lines().next()?.split_whitespace().next()?.to_owned();
+    Some(PathBuf::from(word)).filter(|path| path.is_file())
 }
 
 /// A path without its root, below `/usr` where the first directory is a link to there.

@@ -27,23 +27,100 @@ const AT_ONCE: &[&str] = &["virtio_blk", "loop", "fuse", "overlay", "dm_mod", "e
 
 /// Modules that are loaded when the kernel asks for them, where it has them.
 const ON_DEMAND: &[&str] = &[
-    "xfs", "btrfs", "nfsd", "nfs", "nfsv3", "nfsv4", "dm_flakey", "dm_delay", "dm_log_writes", "dm_snapshot",
-    "dm_thin_pool", "null_blk", "scsi_debug", "sd_mod", "brd", "nbd", "configfs",
+    "xfs",
+    "btrfs",
+    "nfsd",
+    "nfs",
+    "nfsv3",
+    "nfsv4",
+    "dm_flakey",
+    "dm_delay",
+    "dm_log_writes",
+    "dm_snapshot",
+    "dm_thin_pool",
+    "null_blk",
+    "scsi_debug",
+    "sd_mod",
+    "brd",
+    "nbd",
+    "configfs",
 ];
 
 /// Programs of this machine that a guest gets, where the machine has them: what drivers call to format, mount
 /// and grow, and what a person at a prompt expects.
 const TOOLS: &[&str] = &[
-    "sh", "mount", "umount", "losetup", "findmnt", "blkid", "blockdev", "lsblk", "fsck", "mkfs.ext4", "mke2fs",
-    "e2fsck", "fsck.ext4", "resize2fs", "tune2fs", "dumpe2fs", "mkfs.xfs", "xfs_growfs", "xfs_repair", "xfs_admin",
-    "fsck.xfs", "xfs_io", "mkfs.btrfs", "btrfs", "dmsetup", "sleep", "cat", "ls", "cp", "mv", "rm", "mkdir", "rmdir",
-    "touch", "ln", "chmod", "chown", "stat", "df", "du", "dd", "sync", "truncate", "tar", "grep", "sed", "head",
-    "tail", "wc", "sort", "env", "id", "uname", "ps", "kill", "dmesg", "find", "true", "false", "echo", "readlink",
-    "realpath", "mknod", "tr", "cut", "test", "bash",
+    "sh",
+    "mount",
+    "umount",
+    "losetup",
+    "findmnt",
+    "blkid",
+    "blockdev",
+    "lsblk",
+    "fsck",
+    "mkfs.ext4",
+    "mke2fs",
+    "e2fsck",
+    "fsck.ext4",
+    "resize2fs",
+    "tune2fs",
+    "dumpe2fs",
+    "mkfs.xfs",
+    "xfs_growfs",
+    "xfs_repair",
+    "xfs_admin",
+    "fsck.xfs",
+    "xfs_io",
+    "mkfs.btrfs",
+    "btrfs",
+    "dmsetup",
+    "sleep",
+    "cat",
+    "ls",
+    "cp",
+    "mv",
+    "rm",
+    "mkdir",
+    "rmdir",
+    "touch",
+    "ln",
+    "chmod",
+    "chown",
+    "stat",
+    "df",
+    "du",
+    "dd",
+    "sync",
+    "truncate",
+    "tar",
+    "grep",
+    "sed",
+    "head",
+    "tail",
+    "wc",
+    "sort",
+    "env",
+    "id",
+    "uname",
+    "ps",
+    "kill",
+    "dmesg",
+    "find",
+    "true",
+    "false",
+    "echo",
+    "readlink",
+    "realpath",
+    "mknod",
+    "tr",
+    "cut",
+    "test",
+    "bash",
 ];
 
 /// Where the machine keeps programs.
-const PROGRAM_DIRS: &[&str] = &["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
+const PROGRAM_DIRS: &[&str] =
+    &["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
 /// Files of this machine that tools read, where it has them.
 const SETTINGS: &[&str] = &["/etc/mke2fs.conf"];
@@ -146,9 +223,11 @@ impl Outfit {
         let kernel = KernelFiles::from_packages(&self.packages)?;
         let root = self.root(&kernel)?;
         let part = tempfile::Builder::new().prefix(".part-").tempdir_in(guests).map_err(io(guests))?;
-        for (name, content) in
-            [("vmlinuz", &kernel.image), ("root.cpio", &root), ("release", &kernel.release.clone().into_bytes())]
-        {
+        for (name, content) in [
+            ("vmlinuz", &kernel.image),
+            ("root.cpio", &root),
+            ("release", &kernel.release.clone().into_bytes()),
+        ] {
             let path = part.path().join(name);
             fs::write(&path, content).map_err(io(&path))?;
         }
@@ -173,7 +252,11 @@ impl Outfit {
             root.link(Path::new(name), "/init")?;
         }
         for (name, path) in tools() {
-            let dir = if path.parent().and_then(Path::file_name) == Some(OsStr::new("sbin")) { "sbin" } else { "bin" };
+            let dir = if path.parent().and_then(Path::file_name) == Some(OsStr::new("sbin")) {
+                "sbin"
+            } else {
+                "bin"
+            };
             root.program(&path, &Path::new("/usr").join(dir).join(name))?;
         }
         for setting in SETTINGS.iter().map(Path::new).filter(|path| path.is_file()) {

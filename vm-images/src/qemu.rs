@@ -149,6 +149,15 @@ pub struct Guest {
     trouble: Option<KernelTrouble>,
 }
 
+/// The emulator's program.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Where the emulator is, if it is installed.
+pub fn find() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(PROGRAM)).find(|path| path.is_file())
+}
+
 /// Waits for as long as it takes.
 pub fn patient() -> bool {
     false

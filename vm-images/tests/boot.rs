@@ -91,7 +91,11 @@ fn programs_run_and_files_travel(boot: &Boot) {
     });
     assert!(found, "the file comes out as it went in");
 
-    let exit = run(&mut guest, Run { id: 1, argv: vec!["/no/such/program".into()], timeout_ms: 30_000, ..Run::default() }).1;
+    let exit = run(
+        &mut guest,
+        Run { id: 1, argv: vec!["/no/such/program".into()], timeout_ms: 30_000, ..Run::default() },
+    )
+    .1;
     assert!(exit.error.is_some_and(|why| why.contains("No such file")));
     guest.close().expect("power goes off");
 }

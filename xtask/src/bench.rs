@@ -11,7 +11,7 @@ use crate::workspace::cargo;
 
 /// One pod in and out, beside a bare loop that does only its calls: `harness/benches/pod.rs` measures.
 pub(crate) fn run(flags: Bench) -> Result<ExitCode> {
-    if let Err(code) = packages::prepare(flags.no_install)? {
+    if let Err(code) = packages::prepare(flags.no_install, false)? {
         return Ok(code);
     }
     let error = cargo()

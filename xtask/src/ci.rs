@@ -12,7 +12,7 @@ pub(crate) fn run(flags: Ci) -> Result<ExitCode> {
     if flags.lane == LaneName::Gate {
         return gate();
     }
-    if let Err(code) = packages::prepare(flags.no_install)? {
+    if let Err(code) = packages::prepare(flags.no_install, flags.lane == LaneName::Vm)? {
         return Ok(code);
     }
     let total = step::run_all(lane::steps(flags.lane))?;

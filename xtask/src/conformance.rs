@@ -13,7 +13,7 @@ use crate::workspace::{NOT_PREPARED, cargo, status, target_directory};
 /// Builds, then replaces this process: Ctrl-C, the terminal and the exit code are volproof's own.
 pub(crate) fn run(flags: Conformance) -> Result<ExitCode> {
     let (args, no_install) = without_ours(flags.args, flags.no_install);
-    if let Err(code) = packages::prepare(no_install)? {
+    if let Err(code) = packages::prepare(no_install, in_guests(&args))? {
         return Ok(code);
     }
     let built = status(cargo().args(["build", "--release", "--locked", "--package", "conformance"]))?;
@@ -28,6 +28,12 @@ pub(crate) fn run(flags: Conformance) -> Result<ExitCode> {
         .env("VOLPROOF_AGAIN", "cargo xtask conformance")
         .exec();
     Err(error).with_context(|| format!("cannot run `{}`", volproof.display()))
+}
+
+/// Whether the cases will run in guests.
+fn in_guests(args: &[OsString]) -> bool {
+    args.iter().zip(args.iter().skip(1)).any(|(flag, value)| flag == "--tier" && value == "vm")
+        || args.iter().any(|arg| arg == "--tier=vm")
 }
 
 /// `--no-install` is ours wherever it stands before `--`; everything else is volproof's.
@@ -60,6 +66,13 @@ mod tests {
     fn no_install_is_taken_out_wherever_it_stands() {
         assert_eq!(split(&["--tier", "host", "--no-install"]), (vec!["--tier".into(), "host".into()], true));
         assert_eq!(split(&["csi::*"]), (vec!["csi::*".into()], false));
+    }
+
+    #[test]
+    fn guests_are_prepared_for_only_where_they_are_asked_for() {
+        let asked = |line: &str| in_guests(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(asked("--tier vm csi::*") && asked("--tier=vm"));
+        assert!(!asked("--tier host vm"));
     }
 
     #[test]

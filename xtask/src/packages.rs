@@ -26,6 +26,8 @@ enum Wanted {
     ToBuild,
     /// Cases that need it are skipped, with the reason.
     ToRunAll,
+    /// No guest can be booted; looked for only where one will be.
+    ForGuests,
 }
 
 const PACKAGES: &[Package] = &[
@@ -54,6 +56,12 @@ const PACKAGES: &[Package] = &[
         present: || has_program("mkfs.btrfs"),
     },
     Package {
+        debian: "qemu-system-x86",
+        why: "guests are run by QEMU",
+        wanted: Wanted::ForGuests,
+        present: || has_program("qemu-system-x86_64"),
+    },
+    Package {
         debian: "patch",
         why: "the mutants of the volume manager are kept as patches",
         wanted: Wanted::ToRunAll,
@@ -61,11 +69,13 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Makes sure that what a build needs is there, and as far as possible what a run needs.
+/// Makes sure that what a build needs is there, and as far as possible what a run needs, with guests or without.
 ///
 /// `Err(code)` in the answer means: nothing can be built here, and the person has been told why.
-pub(crate) fn prepare(no_install: bool) -> Result<Result<(), ExitCode>> {
-    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !(package.present)()).collect();
+pub(crate) fn prepare(no_install: bool, guests: bool) -> Result<Result<(), ExitCode>> {
+    let asked = |package: &&Package| guests || package.wanted != Wanted::ForGuests;
+    let missing: Vec<&Package> =
+        PACKAGES.iter().filter(asked).filter(|package| !(package.present)()).collect();
     if missing.is_empty() {
         return Ok(Ok(()));
     }

@@ -9,7 +9,7 @@ use crate::workspace::is_root;
 use crate::{lane, packages, step};
 
 pub(crate) fn run(flags: Test) -> Result<ExitCode> {
-    if let Err(code) = packages::prepare(flags.no_install)? {
+    if let Err(code) = packages::prepare(flags.no_install, false)? {
         return Ok(code);
     }
     let root = is_root();

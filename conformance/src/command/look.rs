@@ -7,7 +7,7 @@ use harness::manifest::Manifest;
 
 use super::Exit;
 use crate::need::{Ground, Need};
-use crate::runner::{Ledger, lane};
+use crate::runner::{Guests, Ledger, lane};
 use crate::worker::message::{Abilities, Orders, Refusal, Said, Task};
 
 /// Refuses where no driver could be started at all.
@@ -26,14 +26,15 @@ pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
     }
 }
 
-/// Starts the driver once and asks what it can do.
+/// Starts the driver once, here or in a guest, and asks what it can do.
 pub(super) async fn ask(
     manifest: &Manifest,
     rootless: bool,
     ledger: &Ledger,
     directory: &Path,
+    guests: Option<&Guests>,
 ) -> Result<Abilities, Exit> {
-    let directory = directory.join("asked");
+    let directory = directory.join(if guests.is_some() { "asked-in-guest" } else { "asked" });
     std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
     let timeout = manifest.start_timeout() + 6 * manifest.call_timeout();
     let orders = Orders {
@@ -52,9 +53,15 @@ pub(super) async fn ask(
         Said::Refused(refusal) => answer = Some(Err(refused(refusal))),
         _ => {}
     };
-    let ended = lane::run(&orders, hear, std::future::pending::<()>()).await;
+    let ended = match guests {
+        Some(guests) => guests.run(&orders, hear, std::future::pending::<()>()).await,
+        None => lane::run(&orders, hear, std::future::pending::<()>()).await,
+    };
     match (answer, ended) {
         (Some(answer), Ok(_)) => answer,
+        (None, Ok(lane::Ended::Lost(why))) => {
+            Err(Exit::environment("cannot ask the driver in a guest").details([why]))
+        }
         (_, Err(error)) => Err(Exit::environment("cannot start a worker").details([error.to_string()])),
         (None, Ok(ended)) => Err(Exit::environment("cannot ask the driver: the worker gave no answer")
             .details([format!("{ended:?}")])

@@ -8,23 +8,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use harness::facts::{Fact, Facts};
+use harness::facts::Fact;
 use harness::manifest::{Manifest, ManifestError};
 
-use super::{Called, Exit, look};
+use super::vm::{self, Chosen};
+use super::{Called, Exit};
 use crate::case::{self, Case};
 use crate::event::{Header, Status};
 use crate::exit_code;
-use crate::need::{Ground, Need, Who, skip};
+use crate::need::{Need, Who, skip};
 use crate::report::line::count;
 use crate::runner::{self, Ledger, Plan};
 use crate::select::{NoMatch, Selection, Shard};
-use crate::worker::message::Abilities;
 
 mod again;
+mod place;
 mod reports;
 
 use again::again;
+use place::Place;
 use reports::{Reports, reporters};
 
 /// Run the cases against a driver.
@@ -106,7 +108,7 @@ enum Tier {
     Rootless,
     /// In guests of their own
     Vm,
-    /// host for root, else rootless
+    /// host for root, else rootless; what the machine lacks runs in a guest, where a kernel for it was fetched
     Auto,
 }
 
@@ -151,9 +153,50 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
         return Err(Exit::new(exit_code::NOTHING_RAN, "no case is left to run")
             .hint("`volproof list` shows all cases; --exclude and --shard take some away"));
     }
-    let manifest = manifest(&flags.driver, flags.rootless())?;
     check_tier(&flags)?;
-    let reports = Reports::asked(flags.report.as_deref())?;
+    // Both are read before anything is started: what is wrong with them is wrong at once.
+    manifest(&flags.driver, flags.rootless())?;
+    let kernels = match flags.tier {
+        Tier::Vm => vm::chosen(&flags.kernel)?.into_iter().map(Some).collect(),
+        _ => vec![None],
+    };
+    let several = kernels.len() > 1;
+    let mut worst = exit_code::OK;
+    for kernel in kernels {
+        let below = kernel.as_ref().filter(|_| several).map(|kernel| kernel.name.clone());
+        let code = one(&flags, cases.clone(), kernel, below.as_deref(), colour, called)?;
+        worst = worse(worst, code);
+        if code == exit_code::INTERRUPTED {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+/// What a run over several kernels exits with: an interruption counts most, then a failure, and success least.
+fn worse(one: u8, other: u8) -> u8 {
+    const ORDER: [u8; 5] = [
+        exit_code::INTERRUPTED,
+        exit_code::CASES_FAILED,
+        exit_code::ENVIRONMENT,
+        exit_code::NOTHING_RAN,
+        exit_code::OK,
+    ];
+    ORDER.into_iter().find(|code| [one, other].contains(code)).unwrap_or(one.max(other))
+}
+
+/// One run, from its ledger to its reports.
+fn one(
+    flags: &Flags,
+    cases: Vec<&'static Case>,
+    kernel: Option<Chosen>,
+    below: Option<&str>,
+    colour: bool,
+    called: &Called,
+) -> Result<u8, Exit> {
+    let report =
+        flags.report.as_ref().map(|directory| below.map_or(directory.clone(), |below| directory.join(below)));
+    let reports = Reports::asked(report.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
     runtime.block_on(async {
@@ -165,12 +208,12 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
         let prepared = tokio::select! {
             biased;
             _ = tokio::signal::ctrl_c() => Err(Exit::new(exit_code::INTERRUPTED, "interrupted before the first case")),
-            prepared = prepare(&flags, manifest, cases, &ledger, &reports) => prepared,
+            prepared = prepare(flags, cases, kernel, &ledger, &reports) => prepared,
         };
         match prepared {
             Ok(mut plan) => {
                 plan.again = again(called, &flags.filters);
-                let record = runner::run(plan, ledger, reporters(&flags, colour)).await?;
+                let record = runner::run(plan, ledger, reporters(flags, colour)).await?;
                 reports.write(&record)?;
                 Ok(record.exit_code)
             }
@@ -182,49 +225,98 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     })
 }
 
-/// Looks at the machine, asks the driver, and decides which case runs.
+/// Looks at the machine or into a guest, asks the driver there, and decides which case runs where.
 async fn prepare(
     flags: &Flags,
-    manifest: Manifest,
     cases: Vec<&'static Case>,
+    kernel: Option<Chosen>,
     ledger: &Ledger,
     reports: &Reports,
 ) -> Result<Plan, Exit> {
-    let facts = Facts::get();
-    look::can_sandbox(facts)?;
-    let rootless = flags.rootless();
-    let abilities = look::ask(&manifest, rootless, ledger, &reports.directory).await?;
-    let mut ground = look::ground(facts, &manifest, &abilities);
-    if flags.driver.is_ours() {
-        // It keeps volumes in directories then, and mounts nothing that needs more than a user namespace.
-        ground.gains(Need::Root);
-    } else if flags.tier == Tier::Rootless {
-        ground.lacks(Need::Root, "--tier rootless, and the driver may need root");
-    }
+    let (main, guests) = match kernel {
+        Some(kernel) => {
+            let (place, guests) = Place::in_guests(flags, kernel, ledger, reports).await?;
+            (place, Some(guests))
+        }
+        None => (Place::here(flags, ledger, reports).await?, None),
+    };
     let mut plan = Plan {
-        header: header(flags, facts, &abilities, &ground, &cases),
-        rootless,
+        header: header(flags, &main, &cases),
+        rootless: flags.rootless(),
         cases: vec![],
         skipped: vec![],
-        manifest,
-        abilities,
+        manifest: main.manifest.clone(),
+        abilities: main.abilities.clone(),
         directory: reports.directory.clone(),
         timeout: flags.timeout,
         repeat: flags.repeat,
         fail_fast: flags.fail_fast,
         again: String::new(),
         update: std::env::var_os("UPDATE_EXPECT").is_some(),
+        away: None,
     };
     for case in cases {
-        match skip(&ground.missing(&case.needs())) {
+        match skip(&main.ground.missing(&case.needs())) {
             None => plan.cases.push(case),
             Some((status, reasons)) => plan.skipped.push((case, status, reasons)),
         }
+    }
+    match guests {
+        Some(guests) => {
+            plan.header.privilege = "guest".to_owned();
+            plan.header.guests = guests.kind().verdict.to_string();
+            plan.away = Some(main.away(guests, plan.cases.iter().map(|case| case.id()).collect()));
+        }
+        None if flags.tier == Tier::Auto => send_away(flags, &mut plan, ledger, reports).await,
+        None => {}
     }
     if flags.require == Some(Require::Host) {
         require_host(&plan)?;
     }
     Ok(plan)
+}
+
+/// Lets a guest run what this machine cannot, where one can be had without fetching anything; says of the others
+/// what would make them run.
+async fn send_away(flags: &Flags, plan: &mut Plan, ledger: &Ledger, reports: &Reports) {
+    let lacking = |status: Status| status == Status::SkippedHost;
+    if !plan.skipped.iter().any(|(_, status, _)| lacking(*status)) {
+        return;
+    }
+    let guest = match vm::at_hand() {
+        Ok(kernel) => Place::in_guests(flags, kernel, ledger, reports).await,
+        Err(exit) => Err(exit),
+    };
+    let (place, guests) = match guest {
+        Ok(found) => found,
+        Err(exit) => {
+            let why = format!("no guest for it: {}", exit.in_a_line());
+            let skipped = plan.skipped.iter_mut().filter(|(_, status, _)| lacking(*status));
+            skipped.for_each(|(.., reasons)| reasons.push(why.clone()));
+            return;
+        }
+    };
+    let mut away = BTreeSet::new();
+    let mut left = Vec::new();
+    for (case, status, mut reasons) in std::mem::take(&mut plan.skipped) {
+        match skip(&place.ground.missing(&case.needs())) {
+            None if lacking(status) => {
+                away.insert(case.id());
+                plan.cases.push(case);
+            }
+            Some((_, in_guest)) if lacking(status) => {
+                reasons.extend(in_guest.into_iter().map(|reason| format!("in a guest: {reason}")));
+                left.push((case, status, reasons));
+            }
+            _ => left.push((case, status, reasons)),
+        }
+    }
+    plan.skipped = left;
+    if !away.is_empty() {
+        let (kernel, verdict) = (place.facts.kernel(), &guests.kind().verdict);
+        plan.header.guests = format!("{}, {kernel}, {verdict}", count(away.len(), "case"));
+        plan.away = Some(place.away(guests, away));
+    }
 }
 
 fn require_host(plan: &Plan) -> Result<(), Exit> {
@@ -245,20 +337,12 @@ fn require_host(plan: &Plan) -> Result<(), Exit> {
 const TOLD: [Fact; 7] =
     [Fact::Loop, Fact::Ext4, Fact::Xfs, Fact::Btrfs, Fact::Fuse, Fact::Nfsd, Fact::DeviceMapper];
 
-fn header(
-    flags: &Flags,
-    facts: &Facts,
-    abilities: &Abilities,
-    ground: &Ground,
-    cases: &[&'static Case],
-) -> Header {
+fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
+    let Place { facts, abilities, ground, .. } = place;
     let needed: BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
     // Who started the driver is no ability of it.
     let of_the_driver = |need: &&Need| need.who() == Who::Driver && **need != Need::OwnProcess;
     let can = needed.iter().filter(of_the_driver).filter(|need| ground.has(**need));
-    let told = |there: bool| -> Vec<String> {
-        TOLD.iter().filter(|fact| facts.has(**fact) == there).map(|fact| fact.name().to_owned()).collect()
-    };
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
     let together = ground.has(Need::OwnProcess);
     Header {
@@ -267,8 +351,9 @@ fn header(
         abilities: can.map(|need| need.word().to_owned()).collect(),
         kernel: facts.kernel().to_owned(),
         privilege: if flags.rootless() { "rootless" } else { "root" }.to_owned(),
-        has: told(true),
-        lacks: told(false),
+        guests: String::new(),
+        has: place.told(&TOLD, true),
+        lacks: place.told(&TOLD, false),
         cases: cases.len() * flags.repeat as usize,
         // A driver that already runs shares the machine's mounts: its cases would see each other's.
         lanes: if together { flags.jobs.map_or(automatic, usize::from) } else { 1 },
@@ -319,10 +404,7 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
 fn check_tier(flags: &Flags) -> Result<(), Exit> {
     let root = nix::unistd::geteuid().is_root();
     match flags.tier {
-        Tier::Vm => {
-            Err(Exit::environment("cannot run in a guest: no guest image can be made by this version")
-                .hint("--tier host runs the same cases on this kernel"))
-        }
+        Tier::Vm => Ok(()),
         _ if !flags.kernel.is_empty() => {
             Err(Exit::usage("--kernel chooses the kernels of guests, and means nothing without --tier vm"))
         }

@@ -92,13 +92,17 @@ impl Display for HeaderLines<'_> {
             false => header.abilities.join(", "),
         };
         line(f, "Driver", &format!("{} {}   {abilities}   (asked)", header.driver, header.driver_version))?;
-        let has =
-            [header.kernel.clone(), header.privilege.clone()].into_iter().chain(header.has.iter().cloned());
+        let in_guests = header.privilege == "guest";
+        let privilege = if in_guests { "root" } else { &header.privilege };
+        let has = [header.kernel.clone(), privilege.to_owned()].into_iter().chain(header.has.iter().cloned());
         let mut host = has.collect::<Vec<_>>().join(", ");
         if !header.lacks.is_empty() {
             host += &format!("; no {}", header.lacks.join(", no "));
         }
-        line(f, "Host", &host)?;
+        line(f, if in_guests { "Guest" } else { "Host" }, &host)?;
+        if !header.guests.is_empty() {
+            line(f, "Guests", &header.guests)?;
+        }
         line(f, "Cases", &format!("{} in {}", header.cases, count(header.lanes, "lane")))
     }
 }

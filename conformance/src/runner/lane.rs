@@ -17,7 +17,7 @@ use tokio::process::{Child, Command};
 use crate::worker::message::{LIFELINE_FD, Orders, REPORT_FD, Said};
 
 /// How long after the worker's own deadline it is ended from outside.
-const GRACE: Duration = Duration::from_secs(15);
+pub(super) const GRACE: Duration = Duration::from_secs(15);
 
 /// How long a worker may take to die once its lifeline is cut.
 const DYING: Duration = Duration::from_secs(10);
@@ -31,6 +31,8 @@ pub enum Ended {
     Hung,
     /// The run gave it up.
     Cancelled,
+    /// The guest it ran in did not come up, or died: why.
+    Lost(String),
 }
 
 /// Runs one worker to its end. Every line it says goes to `hear`; when `cancel` resolves, it is ended.

@@ -107,6 +107,7 @@ impl Verdict {
             (None, Some(Ok(Ended::Exited(status)))) => {
                 vec![format!("the worker ended without an outcome: {status}")]
             }
+            (None, Some(Ok(Ended::Lost(why)))) => vec![why],
             (None, Some(Err(error))) => vec!["the worker could not be run".to_owned(), error.to_string()],
             (None, _) => vec!["the worker ended without an outcome".to_owned()],
         };

@@ -18,7 +18,8 @@ const FLAGS: &[(&str, MsFlags)] = &[
 ];
 
 /// Words of mount(8) and fstab(5) that change nothing here.
-const NOTHING: &[&str] = &["rw", "defaults", "_netdev", "auto", "noauto", "nofail", "suid", "dev", "exec", "async"];
+const NOTHING: &[&str] =
+    &["rw", "defaults", "_netdev", "auto", "noauto", "nofail", "suid", "dev", "exec", "async"];
 
 /// `SERVER:PATH DIRECTORY [-o OPTIONS]`.
 pub(super) fn mount(words: &[String]) -> Result<(), String> {
@@ -71,7 +72,13 @@ impl Call {
                 None => options.push(option.to_owned()),
             }
         }
-        Ok(Self { source: source.clone(), server: server.to_owned(), directory: directory.into(), flags, options })
+        Ok(Self {
+            source: source.clone(),
+            server: server.to_owned(),
+            directory: directory.into(),
+            flags,
+            options,
+        })
     }
 
     /// What the kernel wants to know: mount(8) names servers, the kernel addresses.

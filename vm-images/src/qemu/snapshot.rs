@@ -44,7 +44,8 @@ impl Boot {
     pub fn snapshot_key(&self) -> Result<String, SnapshotError> {
         let mut hash = Sha256::new();
         for path in [&self.kernel, &self.initramfs, &self.qemu] {
-            let meta = fs::metadata(path).map_err(|source| SnapshotError::Io { path: path.clone(), source })?;
+            let meta =
+                fs::metadata(path).map_err(|source| SnapshotError::Io { path: path.clone(), source })?;
             let stamp = (path, meta.len(), meta.ino(), meta.mtime(), meta.mtime_nsec());
             hash.update(format!("{stamp:?}"));
         }

@@ -32,6 +32,7 @@ fn header() -> Header {
         abilities: vec!["stage".into(), "expand".into(), "block".into()],
         kernel: "6.6.21".into(),
         privilege: "root".into(),
+        guests: String::new(),
         has: vec!["loop".into(), "ext4".into()],
         lacks: vec!["nfsd".into()],
         cases: 62,

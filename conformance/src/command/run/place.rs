@@ -1,0 +1,75 @@
+//! Where cases can run: this machine or a guest, what it has, and the driver as it is there.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use harness::facts::{Fact, Facts};
+use harness::manifest::Manifest;
+
+use super::super::vm::{self, Chosen};
+use super::super::{Exit, look};
+use super::reports::Reports;
+use super::{Flags, Tier, manifest};
+use crate::case::CaseId;
+use crate::need::{Ground, Need};
+use crate::runner::{Away, Guests, Ledger};
+use crate::worker::message::Abilities;
+
+/// A place, looked at, and the driver, asked there.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) facts: Facts,
+    pub(super) manifest: Manifest,
+    pub(super) abilities: Abilities,
+    pub(super) ground: Ground,
+}
+
+impl Place {
+    /// This machine.
+    pub(super) async fn here(flags: &Flags, ledger: &Ledger, reports: &Reports) -> Result<Self, Exit> {
+        let facts = Facts::get();
+        look::can_sandbox(facts)?;
+        let rootless = flags.rootless();
+        let manifest = manifest(&flags.driver, rootless)?;
+        let abilities = look::ask(&manifest, rootless, ledger, &reports.directory, None).await?;
+        let mut ground = look::ground(facts, &manifest, &abilities);
+        if flags.driver.is_ours() {
+            // It keeps volumes in directories then, and mounts nothing that needs more than a user namespace.
+            ground.gains(Need::Root);
+        } else if flags.tier == Tier::Rootless {
+            ground.lacks(Need::Root, "--tier rootless, and the driver may need root");
+        }
+        Ok(Self { facts: facts.clone(), manifest, abilities, ground })
+    }
+
+    /// Guests with that kernel.
+    pub(super) async fn in_guests(
+        flags: &Flags,
+        kernel: Chosen,
+        ledger: &Ledger,
+        reports: &Reports,
+    ) -> Result<(Self, Rc<Guests>), Exit> {
+        let mut manifest = manifest(&flags.driver, false)?;
+        let files = vm::packed(&mut manifest)?;
+        let guests = Rc::new(vm::guests(kernel, files).await?);
+        let facts = guests.look().await.map_err(|error| {
+            Exit::environment("cannot boot a guest")
+                .details([error.to_string()])
+                .hint("`volproof vm probe` says what this machine can run")
+        })?;
+        let abilities = look::ask(&manifest, false, ledger, &reports.directory, Some(&guests)).await?;
+        let ground = look::ground(&facts, &manifest, &abilities);
+        Ok((Self { facts, manifest, abilities, ground }, guests))
+    }
+
+    /// The part of a run that happens here, where this is in guests.
+    pub(super) fn away(self, guests: Rc<Guests>, cases: BTreeSet<CaseId>) -> Away {
+        Away { guests, cases, manifest: self.manifest, abilities: self.abilities }
+    }
+
+    /// The facts a header tells.
+    pub(super) fn told(&self, facts: &[Fact], there: bool) -> Vec<String> {
+        let those = facts.iter().filter(|fact| self.facts.has(**fact) == there);
+        those.map(|fact| fact.name().to_owned()).collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! `volproof vm`: kernels for guests, what this machine makes of them, and a prompt inside one.
+
+mod prepare;
+mod probe;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use harness::facts::Facts;
+use vm_images::cache::Cache;
+use vm_images::fetch;
+use vm_images::images::{Images, Kernel};
+use vm_images::qemu;
+
+use super::Exit;
+use crate::exit_code;
+
+pub(super) use prepare::{Chosen, at_hand, chosen, guests, packed};
+
+/// Fetch kernels for guests, try what this machine can run, or look around in one.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Fetch the kernels of guests into the cache, so that nothing is fetched later
+    Fetch {
+        /// NAME, or `all`; without any, the one that --tier vm takes
+        #[arg(value_name = "KERNEL")]
+        kernels: Vec<String>,
+    },
+    /// Say what guests this machine can run, by booting one of each kernel that is here
+    Probe,
+    /// Boot a guest and give a shell in it
+    Shell {
+        /// NAME, or a FILE.deb
+        #[arg(long)]
+        kernel: Option<String>,
+    },
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    match &flags.command {
+        Command::Fetch { kernels } => fetch(kernels),
+        Command::Probe => probe::run(),
+        Command::Shell { kernel } => shell(kernel.as_deref()),
+    }
+}
+
+/// The part of this program that runs inside a guest.
+pub(crate) fn guest(what: Option<&str>) -> ExitCode {
+    match what {
+        None => vm_images::guest::main(),
+        Some("shell") => vm_images::guest::shell(),
+        Some("facts") => {
+            println!("{}", serde_json::to_string(Facts::get()).expect("facts are plain data"));
+            ExitCode::SUCCESS
+        }
+        Some(other) => {
+            eprintln!("a guest does not know `{other}`");
+            ExitCode::from(exit_code::USAGE)
+        }
+    }
+}
+
+fn fetch(asked: &[String]) -> Result<u8, Exit> {
+    let images = Images::built_in();
+    let kernels: Vec<&Kernel> = match asked {
+        [] => vec![images.default_kernel()],
+        [all] if all == "all" => images.kernels().iter().collect(),
+        names => names
+            .iter()
+            .map(|name| images.find(name).map_err(|error| Exit::usage(error.to_string())))
+            .collect::<Result<_, _>>()?,
+    };
+    let cache = prepare::cache()?;
+    let mut failed = Vec::new();
+    for kernel in &kernels {
+        match fetched(&cache, kernel) {
+            Ok(how) => println!("{:>10} {kernel}", how),
+            Err(error) => failed.push(format!("{kernel}: {}", crate::failure::chain(&error).join(": "))),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(exit_code::OK);
+    }
+    Err(Exit::environment("not every kernel could be fetched")
+        .details(failed)
+        .hint("a package that has left its suite can be given as a file: --kernel FILE.deb"))
+}
+
+fn fetched(cache: &Cache, kernel: &Kernel) -> Result<&'static str, fetch::FetchError> {
+    if fetch::cached(cache, kernel)?.is_some() {
+        return Ok("here");
+    }
+    fetch::fetch(cache, kernel)?;
+    Ok("fetched")
+}
+
+fn shell(kernel: Option<&str>) -> Result<u8, Exit> {
+    let asked: Vec<String> = kernel.iter().map(|name| (*name).to_owned()).collect();
+    let kernel = chosen(&asked)?.remove(0);
+    let kind = prepare::kind(kernel, vec![], &["__guest", "shell"])?;
+    let ended = qemu::shell(kind.machine.boot()).map_err(|error| anyhow::anyhow!(error))?;
+    match ended.success() {
+        true => Ok(exit_code::OK),
+        false => Err(Exit::environment(format!("the guest ended with {ended}"))),
+    }
+}

@@ -1,0 +1,158 @@
+//! From the name of a kernel to guests that can be started. Nothing is fetched here: what is missing is said,
+//! with the command that brings it.
+
+use std::path::{Path, PathBuf};
+
+use harness::manifest::Manifest;
+use vm_images::cache::Cache;
+use vm_images::fetch;
+use vm_images::images::Images;
+use vm_images::outfit::{Fitted, Outfit};
+use vm_images::qemu::{self, Boot, Machine, Verdict};
+
+use super::super::Exit;
+use crate::failure::chain;
+use crate::runner::Guests;
+use crate::runner::guest::Kind;
+
+/// Memory of a guest, in MiB. What it does not use costs nothing.
+const MEMORY: u32 = 1024;
+
+/// A kernel whose packages are here.
+#[derive(Debug, Clone)]
+pub(in crate::command) struct Chosen {
+    pub(in crate::command) name: String,
+    packages: Vec<PathBuf>,
+}
+
+/// The user's cache.
+pub(super) fn cache() -> Result<Cache, Exit> {
+    Cache::of_user().map_err(|error| Exit::environment(error.to_string()))
+}
+
+/// The kernels that were asked for: the default one for nothing, every one for `all`, a package for its file.
+pub(in crate::command) fn chosen(asked: &[String]) -> Result<Vec<Chosen>, Exit> {
+    let images = Images::built_in();
+    let default = [images.default_kernel().name.clone()];
+    let all: Vec<String> = images.kernels().iter().map(|kernel| kernel.name.clone()).collect();
+    let names = match asked {
+        [] => &default[..],
+        [word] if word == "all" => &all[..],
+        names => names,
+    };
+    names.iter().map(|name| one(&images, name)).collect()
+}
+
+/// The default kernel, if guests can be had with it at once.
+pub(in crate::command) fn at_hand() -> Result<Chosen, Exit> {
+    emulator()?;
+    Ok(chosen(&[])?.remove(0))
+}
+
+fn one(images: &Images, name: &str) -> Result<Chosen, Exit> {
+    if name.ends_with(".deb") {
+        let file = PathBuf::from(name);
+        if !file.is_file() {
+            return Err(Exit::usage(format!("there is no package `{name}`")));
+        }
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok(Chosen { name: stem, packages: vec![file] });
+    }
+    let kernel = images.find(name).map_err(|error| Exit::usage(error.to_string()))?;
+    let packages = fetch::cached(&cache()?, kernel)
+        .map_err(|error| Exit::environment("cannot look for the guest's kernel").details(chain(&error)))?;
+    match packages {
+        Some(packages) => Ok(Chosen { name: name.to_owned(), packages }),
+        None => Err(Exit::environment(format!("cannot boot a guest: kernel {kernel} is not here"))
+            .hint(format!("`volproof vm fetch {name}` fetches it, once"))),
+    }
+}
+
+/// The emulator.
+pub(super) fn emulator() -> Result<PathBuf, Exit> {
+    qemu::find().ok_or_else(|| {
+        Exit::environment(format!("cannot boot a guest: `{}` is not installed", qemu::PROGRAM))
+            .hint("on Debian and Ubuntu: apt-get install --no-install-recommends qemu-system-x86")
+    })
+}
+
+/// Builds what is missing, and finds out what will run the guests.
+pub(in crate::command) async fn guests(kernel: Chosen, files: Vec<PathBuf>) -> Result<Guests, Exit> {
+    let kind = tokio::task::spawn_blocking(move || kind(kernel, files, &["__guest"])).await;
+    Ok(Guests::new(kind.map_err(|error| Exit::environment(error.to_string()))??))
+}
+
+/// The same, for guests whose PID 1 is called with these words.
+pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result<Kind, Exit> {
+    let qemu = emulator()?;
+    let cache = cache()?;
+    let program = std::env::current_exe().map_err(|error| Exit::environment(error.to_string()))?;
+    let failed = |chain: Vec<String>| Exit::environment("cannot build a guest").details(chain);
+    let outfit = Outfit { packages: kernel.packages, program, files };
+    let fitted = outfit.fit(&cache).map_err(|error| failed(chain(&error)))?;
+    let boot = boot(&fitted, qemu, init);
+    let kept = cache.dir("guests").map_err(|error| failed(chain(&error)))?.join("accelerator");
+    let verdict = verdict(&boot, &kept);
+    let boot = Boot { accelerator: verdict.accelerator, ..boot };
+    let machine = Machine::new(boot, &fitted.dir);
+    Ok(Kind { machine, fitted, verdict })
+}
+
+fn boot(fitted: &Fitted, qemu: PathBuf, init: &[&str]) -> Boot {
+    Boot {
+        qemu,
+        kernel: fitted.kernel(),
+        initramfs: fitted.initramfs(),
+        init: init.iter().map(|word| (*word).to_owned()).collect(),
+        memory_mib: MEMORY,
+        accelerator: qemu::Accelerator::Tcg,
+        disks: vec![],
+    }
+}
+
+/// What runs guests here; a guest that answers is what proves KVM, whatever the caller's own guest will do.
+fn verdict(boot: &Boot, kept: &Path) -> Verdict {
+    let answering = Boot { init: vec!["__guest".to_owned()], ..boot.clone() };
+    qemu::probe(&answering, kept)
+}
+
+/// What must lie in a guest for this driver: its program, the files it names, and its secrets. A program that
+/// is found on `PATH` here is called by its whole path there.
+pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>, Exit> {
+    let mut files = manifest.guest.files.clone();
+    if let Some(program) = manifest.command.first_mut().filter(|program| *program != "/proc/self/exe") {
+        let path = match program.contains('/') {
+            true => Some(PathBuf::from(&*program)).filter(|path| path.is_file()),
+            false => on_path(program),
+        };
+        let Some(path) = path else {
+            return Err(Exit::environment(format!(
+                "cannot start the driver: there is no program `{program}`"
+            )));
+        };
+        *program = path.to_string_lossy().into_owned();
+        files.push(path);
+    }
+    let secrets = &manifest.secrets;
+    let secrets = [
+        &secrets.provision,
+        &secrets.controller_publish,
+        &secrets.node_stage,
+        &secrets.node_publish,
+        &secrets.controller_expand,
+        &secrets.node_expand,
+        &secrets.snapshot,
+    ];
+    files.extend(secrets.into_iter().flatten().cloned());
+    match files.iter().find(|file| !file.exists()) {
+        Some(missing) => {
+            Err(Exit::usage(format!("there is no `{}` to put into the guest", missing.display())))
+        }
+        None => Ok(files),
+    }
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
+}

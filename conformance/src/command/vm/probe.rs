@@ -1,0 +1,57 @@
+//! `volproof vm probe`: the emulator, the kernels, and a guest of each that is here, timed and looked at.
+
+use std::time::Instant;
+
+use harness::facts::Fact;
+use vm_images::fetch;
+use vm_images::images::{Images, Kernel};
+
+use super::super::Exit;
+use super::prepare::{self, Chosen};
+use crate::exit_code;
+use crate::runner::Guests;
+
+pub(super) fn run() -> Result<u8, Exit> {
+    let qemu = prepare::emulator()?;
+    println!("{:>10} {}", "QEMU", qemu.display());
+    let cache = prepare::cache()?;
+    let images = Images::built_in();
+    let mut booted = 0;
+    for kernel in images.kernels() {
+        let cached = fetch::cached(&cache, kernel).map_err(anyhow::Error::from)?;
+        match cached {
+            Some(_) => {
+                println!("{:>10} {kernel}", "Kernel");
+                boot(prepare::chosen(&[kernel.name.clone()])?.remove(0))?;
+                booted += 1;
+            }
+            None => println!("{:>10} {}", "Kernel", absent(kernel)),
+        }
+    }
+    match booted {
+        0 => Err(Exit::environment("no guest was tried: no kernel is here")
+            .hint("`volproof vm fetch` fetches one")),
+        _ => Ok(exit_code::OK),
+    }
+}
+
+fn absent(kernel: &Kernel) -> String {
+    format!("{kernel} is not here: `volproof vm fetch {}`", kernel.name)
+}
+
+fn boot(kernel: Chosen) -> Result<(), Exit> {
+    let kind = prepare::kind(kernel, vec![], &["__guest"])?;
+    println!("{:>10} runs by {}", "", kind.verdict);
+    let guests = Guests::new(kind);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
+    let began = Instant::now();
+    let facts = runtime
+        .block_on(guests.look())
+        .map_err(|error| Exit::environment("a guest does not boot").details([error.to_string()]))?;
+    println!("{:>10} answered after {:.1} s: {facts}", "", began.elapsed().as_secs_f64());
+    for fact in [Fact::MountEvents, Fact::Statmount].into_iter().filter(|fact| !facts.has(*fact)) {
+        println!("{:>10} no {fact}", "");
+    }
+    Ok(())
+}

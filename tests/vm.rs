@@ -1,0 +1,190 @@
+//! Guests: what is said where none can be had, and what becomes of a run whose guests die.
+//!
+//! The tests that boot guests need QEMU and the default kernel in the cache (`volproof vm fetch`), and skip
+//! themselves without. What dies here is a whole kernel, so nothing of this machine is touched.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tests::{Ended, Process, Residue, Volproof, settle};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A driver that is fake-csi, but for the guest's third piece of work: then the kernel panics.
+const PANICS: &str = r#"
+command = ["/bin/sh", "-c", """
+if [ -e /run/volproof/2 ] && [ ! -e /run/volproof/3 ]; then echo c > /proc/sysrq-trigger; fi
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
+"""]
+"#;
+
+/// Whether guests can be booted here; says why not.
+fn has_guests() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|dir| dir.join("qemu-system-x86_64").is_file()) {
+        println!("skipped: QEMU is not installed");
+        return false;
+    }
+    let fetched = cache().join("debs").read_dir().is_ok_and(|mut debs| {
+        debs.any(|deb| deb.is_ok_and(|deb| deb.file_name().to_string_lossy().starts_with("linux-image-6.1.")))
+    });
+    if !fetched {
+        println!("skipped: no kernel for guests was fetched (`volproof vm fetch`)");
+    }
+    fetched
+}
+
+fn cache() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("volproof")
+}
+
+/// Processes of a run that are emulators.
+fn emulators(mark: &str) -> Vec<i32> {
+    let is_one = |pid: &i32| {
+        std::fs::read_link(format!("/proc/{pid}/exe"))
+            .is_ok_and(|path| path.to_string_lossy().contains("qemu-system"))
+    };
+    Process::marked(mark).into_iter().map(|process| process.pid).filter(is_one).collect()
+}
+
+fn wait_for_an_emulator(mark: &str) -> i32 {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(pid) = emulators(mark).first() {
+            return *pid;
+        }
+        assert!(Instant::now() < deadline, "no guest was started");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_kernel_that_was_not_fetched_is_asked_for() {
+    let ended = Volproof::new().env("XDG_CACHE_HOME", "cache").args("run --tier vm").run();
+    expect![[r#"
+        exit 4
+        --- stderr
+        error: cannot boot a guest: kernel 6.1 (6.1.0-56-cloud-amd64) is not here
+
+          hint: `volproof vm fetch 6.1` fetches it, once
+    "#]]
+    .assert_eq(&ended.told());
+}
+
+#[test]
+fn a_kernel_nobody_knows_is_answered_with_the_nearest() {
+    let ended = Volproof::new().args("run --tier vm --kernel 6.13").run();
+    assert_eq!(ended.code, Some(2), "{}", ended.told());
+    assert!(ended.stderr.contains("did you mean"), "{}", ended.told());
+}
+
+#[test]
+fn without_an_emulator_a_person_is_told_how_to_get_it() {
+    let ended = Volproof::new()
+        .file("kernel.deb", "no package")
+        .env("XDG_CACHE_HOME", "cache")
+        .env("PATH", "/nonexistent")
+        .args("run --tier vm --kernel kernel.deb")
+        .run();
+    expect![[r#"
+        exit 4
+        --- stderr
+        error: cannot boot a guest: `qemu-system-x86_64` is not installed
+
+          hint: on Debian and Ubuntu: apt-get install --no-install-recommends qemu-system-x86
+    "#]]
+    .assert_eq(&ended.told());
+}
+
+#[test]
+fn a_package_that_is_none_is_refused() {
+    if !has_guests() {
+        return;
+    }
+    let ended = Volproof::new()
+        .file("kernel.deb", "no package")
+        .env("XDG_CACHE_HOME", "cache")
+        .args("run --tier vm --kernel kernel.deb")
+        .run();
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.stderr.contains("cannot read package `kernel.deb`"), "{}", ended.told());
+    let left = ended.directory.path().join("cache/volproof/guests").read_dir().map_or(0, |dir| dir.count());
+    assert_eq!(left, 0, "half a guest was left in the cache");
+}
+
+#[test]
+fn a_kernel_that_panics_ends_its_case_and_not_the_run() {
+    if !has_guests() {
+        return;
+    }
+    let ended = Volproof::new()
+        .file("driver.toml", PANICS)
+        .args("run --tier vm --driver driver.toml --jobs 1 --report out csi::publish csi::recovery")
+        .run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let cases = ended.results().cases();
+    let (bad, good): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.status != "passed");
+    assert_eq!((bad.len(), good.len()), (1, 2), "{}", ended.told());
+    assert_eq!(bad[0].status, "error", "{}", ended.told());
+    assert!(ended.stdout.contains("the guest's kernel failed: panic"), "{}", ended.told());
+    let log = Path::new("out/cases").join(&bad[0].id).join("kernel.log");
+    let log = std::fs::read_to_string(ended.directory.path().join(log)).expect("the kernel's last words");
+    assert!(log.contains("sysrq"), "{log}");
+}
+
+#[test]
+fn a_guest_that_is_killed_is_replaced() {
+    if !has_guests() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let (run, directory) = Volproof::new()
+        .args("run --tier vm --jobs 1 --report out csi::publish csi::recovery")
+        .env(name, &mark)
+        .start();
+    // The first guest only looks around; what matters is that no guest's end is the run's.
+    let results = directory.path().join("out/cases/csi::publish::read_only");
+    let deadline = Instant::now() + PATIENCE;
+    while !results.exists() {
+        assert!(Instant::now() < deadline, "no case has begun");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(wait_for_an_emulator(&mark)), Signal::SIGKILL).expect("it is there");
+    let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
+    let cases = ended.results().cases();
+    let bad: Vec<_> = cases.iter().filter(|case| case.status != "passed").collect();
+    assert!(cases.len() == 3 && bad.len() == 1, "{}", ended.told());
+    assert!(ended.stdout.contains("the guest is gone"), "{}", ended.told());
+}
+
+#[test]
+fn ctrl_c_leaves_no_guest() {
+    if !has_guests() {
+        return;
+    }
+    for wait_for_a_case in [false, true] {
+        let (name, mark) = Residue::mark();
+        let before = Residue::see(&mark);
+        let (run, directory) =
+            Volproof::new().args("run --tier vm --repeat 50 --report out").env(name, &mark).start();
+        wait_for_an_emulator(&mark);
+        let deadline = Instant::now() + PATIENCE;
+        let cases = directory.path().join("out/cases");
+        while wait_for_a_case && cases.read_dir().map_or(0, |cases| cases.count()) == 0 {
+            assert!(Instant::now() < deadline, "no case has begun");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let group = Pid::from_raw(run.id().try_into().expect("a process id"));
+        nix::sys::signal::killpg(group, Signal::SIGINT).expect("the run is there");
+        let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
+        assert_eq!(ended.code, Some(130), "{}", ended.told());
+        assert_eq!(emulators(&mark), Vec::<i32>::new());
+        let mut left = settle(&before, &mark, PATIENCE);
+        left.extend(ended.temporary_files());
+        assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    }
+}
