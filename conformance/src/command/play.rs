@@ -98,6 +98,7 @@ async fn play(
     let played = match (end, ended) {
         (Some(end), _) => end,
         (None, Ended::Cancelled) => Err(Exit::new(exit_code::INTERRUPTED, "interrupted")),
+        (None, Ended::Lost(why)) => Err(Exit::environment("the player is lost").details([why])),
         (None, Ended::Hung) => Err(Exit::environment("the scenario did not end in time")),
         (None, Ended::Exited(status)) => Err(Exit::environment(format!("the player has ended: {status}"))
             .details(lane::last_words(&directory))),
