@@ -22,7 +22,7 @@ pub(super) fn run() -> Result<u8, Exit> {
         match cached {
             Some(_) => {
                 println!("{:>10} {kernel}", "Kernel");
-                boot(prepare::chosen(&[kernel.name.clone()])?.remove(0))?;
+                boot(prepare::chosen(std::slice::from_ref(&kernel.name))?.remove(0))?;
                 booted += 1;
             }
             None => println!("{:>10} {}", "Kernel", absent(kernel)),
