@@ -1,3 +1,12 @@
 //! The cases. Each is one function in one file; the id of a case is its path below this module.
 
+mod block;
+mod container;
+mod content;
 mod csi;
+mod empty_dir;
+mod everything;
+mod host_path;
+mod local;
+mod ownership;
+mod sub_path;

@@ -4,8 +4,11 @@
 //! not one in here. That is why they are plain functions that return futures: an `async fn` would run its
 //! first line where it is polled.
 
+mod container;
 mod fault;
+mod object;
 mod pod;
+pub mod source;
 mod volume;
 
 use std::cell::RefCell;
@@ -20,6 +23,7 @@ use crate::failure::{Failure, Result, What, place};
 use crate::worker::message::{Expectation, Said};
 use crate::worker::scene::{Scene, SceneError};
 
+pub use container::Container;
 pub use fault::{Code, Fault, Held, Method};
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
@@ -123,13 +127,7 @@ impl Cx {
             let pending = self.shared.scene.settle().await;
             let actual = self.shared.scene.look();
             let expected = for_this_driver(unindented(story.data()), self.shared.scene.stages());
-            if expected == actual {
-                return Ok(());
-            }
-            if self.shared.update {
-                let (file, data) = (story.position.file.to_owned(), story.data.to_owned());
-                let (line, column) = (story.position.line, story.position.column);
-                (self.shared.say)(Said::Expectation(Expectation { file, line, column, data, actual }));
+            if expected == actual || self.shared.updates(&story, &actual) {
                 return Ok(());
             }
             let after = self.shared.last.borrow().step.clone();
@@ -178,6 +176,18 @@ impl Process {
         }
     }
 
+    /// Lets the node die by itself when it has done so many things more to the machine.
+    pub async fn dies_after(&self, effects: u64) {
+        self.shared.scene.doom_node(effects).await;
+    }
+
+    /// Waits until the node is at rest; one that has died meanwhile is started again. Says whether it had.
+    #[track_caller]
+    pub fn revive(&self) -> impl Future<Output = Result<bool>> {
+        let doing = self.shared.begin(&format!("{}.revive()", self.who), Location::caller());
+        async move { doing.done(self.shared.scene.revive_node().await) }
+    }
+
     /// Kills it and starts it again.
     #[track_caller]
     pub fn restart(&self) -> impl Future<Output = Result> {
@@ -206,6 +216,26 @@ impl Shared {
         self.scene.step(&doing);
         (self.say)(Said::Step(doing.step.clone()));
         doing
+    }
+
+    /// Compares something a step has found out with what the case says.
+    pub(crate) fn compare(&self, said: &Expect, actual: String, at: &Place) -> Result {
+        let expected = unindented(said.data());
+        if expected == actual || self.updates(said, &actual) {
+            return Ok(());
+        }
+        let (after, at) = (self.last().step, at.clone());
+        Err(Failure { after, at, what: What::Story { expected, actual, pending: vec![] }.into() })
+    }
+
+    /// Writes what was seen into the source, if that is wanted.
+    fn updates(&self, said: &Expect, actual: &str) -> bool {
+        if self.update {
+            let (file, data) = (said.position.file.to_owned(), said.data.to_owned());
+            let (line, column, actual) = (said.position.line, said.position.column, actual.to_owned());
+            (self.say)(Said::Expectation(Expectation { file, line, column, data, actual }));
+        }
+        self.update
     }
 
     /// What the case did last.

@@ -60,6 +60,9 @@ needs! {
     OwnProcess: Driver, "own process";
     /// The run is root, or the driver is one that needs none: most format and mount devices.
     Root: Host, "root";
+    /// Files can belong to other users and groups, and devices can be made and mounted: the run is root on
+    /// the machine itself, and not only in a user namespace.
+    Owners: Host, "owners";
     /// Loop devices can be had.
     Loop: Host, "loop";
 }
@@ -68,7 +71,7 @@ impl Need {
     /// What the machine must have for it; nothing where the driver is asked.
     pub fn fact(self) -> Option<Fact> {
         match self {
-            Self::Root => Some(Fact::Root),
+            Self::Root | Self::Owners => Some(Fact::Root),
             Self::Loop => Some(Fact::Loop),
             Self::StageUnstage | Self::Block | Self::Filesystem | Self::Shared | Self::OwnProcess => None,
         }

@@ -3,5 +3,6 @@
 pub use expect_test::expect;
 pub use macros::case;
 
-pub use crate::cx::{Code, Cx, Method, Pod, Volume};
+pub use crate::cx::source::*;
+pub use crate::cx::{Code, Container, Cx, Method, Pod, Volume};
 pub use crate::failure::Result;

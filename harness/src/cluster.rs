@@ -6,6 +6,7 @@
 //! that go through the proxy, so that they are in the trace. Touches nothing but its socket.
 
 mod attach_detach;
+mod by_hand;
 mod client;
 mod disturbance;
 mod driver_objects;

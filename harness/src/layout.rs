@@ -41,6 +41,11 @@ impl Layout {
         self.root.join("plugins_registry").join(format!("{driver}-reg.sock"))
     }
 
+    /// A part of the machine that is neither the node's nor a driver's, for pods that ask for paths of it.
+    pub fn machine(&self) -> PathBuf {
+        self.state.join("machine")
+    }
+
     /// The driver's own directory, `{state}` in a manifest.
     pub fn driver_state(&self) -> PathBuf {
         self.state.join("drv")

@@ -8,6 +8,7 @@
 
 pub mod census;
 pub mod cluster;
+pub mod container;
 pub mod driver;
 pub mod facts;
 pub mod fault_fs;

@@ -8,6 +8,7 @@
 mod announce;
 mod barrier;
 mod child;
+mod configure;
 mod effects;
 mod error;
 mod line;
@@ -21,11 +22,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use oci_spec::runtime::Spec;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use volume_manager::MountedVolume;
@@ -34,6 +37,7 @@ use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
 
 pub use child::main as child_main;
+pub use configure::Wanted;
 pub use error::NodeError;
 
 use crate::Layout;
@@ -91,6 +95,7 @@ pub struct Node {
     cluster: Cluster,
     /// Pods whose containers are gone for good, which a node that is started again must know.
     gone: Arc<Mutex<BTreeSet<String>>>,
+    doom: effects::Doom,
     running: Option<Running>,
 }
 
@@ -122,7 +127,7 @@ impl Node {
     /// # Errors
     /// When its process does not start or does not become ready.
     pub async fn start(options: NodeOptions, cluster: Cluster) -> Result<Self, NodeError> {
-        let mut node = Self { options, cluster, gone: Arc::default(), running: None };
+        let mut node = Self { options, cluster, gone: Arc::default(), doom: Arc::default(), running: None };
         node.run().await?;
         Ok(node)
     }
@@ -272,6 +277,19 @@ impl Node {
         }
     }
 
+    /// The configuration of a container of a pod that has all its volumes, as an OCI runtime takes it. Sub-paths
+    /// are bound and files of the pod written for it.
+    ///
+    /// # Errors
+    /// When the container cannot be started like that: what its user is told.
+    pub async fn configure(&self, wanted: Wanted) -> Result<Spec, NodeError> {
+        self.journal().step("configure", &format!("{}/{}", wanted.pod, wanted.container));
+        match self.order(Order::Configure(wanted)).await? {
+            Said::Configured(spec) => Ok(*spec),
+            _ => Err(NodeError::Refused("the node has written no configuration".to_owned())),
+        }
+    }
+
     /// Lets the node's clock skip: what waits until then goes on at once.
     ///
     /// # Errors
@@ -288,6 +306,12 @@ impl Node {
         // A group without members is dead already.
         let _ = killpg(running.group, Signal::SIGKILL);
         exited(running.exit.clone()).await;
+    }
+
+    /// Lets it die (SIGKILL) directly after it has done so many things more, before it can go on. Zero takes
+    /// that back.
+    pub fn dies_after(&self, effects: u64) {
+        self.doom.store(effects, Ordering::Relaxed);
     }
 
     /// Starts it again with nothing but what is on disk and in the cluster.
@@ -352,7 +376,9 @@ impl Node {
         let (control, effects) = (layout.node_socket(), layout.effects_socket());
         let listener = proxy::listen(&control).map_err(prepared(&control))?;
         let announcements = proxy::listen(&effects).map_err(prepared(&effects))?;
-        let effects = tokio::spawn(effects::serve(announcements, self.journal().clone())).abort_handle();
+        let effects =
+            tokio::spawn(effects::serve(announcements, self.journal().clone(), Arc::clone(&self.doom)))
+                .abort_handle();
         let (group, exit) = self.launch()?;
 
         let accepting = async {

@@ -19,6 +19,7 @@ mod mountinfo;
 mod poll;
 mod statmount;
 
+pub(crate) use mountinfo::parse as parse_mountinfo;
 pub use statmount::MountId;
 
 /// A mount, as the kernel described it.

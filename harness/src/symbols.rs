@@ -25,6 +25,7 @@ struct Table {
     volumes: BTreeMap<String, Volume>,
     devices: BTreeMap<String, String>,
     attachments: BTreeMap<String, String>,
+    nodes: BTreeMap<PathBuf, String>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +56,20 @@ pub enum Place {
         /// The pod, for its file; none for the directory.
         pod: Option<String>,
     },
+    /// Where a container is shown a part of a volume: the container, and which of its mounts.
+    SubPath {
+        /// The volume.
+        volume: String,
+        /// The pod.
+        pod: String,
+        /// `main/0`.
+        at: String,
+    },
+    /// Where the node mounts a local device for all pods.
+    Global {
+        /// The volume.
+        volume: String,
+    },
     /// A volume inside a pod's own directory: the link of a raw block volume, or a local volume.
     InPod {
         /// The volume.
@@ -71,6 +86,8 @@ impl Place {
             Self::Publish { volume, .. }
             | Self::Stage { volume }
             | Self::Map { volume, .. }
+            | Self::SubPath { volume, .. }
+            | Self::Global { volume }
             | Self::InPod { volume, .. } => volume,
         }
     }
@@ -78,9 +95,9 @@ impl Place {
     /// The pod it belongs to, if to one.
     pub fn pod(&self) -> Option<&str> {
         match self {
-            Self::Publish { pod, .. } | Self::InPod { pod, .. } => Some(pod),
+            Self::Publish { pod, .. } | Self::InPod { pod, .. } | Self::SubPath { pod, .. } => Some(pod),
             Self::Map { pod, .. } => pod.as_deref(),
-            Self::Stage { .. } => None,
+            Self::Stage { .. } | Self::Global { .. } => None,
         }
     }
 }
@@ -92,6 +109,8 @@ impl std::fmt::Display for Place {
             Self::Stage { volume } => write!(f, "<stage:{volume}>"),
             Self::Map { volume, pod: Some(pod) } => write!(f, "<map:{volume}/{pod}>"),
             Self::Map { volume, pod: None } => write!(f, "<map:{volume}>"),
+            Self::SubPath { volume, pod, at } => write!(f, "<sub-path:{volume}/{pod}/{at}>"),
+            Self::Global { volume } => write!(f, "<global:{volume}>"),
             Self::InPod { volume, pod } => write!(f, "<{pod}>/{volume}"),
         }
     }
@@ -118,6 +137,12 @@ impl Symbols {
     /// Says that a device, `major:minor`, is how a volume is reached just now.
     pub fn name_device(&self, volume: &str, device: &str) {
         self.table().devices.insert(device.to_owned(), volume.to_owned());
+    }
+
+    /// Says that a device of the machine, `major:minor` at a path, is what a volume is made of.
+    pub fn name_disk(&self, volume: &str, device: &str, path: &Path) {
+        self.name_device(volume, device);
+        self.table().nodes.insert(path.to_owned(), volume.to_owned());
     }
 
     /// Gives a VolumeAttachment the name of its volume.
@@ -172,6 +197,20 @@ impl Symbols {
             ["pods", uid, "volumes" | "volumeDevices", _, name] => {
                 Some(Place::InPod { volume: inner(name), pod: pod(uid) })
             }
+            ["pods", uid, "volume-subpaths", name, container, index] => Some(Place::SubPath {
+                volume: inner(name),
+                pod: pod(uid),
+                at: format!("{container}/{index}"),
+            }),
+            ["plugins", "kubernetes.io", "local-volume", "mounts", name] => {
+                Some(Place::Global { volume: inner(name) })
+            }
+            ["plugins", "kubernetes.io~local-volume", "volumeDevices", name] => {
+                Some(Place::Map { volume: inner(name), pod: None })
+            }
+            ["plugins", "kubernetes.io~local-volume", "volumeDevices", name, uid] => {
+                Some(Place::Map { volume: inner(name), pod: Some(pod(uid)) })
+            }
             ["plugins", "kubernetes.io", "csi", "volumeDevices", rest @ ..] => match rest {
                 ["staging", name] => Some(Place::Stage { volume: inner(name) }),
                 ["publish", name, uid] => Some(Place::Publish { volume: inner(name), pod: pod(uid) }),
@@ -188,10 +227,23 @@ impl Symbols {
 
     /// The path in the words of a story: a [`Place`] where it is one, else with known parts replaced.
     pub fn path(&self, path: &Path) -> String {
-        match self.place(path) {
-            Some(place) => place.to_string(),
-            None => self.text(&path.to_string_lossy()),
+        self.name(path).unwrap_or_else(|| self.text(&path.to_string_lossy()))
+    }
+
+    /// The name of a path, or of the nearest directory above it that has one.
+    fn name(&self, path: &Path) -> Option<String> {
+        if let Some(volume) = self.table().nodes.get(path) {
+            return Some(format!("<device:{volume}>"));
         }
+        let machine = self.layout.machine();
+        path.ancestors().find_map(|above| {
+            let name = match above == machine {
+                true => "<machine>".to_owned(),
+                false => self.place(above)?.to_string(),
+            };
+            let below = path.strip_prefix(above).ok()?;
+            Some(if below.as_os_str().is_empty() { name } else { format!("{name}/{}", below.display()) })
+        })
     }
 
     /// A text in the words of a story: paths, uids and handles in it become symbols.
@@ -202,8 +254,9 @@ impl Symbols {
                 Some((at, last)) if is_delimiter(last) => piece.split_at(at),
                 _ => (piece, ""),
             };
-            match self.place(Path::new(word)) {
-                Some(place) => out.push_str(&place.to_string()),
+            let path = word.trim_end_matches(':');
+            match self.name(Path::new(path)) {
+                Some(name) => out.push_str(&(name + &word[path.len()..])),
                 None => out.push_str(&self.words(word)),
             }
             out.push_str(delimiter);
@@ -331,6 +384,12 @@ mod tests {
         check("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/staging/pv-data", "<stage:data>");
         check("/var/lib/kubelet/pods/uid-1/volumeDevices/kubernetes.io~csi/pv-data", "<web>/data");
         check("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~empty-dir/cache", "<web>/cache");
+        check("/var/lib/kubelet/pods/uid-1/volume-subpaths/pv-data/main/2", "<sub-path:data/web/main/2>");
+        check("/var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/pv-data", "<global:data>");
+        check(
+            "/var/lib/kubelet/plugins/kubernetes.io~local-volume/volumeDevices/pv-data/uid-1",
+            "<map:data/web>",
+        );
     }
 
     #[test]
@@ -344,6 +403,8 @@ mod tests {
     fn paths_inside_messages_are_named_too() {
         let text = "target \"/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount\" of handle-0001 is busy";
         assert_eq!(symbols().text(text), "target \"<publish:data/web>\" of <volume:data> is busy");
+        let below = "at /var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount/a: no";
+        assert_eq!(symbols().text(below), "at <publish:data/web>/a: no");
     }
 
     #[test]

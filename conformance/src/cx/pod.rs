@@ -3,12 +3,15 @@
 use std::panic::Location;
 use std::rc::Rc;
 
-use super::{Doing, Shared, Volume};
+use expect_test::Expect;
+use harness::api::VolumeSource;
+
+use super::{Container, Doing, Shared, Volume};
 use crate::failure::Result;
 use crate::worker::scene::{MountSpec, PodSpec};
 
 /// A pod that is about to be started.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use = "no pod exists before `start` or `add`"]
 pub struct PodBuilder {
     shared: Rc<Shared>,
@@ -24,30 +27,118 @@ pub struct Pod {
 
 impl PodBuilder {
     pub(super) fn new(shared: Rc<Shared>, name: &str) -> Self {
-        Self { shared, spec: PodSpec { name: name.to_owned(), mounts: vec![] } }
+        Self { shared, spec: PodSpec { name: name.to_owned(), ..PodSpec::default() } }
     }
 
     /// With a volume's file system at a path in its container.
     pub fn volume(self, volume: &Volume, path: &str) -> Self {
-        self.mount(volume, path, false)
+        self.mount(MountSpec::new(&volume.name, None, path))
     }
 
     /// With a volume's device at a path in its container.
     pub fn device(self, volume: &Volume, path: &str) -> Self {
-        self.mount(volume, path, true)
+        self.mount(MountSpec { device: true, ..MountSpec::new(&volume.name, None, path) })
+    }
+
+    /// With a volume that no driver makes, at a path in its container. Named again it is mounted once more.
+    pub fn inline(self, name: &str, source: VolumeSource, path: &str) -> Self {
+        self.mount(MountSpec::new(name, Some(source), path))
     }
 
     /// The volume named last is for reading only: its claim says so, and the driver is told.
     pub fn read_only(mut self) -> Self {
         if let Some(last) = self.spec.mounts.last_mut() {
-            last.read_only = true;
+            (last.read_only, last.mount.read_only) = (true, true);
         }
         self
     }
 
-    fn mount(mut self, volume: &Volume, path: &str, device: bool) -> Self {
-        let (volume, path) = (volume.name.clone(), path.to_owned());
-        self.spec.mounts.push(MountSpec { volume, path, device, read_only: false });
+    /// Of the volume named last only this part is seen.
+    pub fn sub_path(self, path: &str) -> Self {
+        self.last(|last| path.clone_into(&mut last.mount.sub_path))
+    }
+
+    /// Of the volume named last only a part is seen, with variables of the environment in its name.
+    pub fn sub_path_expr(self, path: &str) -> Self {
+        self.last(|last| path.clone_into(&mut last.mount.sub_path_expr))
+    }
+
+    /// How mounts travel between the node and the volume named last: `HostToContainer` or `Bidirectional`.
+    pub fn propagation(self, mode: &str) -> Self {
+        self.last(|last| mode.clone_into(&mut last.mount.propagation))
+    }
+
+    /// The volume named last is read-only in the container, and all that is mounted below it.
+    pub fn recursively_read_only(self) -> Self {
+        self.last(|last| {
+            last.mount.read_only = true;
+            "Enabled".clone_into(&mut last.mount.recursive_read_only);
+        })
+    }
+
+    /// The group its volumes are given to.
+    pub fn fs_group(mut self, group: u32) -> Self {
+        self.spec.security.fs_group = Some(group);
+        self
+    }
+
+    /// Volumes whose root has the group already are left alone.
+    pub fn on_root_mismatch(mut self) -> Self {
+        self.spec.security.fs_group_on_root_mismatch = true;
+        self
+    }
+
+    /// The user its container runs as.
+    pub fn run_as(mut self, user: u32) -> Self {
+        self.spec.security.run_as_user = Some(user);
+        self
+    }
+
+    /// Its container may do anything.
+    pub fn privileged(mut self) -> Self {
+        self.spec.privileged = true;
+        self
+    }
+
+    /// A variable of its container's environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.spec.environment.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// A limit or a request of its container, such as `limits.memory`.
+    pub fn resource(mut self, name: &str, amount: &str) -> Self {
+        self.spec.resources.insert(name.to_owned(), amount.to_owned());
+        self
+    }
+
+    /// A label.
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.spec.labels.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// An address, for which it gets a hosts file.
+    pub fn address(mut self, ip: &str) -> Self {
+        ip.clone_into(&mut self.spec.ip);
+        self
+    }
+
+    /// Where its container leaves its last words.
+    pub fn last_words(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.spec.last_words);
+        self
+    }
+
+    fn mount(mut self, mount: MountSpec) -> Self {
+        self.spec.mounts.push(mount);
+        self
+    }
+
+    fn last(mut self, change: impl FnOnce(&mut MountSpec)) -> Self {
+        if let Some(last) = self.spec.mounts.last_mut() {
+            change(last);
+        }
         self
     }
 
@@ -76,6 +167,43 @@ impl PodBuilder {
 }
 
 impl Pod {
+    /// Starts its container, anew if it runs already, with the volumes as the node has them now.
+    #[track_caller]
+    pub fn container(&self) -> impl Future<Output = Result<Container>> {
+        let doing = self.begin("container()", Location::caller());
+        async move {
+            let running = doing.done(self.shared.scene.start_container(&self.spec.name).await)?;
+            Ok(Container::new(Rc::clone(&self.shared), running, self.spec.clone()))
+        }
+    }
+
+    /// Tries to start its container, and compares what the user is told.
+    #[track_caller]
+    pub fn container_is_refused(&self, told: Expect) -> impl Future<Output = Result> {
+        let doing = self.begin("container_is_refused()", Location::caller());
+        async move {
+            let refused = doing.done(self.shared.scene.refused_container(&self.spec.name).await)?;
+            self.shared.compare(&told, refused, &doing.at)
+        }
+    }
+
+    /// Compares what its user is told, having waited until something is.
+    #[track_caller]
+    pub fn is_told(&self, told: Expect) -> impl Future<Output = Result> {
+        let doing = self.begin("is_told()", Location::caller());
+        async move {
+            let complaint = doing.done(self.shared.scene.complaint(&self.spec.name).await)?;
+            self.shared.compare(&told, complaint, &doing.at)
+        }
+    }
+
+    /// Has it synced, as happens once a minute: what its volumes are made of is looked at again.
+    #[track_caller]
+    pub fn sync(&self) -> impl Future<Output = Result> {
+        let doing = self.begin("sync()", Location::caller());
+        async move { doing.done(self.shared.scene.sync(&self.spec.name).await) }
+    }
+
     /// Waits until its containers may run.
     #[track_caller]
     pub fn runs(&self) -> impl Future<Output = Result> {

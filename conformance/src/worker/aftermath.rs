@@ -154,7 +154,12 @@ fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
     let Leftover::File(top) = left else { return false };
     let csi = root.join("plugins/kubernetes.io/csi");
     let devices = csi.join("volumeDevices");
+    let local = [
+        root.join("plugins/kubernetes.io/local-volume/mounts"),
+        root.join("plugins/kubernetes.io~local-volume/volumeDevices"),
+    ];
     let kept = [csi.join(driver), devices.join("publish"), devices.join("staging"), devices.clone(), csi];
+    let kept: Vec<_> = kept.into_iter().chain(local).collect();
     let is_kept = |path: &Path| kept.iter().any(|kept| kept.starts_with(path));
     let mut todo = vec![top.clone()];
     while let Some(path) = todo.pop() {

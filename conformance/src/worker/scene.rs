@@ -2,7 +2,9 @@
 //!
 //! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
 
+mod containers;
 mod files;
+mod objects;
 mod setting;
 mod spec;
 mod winding_up;
@@ -10,26 +12,33 @@ mod winding_up;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use harness::api::AccessMode;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
 use harness::driver::{Driver, Exit, Registrar};
 use harness::journal::Journal;
+use harness::loop_device::LoopDevice;
 use harness::manifest::Sensitive;
 use harness::node::{Node, NodeError};
 use harness::proxy::{Gate, Proxy, Rule};
+use harness::tmpfs::Tmpfs;
 use tokio::sync::{Mutex, Notify};
 
 use super::message::Abilities;
 use crate::cx::{Code, Doing, Method};
 use crate::failure::{What, chain};
+pub(crate) use containers::Running;
+use containers::Started;
 pub(super) use setting::driver_options;
 pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
 
 /// What a case plays on. Fields go in this order when it ends: first who asks, then who answers.
 #[derive(Debug)]
 pub(crate) struct Scene {
+    /// By pod.
+    containers: RefCell<BTreeMap<String, Started>>,
     node: Mutex<Node>,
     registrar: RefCell<Option<Registrar>>,
     _attacher: AttachDetach,
@@ -50,6 +59,12 @@ pub(crate) struct Scene {
     driver_killed: Cell<bool>,
     driver_is_back: Notify,
     limit: Duration,
+    /// Disks of the machine, which outlive every volume on them.
+    disks: RefCell<Vec<LoopDevice>>,
+    /// A part of the machine that is not the node's.
+    machine: RefCell<Option<Tmpfs>>,
+    /// Where the case keeps its logs.
+    directory: PathBuf,
 }
 
 /// Why a step of a case failed.
@@ -119,10 +134,15 @@ impl Scene {
 
     /// Deletes a pod whose containers have ended.
     pub(crate) async fn remove_pod(&self, pod: &str) -> Result {
+        self.end_container(pod).await?;
         self.pods.borrow_mut().remove(pod);
         self.leaving.borrow_mut().insert(pod.to_owned());
         let node = self.node.lock().await;
-        node.remove_pod(pod, false).await.map_err(|error| SceneError::ours(&error))
+        match node.remove_pod(pod, false).await {
+            // It dies as it was told to, and learns of the pod when it is back.
+            Err(NodeError::Exited { .. }) => Ok(()),
+            removed => removed.map_err(|error| SceneError::ours(&error)),
+        }
     }
 
     /// Waits until nothing of a deleted pod is left on the node.
@@ -181,6 +201,28 @@ impl Scene {
     /// Starts a node that was killed.
     pub(crate) async fn start_node(&self) -> Result {
         self.node.lock().await.restart().await.map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Lets the node die after so many effects more.
+    pub(crate) async fn doom_node(&self, effects: u64) {
+        self.node.lock().await.dies_after(effects);
+    }
+
+    /// Waits until the node is at rest, or has died and was started again: whether it had.
+    pub(crate) async fn revive_node(&self) -> Result<bool> {
+        let mut node = self.node.lock().await;
+        let rested = match node.is_running() {
+            true => self.patiently(|limit| node.wait_idle(limit)).await,
+            false => Err(NodeError::Down),
+        };
+        match rested {
+            Ok(()) => Ok(false),
+            Err(NodeError::Down | NodeError::Exited { .. }) => {
+                node.restart().await.map_err(|error| SceneError::ours(&error))?;
+                Ok(true)
+            }
+            Err(error) => Err(SceneError::of_node(&error)),
+        }
     }
 
     /// Ends the driver's processes at once.

@@ -134,7 +134,11 @@ impl Teller {
     /// the node announces it.
     fn tells(&self, target: &str, seen_by: &str) -> bool {
         let place = self.symbols.place(Path::new(target));
-        seen_by != "poll" || !matches!(place, Some(Place::Map { .. } | Place::InPod { .. }))
+        seen_by != "poll"
+            || !matches!(
+                place,
+                Some(Place::Map { .. } | Place::InPod { .. } | Place::SubPath { .. } | Place::Global { .. })
+            )
     }
 
     /// A mount that was told to appear is told with the options it has in the end.
@@ -168,6 +172,10 @@ impl Teller {
                 self.at(&held, "unlock", String::new(), told);
             }
             "mkdir" if self.is_map(&effect.path) => _ = self.maps.insert(effect.path.clone()),
+            "mkdir" if self.is_directory(&effect.path) => self.at(&effect.path, "mkdir", String::new(), told),
+            "rmdir" | "remove" if self.is_directory(&effect.path) => {
+                self.at(&effect.path, "rmdir", String::new(), told);
+            }
             "rmdir" | "remove" => {
                 // The map directory may go alone or with the directory around it.
                 let inside = format!("{}/dev", effect.path);
@@ -183,6 +191,12 @@ impl Teller {
 
     fn is_map(&self, path: &str) -> bool {
         matches!(self.symbols.place(Path::new(path)), Some(Place::Map { pod: None, .. }))
+    }
+
+    /// Whether a path is a volume of a pod that the node itself makes, with no driver in between.
+    fn is_directory(&self, path: &str) -> bool {
+        let drivers = path.contains("/kubernetes.io~csi/") || path.contains("/volumeDevices/");
+        !drivers && matches!(self.symbols.place(Path::new(path)), Some(Place::InPod { .. }))
     }
 
     /// A bind's source: the device behind it, where it is a device some volume is reached through.

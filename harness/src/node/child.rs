@@ -171,6 +171,11 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
             let volumes = volumes.into_iter().map(|(name, volume)| (name.to_string(), volume));
             return Ok(Said::Mounted(volumes.collect()));
         }
+        Order::Configure(wanted) => {
+            let pod = pods.pod(&wanted.pod)?;
+            let spec = super::configure::configure(around, &pod, wanted).await?;
+            return Ok(Said::Configured(Box::new(spec)));
+        }
         Order::Dump => {
             let dump = around.manager.dump().await.ok_or("the manager has ended")?;
             return Ok(Said::Dump(Box::new(dump)));

@@ -1,32 +1,52 @@
 //! The journal's end of the effects socket: looks at the kernel, records, and only then lets the node go on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::journal::{Announcement, Journal};
 
-pub(super) async fn serve(listener: UnixListener, journal: Journal) {
+/// How many effects the node still may announce before it dies of one; zero is no limit.
+pub(super) type Doom = Arc<AtomicU64>;
+
+pub(super) async fn serve(listener: UnixListener, journal: Journal, doom: Doom) {
     let mut connections = JoinSet::new();
     loop {
         // A node that is gone before it was accepted announces nothing.
         let Ok((stream, _)) = listener.accept().await else { continue };
-        connections.spawn(hear(stream, journal.clone()));
+        connections.spawn(hear(stream, journal.clone(), Arc::clone(&doom)));
     }
 }
 
-async fn hear(stream: UnixStream, journal: Journal) {
+async fn hear(stream: UnixStream, journal: Journal, doom: Doom) {
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         // The other end is this very binary; a line it did not mean ends the conversation.
         let Ok(fields) = serde_json::from_str::<BTreeMap<String, String>>(&line) else { return };
         journal.effect(announcement(fields));
+        let left = doom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if left == Ok(1) {
+            // It has done this and does not go on: nobody answers it.
+            return kill(&journal);
+        }
         if writer.write_all(b"k").await.is_err() {
             return;
         }
+    }
+}
+
+fn kill(journal: &Journal) {
+    if let Some(node) = journal.with_actors(|actors| actors.node) {
+        journal.process("node", "kill", None);
+        // A group without members is dead already.
+        let _ = killpg(Pid::from_raw(node), Signal::SIGKILL);
     }
 }
 

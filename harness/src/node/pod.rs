@@ -154,6 +154,10 @@ impl Pods {
         self.worker(pod).map(|(uid, _)| uid)
     }
 
+    pub(super) fn pod(&self, pod: &str) -> Result<Arc<Pod>, String> {
+        self.worker(pod).map(|(_, worker)| worker.pod.borrow().clone())
+    }
+
     pub(super) async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
         self.wait(pod, limit, |progress| *progress == Progress::Mounted).await
     }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
 use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
 use volume_manager::{MountedVolume, Notice};
 
-use super::NodeOptions;
+use super::{NodeOptions, Wanted};
 
 /// What a node's process is started with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,6 +66,8 @@ pub(super) enum Order {
     /// With the pods there are, by uid, and their versions.
     WaitIdle(BTreeMap<String, String>, Duration),
     Mounted(String),
+    /// Say how a container is to be run.
+    Configure(Wanted),
     Dump,
     Advance(Duration),
     /// All notices before this barrier are recorded. Has no answer.
@@ -95,6 +98,7 @@ impl fmt::Display for Order {
             Self::WaitGone(pod, _) => write!(f, "let the pod `{pod}` go"),
             Self::WaitIdle(..) => f.write_str("become idle"),
             Self::Mounted(pod) => write!(f, "list the volumes of `{pod}`"),
+            Self::Configure(wanted) => write!(f, "configure `{}` of `{}`", wanted.container, wanted.pod),
             Self::Dump => f.write_str("say what it believes"),
             Self::Advance(by) => write!(f, "skip {} ms", by.as_millis()),
             Self::Passed(_) => f.write_str("go on"),
@@ -121,4 +125,5 @@ pub(super) enum Said {
     Refused(String),
     Dump(Box<Dump>),
     Mounted(Vec<(String, MountedVolume)>),
+    Configured(Box<Spec>),
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::{Device, Mount, MountId, ObserveError};
 
 /// Every line of the table, in its order.
-pub(super) fn parse(table: &[u8]) -> Result<Vec<Mount>, ObserveError> {
+pub(crate) fn parse(table: &[u8]) -> Result<Vec<Mount>, ObserveError> {
     table
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())

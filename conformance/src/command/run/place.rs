@@ -39,6 +39,9 @@ impl Place {
         } else if flags.tier == Tier::Rootless {
             ground.lacks(Need::Root, "--tier rootless, and the driver may need root");
         }
+        if rootless {
+            ground.lacks(Need::Owners, "a user namespace has one user and one group");
+        }
         Ok(Self { facts: facts.clone(), manifest, abilities, ground })
     }
 

@@ -48,7 +48,8 @@ impl Scene {
 
     /// Where a path in the container is on the node.
     fn real(&self, pod: &PodSpec, path: &str) -> Result<PathBuf> {
-        let inside = |mount: &&super::MountSpec| !mount.device && Path::new(path).starts_with(&mount.path);
+        let inside =
+            |mount: &&super::MountSpec| !mount.device && Path::new(path).starts_with(&mount.mount.path);
         let mount = pod.mounts.iter().find(inside);
         let Some(mount) = mount else {
             return Err(SceneError::Ours(vec![format!(
@@ -60,7 +61,7 @@ impl Scene {
         let target = self.journal.symbols().real(&symbol);
         let target =
             target.ok_or_else(|| SceneError::Ours(vec![format!("`{symbol}` stands for no path")]))?;
-        let below = Path::new(path).strip_prefix(&mount.path).expect("it was just looked at");
+        let below = Path::new(path).strip_prefix(&mount.mount.path).expect("it was just looked at");
         Ok(target.join(below))
     }
 }

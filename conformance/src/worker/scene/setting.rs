@@ -64,6 +64,7 @@ impl Scene {
         let registrar = announce(&driver, &proxy, &journal).map_err(Refusal::of_scene)?;
         registered(&registrar, limit).await.map_err(Refusal::of_scene)?;
         Ok(Self {
+            containers: RefCell::default(),
             node: Mutex::new(node),
             registrar: RefCell::new(Some(registrar)),
             _attacher: attacher,
@@ -82,6 +83,9 @@ impl Scene {
             driver_killed: Cell::new(false),
             driver_is_back: Notify::new(),
             limit,
+            disks: RefCell::default(),
+            machine: RefCell::default(),
+            directory: orders.directory.clone(),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Volumes and pods as a case describes them. Touches nothing.
 
-use harness::api::pod::{VolumeDevice, VolumeMount};
+use std::collections::BTreeMap;
+
+use harness::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use harness::api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
 /// A volume as a case wants it.
@@ -12,20 +14,35 @@ pub(crate) struct VolumeSpec {
 }
 
 /// A pod as a case wants it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PodSpec {
     pub(crate) name: String,
     pub(crate) mounts: Vec<MountSpec>,
+    pub(crate) security: PodSecurity,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Its address, if it has one.
+    pub(crate) ip: String,
+    /// Of its one container.
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) resources: BTreeMap<String, String>,
+    pub(crate) privileged: bool,
+    pub(crate) last_words: String,
 }
 
 /// A volume in a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct MountSpec {
     pub(crate) volume: String,
-    pub(crate) path: String,
-    pub(crate) device: bool,
+    /// Where it comes from; none for the claim of the same name.
+    pub(crate) source: Option<VolumeSource>,
+    /// Whether its claim is used for reading only.
     pub(crate) read_only: bool,
+    pub(crate) device: bool,
+    pub(crate) mount: VolumeMount,
 }
+
+/// What each pod's one container is called.
+pub(crate) const CONTAINER: &str = "main";
 
 impl VolumeSpec {
     pub(crate) fn new(name: &str) -> Self {
@@ -34,20 +51,31 @@ impl VolumeSpec {
 }
 
 impl PodSpec {
-    /// The pod: one container that uses all its volumes, which carry the names of their claims.
+    /// The pod: one container that uses all its volumes.
     pub(super) fn pod(&self) -> Pod {
         let (devices, mounts): (Vec<&MountSpec>, Vec<_>) = self.mounts.iter().partition(|mount| mount.device);
         let container = Container {
-            name: "main".to_owned(),
-            mounts: mounts.into_iter().map(MountSpec::mounted).collect(),
+            name: CONTAINER.to_owned(),
+            mounts: mounts.into_iter().map(|mount| mount.mount.clone()).collect(),
             devices: devices.into_iter().map(MountSpec::device).collect(),
+            environment: self.environment.clone(),
+            resources: self.resources.clone(),
+            privileged: self.privileged,
+            termination_message_path: self.last_words.clone(),
             ..Container::default()
         };
+        let mut meta = Meta::named("default", &self.name);
+        meta.labels.clone_from(&self.labels);
+        // One volume may be mounted more than once.
+        let volumes: BTreeMap<&str, PodVolume> =
+            self.mounts.iter().map(|mount| (mount.volume.as_str(), mount.of_pod())).collect();
         Pod {
-            meta: Meta::named("default", &self.name),
+            meta,
             service_account: "default".to_owned(),
-            volumes: self.mounts.iter().map(MountSpec::of_pod).collect(),
+            volumes: volumes.into_values().collect(),
             containers: vec![container],
+            security: self.security.clone(),
+            ip: self.ip.clone(),
             phase: "Pending".to_owned(),
             ..Pod::default()
         }
@@ -55,17 +83,20 @@ impl PodSpec {
 }
 
 impl MountSpec {
+    /// A volume at a path of the container.
+    pub(crate) fn new(volume: &str, source: Option<VolumeSource>, path: &str) -> Self {
+        let (volume, path) = (volume.to_owned(), path.to_owned());
+        let mount = VolumeMount { volume: volume.clone(), path, ..VolumeMount::default() };
+        Self { volume, source, read_only: false, device: false, mount }
+    }
+
     fn of_pod(&self) -> PodVolume {
-        let source = VolumeSource::Claim { claim: self.volume.clone(), read_only: self.read_only };
+        let claim = || VolumeSource::Claim { claim: self.volume.clone(), read_only: self.read_only };
+        let source = self.source.clone().unwrap_or_else(claim);
         PodVolume { name: self.volume.as_str().into(), source }
     }
 
-    fn mounted(&self) -> VolumeMount {
-        let (volume, path) = (self.volume.clone(), self.path.clone());
-        VolumeMount { volume, path, read_only: self.read_only, ..VolumeMount::default() }
-    }
-
     fn device(&self) -> VolumeDevice {
-        VolumeDevice { volume: self.volume.clone(), path: self.path.clone() }
+        VolumeDevice { volume: self.volume.clone(), path: self.mount.path.clone() }
     }
 }

@@ -8,6 +8,7 @@ use contracts::event::Event;
 use csi_proto::v1::ListVolumesRequest;
 use csi_proto::v1::controller_client::ControllerClient;
 use harness::api::Attachment;
+use harness::guard::Guard;
 
 use super::Scene;
 use crate::failure::chain;
@@ -50,7 +51,11 @@ impl Scene {
         }
         match self.attachments_leave(end).await {
             Some(attached) => vec![attached],
-            None => self.volumes_leave().await,
+            None => {
+                let mut left = self.volumes_leave().await;
+                left.extend(self.machine_leaves());
+                left
+            }
         }
     }
 
@@ -92,6 +97,13 @@ impl Scene {
             }
         }
         left
+    }
+
+    /// Nothing may be mounted on what the machine has given any more.
+    fn machine_leaves(&self) -> Vec<String> {
+        let closed = self.disks.take().into_iter().map(Guard::close);
+        let closed = closed.chain(self.machine.take().map(Guard::close));
+        closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": "))).collect()
     }
 
     /// The volumes of this case that are still in the driver's own books; nothing if it keeps none.

@@ -1,0 +1,120 @@
+//! What a container is beside its volumes, and how mounts travel between it and the node.
+
+use crate::prelude::*;
+
+/// A container has the user, the groups, the environment and the host name of its pod, a hosts file that names
+/// it, and a place for its last words, which is mounted after everything else.
+///
+/// Kubernetes, Security Context: fsGroup is one of the supplementary groups of all processes of the container.
+#[case(needs = [Owners])]
+async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
+    let web = cx.pod("web").inline("cache", empty_dir(), "/cache").address("10.1.2.3");
+    let web = web.last_words("/cache/words").env("GREETING", "hello").fs_group(2000).run_as(1000);
+    let web = web.start().await?;
+    cx.forget().await?;
+
+    let inside = web.container().await?;
+    inside
+        .is(expect![[r#"
+        user   1000:0
+        groups 2000
+        host   web
+        env    GREETING=hello
+    "#]])
+        .await?;
+    inside.writes("/cache/words", "adieu").await?;
+    inside
+        .sees(expect![[r#"
+        /cache                   dir  2777 0:2000  rw
+          words                  file  0666 0:0  "adieu"  rw
+        /etc/hosts               file  0644 0:0  196 bytes  EACCES
+        /cache/words             file  0666 0:0  "adieu"  rw
+    "#]])
+        .await?;
+    web.stop().await
+}
+
+/// Mounts that a pod makes where it shares them both ways appear on the machine, and so in a pod that takes
+/// them in; a pod that does neither sees nothing of them, and one that is read-only with all below cannot write
+/// to them.
+///
+/// Kubernetes, Volumes, Mount propagation: Bidirectional, HostToContainer, None, and recursiveReadOnly.
+#[case(needs = [Owners])]
+async fn mounts_travel_as_they_may(cx: &mut Cx) -> Result {
+    let shared = cx.machine()?.display().to_string();
+    let pod = |name| cx.pod(name).inline("shared", host_path(&shared, ""), "/shared");
+
+    let apart = pod("apart").start().await?.container().await?;
+    let taking = pod("taking").propagation("HostToContainer").start().await?.container().await?;
+    let giving = pod("giving").propagation("Bidirectional").privileged().start().await?.container().await?;
+    giving.mounts("/shared/disk").await?;
+    giving.writes("/shared/disk/greeting", "hello").await?;
+
+    giving
+        .sees(expect![[r#"
+        /shared                  dir  0755 0:0  rw  tmpfs size=16384k  shared
+          disk                   dir  1777 0:0  rw  tmpfs size=64k  shared
+            greeting             file  0644 0:0  "hello"
+    "#]])
+        .await?;
+    taking
+        .sees(expect![[r#"
+        /shared                  dir  0755 0:0  rw  tmpfs size=16384k  slave
+          disk                   dir  1777 0:0  rw  tmpfs size=64k  slave
+            greeting             file  0644 0:0  "hello"
+    "#]])
+        .await?;
+    apart
+        .sees(expect![[r#"
+        /shared                  dir  0755 0:0  rw  tmpfs size=16384k
+          disk                   dir  0755 0:0
+    "#]])
+        .await?;
+
+    // Whoever comes later sees what is there, and may write unless all of it is read-only.
+    let top = pod("top").read_only().start().await?.container().await?;
+    top.cannot_write("/shared/other", "EROFS").await?;
+    top.writes("/shared/disk/more", "written").await?;
+    let all = pod("all").recursively_read_only().start().await?.container().await?;
+    all.cannot_write("/shared/disk/more", "EROFS").await?;
+
+    giving.unmounts("/shared/disk").await?;
+    taking
+        .sees(expect![[r#"
+        /shared                  dir  0755 0:0  rw  tmpfs size=16384k  slave
+          disk                   dir  0755 0:0
+    "#]])
+        .await
+}
+
+/// An ordinary container cannot mount anything, and does not see what would help it out.
+///
+/// Kubernetes, Pod Security Standards: only privileged containers may do what the node itself may.
+#[case(needs = [Owners])]
+async fn ordinary_ones_cannot_mount(cx: &mut Cx) -> Result {
+    let web = cx.pod("web").inline("cache", empty_dir(), "/cache").start().await?;
+    let inside = web.container().await?;
+    inside.cannot_mount("/cache/disk", "EPERM").await?;
+    inside.reads("/proc/interrupts", "").await?;
+    inside.cannot_write("/proc/sys/kernel/core_pattern", "EROFS").await
+}
+
+/// A container that wants what it cannot have does not start, and its user is told why, without a path of the
+/// machine.
+///
+/// Kubernetes API, VolumeMount: name must match the name of a volume, mountPropagation is one of three words.
+#[case(needs = [])]
+async fn wants_what_it_cannot_have(cx: &mut Cx) -> Result {
+    let mount = |name| cx.pod(name).inline("cache", empty_dir(), "/cache");
+    let sideways = mount("sideways").propagation("Sideways").start().await?;
+    sideways
+        .container_is_refused(expect![[r#"
+        Invalid MountPropagation mode: "Sideways".
+    "#]])
+        .await?;
+    let both = mount("both").propagation("Bidirectional").recursively_read_only().start().await?;
+    both.container_is_refused(expect![[r#"
+        Failed to resolve recursive read-only mode: volume is mounted with propagation.
+    "#]])
+        .await
+}

@@ -1,0 +1,154 @@
+//! A pod with a volume of each kind that this kernel can mount.
+
+use crate::cx::PodBuilder;
+use crate::prelude::*;
+use harness::api::pod::Projection;
+
+/// A pod gets a volume of every kind at once, sees what it should of each, and is taken down with nothing left.
+///
+/// Kubernetes, Volumes: a Pod can use any number of volume types simultaneously.
+#[case(needs = [Filesystem, Root, Owners, Loop])]
+async fn at_once(cx: &mut Cx) -> Result {
+    let ground = Ground::make(cx).await?;
+    let web = ground.pod(cx, "web").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "hello").await?;
+    inside.writes("/dir/greeting", "hello").await?;
+    inside.writes("/xvda", "hello").await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/cache
+        csi    Stage data
+        csi    Publish data web
+        mount  <publish:data/web>
+        mkdir  <web>/dir
+        bind   <web>/dir                   =  <machine>/local
+        mount  <global:disk>               ext4
+        mkdir  <web>/disk
+        bind   <web>/disk                  =  <global:disk>
+        mkdir  <web>/fast
+        mount  <web>/fast                  tmpfs
+        bind   <sub-path:fast/web/main/5>  =  <web>/fast/a
+        mkdir  <web>/keys
+        mount  <web>/keys                  tmpfs
+        mkdir  <web>/me
+        mount  <web>/me                    tmpfs
+        mkdir  <web>/mix
+        mount  <web>/mix                   tmpfs
+        bind   <map:raw/web>               =  <device:raw>
+        link   <web>/raw                   ->  <device:raw>
+        lock   <map:raw/web>
+        mkdir  <web>/settings
+    "#]])
+        .await?;
+    inside
+        .sees(expect![[r#"
+        /data                    dir  rw
+          greeting               file  "hello"
+        /dir                     dir  2775 0:2000  rw
+          greeting               file  0644 0:2000  "hello"
+        /disk                    dir  2775 0:2000  rw
+        /cache                   dir  2777 0:2000  rw
+        /fast                    dir  3777 0:2000  rw  tmpfs size=1024k
+          a                      dir  3777 0:2000
+        /part                    dir  3777 0:2000  rw
+        /here                    dir  0755 0:0  rw  tmpfs size=16384k
+          local                  dir  2775 0:2000
+            greeting             file  0644 0:2000  "hello"
+        /mix                     dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            color                file  0644 0:2000  "blue"
+            name                 file  0644 0:2000  "web"
+            token                file  0640 0:2000  "token-web-1"
+          color                  link  -> ..data/color
+          name                   link  -> ..data/name
+          token                  link  -> ..data/token
+        /settings                dir  2777 0:2000  ro
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            color                file  0644 0:2000  "blue"
+          color                  link  -> ..data/color
+        /keys                    dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            password             file  0644 0:2000  "x"
+          password               link  -> ..data/password
+        /me                      dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            name                 file  0644 0:2000  "web"
+          name                   link  -> ..data/name
+        /xvda                    block  <device:raw>
+    "#]])
+        .await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        rmdir  <web>/cache
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+        umount <web>/dir
+        rmdir  <web>/dir
+        umount <web>/disk
+        rmdir  <web>/disk
+        umount <global:disk>
+        umount <sub-path:fast/web/main/5>
+        umount <web>/fast
+        rmdir  <web>/fast
+        umount <web>/keys
+        rmdir  <web>/keys
+        umount <web>/me
+        rmdir  <web>/me
+        umount <web>/mix
+        rmdir  <web>/mix
+        unlock <map:raw/web>
+        unlink <web>/raw
+        umount <map:raw/web>
+        rmdir  <map:raw>
+        rmdir  <web>/settings
+    "#]])
+        .await
+}
+
+/// What the volumes are made of.
+struct Ground {
+    data: Volume,
+    dir: Volume,
+    disk: Volume,
+    raw: Volume,
+    here: String,
+}
+
+impl Ground {
+    async fn make(cx: &Cx) -> Result<Self> {
+        let here = cx.machine()?;
+        std::fs::create_dir_all(here.join("local"))?;
+        cx.config_map("settings", &[("color", "blue")])?;
+        cx.secret("keys", &[("password", "x")])?;
+        Ok(Self {
+            data: cx.volume("data").create().await?,
+            dir: cx.local("dir", &here.join("local"))?,
+            disk: cx.local("disk", &cx.disk()?)?,
+            raw: cx.local_block("raw", &cx.disk()?)?,
+            here: here.display().to_string(),
+        })
+    }
+
+    fn pod(&self, cx: &Cx, name: &str) -> PodBuilder {
+        let fast = || memory(1 << 20);
+        let mix = projected(vec![
+            Projection::ConfigMap(all_of("settings")),
+            Projection::DownwardApi { items: fields(&[("name", "metadata.name")]) },
+            token("token"),
+        ]);
+        let pod =
+            cx.pod(name).volume(&self.data, "/data").volume(&self.dir, "/dir").volume(&self.disk, "/disk");
+        let pod = pod.device(&self.raw, "/xvda").inline("cache", empty_dir(), "/cache");
+        let pod = pod.inline("fast", fast(), "/fast").inline("fast", fast(), "/part").sub_path("a");
+        let pod = pod.inline("here", host_path(&self.here, "Directory"), "/here").inline("mix", mix, "/mix");
+        let pod = pod.inline("settings", config_map("settings"), "/settings");
+        let pod = pod.inline("keys", secret("keys"), "/keys");
+        pod.inline("me", downward(&[("name", "metadata.name")]), "/me").fs_group(2000)
+    }
+}

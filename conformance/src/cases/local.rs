@@ -1,0 +1,146 @@
+//! local: directories and disks of this very node, handed to pods through persistent volumes.
+
+use crate::prelude::*;
+
+/// A directory is bound into the pod's own and unbound again, also by a node that has to find it on disk, and
+/// stays with what was written.
+///
+/// Kubernetes, Volumes, local: a mounted local storage device such as a disk, partition or directory.
+#[case(needs = [])]
+async fn directory(cx: &mut Cx) -> Result {
+    let directory = cx.machine()?.join("data");
+    std::fs::create_dir_all(&directory)?;
+    let data = cx.local("data", &directory)?;
+
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "hello").await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/data
+        bind   <web>/data          =  <machine>/data
+    "#]])
+        .await?;
+
+    cx.node().kill().await?;
+    web.remove().await?;
+    cx.node().start().await?;
+    cx.sees(expect![[r#"
+        umount <web>/data
+        rmdir  <web>/data
+    "#]])
+        .await?;
+    cx.same("what is left", &std::fs::read_to_string(directory.join("greeting"))?, "hello")
+}
+
+/// A disk with nothing on it gets a file system, is mounted once for the node and bound for each pod, and
+/// unmounted when the last has gone; then the next pod finds what the first has written.
+///
+/// Kubernetes, Volumes, local: volumeMode Filesystem.
+#[case(needs = [Owners, Loop])]
+async fn disk_with_a_file_system(cx: &mut Cx) -> Result {
+    let data = cx.local("data", &cx.disk()?)?;
+
+    let first = cx.pod("first").volume(&data, "/data").start().await?;
+    let second = cx.pod("second").volume(&data, "/data").start().await?;
+    first.container().await?.writes("/data/greeting", "hello").await?;
+    second
+        .container()
+        .await?
+        .sees(expect![[r#"
+        /data                    dir  0755 0:0  rw
+          greeting               file  0644 0:0  "hello"
+    "#]])
+        .await?;
+    cx.sees(expect![[r#"
+        mount  <global:data>       ext4
+        mkdir  <first>/data
+        bind   <first>/data        =  <global:data>
+        mkdir  <second>/data
+        bind   <second>/data       =  <global:data>
+    "#]])
+        .await?;
+
+    first.stop().await?;
+    second.stop().await?;
+    cx.sees(expect![[r#"
+        umount <first>/data
+        rmdir  <first>/data
+        umount <second>/data
+        rmdir  <second>/data
+        umount <global:data>
+    "#]])
+        .await?;
+    let third = cx.pod("third").volume(&data, "/data").start().await?;
+    third.container().await?.reads("/data/greeting", "hello").await?;
+    third.stop().await
+}
+
+/// A disk as it is: the container gets the device, and what it writes is there for the next.
+///
+/// Kubernetes, Volumes, local: volumeMode Block.
+#[case(needs = [Owners, Loop])]
+async fn disk_as_it_is(cx: &mut Cx) -> Result {
+    let disk = cx.local_block("disk", &cx.disk()?)?;
+
+    let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/dev/xvda", "hello").await?;
+    cx.sees(expect![[r#"
+        bind   <map:disk/web>      =  <device:disk>
+        link   <web>/disk          ->  <device:disk>
+        lock   <map:disk/web>
+    "#]])
+        .await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        unlock <map:disk/web>
+        unlink <web>/disk
+        umount <map:disk/web>
+        rmdir  <map:disk>
+    "#]])
+        .await?;
+    let next = cx.pod("next").device(&disk, "/dev/xvda").start().await?;
+    next.container().await?.reads("/dev/xvda", "hello").await?;
+    next.stop().await
+}
+
+/// A disk that holds something that is no file system is not formatted: the pod waits, its user is told, the
+/// data stays and nothing is left mounted.
+///
+/// Kubernetes, Volumes, local: a disk is formatted only when it is empty.
+#[case(needs = [Owners, Loop])]
+async fn disk_with_something_else(cx: &mut Cx) -> Result {
+    let disk = cx.disk()?;
+    let mut table = [0_u8; 512];
+    // One partition of type 0x83 from sector 2048 on, and the mark of a partition table.
+    table[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0]);
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(&disk, table)?;
+    let data = cx.local("data", &disk)?;
+
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount device <device:data> at <global:data>: failed to mount the volume as "ext4", it already contains unknown data, probably partitions. Mount error: cannot mount `<device:data>` on `<global:data>`: Invalid argument (os error 22)
+    "#]]).await?;
+    web.stop().await?;
+    cx.sees(expect![""]).await?;
+    let kept = std::fs::read(&disk)?;
+    cx.same("the mark", &format!("{:x?}", &kept[510..512]), "[55, aa]")
+}
+
+/// A path that is neither a directory nor a disk is refused, and the user is told.
+///
+/// Kubernetes, Volumes, local.
+#[case(needs = [])]
+async fn neither(cx: &mut Cx) -> Result {
+    let file = cx.machine()?.join("file");
+    std::fs::write(&file, "x")?;
+    let data = cx.local("data", &file)?;
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : only directory and block device are supported, and `<machine>/file` is neither
+    "#]]).await?;
+    web.stop().await?;
+    cx.sees(expect![""]).await
+}

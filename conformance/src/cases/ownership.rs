@@ -1,0 +1,115 @@
+//! fsGroup: a volume is given to its pod's group.
+
+use crate::prelude::*;
+
+/// Everything in a volume is given to the group and made writable for it, the root last; a link is given away
+/// and not followed, and what it leads to stays as it was.
+///
+/// Kubernetes, Security Context: Kubernetes recursively changes ownership and permissions for the contents of
+/// each volume to match the fsGroup.
+#[case(needs = [Owners])]
+async fn everything_goes_to_the_group(cx: &mut Cx) -> Result {
+    let volume = tree(cx)?;
+    let data = cx.local("data", &volume)?;
+
+    let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/sub/greeting", "hello").await?;
+    inside
+        .sees(expect![[r#"
+        /data                    dir  2775 0:2000  rw
+          file                   file  0664 0:2000  "x"
+          link                   link  -> ../outside
+          sub                    dir  2770 0:2000
+            greeting             file  0644 1000:2000  "hello"
+            script               file  0760 0:2000  "x"
+    "#]])
+        .await?;
+    let outside = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(volume.with_file_name("outside"))?);
+    cx.same("the group of what the link leads to", &outside.to_string(), "0")?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/data
+        bind   <web>/data          =  <machine>/volume
+        umount <web>/data
+        rmdir  <web>/data
+    "#]])
+        .await
+}
+
+/// A volume whose root is the group's already is left alone if that was asked for: a file in it that is not
+/// stays as it is. Without it, or with another group, everything is walked.
+///
+/// Kubernetes, Security Context: fsGroupChangePolicy OnRootMismatch.
+#[case(needs = [Owners])]
+async fn a_root_that_matches_speaks_for_all(cx: &mut Cx) -> Result {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let volume = tree(cx)?;
+    chown(&volume, Some(0), Some(2000))?;
+    std::fs::set_permissions(&volume, std::fs::Permissions::from_mode(0o2770))?;
+    let data = cx.local("data", &volume)?;
+
+    let lazy = cx.pod("lazy").volume(&data, "/data").fs_group(2000).on_root_mismatch().start().await?;
+    lazy.container()
+        .await?
+        .sees(expect![[r#"
+        /data                    dir  2770 0:2000  rw
+          file                   file  0604 0:0  "x"
+          link                   link  -> ../outside
+          sub                    dir  0700 0:0
+            script               file  0500 0:0  "x"
+    "#]])
+        .await?;
+    lazy.stop().await?;
+    let other = cx.pod("other").volume(&data, "/data").fs_group(3000).on_root_mismatch().start().await?;
+    other
+        .container()
+        .await?
+        .sees(expect![[r#"
+        /data                    dir  2770 0:3000  rw
+          file                   file  0664 0:3000  "x"
+          link                   link  -> ../outside
+          sub                    dir  2770 0:3000
+            script               file  0760 0:3000  "x"
+    "#]])
+        .await?;
+    other.stop().await
+}
+
+/// A volume that a pod only reads is not given to its group.
+///
+/// Kubernetes, Security Context: ownership is managed for volumes that support it and are not read-only.
+#[case(needs = [Owners])]
+async fn what_is_only_read_stays(cx: &mut Cx) -> Result {
+    let data = cx.local("data", &tree(cx)?)?;
+    let web = cx.pod("web").volume(&data, "/data").read_only().fs_group(2000).start().await?;
+    web.container()
+        .await?
+        .sees(expect![[r#"
+        /data                    dir  0755 0:0  ro
+          file                   file  0604 0:0  "x"
+          link                   link  -> ../outside
+          sub                    dir  0700 0:0
+            script               file  0500 0:0  "x"
+    "#]])
+        .await?;
+    web.stop().await
+}
+
+/// A directory with a bit of everything.
+fn tree(cx: &Cx) -> Result<std::path::PathBuf> {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let machine = cx.machine()?;
+    let volume = machine.join("volume");
+    let mode =
+        |name: &str, mode| std::fs::set_permissions(volume.join(name), std::fs::Permissions::from_mode(mode));
+    std::fs::create_dir_all(volume.join("sub"))?;
+    std::fs::write(machine.join("outside"), "x")?;
+    std::fs::write(volume.join("file"), "x")?;
+    std::fs::write(volume.join("sub/script"), "x")?;
+    symlink("../outside", volume.join("link"))?;
+    for (name, bits) in [("", 0o755), ("sub", 0o700), ("file", 0o604), ("sub/script", 0o500)] {
+        mode(name, bits)?;
+    }
+    Ok(volume)
+}

@@ -1,0 +1,264 @@
+//! Sub-paths: a container sees a part of a volume, and nothing outside of it.
+
+use crate::prelude::*;
+
+/// A sub-path that is missing is made with the mode of the volume's root, so that whoever may write to the
+/// volume may write to it; its bind is gone before the volume is.
+///
+/// Kubernetes, Volumes, Using subPath: a sub-path inside the referenced volume instead of its root.
+#[case(needs = [Owners])]
+async fn missing_ones_are_made(cx: &mut Cx) -> Result {
+    let web =
+        cx.pod("web").inline("cache", memory(1 << 20), "/cache").inline("cache", memory(1 << 20), "/part");
+    let web = web.sub_path("a/b").fs_group(2000).run_as(1000).start().await?;
+    cx.forget().await?;
+
+    let inside = web.container().await?;
+    inside.writes("/part/greeting", "hello").await?;
+    inside
+        .sees(expect![[r#"
+        /cache                   dir  3777 0:2000  rw  tmpfs size=1024k
+          a                      dir  3777 0:2000
+            b                    dir  3777 0:2000
+              greeting           file  0644 1000:2000  "hello"
+        /part                    dir  3777 0:2000  rw
+          greeting               file  0644 1000:2000  "hello"
+    "#]])
+        .await?;
+    cx.sees(expect![[r#"
+        bind   <sub-path:cache/web/main/1>     =  <web>/cache/a/b
+    "#]])
+        .await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <sub-path:cache/web/main/1>
+        umount <web>/cache
+        rmdir  <web>/cache
+    "#]])
+        .await
+}
+
+/// A link in a volume may lead to another place in it, and never out of it: then the container does not start,
+/// its user is told nothing of the machine, and nothing is left mounted.
+///
+/// Kubernetes, CVE-2017-1002101 and CVE-2021-25741: a sub-path must not give access outside of the volume.
+#[case(needs = [])]
+async fn links_never_lead_out(cx: &mut Cx) -> Result {
+    let machine = cx.machine()?;
+    let volume = machine.join("volume");
+    std::fs::create_dir_all(volume.join("real/deep"))?;
+    std::fs::write(volume.join("real/deep/greeting"), "hello")?;
+    std::fs::write(volume.join("file"), "x")?;
+    std::os::unix::fs::symlink("real/deep", volume.join("inside"))?;
+    std::os::unix::fs::symlink("/etc", volume.join("outside"))?;
+    std::os::unix::fs::symlink("../../..", volume.join("above"))?;
+    let source = || host_path(&volume.display().to_string(), "Directory");
+
+    let good = cx.pod("good").inline("data", source(), "/data").sub_path("inside").start().await?;
+    good.container()
+        .await?
+        .sees(expect![[r#"
+        /data                    dir  0755 0:0  rw
+          greeting               file  0644 0:0  "hello"
+    "#]])
+        .await?;
+    for (pod, path, told) in [
+        (
+            "a",
+            "outside",
+            expect![[r#"
+            Failed to prepare subPath for volumeMount "data" of container "main".
+        "#]],
+        ),
+        (
+            "b",
+            "outside/passwd",
+            expect![[r#"
+            Failed to prepare subPath for volumeMount "data" of container "main".
+        "#]],
+        ),
+        (
+            "c",
+            "above/etc",
+            expect![[r#"
+            Failed to prepare subPath for volumeMount "data" of container "main".
+        "#]],
+        ),
+        (
+            "d",
+            "outside/made/here",
+            expect![[r#"
+            Failed to prepare subPath for volumeMount "data" of container "main".
+        "#]],
+        ),
+        (
+            "e",
+            "file/below",
+            expect![[r#"
+            Failed to prepare subPath for volumeMount "data" of container "main".
+        "#]],
+        ),
+        (
+            "f",
+            "/etc",
+            expect![[r#"
+            Error SubPath `/etc` must not be an absolute path.
+        "#]],
+        ),
+        (
+            "g",
+            "real/../../etc",
+            expect![[r#"
+            Unable to provision SubPath `real/../../etc`: must not contain '..'.
+        "#]],
+        ),
+    ] {
+        let web = cx.pod(pod).inline("data", source(), "/data").sub_path(path).start().await?;
+        web.container_is_refused(told).await?;
+    }
+    cx.sees(expect![[r#"
+        bind   <sub-path:data/good/main/0>     =  <machine>/volume/real/deep
+    "#]])
+        .await
+}
+
+/// A sub-path may be a file, a socket or a pipe: the container gets just that.
+///
+/// Kubernetes, Volumes, Using subPath.
+#[case(needs = [])]
+async fn may_be_anything(cx: &mut Cx) -> Result {
+    let volume = cx.machine()?.join("volume");
+    std::fs::create_dir_all(&volume)?;
+    std::fs::write(volume.join("file"), "hello")?;
+    std::os::unix::net::UnixListener::bind(volume.join("socket"))?;
+    nix::unistd::mkfifo(&volume.join("pipe"), nix::sys::stat::Mode::from_bits_truncate(0o644))?;
+    let source = || host_path(&volume.display().to_string(), "Directory");
+
+    let web = cx.pod("web").inline("data", source(), "/file").sub_path("file");
+    let web = web.inline("data", source(), "/socket").sub_path("socket");
+    let web = web.inline("data", source(), "/pipe").sub_path("pipe").start().await?;
+    web.container()
+        .await?
+        .sees(expect![[r#"
+        /file                    file  0644 0:0  "hello"  rw
+        /socket                  socket  0755 0:0  rw
+        /pipe                    fifo  0644 0:0  rw
+    "#]])
+        .await?;
+    cx.sees(expect![[r#"
+        bind   <sub-path:data/web/main/0>  =  <machine>/volume/file
+        bind   <sub-path:data/web/main/1>  =  <machine>/volume/socket
+        bind   <sub-path:data/web/main/2>  =  <machine>/volume/pipe
+    "#]])
+        .await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <sub-path:data/web/main/0>
+        umount <sub-path:data/web/main/1>
+        umount <sub-path:data/web/main/2>
+    "#]])
+        .await
+}
+
+/// When a container starts again the bind of its sub-path is used again, unless another file has taken the
+/// name meanwhile: then it sees that one.
+///
+/// Kubernetes, Volumes, Using subPath: resolved when the container starts.
+#[case(needs = [])]
+async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
+    let web = cx.pod("web").inline("cache", empty_dir(), "/all").inline("cache", empty_dir(), "/part");
+    let web = web.sub_path("part").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/part/greeting", "first").await?;
+    cx.forget().await?;
+
+    let inside = web.container().await?;
+    inside.reads("/part/greeting", "first").await?;
+    cx.sees(expect![""]).await?;
+
+    inside.renames("/all/part", "/all/old").await?;
+    // What is bound is the directory and not its name.
+    inside.reads("/part/greeting", "first").await?;
+    let inside = web.container().await?;
+    inside
+        .sees(expect![[r#"
+        /all                     dir  0777 0:0  rw
+          old                    dir  0777 0:0
+            greeting             file  0644 0:0  "first"
+          part                   dir  0777 0:0
+        /part                    dir  0777 0:0  rw
+    "#]])
+        .await?;
+    cx.sees(expect![[r#"
+        umount <sub-path:cache/web/main/1>
+        bind   <sub-path:cache/web/main/1>     =  <web>/cache/part
+    "#]])
+        .await
+}
+
+/// Variables of the container's environment stand for a part of the path; one that is missing or empty keeps
+/// the container from starting, and so does a value that leads out.
+///
+/// Kubernetes, Volumes, Using subPath with expanded environment variables.
+#[case(needs = [])]
+async fn with_variables(cx: &mut Cx) -> Result {
+    let pod = |name, path| {
+        let pod = cx.pod(name).inline("cache", empty_dir(), "/cache").sub_path_expr(path);
+        pod.env("NAME", "web").env("EMPTY", "").env("UP", "..").env("ROOT", "/etc")
+    };
+    let good = pod("good", "logs/$(NAME)").start().await?;
+    good.container().await?.writes("/cache/greeting", "hello").await?;
+    for (name, path, told) in [
+        (
+            "a",
+            "$(NOPE)/$(EMPTY)",
+            expect![[r#"
+            Missing value for NOPE, EMPTY.
+        "#]],
+        ),
+        (
+            "b",
+            "$(UP)/x",
+            expect![[r#"
+            Unable to provision SubPath `../x`: must not contain '..'.
+        "#]],
+        ),
+        (
+            "c",
+            "$(ROOT)",
+            expect![[r#"
+            Error SubPath `/etc` must not be an absolute path.
+        "#]],
+        ),
+    ] {
+        pod(name, path).start().await?.container_is_refused(told).await?;
+    }
+    Ok(())
+}
+
+/// A sub-path of a pod that is deleted while the node is down is taken away before its volume, by the node that
+/// comes back.
+///
+/// Kubernetes, Pod Lifecycle: volumes are unmounted when all of a pod's containers have ended.
+#[case(needs = [Filesystem, Root])]
+async fn goes_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").sub_path("a").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    cx.node().kill().await?;
+    inside.reads("/data/greeting", "hello").await?;
+    web.remove().await?;
+    cx.node().start().await?;
+    cx.sees(expect![[r#"
+        umount <sub-path:data/web/main/0>
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await
+}

@@ -1,0 +1,69 @@
+//! Where the volumes of a pod come from that no driver makes. Pure.
+
+use harness::api::pod::{Content, DownwardItem, KeyFile, Projection};
+use harness::api::{Bytes, VolumeSource};
+
+/// An empty directory on the node's disk.
+pub fn empty_dir() -> VolumeSource {
+    VolumeSource::EmptyDir { medium: String::new(), size_limit: None }
+}
+
+/// An empty directory in memory, of at most so many bytes.
+pub fn memory(limit: u64) -> VolumeSource {
+    VolumeSource::EmptyDir { medium: "Memory".to_owned(), size_limit: Some(Bytes(limit)) }
+}
+
+/// A path of the node, and what must be there.
+pub fn host_path(path: &str, kind: &str) -> VolumeSource {
+    VolumeSource::HostPath { path: path.to_owned(), kind: kind.to_owned() }
+}
+
+/// All of a config map.
+pub fn config_map(name: &str) -> VolumeSource {
+    VolumeSource::ConfigMap(all_of(name))
+}
+
+/// All of a secret.
+pub fn secret(name: &str) -> VolumeSource {
+    VolumeSource::Secret(all_of(name))
+}
+
+/// Fields of the pod, each as a file.
+pub fn downward(files: &[(&str, &str)]) -> VolumeSource {
+    VolumeSource::DownwardApi { items: fields(files), default_mode: 0o644 }
+}
+
+/// Several sources in one directory.
+pub fn projected(sources: Vec<Projection>) -> VolumeSource {
+    VolumeSource::Projected { sources, default_mode: 0o644 }
+}
+
+/// Everything an object holds, in files anybody may read.
+pub fn all_of(name: &str) -> Content {
+    Content { name: name.to_owned(), default_mode: 0o644, ..Content::default() }
+}
+
+/// Some keys of an object: the key, its file, the file's mode.
+pub fn some_of(name: &str, keys: &[(&str, &str, Option<u32>)]) -> Content {
+    let items = keys.iter().map(|(key, path, mode)| KeyFile {
+        key: (*key).to_owned(),
+        path: (*path).to_owned(),
+        mode: *mode,
+    });
+    Content { items: items.collect(), ..all_of(name) }
+}
+
+/// A token of the pod's service account, in this file.
+pub fn token(path: &str) -> Projection {
+    Projection::ServiceAccountToken { audience: String::new(), expiration: 3600, path: path.to_owned() }
+}
+
+/// Fields of the pod as files.
+pub fn fields(files: &[(&str, &str)]) -> Vec<DownwardItem> {
+    let item = |(path, field): &(&str, &str)| DownwardItem {
+        path: (*path).to_owned(),
+        field: (*field).to_owned(),
+        ..DownwardItem::default()
+    };
+    files.iter().map(item).collect()
+}

@@ -1,0 +1,160 @@
+//! Containers of pods: started as the node says, asked what they see, and ended before their volumes go.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+
+use harness::container::{Container, ContainerError};
+use harness::guard::Guard;
+use harness::node::Wanted;
+use nix::errno::Errno;
+use tokio::sync::Mutex;
+
+use super::spec::CONTAINER;
+use super::{PodSpec, Result, Scene, SceneError};
+use crate::failure::chain;
+
+/// A running container, as cases and the scene share it. Empty once it has ended.
+pub(crate) type Running = Rc<Mutex<Option<Container>>>;
+
+/// What the scene knows of one pod's container.
+#[derive(Debug, Default)]
+pub(super) struct Started {
+    running: Running,
+    attempts: Cell<u32>,
+}
+
+impl Scene {
+    /// Starts the container of a pod that has its volumes; ends the one that runs, as a restart does.
+    pub(crate) async fn start_container(&self, pod: &str) -> Result<Running> {
+        let (running, attempt) = {
+            let mut containers = self.containers.borrow_mut();
+            let started = containers.entry(pod.to_owned()).or_default();
+            (Rc::clone(&started.running), started.attempts.replace(started.attempts.get() + 1))
+        };
+        end(&running).await?;
+        let rootfs = harness::Layout::standard().state().join("containers").join(pod);
+        std::fs::create_dir_all(&rootfs).map_err(|error| SceneError::ours(&error))?;
+        let (container, log) = (CONTAINER.to_owned(), self.directory.join("container.log"));
+        let wanted = Wanted { pod: pod.to_owned(), container, attempt, rootfs };
+        let spec = self.node.lock().await.configure(wanted).await;
+        let spec = spec.map_err(|error| SceneError::of_node(&error))?;
+        let container = Container::start(&spec, &log).await.map_err(|error| about(&error))?;
+        // What it mounts where its volumes are shared both ways is no stray.
+        self.journal.with_actors(|actors| actors.harness.insert(container.group()));
+        running.lock().await.replace(container);
+        Ok(running)
+    }
+
+    /// What is said when the container of a pod cannot be started, for want of a configuration.
+    pub(crate) async fn refused_container(&self, pod: &str) -> Result<String> {
+        match self.start_container(pod).await {
+            Err(SceneError::Broken(said)) => Ok(said.join(": ") + "\n"),
+            Err(error) => Err(error),
+            Ok(_) => Err(SceneError::Broken(vec![format!("The container of `{pod}` starts.")])),
+        }
+    }
+
+    /// Ends the container of a pod, if one runs.
+    pub(super) async fn end_container(&self, pod: &str) -> Result {
+        let started = self.containers.borrow_mut().remove(pod);
+        match started {
+            Some(started) => end(&started.running).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Everything it sees of its volumes, in the names of a story.
+    pub(crate) async fn view(&self, running: &Running, pod: &PodSpec) -> Result<String> {
+        let mut running = running.lock().await;
+        let view = alive(&mut running)?.look().await.map_err(|error| about(&error))?;
+        let volumes = self.volumes.borrow();
+        let drivers = pod.mounts.iter().filter(|mount| volumes.contains_key(&mount.volume));
+        let drivers: Vec<&Path> = drivers.map(|mount| Path::new(&mount.mount.path)).collect();
+        Ok(view.told(self.journal.symbols(), &drivers))
+    }
+
+    /// Who it is.
+    pub(crate) async fn identity(&self, running: &Running) -> Result<String> {
+        let mut running = running.lock().await;
+        alive(&mut running)?.identity().await.map_err(|error| about(&error))
+    }
+
+    /// Writes a file from inside.
+    pub(crate) async fn write_inside(&self, running: &Running, path: &str, text: &str) -> Result {
+        let mut running = running.lock().await;
+        alive(&mut running)?.write(Path::new(path), text).await.map_err(|error| about(&error))
+    }
+
+    /// Reads a file from inside and compares it.
+    pub(crate) async fn read_inside(&self, running: &Running, path: &str, text: &str) -> Result {
+        let mut running = running.lock().await;
+        let read = alive(&mut running)?.read(Path::new(path)).await.map_err(|error| about(&error))?;
+        if read == text {
+            return Ok(());
+        }
+        let said = format!("`{path}` should hold {text:?} in the container, and holds {read:?}.");
+        Err(SceneError::Broken(vec![said]))
+    }
+
+    /// Tries to write a file from inside, and is refused for that reason.
+    pub(crate) async fn refused_inside(&self, running: &Running, path: &str, reason: &str) -> Result {
+        let mut running = running.lock().await;
+        let written = alive(&mut running)?.write(Path::new(path), "never").await;
+        refused(written, reason, &format!("`{path}` could be written in the container."))
+    }
+
+    /// Tries to mount inside, and is refused for that reason.
+    pub(crate) async fn mount_refused_inside(&self, running: &Running, path: &str, reason: &str) -> Result {
+        let mut running = running.lock().await;
+        let mounted = alive(&mut running)?.mount(Path::new(path)).await;
+        refused(mounted, reason, &format!("`{path}` could be mounted on in the container."))
+    }
+
+    /// Gives a file another name from inside.
+    pub(crate) async fn rename_inside(&self, running: &Running, from: &str, to: &str) -> Result {
+        let mut running = running.lock().await;
+        let renamed = alive(&mut running)?.rename(Path::new(from), Path::new(to)).await;
+        renamed.map_err(|error| about(&error))
+    }
+
+    /// Mounts an empty file system inside.
+    pub(crate) async fn mount_inside(&self, running: &Running, path: &str) -> Result {
+        let mut running = running.lock().await;
+        alive(&mut running)?.mount(Path::new(path)).await.map_err(|error| about(&error))
+    }
+
+    /// Unmounts inside.
+    pub(crate) async fn unmount_inside(&self, running: &Running, path: &str) -> Result {
+        let mut running = running.lock().await;
+        alive(&mut running)?.unmount(Path::new(path)).await.map_err(|error| about(&error))
+    }
+}
+
+fn refused(done: std::result::Result<(), ContainerError>, reason: &str, otherwise: &str) -> Result {
+    let word = |source: &std::io::Error| Some(format!("{:?}", Errno::from_raw(source.raw_os_error()?)));
+    match done {
+        Err(ContainerError::Refused { source, .. }) if word(&source).as_deref() == Some(reason) => Ok(()),
+        Err(error) => Err(about(&error)),
+        Ok(()) => Err(SceneError::Broken(vec![otherwise.to_owned()])),
+    }
+}
+
+async fn end(running: &Running) -> Result {
+    match running.lock().await.take() {
+        Some(container) => container.close().map_err(|error| SceneError::ours(&error)),
+        None => Ok(()),
+    }
+}
+
+fn alive(running: &mut Option<Container>) -> Result<&mut Container> {
+    running.as_mut().ok_or_else(|| SceneError::Ours(vec!["the container has ended".to_owned()]))
+}
+
+/// What a container cannot have or do is about its volumes; that it cannot be asked is about us.
+fn about(error: &ContainerError) -> SceneError {
+    match error {
+        ContainerError::Build { .. } | ContainerError::Refused { .. } => SceneError::Broken(chain(error)),
+        _ => SceneError::ours(error),
+    }
+}

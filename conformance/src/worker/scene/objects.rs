@@ -1,0 +1,104 @@
+//! Objects of the API that pods refer to, files of the node's machine, and what the node says about pods.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use harness::api::{
+    Bytes, ConfigMap, Meta, Notification, PersistentSource, Secret, Sensitive, Severity, VolumeMode,
+};
+use harness::loop_device::{LoopDevice, LoopOptions};
+use harness::tmpfs::Tmpfs;
+use nix::mount::MsFlags;
+
+use super::{Result, Scene, SceneError};
+
+/// The namespace of everything.
+const NAMESPACE: &str = "default";
+
+impl Scene {
+    /// Writes a config map, whether there is one or not.
+    pub(crate) fn write_config_map(&self, name: &str, data: &[(&str, &str)]) -> Result {
+        let text: BTreeMap<String, String> =
+            data.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
+        if self.cluster.get::<ConfigMap>(NAMESPACE, name).is_some() {
+            let changed = self.cluster.change(NAMESPACE, name, |map: &mut ConfigMap| map.data = text);
+            return changed.map(drop).map_err(|error| SceneError::ours(&error));
+        }
+        let map = ConfigMap { meta: Meta::named(NAMESPACE, name), data: text, ..ConfigMap::default() };
+        self.cluster.create(map).map(drop).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Writes a secret.
+    pub(crate) fn write_secret(&self, name: &str, data: &[(&str, &str)]) -> Result {
+        let hidden = |text: &str| Sensitive::new(text.as_bytes().to_vec());
+        let data = data.iter().map(|(key, text)| ((*key).to_owned(), hidden(text))).collect();
+        let secret = Secret { meta: Meta::named(NAMESPACE, name), data };
+        self.cluster.create(secret).map(drop).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// A persistent volume that is a path of the node, and its claim.
+    pub(crate) fn write_local(&self, name: &str, path: &Path, mode: VolumeMode) -> Result {
+        if let Some(disk) = self.disks.borrow().iter().find(|disk| disk.path() == path) {
+            self.journal.symbols().name_disk(name, &disk.dev().to_string(), path);
+        }
+        let path = path.to_string_lossy().into_owned();
+        let source = PersistentSource::Local { path, fs_type: String::new() };
+        let added = self.cluster.add_volume(name, source, mode, Bytes(DISK));
+        added.map_err(|error| SceneError::ours(&error))
+    }
+
+    /// A disk of the node's machine, which is there until the case has ended.
+    pub(crate) fn add_disk(&self) -> Result<PathBuf> {
+        let directory = harness::Layout::standard().state().to_owned();
+        let disk = LoopDevice::create(&directory, DISK, &LoopOptions::default());
+        let disk = disk.map_err(|error| SceneError::ours(&error))?;
+        let path = disk.path().to_owned();
+        self.disks.borrow_mut().push(disk);
+        Ok(path)
+    }
+
+    /// The directory of the node's machine that pods may be given: it is no volume's, and the node's root is
+    /// not above it.
+    pub(crate) fn machine(&self) -> Result<PathBuf> {
+        if let Some(machine) = &*self.machine.borrow() {
+            return Ok(machine.path().to_owned());
+        }
+        let directory = harness::Layout::standard().machine();
+        std::fs::create_dir_all(&directory).map_err(|error| SceneError::ours(&error))?;
+        let machine = Tmpfs::mount(&directory, DISK).map_err(|error| SceneError::ours(&error))?;
+        // As the root of a machine is: a mount that a pod makes there shows on the machine, if it may.
+        let shared =
+            nix::mount::mount(None::<&str>, &directory, None::<&str>, MsFlags::MS_SHARED, None::<&str>);
+        shared.map_err(|error| SceneError::ours(&error))?;
+        self.machine.replace(Some(machine));
+        Ok(directory)
+    }
+
+    /// Has a pod synced, as happens once a minute, and waits until nothing is under way.
+    pub(crate) async fn sync(&self, pod: &str) -> Result {
+        let synced = self.node.lock().await.sync_pod(pod).await;
+        synced.map_err(|error| SceneError::of_node(&error))
+    }
+
+    /// What the node last told of a pod whose volumes it cannot mount.
+    pub(crate) async fn complaint(&self, pod: &str) -> Result<String> {
+        let about = |told: &Notification| {
+            told.severity == Severity::Warning && told.about.name == pod && told.reason.starts_with("Failed")
+        };
+        let waiting = async {
+            loop {
+                let told = self.cluster.list::<Notification>();
+                if let Some(told) = told.into_iter().find(|told| about(told)) {
+                    return format!("{}: {}\n", told.reason, self.journal.symbols().text(&told.message));
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let late = |_| SceneError::Broken(vec![format!("Nothing is said about the pod `{pod}`.")]);
+        tokio::time::timeout(self.limit, waiting).await.map_err(late)
+    }
+}
+
+/// How large a disk of the machine is: ext4 fits, and little is written to make one.
+const DISK: u64 = 16 << 20;

@@ -1,0 +1,54 @@
+//! Volumes that no driver makes: an administrator writes them down, with a claim that is bound.
+
+use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus};
+use volume_manager::api::{
+    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode,
+};
+use volume_manager::names::Namespaced;
+
+use super::Cluster;
+use crate::node::NAMESPACE;
+
+impl Cluster {
+    /// A persistent volume `pv-<name>` for any number of pods, and the claim `name` that is bound to it.
+    ///
+    /// # Errors
+    /// When there is one of that name.
+    pub fn add_volume(
+        &self,
+        name: &str,
+        source: PersistentSource,
+        mode: VolumeMode,
+        capacity: Bytes,
+    ) -> Result<(), ApiError> {
+        let volume = format!("pv-{name}");
+        let access_modes = vec![AccessMode::ReadWriteOnce];
+        let claim = self.create(Claim {
+            meta: Meta::named(NAMESPACE, name),
+            spec: ClaimSpec {
+                access_modes: access_modes.clone(),
+                request: capacity,
+                mode,
+                volume: volume.clone(),
+                ..ClaimSpec::default()
+            },
+            status: ClaimStatus { phase: ClaimPhase::Bound, capacity, ..ClaimStatus::default() },
+        })?;
+        let claim = ClaimReference { claim: Namespaced::new(NAMESPACE, name), uid: claim.meta.uid.clone() };
+        self.journal().symbols().name_volume(name, &volume, &volume);
+        self.create(Volume {
+            meta: Meta::named("", volume),
+            capacity,
+            access_modes,
+            claim: Some(claim),
+            mode: Some(mode),
+            source,
+            reclaim: "Retain".to_owned(),
+            phase: "Bound".to_owned(),
+            mount_options: Vec::new(),
+            affinity: None,
+            class: String::new(),
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! A container: the OCI configuration that the volume manager wrote, carried out in namespaces of our own.
+//!
+//! A process of this very binary, executed again with the hidden subcommand `__container`, makes mount, PID,
+//! IPC and UTS namespaces, mounts into an empty root exactly what the configuration says, becomes the user it
+//! names, and then answers questions about what it sees ([`View`]). There is no image: what is judged is the
+//! volumes. A container holds its own copies of their mounts, as a real one does, so it has to end before they
+//! go. This file starts and kills one process and speaks to it.
+
+mod build;
+mod inside;
+mod look;
+mod message;
+mod view;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use oci_spec::runtime::Spec;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::guard::{self, CloseError, Guard};
+use crate::wait::{Deadline, TimedOut, within};
+use message::{Answer, Question};
+
+pub use inside::main;
+pub use view::View;
+
+/// The hidden subcommand that [`main`] answers.
+pub const SUBCOMMAND: &str = "__container";
+
+/// How long an answer may take. A volume's file system may be dead.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long the kernel gets to end the processes.
+const DYING: Duration = Duration::from_secs(5);
+
+/// Why a container did not start, or does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ContainerError {
+    /// Its process could not be started.
+    #[error("cannot start a container's process")]
+    Start(#[source] io::Error),
+    /// It could not become what its configuration says.
+    #[error("cannot start the container: {what}")]
+    Build {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// What was asked of it was refused by the kernel.
+    #[error("cannot {what} in the container")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// It has ended.
+    #[error("the container has ended")]
+    Ended,
+    /// It does not answer.
+    #[error("the container does not answer")]
+    Silent(#[from] TimedOut),
+}
+
+/// A running container.
+#[derive(Debug)]
+pub struct Container {
+    /// Waits for the first process inside, and ends with it.
+    keeper: Child,
+    /// The first process inside, as it is numbered out here.
+    first: Option<Pid>,
+    answers: tokio::io::Lines<BufReader<OwnedReadHalf>>,
+    questions: OwnedWriteHalf,
+    shown: Vec<PathBuf>,
+    open: bool,
+}
+
+impl Container {
+    /// Starts a container. Its root directory must exist; a file system of its own is mounted there, inside.
+    ///
+    /// # Errors
+    /// When the configuration cannot be carried out.
+    pub async fn start(spec: &Spec, log: &Path) -> Result<Self, ContainerError> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(ContainerError::Start)?;
+        ours.set_nonblocking(true).map_err(ContainerError::Start)?;
+        let log = File::options().create(true).append(true).open(log).map_err(ContainerError::Start)?;
+        let keeper = Command::new("/proc/self/exe")
+            .arg(SUBCOMMAND)
+            .process_group(0)
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(ContainerError::Start)?;
+        let (reader, questions) = UnixStream::from_std(ours).map_err(ContainerError::Start)?.into_split();
+        let answers = BufReader::new(reader).lines();
+        let shown = message::shown(spec);
+        let mut container = Self { keeper, first: None, answers, questions, shown, open: true };
+        let config = serde_json::to_string(spec).expect("a configuration is a map with text keys");
+        container.say(config).await?;
+        match container.hear("a container starts").await? {
+            Answer::Ready { first } => container.first = Some(Pid::from_raw(first)),
+            Answer::Refused { what, errno } => {
+                return Err(ContainerError::Build { what, source: io::Error::from_raw_os_error(errno) });
+            }
+            _ => return Err(ContainerError::Ended),
+        }
+        Ok(container)
+    }
+
+    /// The process group all of it is in.
+    pub fn group(&self) -> i32 {
+        self.keeper.id().cast_signed()
+    }
+
+    /// Everything it sees of its volumes and devices.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn look(&mut self) -> Result<View, ContainerError> {
+        match self.ask(Question::Look(self.shown.clone())).await? {
+            Answer::Seen(sights) => Ok(View::new(sights)),
+            _ => Err(ContainerError::Ended),
+        }
+    }
+
+    /// The beginning of a file or a device.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the container does not answer.
+    pub async fn read(&mut self, path: &Path) -> Result<String, ContainerError> {
+        match self.ask(Question::Read(path.to_owned())).await? {
+            Answer::Text(text) => Ok(text),
+            _ => Err(ContainerError::Ended),
+        }
+    }
+
+    /// Writes a file or to a device, durably.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the container does not answer.
+    pub async fn write(&mut self, path: &Path, text: &str) -> Result<(), ContainerError> {
+        self.ask(Question::Write(path.to_owned(), text.to_owned())).await.map(drop)
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// When it may not, or the container does not answer.
+    pub async fn rename(&mut self, from: &Path, to: &Path) -> Result<(), ContainerError> {
+        self.ask(Question::Rename(from.to_owned(), to.to_owned())).await.map(drop)
+    }
+
+    /// Mounts an empty file system inside, on a directory that is made if it is missing.
+    ///
+    /// # Errors
+    /// When it may not, or the container does not answer.
+    pub async fn mount(&mut self, path: &Path) -> Result<(), ContainerError> {
+        self.ask(Question::Mount(path.to_owned())).await.map(drop)
+    }
+
+    /// Unmounts inside.
+    ///
+    /// # Errors
+    /// When it may not, or the container does not answer.
+    pub async fn unmount(&mut self, path: &Path) -> Result<(), ContainerError> {
+        self.ask(Question::Unmount(path.to_owned())).await.map(drop)
+    }
+
+    /// Who it is: user, groups, host name, environment, a line each.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn identity(&mut self) -> Result<String, ContainerError> {
+        match self.ask(Question::Identity).await? {
+            Answer::Text(text) => Ok(text),
+            _ => Err(ContainerError::Ended),
+        }
+    }
+
+    async fn ask(&mut self, question: Question) -> Result<Answer, ContainerError> {
+        let what = question.to_string();
+        self.say(serde_json::to_string(&question).expect("a question is made of plain values")).await?;
+        match self.hear(&what).await? {
+            Answer::Refused { what, errno } => {
+                Err(ContainerError::Refused { what, source: io::Error::from_raw_os_error(errno) })
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    async fn say(&mut self, mut line: String) -> Result<(), ContainerError> {
+        line.push('\n');
+        self.questions.write_all(line.as_bytes()).await.map_err(|_| ContainerError::Ended)
+    }
+
+    async fn hear(&mut self, what: &str) -> Result<Answer, ContainerError> {
+        let line = within(what, PATIENCE, self.answers.next_line()).await?;
+        let line = line.ok().flatten().ok_or(ContainerError::Ended)?;
+        serde_json::from_str(&line).map_err(|_| ContainerError::Ended)
+    }
+
+    /// Its first process is killed, with which the kernel ends all others and drops every mount; the keeper
+    /// is waited for, since it ends when that is done.
+    fn end(&mut self) -> Result<(), CloseError> {
+        if !std::mem::replace(&mut self.open, false) {
+            return Ok(());
+        }
+        // Whoever is dead already needs no killing.
+        let _ = match self.first {
+            Some(first) => kill(first, Signal::SIGKILL),
+            None => killpg(Pid::from_raw(self.keeper.id().cast_signed()), Signal::SIGKILL),
+        };
+        let keeper = &mut self.keeper;
+        let ended = Deadline::after(DYING).until("a container ends", || match keeper.try_wait() {
+            Ok(None) => None,
+            Ok(Some(_)) | Err(_) => Some(()),
+        });
+        Ok(ended?)
+    }
+}
+
+impl Guard for Container {
+    fn close(mut self) -> Result<(), CloseError> {
+        self.end()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        guard::undo("a container", || self.end());
+    }
+}

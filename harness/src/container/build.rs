@@ -1,0 +1,334 @@
+//! Making the world of a container: namespaces, mounts, devices, and at last its user. Runs in its first
+//! process, with one thread, and touches nothing outside its own namespaces.
+//!
+//! Every source is cloned before the mount namespace is left, since only there the clones of a shared mount are
+//! its peers: a mount that is made inside then appears on the node. From the copy of it that a new namespace
+//! gets, it never would.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use linux_raw_sys::general as raw;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid};
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount, Process, Spec};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// What could not be done.
+#[derive(Debug)]
+pub(super) struct BuildError {
+    pub(super) what: String,
+    pub(super) errno: Errno,
+}
+
+type Result<T = ()> = std::result::Result<T, BuildError>;
+
+/// An error of either crate, with what was tried.
+fn at<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> BuildError {
+    let what = what.into();
+    |error| {
+        let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(libc::EIO));
+        BuildError { what, errno }
+    }
+}
+
+/// Devices every container has.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// This process as it is numbered where it was started. To be asked before [`build`].
+pub(super) fn number_outside() -> std::io::Result<i32> {
+    let me = fs::read_link("/proc/self")?;
+    me.to_str().and_then(|number| number.parse().ok()).ok_or_else(|| std::io::Error::other("no number"))
+}
+
+/// Becomes what the configuration says.
+pub(super) fn build(spec: &Spec) -> Result {
+    let mounts: &[Mount] = spec.mounts().as_deref().unwrap_or_default();
+    let sources = mounts.iter().map(source).collect::<Result<Vec<Option<OwnedFd>>>>()?;
+    let apart = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+    unshare(apart).map_err(at("make namespaces"))?;
+    // From here on nothing that is mounted gets out, but by a peer that was cloned before.
+    let deaf = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+    mount(None::<&str>, "/", None::<&str>, deaf, None::<&str>).map_err(at("leave the peers of `/`"))?;
+
+    let root = spec.root().as_ref().map_or(Path::new(""), |root| root.path().as_path());
+    mount(Some("volproof"), root, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+        .map_err(at("mount the root"))?;
+    let inside = open(root)?;
+    for (mount, source) in mounts.iter().zip(sources) {
+        let destination = mount.destination();
+        attach(inside.as_fd(), mount, source).map_err(|error| BuildError {
+            what: format!("{} `{}`", error.what, destination.display()),
+            ..error
+        })?;
+    }
+    for name in DEVICES {
+        let device = Path::new("/dev").join(name);
+        // A machine that lacks one of them gives none.
+        let Ok(machines) = clone(&device, false) else { continue };
+        place_on(inside.as_fd(), &device, &machines, true)?;
+    }
+    let linux = spec.linux().as_ref();
+    for device in linux.iter().flat_map(|linux| linux.devices().iter().flatten()) {
+        make_device(inside.as_fd(), device)?;
+    }
+    for path in linux.iter().flat_map(|linux| linux.masked_paths().iter().flatten()) {
+        mask(inside.as_fd(), Path::new(path))?;
+    }
+    for path in linux.iter().flat_map(|linux| linux.readonly_paths().iter().flatten()) {
+        make_read_only(inside.as_fd(), Path::new(path))?;
+    }
+    if let Some(hostname) = spec.hostname() {
+        nix::unistd::sethostname(hostname).map_err(at("set the host name"))?;
+    }
+    drop(inside);
+    enter(root)?;
+    if let Some(process) = spec.process() {
+        become_user(process)?;
+    }
+    Ok(())
+}
+
+/// A volume's mount with everything below it, with its flags set, attached nowhere yet.
+fn source(mount: &Mount) -> Result<Option<OwnedFd>> {
+    let (Some("bind"), Some(source)) = (mount.typ().as_deref(), mount.source()) else { return Ok(None) };
+    let options = || mount.options().iter().flatten().map(String::as_str);
+    let tree = clone(source, options().any(|option| option == "rbind"))?;
+    let propagation = options().find_map(|option| match option {
+        "rprivate" | "private" => Some(MsFlags::MS_PRIVATE),
+        "rslave" | "slave" => Some(MsFlags::MS_SLAVE),
+        "rshared" | "shared" => Some(MsFlags::MS_SHARED),
+        _ => None,
+    });
+    set(&tree, 0, propagation, true).map_err(at("set the propagation of a volume for"))?;
+    for option in options() {
+        let (flag, below) = match option {
+            "ro" => (raw::MOUNT_ATTR_RDONLY, false),
+            "rro" => (raw::MOUNT_ATTR_RDONLY, true),
+            _ => continue,
+        };
+        set(&tree, flag, None, below).map_err(at("make a volume read-only for"))?;
+    }
+    Ok(Some(tree))
+}
+
+fn clone(path: &Path, below: bool) -> Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if below {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    rustix::mount::open_tree(CWD, path, flags).map_err(at(format!("take `{}`", path.display())))
+}
+
+/// Sets flags or propagation of a mount, or of it and all below it.
+fn set(tree: &OwnedFd, flag: u32, propagation: Option<MsFlags>, below: bool) -> nix::Result<()> {
+    let attributes = raw::mount_attr {
+        attr_set: u64::from(flag),
+        attr_clr: 0,
+        propagation: propagation.map_or(0, |flags| flags.bits()),
+        userns_fd: 0,
+    };
+    let at = raw::AT_EMPTY_PATH | if below { raw::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is an empty C string, and the attributes live until the call has returned.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            at,
+            &raw const attributes,
+            size_of::<raw::mount_attr>(),
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Result {
+    if let Some(source) = source {
+        let stat = rustix::fs::fstat(&source).map_err(at("look at what belongs on"))?;
+        let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        return place_on(root, wanted.destination(), &source, !is_dir);
+    }
+    let place = place(root, wanted.destination(), false)?;
+    let target = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let (mut flags, mut data) = (MsFlags::empty(), Vec::new());
+    for option in wanted.options().iter().flatten() {
+        match option.as_str() {
+            "nosuid" => flags |= MsFlags::MS_NOSUID,
+            "noexec" => flags |= MsFlags::MS_NOEXEC,
+            "nodev" => flags |= MsFlags::MS_NODEV,
+            "ro" => flags |= MsFlags::MS_RDONLY,
+            "strictatime" => flags |= MsFlags::MS_STRICTATIME,
+            "rw" => {}
+            other => data.push(other),
+        }
+    }
+    let fs_type = wanted.typ().as_deref();
+    match mount(fs_type, target.as_str(), fs_type, flags, Some(data.join(",").as_str())) {
+        // A user namespace may not mount what belongs to the machine's network; it gets the one there is.
+        Err(Errno::EPERM) if fs_type == Some("sysfs") => {
+            place_on(root, wanted.destination(), &clone(Path::new("/sys"), true)?, false)
+        }
+        mounted => mounted.map_err(at(format!("mount {} on", fs_type.unwrap_or_default()))),
+    }
+}
+
+fn place_on(root: BorrowedFd<'_>, path: &Path, tree: &OwnedFd, file: bool) -> Result {
+    let place = place(root, path, file)?;
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(tree, "", &place, "", both).map_err(at("mount a volume on"))
+}
+
+/// The place for a mount, made where it is missing. Links in volumes are followed as they would be inside.
+fn place(root: BorrowedFd<'_>, path: &Path, file: bool) -> Result<OwnedFd> {
+    let failed = |errno: rustix::io::Errno| at("make the place for")(errno);
+    let names: Vec<_> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    let mut here = root.try_clone_to_owned().map_err(at("make the place for"))?;
+    let mut walked = PathBuf::new();
+    for (index, name) in names.iter().enumerate() {
+        walked.push(name);
+        here = match within(root, &walked) {
+            Err(rustix::io::Errno::NOENT) => {
+                if file && index + 1 == names.len() {
+                    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+                    rustix::fs::openat(&here, name.as_os_str(), flags, Mode::from(0o644)).map_err(failed)?;
+                } else {
+                    rustix::fs::mkdirat(&here, name.as_os_str(), Mode::from(0o755)).map_err(failed)?;
+                }
+                within(root, &walked).map_err(failed)?
+            }
+            found => found.map_err(failed)?,
+        };
+    }
+    Ok(here)
+}
+
+fn within(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+fn open(root: &Path) -> Result<OwnedFd> {
+    rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(at("open the root"))
+}
+
+/// A device by its number, as a runtime makes it: what is bound or linked on the node plays no part.
+fn make_device(root: BorrowedFd<'_>, device: &LinuxDevice) -> Result {
+    let path = device.path();
+    let what = || format!("make the device `{}`", path.display());
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(BuildError { what: what(), errno: Errno::EINVAL });
+    };
+    let kind = match device.typ() {
+        LinuxDeviceType::B => rustix::fs::FileType::BlockDevice,
+        LinuxDeviceType::P => rustix::fs::FileType::Fifo,
+        _ => rustix::fs::FileType::CharacterDevice,
+    };
+    let number = |number: i64| u32::try_from(number).unwrap_or_default();
+    let numbers = rustix::fs::makedev(number(device.major()), number(device.minor()));
+    let parent = place(root, parent, false)?;
+    let mode = Mode::from(device.file_mode().unwrap_or(0o666) & 0o7777);
+    rustix::fs::mknodat(&parent, name, kind, mode, numbers).map_err(at(what()))?;
+    // Whatever the umask says.
+    rustix::fs::chmodat(&parent, name, mode, rustix::fs::AtFlags::empty()).map_err(at(what()))?;
+    let owner = device.uid().map(rustix::fs::Uid::from_raw);
+    let group = device.gid().map(rustix::fs::Gid::from_raw);
+    rustix::fs::chownat(&parent, name, owner, group, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(at(what()))
+}
+
+/// Covers what a container does not see, if it is there: a directory with an empty one, a file with nothing.
+fn mask(root: BorrowedFd<'_>, path: &Path) -> Result {
+    let what = || format!("mask `{}`", path.display());
+    let Ok(place) = within(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
+    let stat = rustix::fs::fstat(&place).map_err(at(what()))?;
+    let target = format!("/proc/self/fd/{}", place.as_raw_fd());
+    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        rustix::fs::FileType::Directory => {
+            let flags = MsFlags::MS_RDONLY;
+            mount(Some("tmpfs"), target.as_str(), Some("tmpfs"), flags, Some("size=0")).map_err(at(what()))
+        }
+        _ => {
+            let nothing = clone(Path::new("/dev/null"), false)?;
+            let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+            rustix::mount::move_mount(&nothing, "", &place, "", both).map_err(at(what()))
+        }
+    }
+}
+
+fn make_read_only(root: BorrowedFd<'_>, path: &Path) -> Result {
+    let what = || format!("make `{}` read-only", path.display());
+    let Ok(place) = within(root, path.strip_prefix("/").unwrap_or(path)) else { return Ok(()) };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = rustix::mount::open_tree(&place, "", flags).map_err(at(what()))?;
+    set(&tree, raw::MOUNT_ATTR_RDONLY, None, true).map_err(at(what()))?;
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(&tree, "", &place, "", both).map_err(at(what()))
+}
+
+/// Makes the new root the only one: the old one goes with everything that was mounted in it.
+fn enter(root: &Path) -> Result {
+    nix::unistd::chdir(root).map_err(at("enter the root"))?;
+    nix::unistd::pivot_root(".", ".").map_err(at("change the root"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(at("leave the old root"))?;
+    nix::unistd::chdir("/").map_err(at("enter the new root"))
+}
+
+/// Last: from here on this process may do what the container may.
+fn become_user(process: &Process) -> Result {
+    if let Some(score) = process.oom_score_adj() {
+        match fs::write("/proc/self/oom_score_adj", score.to_string()) {
+            // Only the machine's root may lower it.
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
+            written => written.map_err(at("set the score for being killed"))?,
+        }
+    }
+    for name in std::env::vars_os().map(|(name, _)| name) {
+        // SAFETY: this process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+    for variable in process.env().iter().flatten() {
+        let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
+        // SAFETY: this process has one thread.
+        unsafe { std::env::set_var(name, value) };
+    }
+    let user = process.user();
+    let groups: Vec<Gid> =
+        user.additional_gids().iter().flatten().map(|group| Gid::from_raw(*group)).collect();
+    match nix::unistd::setgroups(&groups) {
+        // A user namespace of an ordinary user has no groups to give.
+        Err(Errno::EPERM) if groups.is_empty() => {}
+        set => set.map_err(at("take the groups"))?,
+    }
+    nix::unistd::setgid(Gid::from_raw(user.gid())).map_err(at("take the group"))?;
+    nix::unistd::setuid(Uid::from_raw(user.uid())).map_err(at("become the user"))?;
+    if user.uid() == 0 {
+        let wanted = process.capabilities().as_ref().and_then(|sets| sets.effective().as_ref());
+        let names = wanted.into_iter().flatten().map(|capability| format!("{capability:?}"));
+        return limit_to(&names.collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+/// Keeps these capabilities and no others. Nothing is executed any more, so the bounding set plays no part.
+fn limit_to(names: &[String]) -> Result {
+    let plain = |name: &str| name.to_lowercase().replace('_', "");
+    // What this machine itself was not given, nobody in it can be.
+    let own = rustix::thread::capabilities(None).map_err(at("read the capabilities"))?.permitted;
+    let wanted: CapabilitySet = own
+        .iter_names()
+        .filter(|(known, _)| names.iter().any(|name| plain(name) == plain(known)))
+        .map(|(_, capability)| capability)
+        .collect();
+    let sets = CapabilitySets { effective: wanted, permitted: wanted, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).map_err(at("give up capabilities"))
+}

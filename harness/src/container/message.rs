@@ -1,0 +1,57 @@
+//! What is said between a container and its handle: JSON, one line a message, each question answered in turn.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use oci_spec::runtime::Spec;
+use serde::{Deserialize, Serialize};
+
+use super::view::Sight;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Question {
+    Look(Vec<PathBuf>),
+    Read(PathBuf),
+    Write(PathBuf, String),
+    Rename(PathBuf, PathBuf),
+    Mount(PathBuf),
+    Unmount(PathBuf),
+    Identity,
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Look(_) => f.write_str("look around"),
+            Self::Read(path) => write!(f, "read `{}`", path.display()),
+            Self::Write(path, _) => write!(f, "write `{}`", path.display()),
+            Self::Rename(path, _) => write!(f, "rename `{}`", path.display()),
+            Self::Mount(path) => write!(f, "mount on `{}`", path.display()),
+            Self::Unmount(path) => write!(f, "unmount `{}`", path.display()),
+            Self::Identity => f.write_str("say who it is"),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It is what its configuration says. The number is that of its first process, outside.
+    Ready {
+        first: i32,
+    },
+    Seen(Vec<Sight>),
+    Text(String),
+    Done,
+    Refused {
+        what: String,
+        errno: i32,
+    },
+}
+
+/// What there is to look at: everything that was bound in, and the devices.
+pub(super) fn shown(spec: &Spec) -> Vec<PathBuf> {
+    let binds = spec.mounts().iter().flatten().filter(|mount| mount.typ().as_deref() == Some("bind"));
+    let devices = spec.linux().iter().flat_map(|linux| linux.devices().iter().flatten());
+    let binds = binds.map(|mount| mount.destination().clone());
+    binds.chain(devices.map(|device| device.path().clone())).collect()
+}

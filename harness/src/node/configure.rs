@@ -1,0 +1,43 @@
+//! How a container is to be run, as the node says it: where the kubelet would call its runtime.
+
+use std::path::PathBuf;
+
+use oci_spec::runtime::Spec;
+use serde::{Deserialize, Serialize};
+use volume_manager::api::{Bytes, Pod};
+use volume_manager::container::oci::{self, Bundle};
+use volume_manager::container::{self, NodeFacts, Request};
+use volume_manager::names::ContainerName;
+use volume_manager::paths::Paths;
+
+use super::child::Surroundings;
+
+/// Which container, and what its runtime has for it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The pod.
+    pub pod: String,
+    /// Its container.
+    pub container: String,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// An empty directory to become its root.
+    pub rootfs: PathBuf,
+}
+
+/// What is judged must not depend on how much memory this machine happens to have.
+const MEMORY: Bytes = Bytes(16 << 30);
+
+/// The text of an error is what the user is told, and no more.
+pub(super) async fn configure(around: &Surroundings, pod: &Pod, wanted: Wanted) -> Result<Spec, String> {
+    let name = ContainerName::new(&wanted.container);
+    let container = pod.container(&name).ok_or_else(|| format!("the pod has no container `{name}`"))?;
+    let volumes = around.manager.mounted_volumes(&pod.uid()).await;
+    let node = NodeFacts { memory: MEMORY, ..NodeFacts::default() };
+    let request = Request { pod, container, volumes: &volumes, attempt: wanted.attempt, node: &node };
+    let host = around.host.as_ref();
+    let paths = Paths::new(around.layout.root());
+    let config = container::configure(host, &paths, &request).await.map_err(|error| error.to_string())?;
+    let bundle = Bundle { rootfs: wanted.rootfs, args: vec!["/bin/true".to_owned()], group: 0 };
+    oci::spec(host, &config, &bundle).await.map_err(|error| error.to_string())
+}
