@@ -1,8 +1,8 @@
 //! SIGKILL, at random moments, of each process of a run: afterwards the machine is as it was before.
 //!
 //! What counts is the mount table, the bound loop devices, the run's processes, and files where a run keeps
-//! something or must not make anything. Each role is killed at `VOLPROOF_MOMENTS` moments; 10 by default, which is what a
-//! push can afford.
+//! something or must not make anything; of a driver that was there before the run, also its volumes. Each role is
+//! killed at `VOLPROOF_MOMENTS` moments; 10 by default, which is what a push can afford.
 //!
 //! The control is in the test of the janitor: with it and the run killed together, something has to be left
 //! for `sweep`, or these tests see nothing.
@@ -11,7 +11,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use serial_test::file_serial;
-use tests::{Ended, Process, Residue, Role, Volproof, has_root, settle};
+use tests::{Ended, Process, Residue, Role, RunningDriver, Volproof, has_root, settle};
 
 /// What is run and killed: cases with file systems, block volumes and restarts, some at the same time.
 const RUN: &str = "run csi::block csi::lifecycle csi::recovery --jobs 2 --timeout 20s";
@@ -28,6 +28,46 @@ fn moments() -> u32 {
     asked.unwrap_or(10)
 }
 
+/// Where the cases run, and who has started the driver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// As root, with a driver of the run's own.
+    Host,
+    /// The same in a user namespace.
+    Rootless,
+    /// With a driver that runs already, on the machine itself.
+    Socket,
+}
+
+/// What a mode needs to be there.
+struct Ground {
+    mode: Mode,
+    driver: Option<RunningDriver>,
+}
+
+impl Ground {
+    fn prepare(mode: Mode) -> Ground {
+        let driver = (mode == Mode::Socket).then(RunningDriver::start);
+        Ground { mode, driver }
+    }
+
+    fn run(&self) -> Volproof {
+        let volproof = Volproof::new().args(RUN);
+        match (self.mode, &self.driver) {
+            (Mode::Host, _) => volproof,
+            (Mode::Rootless, _) => volproof.args("--tier rootless"),
+            (Mode::Socket, driver) => {
+                volproof.arg("--socket").arg(driver.as_ref().expect("it was started").socket())
+            }
+        }
+    }
+
+    /// What the driver keeps of volumes, if it outlives the run.
+    fn volumes(&self) -> Vec<String> {
+        self.driver.as_ref().map(RunningDriver::volumes).unwrap_or_default()
+    }
+}
+
 /// Random moments, the same in each run of the test: xorshift, since nothing here needs to be unpredictable.
 struct Moments {
     state: u64,
@@ -36,9 +76,9 @@ struct Moments {
 
 impl Moments {
     /// Moments within an undisturbed run, which is run once to see how long that is.
-    fn within_a_run(seed: u64) -> Moments {
+    fn within_a_run(ground: &Ground, seed: u64) -> Moments {
         let began = Instant::now();
-        let ended = Volproof::new().args(RUN).run();
+        let ended = ground.run().run();
         assert_eq!(ended.code, Some(0), "the undisturbed run: {}", ended.told());
         Moments { state: seed, whole: began.elapsed() }
     }
@@ -80,8 +120,12 @@ fn end_of(mut run: Child, directory: tempfile::TempDir, moment: &str) -> Ended {
 }
 
 /// Kills one role at each moment, lets `after` put things right where that is needed, and compares.
-fn kill_at_each_moment(role: Role, seed: u64, mut after: impl FnMut(u32, &Residue, &str)) {
-    let mut at = Moments::within_a_run(seed);
+fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Residue, &str)) {
+    if !has_root() {
+        return;
+    }
+    let ground = Ground::prepare(mode);
+    let mut at = Moments::within_a_run(&ground, 0x5eed_0001 + 16 * mode as u64 + role as u64);
     let mut killed = 0;
     let mut tries = 0;
     while killed < moments() {
@@ -94,59 +138,23 @@ fn kill_at_each_moment(role: Role, seed: u64, mut after: impl FnMut(u32, &Residu
         let (name, mark) = Residue::mark();
         let before = Residue::see(&mark);
         let report = if matches!(role, Role::Run | Role::Janitor) { "" } else { REPORT };
-        let (mut run, directory) = Volproof::new().args(RUN).args(report).env(name, &mark).start();
+        let (mut run, directory) = ground.run().args(report).env(name, &mark).start();
         let hit = kill_one(&mut run, &mark, role, moment);
         after(killed, &before, &mark);
         let what = format!("{role:?} killed {moment:?} after the start");
         let ended = end_of(run, directory, &what);
         let mut left = settle(&before, &mark, PATIENCE);
         left.extend(ended.temporary_files());
+        left.extend(ground.volumes());
         assert!(left.is_empty(), "{what}: left {left:#?}\n{}", ended.told());
         killed += u32::from(hit);
     }
 }
 
-#[test]
-#[file_serial(root)]
-fn a_run_that_is_killed_leaves_nothing() {
-    if has_root() {
-        kill_at_each_moment(Role::Run, 0x5eed_0001, |_, _, _| {});
-    }
-}
-
-#[test]
-#[file_serial(root)]
-fn a_worker_that_is_killed_leaves_nothing() {
-    if has_root() {
-        kill_at_each_moment(Role::Worker, 0x5eed_0002, |_, _, _| {});
-    }
-}
-
-#[test]
-#[file_serial(root)]
-fn a_node_that_is_killed_leaves_nothing() {
-    if has_root() {
-        kill_at_each_moment(Role::Node, 0x5eed_0003, |_, _, _| {});
-    }
-}
-
-#[test]
-#[file_serial(root)]
-fn a_driver_that_is_killed_leaves_nothing() {
-    if has_root() {
-        kill_at_each_moment(Role::Driver, 0x5eed_0004, |_, _, _| {});
-    }
-}
-
 /// Every other time the run is killed with its janitor, so that nobody but `sweep` is left to clean up.
-#[test]
-#[file_serial(root)]
-fn what_a_killed_janitor_leaves_is_swept() {
-    if !has_root() {
-        return;
-    }
+fn kill_the_janitor(mode: Mode) {
     let mut left_for_sweep = 0;
-    kill_at_each_moment(Role::Janitor, 0x5eed_0005, |round, before, mark| {
+    kill_at_each_moment(mode, Role::Janitor, |round, before, mark| {
         if round % 2 == 1 {
             for run in Process::marked(mark).into_iter().filter(|process| process.role == Role::Run) {
                 run.kill();
@@ -159,7 +167,49 @@ fn what_a_killed_janitor_leaves_is_swept() {
         }
     });
     assert!(
-        moments() < 2 || left_for_sweep > 0,
+        !has_root() || moments() < 2 || left_for_sweep > 0,
         "nothing was ever left for `sweep`: these tests see nothing"
     );
+}
+
+macro_rules! killed {
+    ($($name:ident: $mode:ident, $role:ident;)+) => {
+        $(#[test]
+        #[file_serial(root)]
+        fn $name() {
+            kill_at_each_moment(Mode::$mode, Role::$role, |_, _, _| {});
+        })+
+    };
+}
+
+killed! {
+    a_run_that_is_killed_leaves_nothing: Host, Run;
+    a_worker_that_is_killed_leaves_nothing: Host, Worker;
+    a_node_that_is_killed_leaves_nothing: Host, Node;
+    a_driver_that_is_killed_leaves_nothing: Host, Driver;
+    a_rootless_run_that_is_killed_leaves_nothing: Rootless, Run;
+    a_rootless_worker_that_is_killed_leaves_nothing: Rootless, Worker;
+    a_rootless_node_that_is_killed_leaves_nothing: Rootless, Node;
+    a_rootless_driver_that_is_killed_leaves_nothing: Rootless, Driver;
+    a_run_on_a_running_driver_that_is_killed_leaves_nothing: Socket, Run;
+    a_worker_on_a_running_driver_that_is_killed_leaves_nothing: Socket, Worker;
+    a_node_on_a_running_driver_that_is_killed_leaves_nothing: Socket, Node;
+}
+
+#[test]
+#[file_serial(root)]
+fn what_a_killed_janitor_leaves_is_swept() {
+    kill_the_janitor(Mode::Host);
+}
+
+#[test]
+#[file_serial(root)]
+fn what_a_killed_janitor_leaves_of_a_rootless_run_is_swept() {
+    kill_the_janitor(Mode::Rootless);
+}
+
+#[test]
+#[file_serial(root)]
+fn what_a_killed_janitor_leaves_on_a_running_driver_is_swept() {
+    kill_the_janitor(Mode::Socket);
 }

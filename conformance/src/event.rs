@@ -68,6 +68,9 @@ pub struct Header {
     pub lanes: usize,
     /// The seed of everything random in the run.
     pub seed: u64,
+    /// What this run cannot see or promise, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
 }
 
 /// How a case ended.
@@ -226,6 +229,10 @@ pub struct RunRecord {
     pub cases: Vec<CaseReport>,
     /// Every finding once.
     pub findings: Vec<RunFinding>,
+    /// Defects that the kernel noticed in itself during the run and that name no device: nobody can tell which
+    /// case they belong to, and after one no case can be believed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel: Vec<String>,
     /// How long it all took.
     pub seconds: f64,
     /// Whether it was interrupted.

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use harness::kernel_log::KernelLog;
 use harness::manifest::Manifest;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -112,6 +113,8 @@ struct Dispatcher {
     expectations: Vec<Expectation>,
     started: Instant,
     interrupted: bool,
+    /// From the run's beginning on, where it can be read.
+    kernel_log: Option<KernelLog>,
 }
 
 impl Dispatcher {
@@ -135,6 +138,7 @@ impl Dispatcher {
             expectations: Vec::new(),
             started: Instant::now(),
             interrupted: false,
+            kernel_log: KernelLog::start().ok(),
         }
     }
 
@@ -338,6 +342,7 @@ impl Dispatcher {
             header: self.plan.header.clone(),
             findings: gather(&self.done),
             cases: std::mem::take(&mut self.done),
+            kernel: self.kernel_log.take().map(verdict::unattributed).unwrap_or_default(),
             seconds: self.started.elapsed().as_secs_f64(),
             interrupted: self.interrupted,
             exit_code: exit_code::OK,

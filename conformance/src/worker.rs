@@ -5,6 +5,7 @@
 
 mod aftermath;
 mod ask;
+mod foreign;
 mod judge;
 pub mod message;
 pub(crate) mod scene;
@@ -54,7 +55,9 @@ fn enter(lifeline: OwnedFd) -> Result<(Orders, Sandbox), Refusal> {
     let ledger = Some(orders.ledger.clone());
     let user_namespace = orders.rootless;
     let lifeline = Some(lifeline);
-    let options = SandboxOptions { lifeline, ledger, name, user_namespace, ..SandboxOptions::default() };
+    let shared = foreign::shared_node(&orders);
+    let options =
+        SandboxOptions { lifeline, ledger, name, user_namespace, shared, ..SandboxOptions::default() };
     // From here on this is another process, and the one that was started only waits for it.
     let sandbox = Sandbox::enter(options).map_err(|error| {
         let hint = error.hint().map(str::to_owned);

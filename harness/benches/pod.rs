@@ -74,7 +74,7 @@ async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
     let mut driver = Driver::start(options, journal.clone()).await?;
     let can = driver.capabilities().clone();
     let listen = layout.csi_socket(&can.name);
-    let proxied = ProxyOptions { listen, driver: driver.socket().to_owned(), controller: None };
+    let proxied = ProxyOptions { listen, driver: driver.socket().to_owned(), controller: None, ledger: None };
     let proxy = Proxy::serve(proxied, journal.clone())?;
     let cluster = Cluster::new(journal.clone());
     let _served = cluster.serve(&layout.cluster_socket())?;

@@ -60,6 +60,7 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
         listen: layout.csi_socket(&can.name),
         driver: driver.socket().to_owned(),
         controller: None,
+        ledger: None,
     };
     let proxy = Proxy::serve(proxied, journal.clone())?;
     let cluster = Cluster::new(journal.clone());

@@ -36,6 +36,9 @@ impl Census {
     pub fn take(sandbox: &Sandbox, more: &[&Path]) -> Result<Census, ObserveError> {
         let mut census = Census::of(sandbox.devices())?;
         let root = sandbox.layout().root().to_owned();
+        if sandbox.is_shared() {
+            census.mounts.retain(|_, mount| mount.target.starts_with(&root));
+        }
         for top in std::iter::once(root.as_path()).chain(more.iter().copied()) {
             census.count_files(top);
         }
@@ -49,7 +52,7 @@ impl Census {
             mounts: observe::snapshot()?.into_iter().map(|mount| (mount.id, mount)).collect(),
             loops: table::lying_on(&table, |bound| devices.contains(&bound.device)),
             files: BTreeSet::new(),
-            processes: process::all(),
+            processes: process::ours(),
             notes: guard::take_notes(),
         })
     }

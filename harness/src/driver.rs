@@ -172,6 +172,11 @@ impl Driver {
         &self.socket
     }
 
+    /// Where everything lies in its sandbox.
+    pub fn layout(&self) -> &Layout {
+        &self.options.layout
+    }
+
     /// Its own directory.
     pub fn state(&self) -> PathBuf {
         self.options.layout.driver_state()

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::{self, LedgerError, Run};
 use crate::wait::Deadline;
 
+mod debts;
 mod ownership;
+mod shared;
 mod undo;
 
 /// The hidden subcommand that [`main`] answers; the run's directory is its argument.

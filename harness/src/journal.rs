@@ -11,6 +11,7 @@
 //! what, `confirm` looks at the kernel, `story` tells it to people. It reads links and sysfs, changes nothing,
 //! and writes only the report files it is told to.
 
+mod behind;
 mod confirm;
 mod kernel;
 mod report;
@@ -28,6 +29,7 @@ use contracts::event::{
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use behind::LoopsBehind;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
 pub use story::{Story, Teller};

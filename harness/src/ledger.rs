@@ -14,6 +14,11 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::census::process;
+use crate::manifest::Secrets;
+
+mod debts;
+
+pub use debts::{Asked, AtPath, Debts, OnNode};
 
 /// One line of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +56,27 @@ pub enum Entry {
         inode: u64,
         /// The number of this attachment.
         sequence: Option<u64>,
+    },
+    /// A node's root on the machine itself, which a driver outside of any sandbox shares.
+    SharedRoot {
+        /// Where it is mounted.
+        path: PathBuf,
+        /// The newest attachment of any disk when it was made.
+        since: Option<u64>,
+    },
+    /// A driver that goes on running when the run has ended.
+    Driver {
+        /// Its socket.
+        socket: PathBuf,
+        /// The socket of its controller service, where that is another.
+        controller: Option<PathBuf>,
+        /// The files with the secrets it is asked with.
+        secrets: Secrets,
+    },
+    /// What such a driver was asked for, or has taken back.
+    Asked {
+        /// The call.
+        asked: Asked,
     },
     /// A directory of logs that nobody asked for. It goes with the run, unless it is kept.
     Scratch {

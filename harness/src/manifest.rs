@@ -35,6 +35,10 @@ pub struct Manifest {
     /// The socket of the controller service, where that is another process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_socket: Option<PathBuf>,
+    /// For a driver that already runs and does not see all of the machine's mounts: a directory whose mounts it
+    /// shares with the machine, such as `/var/lib/kubelet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_dir: Option<PathBuf>,
     /// How many nodes may be played at once.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
@@ -269,7 +273,9 @@ impl Manifest {
             *program =
                 std::path::absolute(&program_path).unwrap_or(program_path).to_string_lossy().into_owned();
         }
-        for socket in [&mut self.socket, &mut self.controller_socket].into_iter().flatten() {
+        for socket in
+            [&mut self.socket, &mut self.controller_socket, &mut self.shared_dir].into_iter().flatten()
+        {
             *socket = directory.join(&*socket);
         }
         for file in &mut self.guest.files {

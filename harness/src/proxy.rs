@@ -29,6 +29,7 @@ pub use code::{code_from_name, code_name, code_names};
 pub use rule::{Gate, Rule, RuleError};
 
 use crate::journal::Journal;
+use crate::ledger::Ledger;
 use forward::Upstreams;
 use handle::Front;
 use pause::Pauses;
@@ -43,6 +44,8 @@ pub struct ProxyOptions {
     pub driver: PathBuf,
     /// The socket of its controller service, where that is another.
     pub controller: Option<PathBuf>,
+    /// Where to write down what the driver is asked for, if it outlives the run.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 /// Why a proxy cannot work.
@@ -90,7 +93,13 @@ impl Proxy {
         let rules = Arc::new(Rules::default());
         let upstreams = Arc::new(Upstreams::new(options.driver, options.controller));
         let pauses = Arc::new(Pauses::default());
-        let front = Front::new(journal, Arc::clone(&rules), Arc::clone(&pauses), Arc::clone(&upstreams));
+        let front = Front {
+            journal,
+            rules: Arc::clone(&rules),
+            pauses: Arc::clone(&pauses),
+            upstreams: Arc::clone(&upstreams),
+            ledger: options.ledger,
+        };
         let task = tokio::spawn(accept(listener, front)).abort_handle();
         Ok(Self { listen: options.listen, rules, pauses, upstreams, task })
     }

@@ -20,9 +20,11 @@ use crate::loop_device::table;
 mod error;
 mod furnish;
 mod init;
+mod shared;
 
 pub use error::SandboxError;
 pub use init::{LOST_LIFELINE, SIGNALLED};
+pub use shared::SharedNode;
 
 /// How a sandbox is made.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub struct SandboxOptions {
     pub node_bytes: u64,
     /// Most bytes the state directory can hold: volumes of a driver that keeps them in files lie there.
     pub state_bytes: u64,
+    /// For a driver that runs already: where the node's root is to be, so that both see the same mounts.
+    pub shared: Option<SharedNode>,
 }
 
 impl Default for SandboxOptions {
@@ -53,6 +57,7 @@ impl Default for SandboxOptions {
             name: String::new(),
             node_bytes: 256 << 20,
             state_bytes: 4 << 30,
+            shared: None,
         }
     }
 }
@@ -61,6 +66,8 @@ impl Default for SandboxOptions {
 #[derive(Debug)]
 pub struct Sandbox {
     rootless: bool,
+    is_shared: bool,
+    layout: Layout,
     devices: Vec<u64>,
     took: Duration,
 }
@@ -75,9 +82,18 @@ impl Sandbox {
         let begin = std::time::Instant::now();
         // Opened by its path out here; the descriptor goes along.
         let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
-        let lives = init::become_init(&options)?;
+        init::refuse_threads()?;
+        let shared = options.shared.as_ref();
+        let shared = shared.map(|shared| shared::prepare(shared, ledger.as_ref(), options.node_bytes));
+        let shared = shared.transpose()?;
+        let lives = init::become_init(&options, shared.as_ref())?;
         drop(options.lifeline);
-        let devices = furnish::furnish(&Layout::standard(), options.node_bytes, options.state_bytes)?;
+        let is_shared = shared.is_some();
+        let layout = shared.unwrap_or_else(Layout::standard);
+        let devices = match is_shared {
+            true => vec![furnish::device_of(layout.root())?],
+            false => furnish::furnish(&layout, options.node_bytes, options.state_bytes)?,
+        };
         if let Some(ledger) = &ledger {
             // Before anybody can attach a file that lies on one of these.
             ledger.record(&Entry::Sandbox {
@@ -89,12 +105,18 @@ impl Sandbox {
                 since: table::latest_sequence(),
             })?;
         }
-        Ok(Sandbox { rootless: options.user_namespace, devices, took: begin.elapsed() })
+        let rootless = options.user_namespace;
+        Ok(Sandbox { rootless, is_shared, layout, devices, took: begin.elapsed() })
     }
 
     /// Whether being root ends at the sandbox's edge.
     pub fn rootless(&self) -> bool {
         self.rootless
+    }
+
+    /// Whether its mounts are the machine's: only what is below the node's root is of this sandbox.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// How long the set-up took.
@@ -110,6 +132,6 @@ impl Sandbox {
 
     /// Where everything lies in here.
     pub fn layout(&self) -> Layout {
-        Layout::standard()
+        self.layout.clone()
     }
 }

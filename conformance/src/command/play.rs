@@ -52,6 +52,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         true => Manifest::fake_csi(&["--hostpath".to_owned()]),
         false => run::manifest(&flags.driver, rootless)?,
     };
+    run::refuse_running(&manifest, "to play with")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
     runtime.block_on(async {

@@ -338,7 +338,7 @@ const TOLD: [Fact; 7] =
     [Fact::Loop, Fact::Ext4, Fact::Xfs, Fact::Btrfs, Fact::Fuse, Fact::Nfsd, Fact::DeviceMapper];
 
 fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
-    let Place { facts, abilities, ground, .. } = place;
+    let Place { facts, manifest, abilities, ground, .. } = place;
     let needed: BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
     // Who started the driver is no ability of it.
     let of_the_driver = |need: &&Need| need.who() == Who::Driver && **need != Need::OwnProcess;
@@ -358,7 +358,21 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
         // A driver that already runs shares the machine's mounts: its cases would see each other's.
         lanes: if together { flags.jobs.map_or(automatic, usize::from) } else { 1 },
         seed: flags.seed,
+        limits: limits(manifest),
     }
+}
+
+/// What is not promised of a driver that somebody else has started.
+fn limits(manifest: &Manifest) -> Vec<String> {
+    if !manifest.is_running_already() {
+        return vec![];
+    }
+    let all = [
+        "the driver runs already: cases go one at a time, and those that restart it are skipped",
+        "what it mounts and keeps elsewhere than below the node's root, and how it ends, is not seen",
+        "its log is not ours: no last words, and no look for secrets in it",
+    ];
+    all.map(str::to_owned).into()
 }
 
 pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, Exit> {
@@ -379,13 +393,13 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
         _ if rootless => Manifest::fake_csi(&["--backing=directory".to_owned()]),
         _ => Manifest::fake_csi(&[]),
     };
-    if let Some(socket) = &manifest.socket {
+    if let Some(socket) = manifest.socket.as_ref().filter(|_| rootless) {
         let message = format!(
-            "cannot test the driver behind `{}`: it mounts where no sandbox sees it",
+            "cannot test the driver behind `{}` without root: its mounts could not be seen",
             socket.display()
         );
         return Err(Exit::environment(message)
-            .hint("let the run start it: `command` in the manifest, or --driver-cmd './my-driver --endpoint={endpoint}'"));
+            .hint("run it with sudo, or let the run start the driver: --driver-cmd"));
     }
     if let Some(socket) = &flags.controller_socket {
         manifest.controller_socket = Some(std::path::absolute(socket).unwrap_or_else(|_| socket.clone()));
@@ -399,6 +413,14 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
             .details(nearest.iter().map(|id| format!("nearest: {id}"))));
     }
     Ok(manifest)
+}
+
+/// Refuses a driver that runs already, where the machine's own mounts are out of reach.
+pub(super) fn refuse_running(manifest: &Manifest, place: &str) -> Result<(), Exit> {
+    let Some(socket) = &manifest.socket else { return Ok(()) };
+    let message = format!("cannot use the driver behind `{}` {place}: it mounts elsewhere", socket.display());
+    Err(Exit::environment(message)
+        .hint("let volproof start it: `command` in the manifest, or --driver-cmd './my-driver --endpoint={endpoint}'"))
 }
 
 fn check_tier(flags: &Flags) -> Result<(), Exit> {

@@ -255,7 +255,7 @@ fn stand_between(driver: &Driver, layout: &Layout, journal: &Journal) -> Result<
         std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     }
     let controller = driver.manifest().controller_socket.clone();
-    let sockets = ProxyOptions { listen, driver: driver.socket().to_owned(), controller };
+    let sockets = ProxyOptions { listen, driver: driver.socket().to_owned(), controller, ledger: None };
     Ok(Proxy::serve(sockets, journal.clone())?)
 }
 

@@ -114,6 +114,7 @@ mod tests {
             header: crate::event::Header { driver: "<script>".into(), ..Default::default() },
             cases: vec![case],
             findings: vec![],
+            kernel: vec![],
             seconds: 1.0,
             interrupted: false,
             exit_code: 1,

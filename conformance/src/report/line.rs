@@ -103,7 +103,8 @@ impl Display for HeaderLines<'_> {
         if !header.guests.is_empty() {
             line(f, "Guests", &header.guests)?;
         }
-        line(f, "Cases", &format!("{} in {}", header.cases, count(header.lanes, "lane")))
+        line(f, "Cases", &format!("{} in {}", header.cases, count(header.lanes, "lane")))?;
+        header.limits.iter().try_for_each(|limit| line(f, "Limit", limit))
     }
 }
 
@@ -279,6 +280,11 @@ impl Display for SummaryLines<'_> {
         }
         for finding in &run.findings {
             write!(f, "{}", FindingLine(palette, finding))?;
+        }
+        for defect in &run.kernel {
+            let style = palette.bad;
+            writeln!(f, "{style}{:>12}{style:#} {defect}", "Kernel")?;
+            writeln!(f, "{:12} it names no device of a case, so it stands against the whole run", "")?;
         }
         for hint in &run.hints {
             writeln!(f, "  hint: {hint}")?;

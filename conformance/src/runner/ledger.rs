@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use harness::census::Census;
 use harness::janitor::{Janitor, Lifeline, Undone};
-use harness::ledger::{self, Entry, Run};
+use harness::ledger::{self, Debts, Entry, Run};
 
 /// A ledger with a janitor that reads it once this process is gone, however it goes.
 #[derive(Debug)]
@@ -71,8 +71,13 @@ fn made(path: &Path) -> Vec<String> {
                 things.extend(loops.iter().map(|bound| format!("loop{} of {name}", bound.number)));
             }
             Entry::Loop { number, .. } => things.push(format!("loop{number}")),
-            Entry::Run { .. } | Entry::Scratch { .. } | Entry::Kept { .. } => {}
+            Entry::SharedRoot { path, .. } if path.exists() => {
+                things.push(format!("the mounts at {}", path.display()));
+            }
+            _ => {}
         }
     }
+    let debts = Debts::of(&ledger::read(path).unwrap_or_default());
+    things.extend(debts.volumes.iter().map(|volume| format!("volume {volume} of the driver")));
     things
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use harness::kernel_log::{KernelLog, Splat, splats};
+
 use super::Plan;
 use super::lane::{Ended, last_words};
 use crate::case::Case;
@@ -123,12 +125,20 @@ fn log_files(directory: &std::path::Path) -> Vec<String> {
     known.iter().filter(|name| holds(name)).map(|name| (*name).to_owned()).collect()
 }
 
+/// The defects of the kernel that name no device. One that names a device is for the case whose device it is,
+/// or for somebody else on this machine.
+pub(super) fn unattributed(mut log: KernelLog) -> Vec<String> {
+    let messages = log.read().unwrap_or_default();
+    let nobodys = |splat: &Splat| splat.devices.is_empty();
+    splats(&messages).into_iter().filter(nobodys).map(|splat| splat.to_string()).collect()
+}
+
 /// What the run exits with.
 pub(super) fn exit_code(run: &RunRecord) -> u8 {
     let ran = run.cases.iter().any(|case| !case.status.is_skip());
     if run.interrupted {
         exit_code::INTERRUPTED
-    } else if run.cases.iter().any(|case| case.status.is_bad()) {
+    } else if !run.kernel.is_empty() || run.cases.iter().any(|case| case.status.is_bad()) {
         exit_code::CASES_FAILED
     } else if !ran {
         exit_code::NOTHING_RAN
@@ -160,17 +170,28 @@ mod tests {
 
     #[track_caller]
     fn check(statuses: &[Status], interrupted: bool, expected: u8) {
-        let run = RunRecord {
+        assert_eq!(super::exit_code(&run(statuses, interrupted)), expected, "{statuses:?}");
+    }
+
+    fn run(statuses: &[Status], interrupted: bool) -> RunRecord {
+        RunRecord {
             version: RunRecord::VERSION,
             header: Header::default(),
             cases: statuses.iter().map(|status| CaseReport::sample("a", *status)).collect(),
             findings: vec![],
+            kernel: vec![],
             seconds: 0.0,
             interrupted,
             exit_code: 0,
             hints: vec![],
-        };
-        assert_eq!(super::exit_code(&run), expected, "{statuses:?}");
+        }
+    }
+
+    #[test]
+    fn a_defect_of_the_kernel_fails_a_run_in_which_all_cases_passed() {
+        let kernel = vec!["kernel bug: BUG: kernel NULL pointer dereference".to_owned()];
+        let run = RunRecord { kernel, ..run(&[Status::Passed], false) };
+        assert_eq!(super::exit_code(&run), exit_code::CASES_FAILED);
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl Aftermath {
         }
         let devices = scene.devices();
         after.take_census(sandbox, before.census.as_ref(), scene);
+        after.left_behind.extend(scene.foreign_loops());
         let trace = scene.journal().trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();

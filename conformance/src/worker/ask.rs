@@ -4,11 +4,12 @@ use harness::api::AccessMode;
 use harness::cluster::{Cluster, ProvisionError, Provisioner, VolumeRequest};
 use harness::driver::{Driver, DriverError};
 use harness::journal::Journal;
-use harness::proxy;
+use harness::proxy::{Proxy, ProxyOptions};
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use tonic::Code;
 
+use super::foreign::{self, Foreign};
 use super::message::{Abilities, Orders, Refusal};
 use super::scene::driver_options;
 use crate::failure::chain;
@@ -21,7 +22,7 @@ pub(super) async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities,
     let options = driver_options(&orders.manifest, &layout, &orders.directory);
     let mut driver =
         Driver::start(options, journal.clone()).await.map_err(|error| Refusal::of_driver(&error))?;
-    let answer = questions(&driver, Cluster::new(journal)).await.map_err(|chain| {
+    let answer = questions(&driver, orders, sandbox, journal).await.map_err(|chain| {
         let log = driver.log_tail(10);
         Refusal { chain, hint: None, log, driver: true }
     });
@@ -30,15 +31,29 @@ pub(super) async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities,
 }
 
 /// Everything a need can depend on and no capability says.
-async fn questions(driver: &Driver, cluster: Cluster) -> Result<Abilities, Vec<String>> {
+async fn questions(
+    driver: &Driver,
+    orders: &Orders,
+    sandbox: &Sandbox,
+    journal: Journal,
+) -> Result<Abilities, Vec<String>> {
     let mut abilities = Abilities { says: driver.capabilities().clone(), ..Abilities::default() };
     if !abilities.creates() {
         // What exists is taken as the manifest describes it.
         return Ok(abilities);
     }
-    let socket = driver.manifest().controller_socket.as_deref().unwrap_or(driver.socket());
-    let channel = proxy::connect(socket).map_err(|error| chain(&error))?;
-    let provisioner = Provisioner::new(cluster, channel, driver.manifest().clone(), abilities.says.clone());
+    let foreign = Foreign::of(orders).map_err(|refusal| refusal.chain)?;
+    let sockets = ProxyOptions {
+        listen: sandbox.layout().csi_socket(&abilities.says.name),
+        driver: driver.socket().to_owned(),
+        controller: orders.manifest.controller_socket.clone(),
+        ledger: foreign.as_ref().map(Foreign::ledger),
+    };
+    let proxy = Proxy::serve(sockets, journal.clone()).map_err(|error| chain(&error))?;
+    let channel = proxy.channel().map_err(|error| chain(&error))?;
+    let cluster = Cluster::new(journal);
+    let provisioner = Provisioner::new(cluster, channel, driver.manifest().clone(), abilities.says.clone())
+        .tagged(foreign::tag(orders, sandbox));
     let plain = |name: &str| VolumeRequest::new(name, driver.manifest());
     abilities.no_filesystem = refused(&provisioner, plain("file-system")).await?;
     abilities.no_block = refused(&provisioner, VolumeRequest { block: true, ..plain("block") }).await?;

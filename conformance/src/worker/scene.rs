@@ -26,6 +26,7 @@ use harness::proxy::{Gate, Proxy, Rule};
 use harness::tmpfs::Tmpfs;
 use tokio::sync::{Mutex, Notify};
 
+use super::foreign::Foreign;
 use super::message::Abilities;
 use crate::cx::{Code, Doing, Method};
 use crate::failure::{What, chain};
@@ -49,6 +50,8 @@ pub(crate) struct Scene {
     cluster: Cluster,
     journal: Journal,
     abilities: Abilities,
+    /// What belongs to a driver that somebody else has started.
+    foreign: Option<Foreign>,
     secrets: Vec<Sensitive<String>>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
     pods: RefCell<BTreeSet<String>>,

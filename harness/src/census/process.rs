@@ -41,6 +41,18 @@ pub fn all() -> Vec<Process> {
     found
 }
 
+/// The processes of our own PID namespace, by number: all, unless `/proc` is the one of a namespace around it.
+pub fn ours() -> Vec<Process> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let mine = namespace("self");
+    let mut found = all();
+    // Where the first process of this `/proc` is one of ours, all are: also zombies, which show no namespace.
+    if namespace("1") != mine {
+        found.retain(|process| namespace(&process.pid.to_string()) == mine);
+    }
+    found
+}
+
 /// One process, if it exists.
 pub fn get(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

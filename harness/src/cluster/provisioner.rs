@@ -130,6 +130,7 @@ pub struct Provisioner {
     manifest: Manifest,
     capabilities: Capabilities,
     existing: Mutex<Vec<String>>,
+    tag: String,
 }
 
 /// Namespace of all claims and of the driver's secrets.
@@ -139,7 +140,14 @@ impl Provisioner {
     /// A provisioner whose calls go through `channel`.
     pub fn new(cluster: Cluster, channel: Channel, manifest: Manifest, capabilities: Capabilities) -> Self {
         let existing = Mutex::new(manifest.volume.existing.iter().rev().cloned().collect());
-        Self { cluster, channel, manifest, capabilities, existing }
+        Self { cluster, channel, manifest, capabilities, existing, tag: String::new() }
+    }
+
+    /// Asks for volumes by names that end so: a driver that outlives a case must not take the next one's volume
+    /// for the same.
+    #[must_use]
+    pub fn tagged(self, tag: String) -> Self {
+        Self { tag, ..self }
     }
 
     /// Has a volume made and binds a new claim to it.
@@ -187,7 +195,7 @@ impl Provisioner {
         let somewhere = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS");
         let reachable = v1::TopologyRequirement { requisite: vec![here.clone()], preferred: vec![here] };
         let request = v1::CreateVolumeRequest {
-            name: format!("pvc-{}", wanted.name),
+            name: format!("pvc-{}{}", wanted.name, self.tag),
             capacity_range: Some(v1::CapacityRange {
                 required_bytes: wanted.size.cast_signed(),
                 limit_bytes: 0,

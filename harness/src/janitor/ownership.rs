@@ -42,7 +42,13 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
                 && (*number, *device, *inode, *sequence)
                     == (bound.number, bound.device, bound.inode, bound.sequence)
         }
-        Entry::Run { .. } | Entry::Scratch { .. } | Entry::Kept { .. } => false,
+        // What is shared with a driver outside is undone by other marks.
+        Entry::Run { .. }
+        | Entry::SharedRoot { .. }
+        | Entry::Driver { .. }
+        | Entry::Asked { .. }
+        | Entry::Scratch { .. }
+        | Entry::Kept { .. } => false,
     };
     let mut mounted = around.mounted.iter().filter(|(_, devices)| devices.contains(&bound.device));
     match ledger.iter().find(|entry| made_it(entry)) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ownership::{self, Owner, Surroundings};
-use super::{JanitorError, Undone};
+use super::{JanitorError, Undone, shared};
 use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
@@ -42,6 +42,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
         // In this order: a living process could attach what has just been detached.
         await_processes(&entries, &mut undone);
         if undone.left.is_empty() {
+            shared::undo_all(&entries, &mut undone);
             detach_loops(dir, &entries, &mut undone);
         }
     }
@@ -127,7 +128,7 @@ fn detach_loops(dir: &Path, entries: &[Entry], undone: &mut Undone) {
     }
 }
 
-fn detach(bound: &BoundLoop) -> Result<(), String> {
+pub(super) fn detach(bound: &BoundLoop) -> Result<(), String> {
     let Ok(device) = File::open(node(bound.number)) else {
         return if table::is_bound(bound.number) { Err("cannot be opened".to_owned()) } else { Ok(()) };
     };

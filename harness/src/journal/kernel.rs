@@ -1,11 +1,12 @@
 //! What the kernel says about mounts, and who did it.
 //!
-//! Reads `/proc/<pid>/stat` to find out to whom a process belongs; the events come from a [`Witness`].
+//! Asks for the groups of processes, to find out to whom they belong; the events come from a [`Witness`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use nix::unistd::{Pid, getpgid};
 
 use contracts::event::{Actor, Event, Irregular, Mount, MountDel};
 
@@ -85,13 +86,17 @@ pub struct Actors {
     pub drivers: BTreeSet<i32>,
     /// Groups that belong to the harness beside its own.
     pub harness: BTreeSet<i32>,
+    /// Whether the driver runs outside of the sandbox: a process that cannot be seen from in here is then its.
+    pub driver_is_outside: bool,
     known: BTreeMap<i32, Actor>,
 }
 
 impl Actors {
     /// Whose process this is. A process that is dead already and was never seen is nobody's known.
     fn who(&mut self, pid: Option<i32>) -> Actor {
-        let Some(pid) = pid else { return Actor::Unknown };
+        let Some(pid) = pid else {
+            return if self.driver_is_outside { Actor::Driver } else { Actor::Unknown };
+        };
         if Some(pid) == self.node {
             return Actor::Node;
         }
@@ -124,10 +129,9 @@ impl Actors {
 
 /// The process group of a process; none when it is gone.
 fn group_of(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, so the fields are counted from its end.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(2)?.parse().ok()
+    // Zero would be ourselves.
+    let pid = Some(Pid::from_raw(pid)).filter(|pid| pid.as_raw() > 0)?;
+    getpgid(Some(pid)).ok().map(Pid::as_raw)
 }
 
 /// The kernel's side of the journal.

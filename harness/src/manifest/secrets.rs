@@ -32,7 +32,7 @@ impl<T> fmt::Debug for Sensitive<T> {
 }
 
 /// The files with the secrets of each kind of call.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secrets {
     /// For `CreateVolume` and `DeleteVolume`.

@@ -22,25 +22,17 @@ use super::forward::Upstreams;
 use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
 use crate::journal::{Journal, Outcome};
+use crate::ledger::Ledger;
 
 /// Answers every path.
 #[derive(Debug, Clone)]
 pub(super) struct Front {
-    journal: Journal,
-    rules: Arc<Rules>,
-    pauses: Arc<Pauses>,
-    upstreams: Arc<Upstreams>,
-}
-
-impl Front {
-    pub(super) fn new(
-        journal: Journal,
-        rules: Arc<Rules>,
-        pauses: Arc<Pauses>,
-        upstreams: Arc<Upstreams>,
-    ) -> Self {
-        Self { journal, rules, pauses, upstreams }
-    }
+    pub(super) journal: Journal,
+    pub(super) rules: Arc<Rules>,
+    pub(super) pauses: Arc<Pauses>,
+    pub(super) upstreams: Arc<Upstreams>,
+    /// Where to write down what the driver is asked for, if it outlives the run.
+    pub(super) ledger: Option<Arc<Ledger>>,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -118,10 +110,10 @@ impl Front {
         let replaced = code.is_some() || rule.hang;
         let mut answer = match replaced && !rule.forward {
             true => Err(Status::unknown("injected")),
-            false => self.upstreams.call(path, metadata.clone(), message.clone()).await,
+            false => self.forward(path, metadata.clone(), message.clone()).await,
         };
         if rule.duplicate {
-            answer = self.upstreams.call(path, metadata, message).await;
+            answer = self.forward(path, metadata, message).await;
         }
         if let Some(gate) = gate {
             gate.pass().await;
@@ -139,6 +131,45 @@ impl Front {
             None => answer,
         }
     }
+}
+
+impl Front {
+    /// Passes a call on. What it leaves to be undone is in the ledger before the driver sees it.
+    async fn forward(
+        &self,
+        path: &PathAndQuery,
+        metadata: MetadataMap,
+        message: Bytes,
+    ) -> Result<Response<Bytes>, Status> {
+        let Some(ledger) = &self.ledger else { return self.upstreams.call(path, metadata, message).await };
+        let method = path.path().rsplit('/').next().unwrap_or_default();
+        let request = told(csi_proto::json::request(path.path(), &message), &message);
+        ledger.before_call(method, &request, &message);
+        let answer = self.upstreams.call(path, metadata, message).await;
+        let response = |bytes: &Response<Bytes>| {
+            told(csi_proto::json::response(path.path(), bytes.get_ref()), bytes.get_ref())
+        };
+        let told = answer.as_ref().map(response).map_err(|status| is_final(status.code()));
+        ledger.after_call(method, &request, told.as_ref().map_err(|is_final| *is_final));
+        answer
+    }
+}
+
+/// Whether a driver that answers so has not done what it was asked, and will not.
+fn is_final(code: tonic::Code) -> bool {
+    use tonic::Code;
+    matches!(
+        code,
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Unauthenticated
+    )
 }
 
 /// Ends the call in the journal, also when its caller goes away and this is dropped.

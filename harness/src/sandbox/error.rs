@@ -44,6 +44,23 @@ pub enum SandboxError {
     /// The sandbox could not be written down in the run's ledger.
     #[error("cannot write the sandbox down")]
     Ledger(#[from] LedgerError),
+    /// A driver that should run already does not answer.
+    #[error("cannot reach the driver at `{socket}`")]
+    Driver {
+        /// Its socket.
+        socket: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A driver that runs already sees other mounts than ours.
+    #[error("cannot share `{root}` with the driver: process {pid} does not see what is mounted there")]
+    Unseen {
+        /// The driver's process.
+        pid: i32,
+        /// The node's root.
+        root: PathBuf,
+    },
     /// A mount was refused.
     #[error("cannot mount {what} at `{target}`")]
     Mount {
@@ -79,6 +96,12 @@ impl SandboxError {
             ),
             SandboxError::Mount { source, .. } if denied(source) => Some(
                 "run as root with CAP_SYS_ADMIN (in a container: `--privileged`), or allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+            ),
+            SandboxError::Driver { .. } => {
+                Some("start the driver first; `--socket` is for one that runs already")
+            }
+            SandboxError::Unseen { .. } => Some(
+                "start the driver in the machine's mount namespace, or name a directory in its manifest that it shares: `shared_dir = \"/var/lib/kubelet\"`",
             ),
             SandboxError::Threads { .. }
             | SandboxError::Ledger(_)

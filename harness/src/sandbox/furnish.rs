@@ -27,14 +27,19 @@ pub(super) fn furnish(layout: &Layout, node_bytes: u64, state_bytes: u64) -> Res
     // A peer group of its own: what a container or a driver mounts below with propagation comes back here.
     attach("a shared node root", layout.root(), None, MsFlags::MS_SHARED, None)?;
     tmpfs(layout.state(), state_bytes, "0755")?;
+    fill(layout)?;
+    devices.push(device_of(layout.root())?);
+    devices.push(device_of(layout.state())?);
+    Ok(devices)
+}
+
+/// Makes what a node and a driver find when they start.
+pub(super) fn fill(layout: &Layout) -> Result<(), SandboxError> {
     for below in ["pods", "plugins", "plugins_registry"] {
         make_dir(&layout.root().join(below), 0o750)?;
     }
     make_dir(&layout.driver_state(), 0o755)?;
-    make_dir(&layout.sockets(), 0o755)?;
-    devices.push(device_of(layout.root())?);
-    devices.push(device_of(layout.state())?);
-    Ok(devices)
+    make_dir(&layout.sockets(), 0o755)
 }
 
 /// Lets go of volumes that a real kubelet on this machine has mounted.
@@ -78,12 +83,12 @@ fn cover_var_lib(layout: &Layout) -> Result<u64, SandboxError> {
     Ok(device)
 }
 
-fn tmpfs(target: &Path, bytes: u64, mode: &str) -> Result<(), SandboxError> {
+pub(super) fn tmpfs(target: &Path, bytes: u64, mode: &str) -> Result<(), SandboxError> {
     let options = format!("size={bytes},mode={mode}");
     attach("a tmpfs", target, Some("tmpfs"), MsFlags::empty(), Some(&options))
 }
 
-fn attach(
+pub(super) fn attach(
     what: &'static str,
     target: &Path,
     fstype: Option<&str>,
@@ -98,7 +103,7 @@ fn attach(
 }
 
 /// Makes a directory of exactly this mode, whatever the umask says; one that exists keeps its own.
-fn make_dir(path: &Path, mode: u32) -> Result<(), SandboxError> {
+pub(super) fn make_dir(path: &Path, mode: u32) -> Result<(), SandboxError> {
     match fs::create_dir(path) {
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -107,7 +112,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), SandboxError> {
     .map_err(|source| path_error(path, source))
 }
 
-fn device_of(path: &Path) -> Result<u64, SandboxError> {
+pub(super) fn device_of(path: &Path) -> Result<u64, SandboxError> {
     Ok(fs::metadata(path).map_err(|source| path_error(path, source))?.dev())
 }
 

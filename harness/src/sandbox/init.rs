@@ -13,7 +13,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid, setpgid};
 
-use super::{SandboxError, SandboxOptions};
+use super::{SandboxError, SandboxOptions, shared};
+use crate::Layout;
 use crate::ledger::{self, Life};
 
 /// The exit status of a sandbox whose run is gone.
@@ -29,22 +30,25 @@ pub(super) struct Lives {
 }
 
 /// Leaves the caller waiting, makes the namespaces, and returns in the worker inside them.
-pub(super) fn become_init(options: &SandboxOptions) -> Result<Lives, SandboxError> {
+pub(super) fn become_init(options: &SandboxOptions, shared: Option<&Layout>) -> Result<Lives, SandboxError> {
     let keeper = my_life()?;
-    refuse_threads()?;
     // First of all, so that no step below can outlive the run for want of it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| process("ask to die with the parent", e))?;
     if options.own_group {
         // A session leader cannot change its group, and does not need to.
         let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     }
-    create_namespaces(options.user_namespace)?;
+    match shared {
+        Some(_) => unshare(CloneFlags::CLONE_NEWPID)
+            .map_err(|e| SandboxError::Namespaces { what: "PID", source: e.into() })?,
+        None => create_namespaces(options.user_namespace)?,
+    }
     // PDEATHSIG misses a parent that died before it was asked for; the end of this pipe misses nothing.
     let (alive, keep_alive) =
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| process("make the keeper's pipe", e))?;
-    // SAFETY: `refuse_threads` has seen that this process has one thread, so the child may do anything.
+    // SAFETY: `Sandbox::enter` has seen that this process has one thread, so the child may do anything.
     match unsafe { fork() }.map_err(|e| process("fork PID 1 of the sandbox", e))? {
-        ForkResult::Parent { child } => keep(child, &keep_alive),
+        ForkResult::Parent { child } => keep(child, &keep_alive, shared),
         ForkResult::Child => {
             drop(keep_alive);
             fork_worker(options.lifeline.as_ref().map(AsFd::as_fd), alive, keeper)
@@ -52,7 +56,8 @@ pub(super) fn become_init(options: &SandboxOptions) -> Result<Lives, SandboxErro
     }
 }
 
-fn refuse_threads() -> Result<(), SandboxError> {
+/// A namespace belongs to a thread, and so does a fork.
+pub(super) fn refuse_threads() -> Result<(), SandboxError> {
     let path = "/proc/self/task";
     let tasks = fs::read_dir(path).map_err(|source| SandboxError::Path { path: path.into(), source })?;
     match tasks.count() {
@@ -81,18 +86,20 @@ fn write_map(file: &'static str, line: &str) -> Result<(), SandboxError> {
     fs::write(file, line).map_err(|source| SandboxError::IdMap { file, source })
 }
 
-/// The keeper: waits for PID 1 and ends as it did.
-fn keep(init: Pid, keep_alive: &OwnedFd) -> ! {
+/// The keeper: waits for PID 1 and ends as it did. What the sandbox shared with the machine it takes away.
+fn keep(init: Pid, keep_alive: &OwnedFd, shared: Option<&Layout>) -> ! {
     let _ = prctl::set_name(c"volproof-keeper");
     close_all_but(&mut [keep_alive.as_raw_fd()]);
-    loop {
+    let code = loop {
         match waitpid(init, None) {
-            Ok(WaitStatus::Exited(_, code)) => std::process::exit(code),
-            Ok(WaitStatus::Signaled(_, signal, _)) => std::process::exit(SIGNALLED + signal as i32),
+            Ok(WaitStatus::Exited(_, code)) => break code,
+            Ok(WaitStatus::Signaled(_, signal, _)) => break SIGNALLED + signal as i32,
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(_) => std::process::exit(LOST_LIFELINE),
+            Err(_) => break LOST_LIFELINE,
         }
-    }
+    };
+    shared.into_iter().for_each(shared::take_away);
+    std::process::exit(code)
 }
 
 /// In PID 1: forks the worker and returns there; PID 1 itself stays behind and reaps.

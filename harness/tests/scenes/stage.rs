@@ -133,7 +133,10 @@ impl Stage {
         let driver = Driver::start(options, journal.clone()).await?;
         let can = driver.capabilities().clone();
         let (listen, socket) = (layout.csi_socket(&can.name), driver.socket().to_owned());
-        let proxy = Proxy::serve(ProxyOptions { listen, driver: socket, controller: None }, journal.clone())?;
+        let proxy = Proxy::serve(
+            ProxyOptions { listen, driver: socket, controller: None, ledger: None },
+            journal.clone(),
+        )?;
         let cluster = Cluster::new(journal.clone());
         let served = cluster.serve(&layout.cluster_socket())?;
         cluster.add_node("node-1")?;

@@ -53,6 +53,7 @@ impl Place {
         reports: &Reports,
     ) -> Result<(Self, Rc<Guests>), Exit> {
         let mut manifest = manifest(&flags.driver, false)?;
+        super::refuse_running(&manifest, "in a guest")?;
         let files = vm::packed(&mut manifest)?;
         let guests = Rc::new(vm::guests(kernel, files).await?);
         let facts = guests.look().await.map_err(|error| {

@@ -38,6 +38,7 @@ fn header() -> Header {
         cases: 62,
         lanes: 8,
         seed: 7,
+        limits: vec![],
     }
 }
 
@@ -49,6 +50,7 @@ fn run(cases: Vec<CaseReport>) -> RunRecord {
         header: Header { cases: cases.len(), ..header() },
         cases,
         findings,
+        kernel: vec![],
         seconds: 41.7,
         interrupted: false,
         exit_code,

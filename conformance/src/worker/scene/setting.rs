@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::{Result, Scene, SceneError};
 use crate::failure::chain;
+use crate::worker::foreign::{self, Foreign};
 use crate::worker::message::{Abilities, Orders, Refusal};
 
 /// The node every case plays.
@@ -32,9 +33,15 @@ impl Scene {
         abilities: &Abilities,
     ) -> std::result::Result<Self, Refusal> {
         let layout = sandbox.layout();
-        let witness = MountWatch::start().map_err(|error| Refusal::of(&error))?;
-        let witness: Box<dyn Witness> = Box::new(witness);
+        let watch = MountWatch::start().map_err(|error| Refusal::of(&error))?;
+        let foreign = Foreign::of(orders)?;
+        let driver_is_outside = foreign.is_some() && foreign::names_processes(&watch);
+        let witness: Box<dyn Witness> = match &foreign {
+            Some(foreign) => foreign.witness(watch, layout.root()),
+            None => Box::new(watch),
+        };
         let journal = Journal::new(Symbols::new(layout.clone()), Some(witness));
+        journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);
         // A worker that is killed leaves what it saw; one that ends writes the trace anew, with symbols.
         journal.keep(&orders.directory.join("trace.jsonl")).map_err(|error| Refusal::of(&error))?;
         let cluster = Cluster::new(journal.clone());
@@ -49,13 +56,15 @@ impl Scene {
             listen: layout.csi_socket(&abilities.says.name),
             driver: driver.socket().to_owned(),
             controller: orders.manifest.controller_socket.clone(),
+            ledger: foreign.as_ref().map(Foreign::ledger),
         };
         let proxy = Proxy::serve(sockets, journal.clone()).map_err(|error| Refusal::of(&error))?;
         let channel = proxy.channel().map_err(|error| Refusal::of(&error))?;
         let said = abilities.says.clone();
         let attacher =
             AttachDetach::start(cluster.clone(), channel.clone(), said.clone(), NODE, Duration::ZERO);
-        let provisioner = Provisioner::new(cluster.clone(), channel, orders.manifest.clone(), said);
+        let provisioner = Provisioner::new(cluster.clone(), channel, orders.manifest.clone(), said)
+            .tagged(foreign::tag(orders, sandbox));
 
         let log = orders.directory.join("manager.log");
         let node = Node::start(NodeOptions::new(layout, NODE, log), cluster.clone()).await;
@@ -75,6 +84,7 @@ impl Scene {
             cluster,
             journal,
             abilities: abilities.clone(),
+            foreign,
             secrets: secrets(&orders.manifest)?,
             volumes: RefCell::default(),
             pods: RefCell::default(),
@@ -103,7 +113,7 @@ pub(in crate::worker) fn driver_options(
 /// Tells the node that there is a driver behind the proxy.
 pub(super) fn announce(driver: &Driver, proxy: &Proxy, journal: &Journal) -> Result<Registrar> {
     let name = &driver.capabilities().name;
-    let socket = Layout::standard().registration_socket(name);
+    let socket = driver.layout().registration_socket(name);
     let registrar = Registrar::serve(&socket, name, proxy.socket(), journal.clone());
     registrar.map_err(|error| SceneError::ours(&error))
 }

@@ -12,6 +12,7 @@ use harness::guard::Guard;
 
 use super::Scene;
 use crate::failure::chain;
+use crate::worker::foreign::Foreign;
 
 /// How long it may take after a case that came to its end.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -130,6 +131,11 @@ impl Scene {
         let volumes = self.volumes.borrow();
         let ours = volumes.iter().filter(|(_, made)| listed.contains(&made.handle));
         Ok(Some(ours.map(|(name, _)| name.clone()).collect()))
+    }
+
+    /// The loop devices of a driver from outside that are still attached.
+    pub(in crate::worker) fn foreign_loops(&self) -> Vec<String> {
+        self.foreign.as_ref().map(Foreign::left_behind).unwrap_or_default()
     }
 
     /// The loop devices that appeared in any mount of this case, by name.

@@ -1,0 +1,246 @@
+//! What a driver that nobody here started was asked to make, and was not yet seen to take back.
+//!
+//! A driver in a sandbox dies with it. One that runs already keeps its volumes, its mounts and its loop devices
+//! when the run that asked for them is killed, so each request is written down before the driver sees it, and
+//! its undoing when the driver has answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use csi_proto::v1::CreateVolumeRequest;
+use prost::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Entry, Ledger};
+
+/// One request or its undoing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Asked {
+    /// A volume is about to be made. Only asking for it again tells which one it is.
+    Create {
+        /// The name it is asked for by.
+        name: String,
+        /// The request, without its secrets.
+        request: Vec<u8>,
+    },
+    /// It was made.
+    Created {
+        /// The name it was asked for by.
+        name: String,
+        /// What the driver calls it.
+        volume: String,
+    },
+    /// The driver will not make it.
+    NotCreated {
+        /// The name it was asked for by.
+        name: String,
+    },
+    /// It was deleted.
+    Deleted {
+        /// What the driver calls it.
+        volume: String,
+    },
+    /// It is about to be attached to a node.
+    Attach(OnNode),
+    /// It was detached from it.
+    Detached(OnNode),
+    /// It is about to be staged.
+    Stage(AtPath),
+    /// It was unstaged.
+    Unstaged(AtPath),
+    /// It is about to be published.
+    Publish(AtPath),
+    /// It was unpublished.
+    Unpublished(AtPath),
+}
+
+/// A volume and a node, as the driver calls them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnNode {
+    /// The volume.
+    pub volume: String,
+    /// The node.
+    pub node: String,
+}
+
+/// A volume and where a driver was to put it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AtPath {
+    /// The volume, as the driver calls it.
+    pub volume: String,
+    /// The path.
+    pub path: String,
+}
+
+/// Everything in a ledger that its driver has not taken back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Debts {
+    /// Requests for volumes of which it is not known whether there is one, by name.
+    pub unsure: BTreeMap<String, Vec<u8>>,
+    /// Volumes.
+    pub volumes: BTreeSet<String>,
+    /// Attachments.
+    pub attached: BTreeSet<OnNode>,
+    /// Staging paths.
+    pub staged: BTreeSet<AtPath>,
+    /// Target paths.
+    pub published: BTreeSet<AtPath>,
+}
+
+impl Debts {
+    /// Adds up a ledger.
+    pub fn of(entries: &[Entry]) -> Debts {
+        let mut debts = Debts::default();
+        for entry in entries {
+            if let Entry::Asked { asked } = entry {
+                debts.book(asked.clone());
+            }
+        }
+        debts
+    }
+
+    /// Whether nothing is owed.
+    pub fn is_empty(&self) -> bool {
+        *self == Debts::default()
+    }
+
+    fn book(&mut self, asked: Asked) {
+        match asked {
+            Asked::Create { name, request } => drop(self.unsure.insert(name, request)),
+            Asked::NotCreated { name } => drop(self.unsure.remove(&name)),
+            Asked::Created { name, volume } => {
+                self.unsure.remove(&name);
+                self.volumes.insert(volume);
+            }
+            Asked::Deleted { volume } => drop(self.volumes.remove(&volume)),
+            Asked::Attach(at) => drop(self.attached.insert(at)),
+            Asked::Detached(at) => drop(self.attached.remove(&at)),
+            Asked::Stage(at) => drop(self.staged.insert(at)),
+            Asked::Unstaged(at) => drop(self.staged.remove(&at)),
+            Asked::Publish(at) => drop(self.published.insert(at)),
+            Asked::Unpublished(at) => drop(self.published.remove(&at)),
+        }
+    }
+}
+
+impl Ledger {
+    /// Writes a call down that is about to reach the driver, if it leaves something to undo.
+    ///
+    /// Where that fails the run goes on: what is lost is the undoing after a kill, and the journal has the call.
+    pub(crate) fn before_call(&self, method: &str, request: &Value, message: &[u8]) {
+        let asked = match method {
+            "CreateVolume" => {
+                let Ok(mut request) = CreateVolumeRequest::decode(message) else { return };
+                request.secrets.clear();
+                Asked::Create { name: request.name.clone(), request: request.encode_to_vec() }
+            }
+            "ControllerPublishVolume" => Asked::Attach(on_node(request)),
+            "NodeStageVolume" => Asked::Stage(at_path(request, "stagingTargetPath")),
+            "NodePublishVolume" => Asked::Publish(at_path(request, "targetPath")),
+            _ => return,
+        };
+        let _ = self.record(&Entry::Asked { asked });
+    }
+
+    /// Writes down what an answer of the driver settles: `Ok` with the answer, `Err` with whether it is final.
+    pub(crate) fn after_call(&self, method: &str, request: &Value, answer: Result<&Value, bool>) {
+        let name = || text(request, "name");
+        let asked = match (method, answer) {
+            ("CreateVolume", Ok(answer)) => {
+                let volume = answer.get("volume").map(|volume| text(volume, "volumeId")).unwrap_or_default();
+                Asked::Created { name: name(), volume }
+            }
+            ("CreateVolume", Err(true)) => Asked::NotCreated { name: name() },
+            ("DeleteVolume", Ok(_)) => Asked::Deleted { volume: text(request, "volumeId") },
+            ("ControllerUnpublishVolume", Ok(_)) => Asked::Detached(on_node(request)),
+            ("NodeUnstageVolume", Ok(_)) => Asked::Unstaged(at_path(request, "stagingTargetPath")),
+            ("NodeUnpublishVolume", Ok(_)) => Asked::Unpublished(at_path(request, "targetPath")),
+            _ => return,
+        };
+        let _ = self.record(&Entry::Asked { asked });
+    }
+}
+
+fn on_node(request: &Value) -> OnNode {
+    OnNode { volume: text(request, "volumeId"), node: text(request, "nodeId") }
+}
+
+fn at_path(request: &Value, path: &str) -> AtPath {
+    AtPath { volume: text(request, "volumeId"), path: text(request, path) }
+}
+
+fn text(message: &Value, key: &str) -> String {
+    message.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ledger() -> (tempfile::TempDir, Ledger) {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(&directory.path().join("ledger.jsonl")).unwrap();
+        (directory, ledger)
+    }
+
+    fn debts(ledger: &Ledger) -> Debts {
+        Debts::of(&super::super::read(ledger.path()).unwrap())
+    }
+
+    fn create(ledger: &Ledger) {
+        let request = CreateVolumeRequest {
+            name: "pvc-data".to_owned(),
+            secrets: [("user".to_owned(), "very-secret".to_owned())].into(),
+            ..CreateVolumeRequest::default()
+        };
+        ledger.before_call("CreateVolume", &json!({}), &request.encode_to_vec());
+    }
+
+    #[test]
+    fn a_volume_is_owed_from_the_request_on_until_it_is_deleted() {
+        let (_directory, ledger) = ledger();
+        create(&ledger);
+        assert_eq!(debts(&ledger).unsure.len(), 1);
+        let answer = json!({"volume": {"volumeId": "v1"}});
+        ledger.after_call("CreateVolume", &json!({"name": "pvc-data"}), Ok(&answer));
+        assert_eq!(debts(&ledger), Debts { volumes: ["v1".to_owned()].into(), ..Debts::default() });
+        ledger.after_call("DeleteVolume", &json!({"volumeId": "v1"}), Err(true));
+        assert!(!debts(&ledger).is_empty());
+        ledger.after_call("DeleteVolume", &json!({"volumeId": "v1"}), Ok(&json!({})));
+        assert!(debts(&ledger).is_empty());
+    }
+
+    #[test]
+    fn only_a_final_answer_settles_a_request() {
+        let (_directory, ledger) = ledger();
+        create(&ledger);
+        ledger.after_call("CreateVolume", &json!({"name": "pvc-data"}), Err(false));
+        assert!(!debts(&ledger).is_empty());
+        ledger.after_call("CreateVolume", &json!({"name": "pvc-data"}), Err(true));
+        assert!(debts(&ledger).is_empty());
+    }
+
+    #[test]
+    fn a_secret_is_never_written_down() {
+        let (_directory, ledger) = ledger();
+        create(&ledger);
+        let unsure = debts(&ledger).unsure.remove("pvc-data").unwrap();
+        assert!(CreateVolumeRequest::decode(&*unsure).unwrap().secrets.is_empty());
+    }
+
+    #[test]
+    fn each_path_is_owed_by_itself() {
+        let (_directory, ledger) = ledger();
+        let publish = |path: &str| json!({"volumeId": "v1", "targetPath": path});
+        ledger.before_call("NodePublishVolume", &publish("/a"), &[]);
+        ledger.before_call("NodePublishVolume", &publish("/b"), &[]);
+        ledger.after_call("NodeUnpublishVolume", &publish("/a"), Ok(&json!({})));
+        let left = AtPath { volume: "v1".to_owned(), path: "/b".to_owned() };
+        assert_eq!(debts(&ledger).published, BTreeSet::from([left]));
+    }
+}
