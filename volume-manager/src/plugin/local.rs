@@ -4,8 +4,9 @@
 //! `pods/<uid>/volumes/kubernetes.io~local-volume/<volume>`. The administrator's directory itself is bound,
 //! perhaps given to a group, and never unmounted or removed.
 
+mod reconstruct;
+
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use host::cleanup::{self, Check};
@@ -15,9 +16,9 @@ use host::{FileKind, HostError, MountOptions};
 use super::nfs::{mount_options, undo};
 use super::{
     BlockMapper, DeviceMounter, Expand, Expander, Found, MapDevice, MountDevice, Mounted, Rebuilt, Scene,
-    SetUp, Spec, TearDown, VolumePlugin,
+    SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
-use crate::api::{Meta, PersistentSource, Volume, VolumeMode};
+use crate::api::{PersistentSource, VolumeMode};
 use crate::error::{Classified, ErrorClass, Failure, Sign, Unfit};
 use crate::names::{PluginName, PodUid, SpecName};
 use crate::operation::{OperationContext, Reason};
@@ -172,36 +173,12 @@ impl VolumePlugin for LocalPlugin {
         Ok(cleanup::mount_point(&*cx.host, &dir, Check::Extensive).await?)
     }
 
-    /// The device is the one the mount table names; a directory's path is nowhere to be read.
     async fn reconstruct(&self, scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
-        let path = match found.mode {
-            VolumeMode::Block => {
-                let link = scene.paths.pod_device(&found.pod, &self.name(), &found.inner);
-                scene.host.read_link(&link).await?.display().to_string()
-            }
-            VolumeMode::Filesystem => {
-                let table = scene.host.mount_table().await?;
-                let global = table.at(&scene.paths.local_mount(&found.inner));
-                let pod = table.at(&found.path);
-                let same = global.zip(pod).filter(|(global, pod)| global.dev == pod.dev);
-                same.map(|(global, _)| global.source.to_string_lossy().into_owned()).unwrap_or_default()
-            }
-        };
-        let volume = Volume {
-            meta: Meta::named("", found.inner.as_str()),
-            mode: Some(found.mode),
-            source: PersistentSource::Local { path, fs_type: String::new() },
-            ..Volume::default()
-        };
-        let device_mount_path = match found.mode {
-            VolumeMode::Filesystem => scene.paths.local_mount(&found.inner),
-            VolumeMode::Block => scene.paths.local_block_map(&found.inner),
-        };
-        Ok(Rebuilt {
-            spec: Spec::persistent(Arc::new(volume), false),
-            device_mount_path: Some(device_mount_path),
-            selinux_label: None,
-        })
+        reconstruct::volume(scene, found).await
+    }
+
+    async fn find_staged(&self, scene: &Scene<'_>) -> Vec<Staged> {
+        reconstruct::staged(scene).await
     }
 
     fn device_mounter(&self) -> Option<&dyn DeviceMounter> {

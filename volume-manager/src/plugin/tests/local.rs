@@ -7,8 +7,9 @@ use serial_test::file_serial;
 
 use crate::api::{PersistentSource, VolumeMode};
 use crate::operation::Operation;
-use crate::plugin::Before;
+use crate::plugin::local::LocalPlugin;
 use crate::plugin::testing::{Bench, Disk};
+use crate::plugin::{Before, Scene, VolumePlugin};
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~local-volume/pv";
 const GLOBAL: &str = "plugins/kubernetes.io/local-volume/mounts/pv";
@@ -111,6 +112,28 @@ async fn a_device_is_handed_over_as_it_is() {
     let story = bench.run(Operation::UnmapDevice(Arc::new(leave))).await;
     assert!(story.ends_with("done\n"), "{story}");
     assert_eq!(bench.files().await, ["$R/disk 600"]);
+}
+
+#[tokio::test]
+async fn what_a_crash_has_left_behind_a_pods_directory_is_found() {
+    let bench = Bench::new();
+    let host = Arc::clone(&bench.context.host);
+    host.make_dir_all(&bench.path(GLOBAL), 0o750).await.unwrap();
+    let map = bench.path("plugins/kubernetes.io~local-volume/volumeDevices/raw");
+    host.make_dir_all(&map, 0o750).await.unwrap();
+    host.write_file(&map.join("u1"), b"", 0o600).await.unwrap();
+
+    let cx = &bench.context;
+    let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
+    let found = LocalPlugin.find_staged(&scene).await;
+    let told: Vec<String> = found
+        .iter()
+        .map(|staged| {
+            let pod = staged.pod.as_ref().map_or("no pod".to_owned(), ToString::to_string);
+            format!("{} {:?} {pod}", staged.rebuilt.spec.name(), staged.rebuilt.spec.mode())
+        })
+        .collect();
+    assert_eq!(told, ["pv Filesystem no pod", "raw Block u1", "raw Block no pod"]);
 }
 
 #[tokio::test]
