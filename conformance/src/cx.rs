@@ -87,6 +87,11 @@ impl Cx {
         Held::new(self.shared(), method)
     }
 
+    /// What everything random of this case is made from.
+    pub fn seed(&self) -> u64 {
+        self.shared.scene.seed()
+    }
+
     /// The node, which holds the volume manager.
     pub fn node(&self) -> Process {
         Process { shared: self.shared(), who: Who::Node }

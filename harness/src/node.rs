@@ -13,6 +13,7 @@ mod effects;
 mod error;
 mod line;
 mod notice;
+mod orphans;
 mod pod;
 mod protocol;
 mod status;

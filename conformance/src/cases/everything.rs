@@ -111,6 +111,72 @@ async fn at_once(cx: &mut Cx) -> Result {
         .await
 }
 
+/// How many effects lie between two kills of one run. The seed says where the first one is, so that as many
+/// runs with one seed after the other (`--repeat 48`) kill the node after each effect there is.
+const STRIDE: u64 = 48;
+
+/// The same pod, with the node killed directly after one of the things it does, and started again: the pod gets
+/// everything in the end, its container keeps what it has, and nothing is left of it.
+///
+/// Kubernetes, Pod Lifecycle: the node's agent can be restarted at any time.
+#[case(needs = [Filesystem, Root, Owners, Loop])]
+async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
+    let ground = Ground::make(cx).await?;
+    let mut effects = 1 + cx.seed() % STRIDE;
+    loop {
+        cx.node().dies_after(effects).await;
+        let web = ground.pod(cx, &format!("web-{effects}")).add().await?;
+        let mut died = cx.node().revive().await?;
+        web.runs().await?;
+        let inside = match web.container().await {
+            Err(_) if cx.node().revive().await? => {
+                died = true;
+                web.runs().await?;
+                web.container().await?
+            }
+            started => started?,
+        };
+        inside.writes("/data/greeting", "hello").await?;
+        inside.reads("/settings/color", "blue").await?;
+        web.remove().await?;
+        died |= cx.node().revive().await?;
+        cx.forget().await?;
+        if !died {
+            return Ok(());
+        }
+        effects += STRIDE;
+    }
+}
+
+/// The same pod, with the node killed while each of the driver's calls is under way.
+///
+/// CSI: the CO may call again after any failure of its own, and the calls are idempotent.
+#[case(needs = [Filesystem, StageUnstage, Root, Owners, Loop])]
+async fn with_the_node_killed_during_each_call(cx: &mut Cx) -> Result {
+    let ground = Ground::make(cx).await?;
+    for (name, coming, going) in
+        [("a", Method::Stage, Method::Unpublish), ("b", Method::Publish, Method::Unstage)]
+    {
+        let held = cx.hold(coming);
+        let web = ground.pod(cx, name).add().await?;
+        held.reached().await?;
+        cx.node().kill().await?;
+        held.release();
+        cx.node().start().await?;
+        web.runs().await?;
+        web.container().await?.writes("/data/greeting", "hello").await?;
+
+        let held = cx.hold(going);
+        web.remove().await?;
+        held.reached().await?;
+        cx.node().kill().await?;
+        held.release();
+        cx.node().start().await?;
+        cx.forget().await?;
+    }
+    Ok(())
+}
+
 /// What the volumes are made of.
 struct Ground {
     data: Volume,

@@ -68,6 +68,7 @@ pub(crate) struct Scene {
     machine: RefCell<Option<Tmpfs>>,
     /// Where the case keeps its logs.
     directory: PathBuf,
+    seed: u64,
 }
 
 /// Why a step of a case failed.
@@ -332,6 +333,11 @@ impl Scene {
     /// Whether the driver stages volumes.
     pub(crate) fn stages(&self) -> bool {
         self.abilities.stages()
+    }
+
+    /// What everything random is made from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The driver's name.

@@ -28,6 +28,7 @@ use volume_manager::{VolumeManager, WAIT_LIMIT};
 
 use super::announce::Announcer;
 use super::barrier::Barrier;
+use super::orphans;
 use super::pod::Pods;
 use super::protocol::{Heard, Order, Ordered, Said, Settings};
 use super::status;
@@ -97,6 +98,7 @@ async fn serve(settings: Settings, layout: Layout) -> Result<()> {
     let notices = surroundings.manager.subscribe();
     tokio::spawn(barrier.clone().forward(requests, notices, heard.clone()));
     let pods = Pods::follow(surroundings.clone(), gone).await?;
+    tokio::spawn(orphans::remove(surroundings.clone(), pods.clone()));
     tokio::spawn(status::report(surroundings.clone()));
     register_drivers(&surroundings, config, barrier.clone());
     // The harness may have gone meanwhile; the next read tells.

@@ -28,6 +28,8 @@ pub(super) struct Pods {
     known: Arc<Mutex<BTreeMap<PodUid, Arc<Worker>>>>,
     gone: Arc<Mutex<BTreeSet<String>>>,
     events: Arc<Mutex<u64>>,
+    /// Whether nothing is left of pods this process has never heard of.
+    orphans_gone: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,13 @@ impl Pods {
     pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Result<Self> {
         let mut watch = around.api.watch(Kind::Pod).await?;
         let gone = Arc::new(Mutex::new(gone));
-        let pods = Self { around, known: Arc::default(), gone, events: Arc::default() };
+        let pods = Self {
+            around,
+            known: Arc::default(),
+            gone,
+            events: Arc::default(),
+            orphans_gone: watch::Sender::new(false),
+        };
         while let Some(change) = watch.recv().await {
             if change == Change::Synced {
                 break;
@@ -168,7 +176,30 @@ impl Pods {
     }
 
     pub(super) async fn wait_gone(&self, pod: &str, limit: Duration) -> Result<(), String> {
+        if self.worker(pod).is_err() && self.has_no_object(pod).await {
+            return self.wait_orphans_gone(limit).await;
+        }
         self.wait(pod, limit, |progress| *progress == Progress::Gone).await
+    }
+
+    /// A pod whose object went before this process was started is gone with its directory.
+    async fn wait_orphans_gone(&self, limit: Duration) -> Result<(), String> {
+        let mut gone = self.orphans_gone.subscribe();
+        let waited = tokio::time::timeout(limit, gone.wait_for(|gone| *gone)).await;
+        waited.map(drop).map_err(|_| "directories of pods that are gone are still there".to_owned())
+    }
+
+    async fn has_no_object(&self, pod: &str) -> bool {
+        let key = Key::namespaced(Kind::Pod, super::NAMESPACE, pod);
+        self.around.api.get(&key).await.is_err_and(|error| error.is_not_found())
+    }
+
+    pub(super) fn knows_uid(&self, uid: &PodUid) -> bool {
+        lock(&self.known).contains_key(uid)
+    }
+
+    pub(super) fn orphans_are_gone(&self) {
+        self.orphans_gone.send_replace(true);
     }
 
     async fn wait(

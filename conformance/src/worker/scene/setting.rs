@@ -96,6 +96,7 @@ impl Scene {
             disks: RefCell::default(),
             machine: RefCell::default(),
             directory: orders.directory.clone(),
+            seed: orders.seed,
         })
     }
 }

@@ -1,0 +1,47 @@
+//! Directories of pods that this process has never heard of: their objects went before the last one died.
+
+use std::path::Path;
+use std::time::Duration;
+
+use host::{FileKind, Host};
+use tokio::task::JoinSet;
+use volume_manager::names::PodUid;
+
+use super::child::Surroundings;
+use super::pod::Pods;
+use super::sweep;
+
+/// How often it is looked whether a volume has gone.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Removes them, each when its volumes have gone, and then says so.
+pub(super) async fn remove(around: Surroundings, pods: Pods) {
+    if around.settings.sweep {
+        // What is left of volumes is read back first: then those that must go are on their way.
+        while around.manager.volumes_in_use().await.is_none() {
+            tokio::time::sleep(LOOK).await;
+        }
+        let mut removing = JoinSet::new();
+        for uid in directories(around.host.as_ref(), &around.layout.root().join("pods")).await {
+            if !pods.knows_uid(&uid) {
+                removing.spawn(remove_one(around.clone(), uid));
+            }
+        }
+        while removing.join_next().await.is_some() {}
+    }
+    pods.orphans_are_gone();
+}
+
+async fn remove_one(around: Surroundings, uid: PodUid) {
+    let root = around.layout.root();
+    while sweep::volume_left(around.host.as_ref(), root, &uid).await.is_some() {
+        tokio::time::sleep(LOOK).await;
+    }
+    sweep::pod(around.host.as_ref(), root, &uid).await;
+}
+
+async fn directories(host: &dyn Host, path: &Path) -> Vec<PodUid> {
+    let entries = host.read_dir(path).await.unwrap_or_default();
+    let directories = entries.into_iter().filter(|entry| entry.kind == FileKind::Directory);
+    directories.filter_map(|entry| entry.name.to_str().map(PodUid::new)).collect()
+}
