@@ -42,6 +42,12 @@ fn cache() -> PathBuf {
     std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("volproof")
 }
 
+/// A run that may use the guests of this machine's user.
+fn guests() -> Volproof {
+    let cache = cache();
+    Volproof::new().env("XDG_CACHE_HOME", &cache.parent().unwrap_or(&cache).to_string_lossy())
+}
+
 /// Processes of a run that are emulators.
 fn emulators(mark: &str) -> Vec<i32> {
     let is_one = |pid: &i32| {
@@ -64,7 +70,7 @@ fn wait_for_an_emulator(mark: &str) -> i32 {
 
 #[test]
 fn a_kernel_that_was_not_fetched_is_asked_for() {
-    let ended = Volproof::new().env("XDG_CACHE_HOME", "cache").args("run --tier vm").run();
+    let ended = Volproof::new().args("run --tier vm").run();
     expect![[r#"
         exit 4
         --- stderr
@@ -77,7 +83,7 @@ fn a_kernel_that_was_not_fetched_is_asked_for() {
 
 #[test]
 fn a_kernel_nobody_knows_is_answered_with_the_nearest() {
-    let ended = Volproof::new().args("run --tier vm --kernel 6.13").run();
+    let ended = guests().args("run --tier vm --kernel 6.13").run();
     assert_eq!(ended.code, Some(2), "{}", ended.told());
     assert!(ended.stderr.contains("did you mean"), "{}", ended.told());
 }
@@ -86,7 +92,6 @@ fn a_kernel_nobody_knows_is_answered_with_the_nearest() {
 fn without_an_emulator_a_person_is_told_how_to_get_it() {
     let ended = Volproof::new()
         .file("kernel.deb", "no package")
-        .env("XDG_CACHE_HOME", "cache")
         .env("PATH", "/nonexistent")
         .args("run --tier vm --kernel kernel.deb")
         .run();
@@ -105,11 +110,8 @@ fn a_package_that_is_none_is_refused() {
     if !has_guests() {
         return;
     }
-    let ended = Volproof::new()
-        .file("kernel.deb", "no package")
-        .env("XDG_CACHE_HOME", "cache")
-        .args("run --tier vm --kernel kernel.deb")
-        .run();
+    let ended =
+        Volproof::new().file("kernel.deb", "no package").args("run --tier vm --kernel kernel.deb").run();
     assert_eq!(ended.code, Some(4), "{}", ended.told());
     assert!(ended.stderr.contains("cannot read package `kernel.deb`"), "{}", ended.told());
     let left = ended.directory.path().join("cache/volproof/guests").read_dir().map_or(0, |dir| dir.count());
@@ -121,7 +123,7 @@ fn a_kernel_that_panics_ends_its_case_and_not_the_run() {
     if !has_guests() {
         return;
     }
-    let ended = Volproof::new()
+    let ended = guests()
         .file("driver.toml", PANICS)
         .args("run --tier vm --driver driver.toml --jobs 1 --report out csi::publish csi::recovery")
         .run();
@@ -142,7 +144,7 @@ fn a_guest_that_is_killed_is_replaced() {
         return;
     }
     let (name, mark) = Residue::mark();
-    let (run, directory) = Volproof::new()
+    let (run, directory) = guests()
         .args("run --tier vm --jobs 1 --report out csi::publish csi::recovery")
         .env(name, &mark)
         .start();
@@ -170,7 +172,7 @@ fn ctrl_c_leaves_no_guest() {
         let (name, mark) = Residue::mark();
         let before = Residue::see(&mark);
         let (run, directory) =
-            Volproof::new().args("run --tier vm --repeat 50 --report out").env(name, &mark).start();
+            guests().args("run --tier vm --repeat 50 --report out").env(name, &mark).start();
         wait_for_an_emulator(&mark);
         let deadline = Instant::now() + PATIENCE;
         let cases = directory.path().join("out/cases");
@@ -186,5 +188,30 @@ fn ctrl_c_leaves_no_guest() {
         let mut left = settle(&before, &mark, PATIENCE);
         left.extend(ended.temporary_files());
         assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    }
+}
+
+#[test]
+fn a_server_that_misbehaves_is_noticed() {
+    if !has_guests() {
+        return;
+    }
+    // What the server does, and the cases that claim to notice.
+    for (how, case) in [
+        ("read-only", "nfs::lifecycle::in_and_out[v4]"),
+        ("loses-data", "nfs::server::hard_mount_waits_for_its_server[v3]"),
+        ("keeps-export", "nfs::export::taken_back_is_stale[v3]"),
+        ("stays-down", "nfs::server::pod_waits_for_a_server_to_come[v3]"),
+    ] {
+        let run = |volproof: Volproof| {
+            volproof
+                .args("run --tier vm --jobs 1 --timeout 20s --report out --spoil")
+                .arg(how)
+                .arg(case)
+                .run()
+        };
+        let ended = run(guests());
+        let bad = ended.results().bad();
+        assert!(ended.code == Some(1) && bad.len() == 1, "{how}: {}", ended.told());
     }
 }

@@ -8,5 +8,6 @@ mod empty_dir;
 mod everything;
 mod host_path;
 mod local;
+mod nfs;
 mod ownership;
 mod sub_path;

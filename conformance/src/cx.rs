@@ -6,6 +6,7 @@
 
 mod container;
 mod fault;
+mod nfs;
 mod object;
 mod pod;
 pub mod source;
@@ -25,6 +26,7 @@ use crate::worker::scene::{Scene, SceneError};
 
 pub use container::Container;
 pub use fault::{Code, Fault, Held, Method};
+pub use nfs::{Nfs, NfsServer, ReadError, Reading};
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
 

@@ -65,6 +65,8 @@ needs! {
     Owners: Host, "owners";
     /// Loop devices can be had.
     Loop: Host, "loop";
+    /// The kernel serves NFS and mounts what is served. Guests can (`--tier vm`).
+    Nfs: Host, "nfs";
 }
 
 impl Need {
@@ -73,6 +75,7 @@ impl Need {
         match self {
             Self::Root | Self::Owners => Some(Fact::Root),
             Self::Loop => Some(Fact::Loop),
+            Self::Nfs => Some(Fact::Nfsd),
             Self::StageUnstage | Self::Block | Self::Filesystem | Self::Shared | Self::OwnProcess => None,
         }
     }

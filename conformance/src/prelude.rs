@@ -4,5 +4,5 @@ pub use expect_test::expect;
 pub use macros::case;
 
 pub use crate::cx::source::*;
-pub use crate::cx::{Code, Container, Cx, Method, Pod, Volume};
+pub use crate::cx::{Code, Container, Cx, Method, Nfs, Pod, ReadError, Volume};
 pub use crate::failure::Result;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use harness::kernel_log::KernelLog;
 use harness::manifest::Manifest;
+use harness::nfs_export::Misbehaviour;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -59,6 +60,8 @@ pub struct Plan {
     pub again: String,
     /// Whether stories that differ are written into the source.
     pub update: bool,
+    /// How the suite's own NFS server misbehaves.
+    pub spoil: Option<Misbehaviour>,
     /// The cases that run in guests, if any do.
     pub away: Option<Away>,
 }
@@ -230,6 +233,7 @@ impl Dispatcher {
             seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
             timeout: plan.timeout,
             update: plan.update,
+            spoil: plan.spoil,
         })
     }
 

@@ -89,6 +89,8 @@ fn work(orders: Orders, sandbox: Sandbox, voice: &Voice) {
         }
     });
     voice.say(&said);
+    // A thread that waits for a dead server would be waited for.
+    runtime.shutdown_background();
 }
 
 async fn run_case(

@@ -37,7 +37,7 @@ pub enum Fact {
     Overlay,
     /// FUSE file systems can be served.
     Fuse,
-    /// The kernel can serve NFS.
+    /// The kernel can serve NFS and mount what is served.
     Nfsd,
     /// Devices can be mapped (dm).
     DeviceMapper,

@@ -21,6 +21,7 @@ pub mod layout;
 pub mod ledger;
 pub mod loop_device;
 pub mod manifest;
+pub mod nfs_export;
 pub mod node;
 pub mod observe;
 pub mod proxy;

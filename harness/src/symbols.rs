@@ -302,6 +302,22 @@ impl Symbols {
         }
     }
 
+    /// The directory of a volume in a pod, by the plugin it belongs to.
+    pub fn in_pod(&self, plugin: &str, volume: &str, pod: &str) -> Option<PathBuf> {
+        let table = self.table();
+        let uid = table.pods.iter().find(|(_, name)| *name == pod).map(|(uid, _)| uid)?;
+        let inner = &table.volumes.get(volume)?.inner;
+        Some(
+            self.layout
+                .root()
+                .join("pods")
+                .join(uid)
+                .join("volumes")
+                .join(plugin.replace('/', "~"))
+                .join(inner),
+        )
+    }
+
     /// Replaces whole handles, hashes and uids inside a word.
     fn words(&self, word: &str) -> String {
         let table = self.table();

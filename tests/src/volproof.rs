@@ -51,6 +51,8 @@ impl Volproof {
             .env_remove("UPDATE_EXPECT")
             .env("NO_COLOR", "1")
             .env("TMPDIR", &temporary)
+            // Whether a kernel for guests was fetched is nobody's business but of those who want guests.
+            .env("XDG_CACHE_HOME", directory.path().join("cache"))
             .stdin(Stdio::null());
         Volproof { command, directory }
     }

@@ -46,6 +46,7 @@ pub(super) async fn ask(
         seed: 0,
         timeout,
         update: false,
+        spoil: None,
     };
     let mut answer = None;
     let hear = |said| match said {

@@ -86,6 +86,7 @@ async fn play(
         seed: 0,
         timeout: flags.timeout,
         update: false,
+        spoil: None,
     };
     let mut end = None;
     let hear = |said| match said {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use harness::facts::Fact;
 use harness::manifest::{Manifest, ManifestError};
+use harness::nfs_export::Misbehaviour;
 
 use super::vm::{self, Chosen};
 use super::{Called, Exit};
@@ -74,6 +75,9 @@ pub(super) struct Flags {
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
+    /// Let the suite's own NFS server misbehave, to see that cases notice
+    #[arg(long, value_name = "HOW", hide = true)]
+    spoil: Option<Misbehaviour>,
     /// With each case, the sentence it proves
     #[arg(short, long)]
     verbose: bool,
@@ -253,6 +257,7 @@ async fn prepare(
         fail_fast: flags.fail_fast,
         again: String::new(),
         update: std::env::var_os("UPDATE_EXPECT").is_some(),
+        spoil: flags.spoil,
         away: None,
     };
     for case in cases {

@@ -21,8 +21,8 @@ pub struct PodBuilder {
 /// A pod on the node.
 #[derive(Debug, Clone)]
 pub struct Pod {
-    shared: Rc<Shared>,
-    spec: PodSpec,
+    pub(super) shared: Rc<Shared>,
+    pub(super) spec: PodSpec,
 }
 
 impl PodBuilder {
@@ -257,7 +257,7 @@ impl Pod {
         async move { doing.done(self.shared.scene.write_is_refused(&self.spec, path).await) }
     }
 
-    fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
+    pub(super) fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
         self.shared.begin(&format!("{}.{step}", self.spec.name), location)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use harness::driver::Capabilities;
 use harness::manifest::Manifest;
+use harness::nfs_export::Misbehaviour;
 use serde::{Deserialize, Serialize};
 
 use crate::case::CaseId;
@@ -36,6 +37,9 @@ pub struct Orders {
     pub timeout: Duration,
     /// Whether stories that differ are to be written into the source instead of failing.
     pub update: bool,
+    /// How the suite's own NFS server is to misbehave, where somebody wants to see a case notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoil: Option<Misbehaviour>,
 }
 
 /// What a worker is for.

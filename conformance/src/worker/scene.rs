@@ -4,6 +4,7 @@
 
 mod containers;
 mod files;
+mod nfs;
 mod objects;
 mod setting;
 mod spec;
@@ -32,6 +33,7 @@ use crate::cx::{Code, Doing, Method};
 use crate::failure::{What, chain};
 pub(crate) use containers::Running;
 use containers::Started;
+pub(crate) use nfs::NfsSpec;
 pub(super) use setting::driver_options;
 pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
 
@@ -58,6 +60,8 @@ pub(crate) struct Scene {
     /// Pods that were deleted and are not known to be gone.
     leaving: RefCell<BTreeSet<String>>,
     gates: RefCell<BTreeMap<&'static str, Gate>>,
+    /// The NFS server of the case, and the volumes that are on it.
+    nfs: nfs::Nfs,
     /// Whether the driver is dead because the case wanted that.
     driver_killed: Cell<bool>,
     driver_is_back: Notify,
@@ -104,6 +108,9 @@ impl SceneError {
 /// How long a wait lasts while no call is under way: enough for four tries of the back-off ladder.
 const FUTILE: Duration = Duration::from_secs(10);
 
+/// How long a pod that cannot have its volumes is waited for.
+const REFUSED: Duration = Duration::from_secs(1);
+
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
 impl Scene {
@@ -134,6 +141,15 @@ impl Scene {
         let node = self.node.lock().await;
         let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
         waited.map_err(|error| SceneError::of_node(&error))
+    }
+
+    /// Finds that a pod does not get its volumes, for a reason that the node tells.
+    pub(crate) async fn mount_is_refused(&self, pod: &str) -> Result {
+        match self.node.lock().await.wait_mounted(pod, REFUSED).await {
+            Err(NodeError::Refused(_)) => Ok(()),
+            Err(error) => Err(SceneError::ours(&error)),
+            Ok(()) => Err(SceneError::Broken(vec![format!("The pod `{pod}` has its volumes all the same.")])),
+        }
     }
 
     /// Deletes a pod whose containers have ended.

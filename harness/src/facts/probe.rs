@@ -173,7 +173,16 @@ fn nfsd() -> Answer {
     if !is_root() {
         return absent("the kernel's NFS server needs root", "run it with sudo");
     }
-    file_system("nfsd").map_err(|absence| Absence { fix: modprobe("nfsd"), ..absence })
+    for module in ["nfsd", "nfs"] {
+        file_system(module)?;
+    }
+    if program("mount.nfs").is_none() {
+        return absent("`mount.nfs` is not installed", "apt-get install nfs-common; or `--tier vm`");
+    }
+    match crate::nfs_export::is_in_use() {
+        false => Ok(()),
+        true => absent("this machine serves NFS itself", "`--tier vm` has a server of its own"),
+    }
 }
 
 fn device_mapper() -> Answer {

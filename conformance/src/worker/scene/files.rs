@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use tokio::task::JoinHandle;
 
-use super::{PodSpec, Result, Scene, SceneError};
+use super::{PodSpec, Result, Scene, SceneError, nfs};
 
 /// How long a file may take. A driver's file system may be dead behind a living mount.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,6 +47,51 @@ impl Scene {
         }
     }
 
+    /// Reads a file, and finds that it fails just so.
+    pub(crate) async fn read_fails(&self, pod: &PodSpec, path: &str, expected: Errno) -> Result {
+        let file = self.real(pod, path)?;
+        let wrong = |said: String| Err(SceneError::Broken(vec![said]));
+        match in_time(path, move || read(&file)).await? {
+            Err(error) if error.raw_os_error() == Some(expected as i32) => Ok(()),
+            Err(error) => wrong(format!("Reading `{path}` fails, but not with {expected}: {error}.")),
+            Ok(text) => wrong(format!("`{path}` can be read, and holds {text:?}.")),
+        }
+    }
+
+    /// Begins to read a file that will not answer.
+    pub(crate) fn begin_reading(&self, pod: &PodSpec, path: &str) -> Result<JoinHandle<io::Result<String>>> {
+        let file = self.real(pod, path)?;
+        Ok(tokio::task::spawn_blocking(move || read(&file)))
+    }
+
+    /// Finds that a file still does not answer.
+    pub(crate) async fn is_held(&self, reading: &mut JoinHandle<io::Result<String>>, path: &str) -> Result {
+        match tokio::time::timeout(HELD, reading).await {
+            Err(_) => Ok(()),
+            Ok(answer) => Err(SceneError::Broken(vec![format!(
+                "`{path}` answers though its server does not: {answer:?}."
+            )])),
+        }
+    }
+
+    /// Waits until it answers, and compares.
+    pub(crate) async fn end_reading(
+        &self,
+        pod: &PodSpec,
+        path: &str,
+        text: &str,
+        reading: JoinHandle<io::Result<String>>,
+    ) -> Result {
+        match tokio::time::timeout(self.limit, reading).await {
+            Ok(Ok(answer)) => compare(pod, path, text, answer),
+            Ok(Err(panicked)) => Err(SceneError::ours(&panicked)),
+            Err(_) => Err(SceneError::Broken(vec![format!(
+                "`{path}` did not answer within {} s after its server came back.",
+                self.limit.as_secs()
+            )])),
+        }
+    }
+
     /// Where a path in the container is on the node.
     fn real(&self, pod: &PodSpec, path: &str) -> Result<PathBuf> {
         let inside =
@@ -58,13 +104,19 @@ impl Scene {
             )]));
         };
         let symbol = format!("<publish:{}/{}>", mount.volume, pod.name);
-        let target = self.journal.symbols().real(&symbol);
+        let target = match self.nfs.serves(&mount.volume) {
+            true => self.journal.symbols().in_pod(nfs::PLUGIN, &mount.volume, &pod.name),
+            false => self.journal.symbols().real(&symbol),
+        };
         let target =
             target.ok_or_else(|| SceneError::Ours(vec![format!("`{symbol}` stands for no path")]))?;
         let below = Path::new(path).strip_prefix(&mount.mount.path).expect("it was just looked at");
         Ok(target.join(below))
     }
 }
+
+/// How long a read is looked at before it counts as one that does not answer.
+const HELD: Duration = Duration::from_secs(1);
 
 async fn in_time<T: Send + 'static>(path: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {

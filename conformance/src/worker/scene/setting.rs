@@ -90,6 +90,7 @@ impl Scene {
             pods: RefCell::default(),
             leaving: RefCell::default(),
             gates: RefCell::default(),
+            nfs: super::nfs::Nfs::new(orders.spoil),
             driver_killed: Cell::new(false),
             driver_is_back: Notify::new(),
             limit,

@@ -50,14 +50,13 @@ impl Scene {
             // A volume that is still in use cannot be deleted, and to say so of each would bury the reason.
             return left;
         }
-        match self.attachments_leave(end).await {
-            Some(attached) => vec![attached],
-            None => {
-                let mut left = self.volumes_leave().await;
-                left.extend(self.machine_leaves());
-                left
-            }
+        if let Some(attached) = self.attachments_leave(end).await {
+            return vec![attached];
         }
+        let mut left = self.volumes_leave().await;
+        left.extend(self.machine_leaves());
+        left.extend(self.end_nfs().await);
+        left
     }
 
     async fn pods_leave(&self, end: Instant) -> Vec<String> {

@@ -1,0 +1,24 @@
+//! An export that is taken back while somebody has it mounted.
+
+use crate::prelude::*;
+
+/// What is not exported any more is stale for the pod that has it, and the pod can still leave.
+#[case(needs = [Nfs], each = [V3, V4])]
+async fn taken_back_is_stale(cx: &mut Cx, version: Nfs) -> Result {
+    let server = cx.nfs_server().await?;
+    server.puts("news", "from the server").await?;
+    let data = server.volume("data", version, &["hard", "actimeo=0"]).await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    cx.forget().await?;
+
+    server.unexport().await?;
+    web.cannot_read("/data/news", ReadError::Stale).await?;
+    server.export().await?;
+    web.reads("/data/news", "from the server").await?;
+    server.unexport().await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <web>/data
+    "#]])
+        .await
+}

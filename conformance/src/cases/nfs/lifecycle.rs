@@ -1,0 +1,68 @@
+//! An export's way in and out.
+
+use crate::prelude::*;
+
+/// A pod gets an export, what it writes is on the server, and when the pod is gone nothing of the export is
+/// left on the node.
+#[case(needs = [Nfs], each = [V3, V4])]
+async fn in_and_out(cx: &mut Cx, version: Nfs) -> Result {
+    let server = cx.nfs_server().await?;
+    server.puts("news", "from the server").await?;
+    let data = server.volume("data", version, &[]).await?;
+
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.reads("/data/news", "from the server").await?;
+    web.writes("/data/greeting", "hello").await?;
+    server.has("greeting", "hello").await?;
+    cx.sees(expect![[r#"
+        mount  <web>/data          nfs
+    "#]])
+        .await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <web>/data
+    "#]])
+        .await
+}
+
+/// Each pod has a mount of its own of the same export, and one that leaves takes nothing from the other.
+#[case(needs = [Nfs], each = [V3, V4])]
+async fn two_pods_have_two_mounts(cx: &mut Cx, version: Nfs) -> Result {
+    let server = cx.nfs_server().await?;
+    let data = server.volume("data", version, &[]).await?;
+
+    let first = cx.pod("first").volume(&data, "/data").start().await?;
+    let second = cx.pod("second").volume(&data, "/data").start().await?;
+    first.writes("/data/greeting", "hello").await?;
+    second.reads("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    first.stop().await?;
+    second.writes("/data/greeting", "still here").await?;
+    cx.sees(expect![[r#"
+        umount <first>/data
+    "#]])
+        .await?;
+    second.stop().await
+}
+
+/// When the node dies while an export is mounted, and the pod is deleted before it is back, the new node finds
+/// the mount and takes it down.
+#[case(needs = [Nfs])]
+async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
+    let server = cx.nfs_server().await?;
+    let data = server.volume("data", Nfs::V4, &[]).await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    cx.node().kill().await?;
+    web.remove().await?;
+    cx.node().start().await?;
+    cx.sees(expect![[r#"
+        umount <web>/data
+    "#]])
+        .await?;
+    server.has("greeting", "hello").await
+}

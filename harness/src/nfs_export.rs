@@ -1,0 +1,354 @@
+//! An export of this kernel's own NFS server, without a single program of nfs-utils.
+//!
+//! What `rpc.mountd` would answer the kernel is written into the kernel's caches beforehand; what `rpcbind` and
+//! the MOUNT protocol answer clients of version 3, [`rpc`] does, and what the daemon that remembers clients would
+//! say, [`tracking`] does, so that no client waits for a grace period. Touches `/proc/fs/nfsd`, `/proc/net/rpc`, the
+//! ports 111, 2049 and 20048 of this network namespace, and the directory it is given.
+//!
+//! There is one such server in a network namespace: a machine whose own is running is refused.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::mount::{MntFlags, MsFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::guard::{CloseError, Guard};
+
+mod objects;
+mod rpc;
+mod tracking;
+
+use rpc::Stub;
+use tracking::Tracking;
+
+/// Where the server is steered.
+const NFSD: &str = "/proc/fs/nfsd";
+
+/// What the caches of the kernel call the one client there is: this machine.
+const CLIENT: &str = "volproof";
+
+/// When what is written into the caches ends to be true: later than any case.
+const FOR_EVER: &str = "2147483647";
+
+/// `insecure_port`, `nosubtreecheck`, `fsid` and `crossmount`: any port of ours may ask, and the number below is the
+/// export's identity. Without `root_squash`, as a storage system exports to its nodes.
+const FLAGS: u32 = 0x2 | 0x400 | 0x2000 | 0x4000;
+
+/// The flag that makes an export read-only.
+const READ_ONLY: u32 = 0x1;
+
+/// How long the kernel may hold an export's file system after the server has ended.
+const LETTING_GO: Duration = Duration::from_secs(10);
+
+/// Something a server must not do, done on purpose: a case that does not notice proves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Misbehaviour {
+    /// Everything is gone when it comes back.
+    LosesData,
+    /// What is not exported any more can still be used.
+    KeepsExport,
+    /// Everything is exported for reading only.
+    ReadOnly,
+    /// Once down, it stays so.
+    StaysDown,
+}
+
+impl Misbehaviour {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::LosesData, Self::KeepsExport, Self::ReadOnly, Self::StaysDown];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LosesData => "loses-data",
+            Self::KeepsExport => "keeps-export",
+            Self::ReadOnly => "read-only",
+            Self::StaysDown => "stays-down",
+        }
+    }
+}
+
+impl FromStr for Misbehaviour {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| {
+            format!("no server misbehaves so; there are {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
+}
+
+/// Why the server does not do as told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NfsError {
+    /// Somebody else's exports must not be touched.
+    #[error("cannot serve NFS: this machine's own server is running")]
+    InUse,
+    /// A call to the kernel was refused.
+    #[error("cannot {what} `{path}`")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// On which file of the kernel.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A port is taken.
+    #[error("cannot listen on port {port}")]
+    Port {
+        /// The port.
+        port: u16,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A directory that this machine serves to itself.
+#[derive(Debug)]
+pub struct NfsExport {
+    directory: PathBuf,
+    misbehaviour: Option<Misbehaviour>,
+    /// Before the stubs: the kernel takes its registrations back when it ends.
+    running: bool,
+    /// Whether the files by which it is steered were mounted for it.
+    mounted: bool,
+    tracking: Option<Tracking>,
+    _mountd: Stub,
+    _rpcbind: Stub,
+}
+
+impl NfsExport {
+    /// Starts the server and exports a directory, which is made. Takes up to a second.
+    ///
+    /// # Errors
+    /// When the machine serves NFS already, or the kernel refuses.
+    pub fn start(directory: &Path, misbehaviour: Option<Misbehaviour>) -> Result<Self, NfsError> {
+        fs::create_dir_all(directory).map_err(|source| failed("create", directory, source))?;
+        let mounted = steer()?;
+        if is_in_use() {
+            return Err(NfsError::InUse);
+        }
+        let rpcbind = Stub::rpcbind()?;
+        let mountd = Stub::mountd(CLIENT, directory)?;
+        let tracking = Tracking::start().ok();
+        let mut export = Self {
+            directory: directory.to_owned(),
+            misbehaviour,
+            running: false,
+            mounted,
+            tracking,
+            _mountd: mountd,
+            _rpcbind: rpcbind,
+        };
+        export.serve()?;
+        Ok(export)
+    }
+
+    /// The directory on the server's side.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The server, as clients are told of it.
+    pub fn address(&self) -> &'static str {
+        "127.0.0.1"
+    }
+
+    /// The path clients ask for: version 4 sees one tree with this export as its root, version 3 sees exports.
+    pub fn path(&self, version: u8) -> String {
+        match version {
+            4 => "/".to_owned(),
+            _ => self.directory.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The server dies: nobody listens any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn stop(&mut self) -> Result<(), NfsError> {
+        self.running = false;
+        write("stop", &nfsd("threads"), "0\n")
+    }
+
+    /// The server comes back, with what lies in the directory.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start_again(&mut self) -> Result<(), NfsError> {
+        match self.misbehaviour {
+            Some(Misbehaviour::StaysDown) => return Ok(()),
+            Some(Misbehaviour::LosesData) => {
+                let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+                entries.for_each(|entry| drop(fs::remove_file(entry.path())));
+            }
+            _ => {}
+        }
+        self.serve()
+    }
+
+    /// What is exported is not any more; whoever has it mounted is told that it is stale.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn unexport(&self) -> Result<(), NfsError> {
+        match self.misbehaviour {
+            Some(Misbehaviour::KeepsExport) => Ok(()),
+            _ => self.fill_caches(false),
+        }
+    }
+
+    /// It is exported again.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn export(&self) -> Result<(), NfsError> {
+        self.fill_caches(true)
+    }
+
+    fn serve(&mut self) -> Result<(), NfsError> {
+        // Each line must end; and versions can only be chosen while the server is down.
+        write("choose versions in", &nfsd("versions"), "+3 +4 +4.1 +4.2\n")?;
+        // The shortest there are. A kernel that knows neither has its own.
+        drop(write("set", &nfsd("nfsv4leasetime"), "10\n"));
+        drop(write("set", &nfsd("nfsv4gracetime"), "10\n"));
+        write("listen by", &nfsd("portlist"), "tcp 2049\n")?;
+        write("start", &nfsd("threads"), "4\n")?;
+        self.running = true;
+        // Where `tracking` has ended it, or this kernel will not be told, there is nothing to end.
+        drop(write("end the grace period by", &nfsd("v4_end_grace"), "Y\n"));
+        self.fill_caches(true)
+    }
+
+    /// What mountd would answer: who may ask, what is exported, and which file system a handle is of.
+    fn fill_caches(&self, exported: bool) -> Result<(), NfsError> {
+        let path = self.directory.display();
+        let flags = match self.misbehaviour {
+            Some(Misbehaviour::ReadOnly) => FLAGS | READ_ONLY,
+            _ => FLAGS,
+        };
+        let (export, handle) = match exported {
+            true => (format!(" {flags} 65534 65534 0"), format!(" {path}")),
+            // An answer without its second half is a "no".
+            false => (String::new(), String::new()),
+        };
+        fill("auth.unix.ip", &format!("nfsd 127.0.0.1 {FOR_EVER} {CLIENT}\n"))?;
+        fill("nfsd.export", &format!("{CLIENT} {path} {FOR_EVER}{export}\n"))?;
+        // Handles of type 1 carry the number of the export, here 0, in four bytes.
+        fill("nfsd.fh", &format!("{CLIENT} 1 \\x00000000 {FOR_EVER}{handle}\n"))
+    }
+
+    fn end(&mut self) -> Result<(), NfsError> {
+        if self.running {
+            self.stop()?;
+        }
+        self.tracking = None;
+        // The caches hold the file system of the export until they are flushed to a time after their filling,
+        // which they know in whole seconds.
+        let deadline = Instant::now() + LETTING_GO;
+        loop {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            for cache in ["nfsd.fh", "nfsd.export", "auth.unix.ip"] {
+                let path = PathBuf::from(format!("/proc/net/rpc/{cache}/flush"));
+                write("flush", &path, &format!("{now}\n"))?;
+            }
+            let held = fs::read_to_string("/proc/net/rpc/nfsd.export/content").unwrap_or_default();
+            if held.lines().all(|line| line.starts_with('#')) || Instant::now() > deadline {
+                break;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        if std::mem::take(&mut self.mounted) {
+            let unmounted = nix::mount::umount2(NFSD, MntFlags::empty());
+            unmounted.map_err(|errno| failed("unmount", Path::new(NFSD), errno.into()))?;
+        }
+        fs::remove_dir_all(&self.directory).map_err(|source| failed("remove", &self.directory, source))
+    }
+}
+
+impl Guard for NfsExport {
+    fn close(mut self) -> Result<(), CloseError> {
+        self.end().map_err(|error| match error {
+            NfsError::Kernel { what, path, source } => {
+                CloseError::Os { what: format!("{what} `{}`", path.display()), source }
+            }
+            other => {
+                CloseError::Os { what: "end the NFS server".to_owned(), source: io::Error::other(other) }
+            }
+        })
+    }
+}
+
+impl Drop for NfsExport {
+    fn drop(&mut self) {
+        if self.running {
+            drop(self.stop());
+        }
+        if self.mounted {
+            let _ = nix::mount::umount2(NFSD, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+/// Whether the kernel's NFS server already works for somebody.
+pub(crate) fn is_in_use() -> bool {
+    threads() > 0
+}
+
+fn threads() -> u32 {
+    fs::read_to_string(nfsd("threads")).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Makes the files by which the server is steered appear, and says whether that took a mount.
+fn steer() -> Result<bool, NfsError> {
+    let place = Path::new(NFSD);
+    // Loads the module, without which there is not even the directory.
+    drop(rustix::mount::fsopen("nfsd", rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC));
+    if nfsd("threads").exists() {
+        return Ok(false);
+    }
+    nix::mount::mount(Some("nfsd"), place, Some("nfsd"), MsFlags::empty(), None::<&str>)
+        .map_err(|errno| failed("mount", place, errno.into()))?;
+    Ok(true)
+}
+
+fn nfsd(file: &str) -> PathBuf {
+    Path::new(NFSD).join(file)
+}
+
+fn fill(cache: &str, line: &str) -> Result<(), NfsError> {
+    write("fill", &PathBuf::from(format!("/proc/net/rpc/{cache}/channel")), line)
+}
+
+fn write(what: &'static str, path: &Path, text: &str) -> Result<(), NfsError> {
+    let written =
+        OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| failed(what, path, source))
+}
+
+fn failed(what: &'static str, path: &Path, source: io::Error) -> NfsError {
+    NfsError::Kernel { what, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misbehaviour_has_a_name() {
+        for one in Misbehaviour::ALL {
+            assert_eq!(one.name().parse(), Ok(one));
+        }
+        assert!("polite".parse::<Misbehaviour>().unwrap_err().contains("loses-data"));
+    }
+}
