@@ -97,6 +97,13 @@ impl SandboxError {
             SandboxError::Mount { source, .. } if denied(source) => Some(
                 "run as root with CAP_SYS_ADMIN (in a container: `--privileged`), or allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
             ),
+            SandboxError::Mount { what: "a private root", source, .. }
+                if source.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                Some(
+                    "`/` is no mount point, as in a chroot: bind the directory to itself before you enter it (`mount --bind DIR DIR`)",
+                )
+            }
             SandboxError::Driver { .. } => {
                 Some("start the driver first; `--socket` is for one that runs already")
             }
