@@ -271,9 +271,24 @@ pub(crate) enum WriteError {
         /// What is wrong with it.
         defect: &'static str,
     },
-    /// The kernel said no.
-    #[error(transparent)]
-    Host(#[from] HostError),
+    /// The kernel said no. Users are told why, and no path of the node.
+    #[error("cannot write the files of the volume: {}", reason(.0))]
+    Host(HostError),
+}
+
+impl From<HostError> for WriteError {
+    fn from(error: HostError) -> Self {
+        tracing::warn!(error = crate::error::chain(&error), "cannot write the files of a volume");
+        Self::Host(error)
+    }
+}
+
+/// Why, without the path.
+pub(super) fn reason(error: &HostError) -> String {
+    match error.errno() {
+        Some(number) => std::io::Error::from_raw_os_error(number).to_string(),
+        None => "the node's log says why".to_owned(),
+    }
 }
 
 impl fmt::Debug for Writer<'_> {
