@@ -1,0 +1,281 @@
+//! What volumes cost that no driver makes, measured beside the obvious other way: `cargo xtask bench plugins
+//! [FILES]`, as root.
+//!
+//! - a local volume with many files given to a group, beside `chown -R` and `chmod -R`; and once more, when its
+//!   root says that nothing is to be done;
+//! - a secret with many keys, beside a bare loop that writes, links and switches the same files;
+//! - many local volumes of one pod bound and unbound, beside a bare loop of the same system calls.
+//!
+//! All of it goes through the manager, with the API in memory and no witness: what is beside it has no manager.
+//! Ratios travel between machines, times do not.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use harness::cluster::Cluster;
+use harness::journal::Journal;
+use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::symbols::Symbols;
+use harness::tmpfs::Tmpfs;
+use host::linux::LinuxHost;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use volume_manager::api::pod::{Content, PodSecurity, VolumeMount};
+use volume_manager::api::{
+    Bytes, Container, Meta, PersistentSource, Pod, PodVolume, Secret, Sensitive, VolumeMode, VolumeSource,
+};
+use volume_manager::clock::AdvancingClock;
+use volume_manager::names::PodUid;
+use volume_manager::plugin::csi::socket::SocketDialer;
+use volume_manager::plugin::registry::Registry;
+use volume_manager::{Config, Parts, PodState, VolumeManager};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Of everything that can be done more than once.
+const ROUNDS: usize = 5;
+
+const KEYS: usize = 1000;
+const BINDS: usize = 1000;
+
+fn main() -> ExitCode {
+    if let Some(code) = harness::main() {
+        return code;
+    }
+    // `cargo bench` adds `--bench`: the number is the only word that counts.
+    let files = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(1_000_000);
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: needs root, to give files away");
+        return ExitCode::SUCCESS;
+    }
+    match measure(files) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(files: usize) -> Result<()> {
+    let sandbox = Sandbox::enter(SandboxOptions { name: "bench".to_owned(), ..Default::default() })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let node = Node::start(&sandbox).await?;
+        println!("{:<44} {:>12} {:>12} {:>8}", "", "manager", "beside it", "ratio");
+        ownership(&node, files).await?;
+        keys(&node).await?;
+        binds(&node).await
+    })
+}
+
+/// The manager, as a kubelet without drivers would hold it.
+struct Node {
+    cluster: Cluster,
+    manager: VolumeManager,
+    machine: Tmpfs,
+}
+
+impl Node {
+    async fn start(sandbox: &Sandbox) -> Result<Self> {
+        let layout = sandbox.layout();
+        let cluster = Cluster::new(Journal::new(Symbols::new(layout.clone()), None));
+        cluster.add_node("node-1")?;
+        fs::create_dir_all(layout.machine())?;
+        let machine = Tmpfs::mount(&layout.machine(), 4 << 30)?;
+        mount(None::<&str>, machine.path(), None::<&str>, MsFlags::MS_REMOUNT, Some("nr_inodes=0"))?;
+        let parts = Parts {
+            api: cluster.seen_by("bench"),
+            host: Arc::new(LinuxHost::new()),
+            clock: Arc::new(AdvancingClock::default()),
+            dialer: Arc::new(SocketDialer),
+            registry: Registry::kubelet(),
+        };
+        let manager = VolumeManager::start(Config::new("node-1", layout.root()), parts);
+        manager.sources_ready();
+        Ok(Self { cluster, manager, machine })
+    }
+
+    /// How long a pod's volumes take to come and to go.
+    async fn pod(&self, pod: Pod) -> Result<(Duration, Duration)> {
+        let uid = self.come(&pod).await?;
+        let way_in = uid.1;
+        Ok((way_in, self.go(&uid.0).await?))
+    }
+
+    async fn come(&self, pod: &Pod) -> Result<(PodUid, Duration)> {
+        let pod = self.cluster.create(pod.clone())?;
+        let uid = pod.uid();
+        let begin = Instant::now();
+        self.manager.add_pod(pod);
+        self.manager.wait_mounted(&uid, LIMIT).await?;
+        let took = begin.elapsed();
+        self.manager.wait_idle(LIMIT).await?;
+        Ok((uid, took))
+    }
+
+    async fn go(&self, uid: &PodUid) -> Result<Duration> {
+        let begin = Instant::now();
+        self.manager.set_pod_state(uid, PodState::RuntimeGone);
+        self.manager.wait_unmounted(uid, LIMIT).await?;
+        let took = begin.elapsed();
+        self.manager.remove_pod(uid);
+        self.manager.wait_idle(LIMIT).await?;
+        Ok(took)
+    }
+
+    fn local(&self, name: &str, path: &Path) -> Result<()> {
+        let path = path.to_string_lossy().into_owned();
+        let source = PersistentSource::Local { path, fs_type: String::new() };
+        Ok(self.cluster.add_volume(name, source, VolumeMode::Filesystem, Bytes(1 << 20))?)
+    }
+}
+
+/// A pod whose one container has these volumes.
+fn pod(name: &str, volumes: impl Iterator<Item = (String, VolumeSource)>) -> Pod {
+    let volumes: Vec<PodVolume> =
+        volumes.map(|(name, source)| PodVolume { name: name.as_str().into(), source }).collect();
+    let mounts = volumes.iter().map(|volume| VolumeMount {
+        volume: volume.name.to_string(),
+        path: format!("/{}", volume.name),
+        ..VolumeMount::default()
+    });
+    let container = Container { name: "c".to_owned(), mounts: mounts.collect(), ..Container::default() };
+    let mut meta = Meta::named("default", name);
+    meta.uid = format!("uid-{name}");
+    Pod { meta, node: "node-1".to_owned(), volumes, containers: vec![container], ..Pod::default() }
+}
+
+fn claim(name: &str) -> (String, VolumeSource) {
+    (name.to_owned(), VolumeSource::Claim { claim: name.to_owned(), read_only: false })
+}
+
+async fn ownership(node: &Node, files: usize) -> Result<()> {
+    let tree = node.machine.path().join("tree");
+    for index in 0..files {
+        let directory = tree.join((index / 1000).to_string());
+        if index % 1000 == 0 {
+            fs::create_dir_all(&directory)?;
+        }
+        fs::write(directory.join(index.to_string()), b"")?;
+    }
+    node.local("tree", &tree)?;
+    let (mut ours, mut theirs, mut none) = (vec![], vec![], vec![]);
+    // Each has something to do: the group is another one each time.
+    for round in 0..3_u32 {
+        let security = PodSecurity {
+            fs_group: Some(3000 + round),
+            fs_group_on_root_mismatch: true,
+            ..PodSecurity::default()
+        };
+        let mut walked = pod(&format!("walked-{round}"), [claim("tree")].into_iter());
+        walked.security = security.clone();
+        ours.push(node.pod(walked).await?.0);
+        let mut matching = pod(&format!("matching-{round}"), [claim("tree")].into_iter());
+        matching.security = security;
+        none.push(node.pod(matching).await?.0);
+        let begin = Instant::now();
+        for (program, what) in [("chown", format!(":{}", 2000 + round)), ("chmod", "g+rwX".to_owned())] {
+            let done = Command::new(program).arg("-R").arg(what).arg(&tree).status()?;
+            ensure!(done.success(), "{program} failed");
+        }
+        theirs.push(begin.elapsed());
+    }
+    let theirs = median(theirs);
+    print(&format!("{files} files to a group: chown -R, chmod -R"), median(ours), theirs);
+    print("  the root has the group already", median(none), theirs);
+    Ok(())
+}
+
+async fn keys(node: &Node) -> Result<()> {
+    let value = b"0123456789abcdef";
+    let data = (0..KEYS).map(|index| (format!("key-{index:04}"), Sensitive::new(value.to_vec())));
+    node.cluster.create(Secret { meta: Meta::named("default", "many"), data: data.collect() })?;
+    let content = Content { name: "many".to_owned(), default_mode: 0o644, ..Content::default() };
+    let (mut ours, mut bare) = (vec![], vec![]);
+    for round in 0..ROUNDS {
+        let source = VolumeSource::Secret(content.clone());
+        let volume = ("many".to_owned(), source);
+        ours.push(node.pod(pod(&format!("keys-{round}"), [volume].into_iter())).await?.0);
+        let begin = Instant::now();
+        bare_keys(&node.machine.path().join(format!("keys-{round}")), value)?;
+        bare.push(begin.elapsed());
+    }
+    print(&format!("{KEYS} keys written at once: write, chmod, link"), median(ours), median(bare));
+    Ok(())
+}
+
+/// What has to be done, and nothing else.
+fn bare_keys(directory: &Path, value: &[u8]) -> Result<()> {
+    let generation = directory.join("..generation");
+    fs::create_dir_all(&generation)?;
+    for index in 0..KEYS {
+        let file = generation.join(format!("key-{index:04}"));
+        fs::write(&file, value)?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
+    }
+    symlink("..generation", directory.join("..data_tmp"))?;
+    fs::rename(directory.join("..data_tmp"), directory.join("..data"))?;
+    for index in 0..KEYS {
+        symlink(format!("..data/key-{index:04}"), directory.join(format!("key-{index:04}")))?;
+    }
+    Ok(())
+}
+
+async fn binds(node: &Node) -> Result<()> {
+    let source = |index: usize| node.machine.path().join(format!("sources/{index}"));
+    for index in 0..BINDS {
+        fs::create_dir_all(source(index))?;
+        node.local(&format!("bind-{index}"), &source(index))?;
+    }
+    let (mut ours, mut bare) = (vec![], vec![]);
+    for round in 0..ROUNDS {
+        let volumes = (0..BINDS).map(|index| claim(&format!("bind-{index}")));
+        ours.push(node.pod(pod(&format!("binds-{round}"), volumes)).await?);
+        bare.push(bare_binds(&node.machine.path().join("targets"), &source)?);
+    }
+    let half = |all: &[(Duration, Duration)], of: fn(&(Duration, Duration)) -> Duration| {
+        median(all.iter().map(of).collect())
+    };
+    let (way_in, way_out) = (half(&ours, |both| both.0), half(&ours, |both| both.1));
+    print(&format!("{BINDS} volumes bound: mkdir, mount, remount"), way_in, half(&bare, |both| both.0));
+    print(&format!("{BINDS} volumes unbound: umount, rmdir"), way_out, half(&bare, |both| both.1));
+    Ok(())
+}
+
+fn bare_binds(targets: &Path, source: &impl Fn(usize) -> std::path::PathBuf) -> Result<(Duration, Duration)> {
+    let target = |index: usize| targets.join(index.to_string());
+    let begin = Instant::now();
+    for index in 0..BINDS {
+        fs::create_dir_all(target(index))?;
+        let bind = |flags| mount(Some(&source(index)), &target(index), None::<&str>, flags, None::<&str>);
+        bind(MsFlags::MS_BIND)?;
+        bind(MsFlags::MS_BIND | MsFlags::MS_REMOUNT)?;
+    }
+    let way_in = begin.elapsed();
+    let begin = Instant::now();
+    for index in 0..BINDS {
+        umount2(&target(index), MntFlags::empty()).context("cannot unmount")?;
+        fs::remove_dir(target(index))?;
+    }
+    Ok((way_in, begin.elapsed()))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn print(what: &str, manager: Duration, beside: Duration) {
+    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    println!(
+        "{what:<44} {:>9.2} ms {:>9.2} ms {:>8.3}",
+        ms(manager),
+        ms(beside),
+        manager.as_secs_f64() / beside.as_secs_f64()
+    );
+}
