@@ -63,6 +63,8 @@ needs! {
     /// Files can belong to other users and groups, and devices can be made and mounted: the run is root on
     /// the machine itself, and not only in a user namespace.
     Owners: Host, "owners";
+    /// FUSE file systems can be served.
+    Fuse: Host, "fuse";
     /// Loop devices can be had.
     Loop: Host, "loop";
     /// The kernel serves NFS and mounts what is served. Guests can (`--tier vm`).
@@ -76,6 +78,7 @@ impl Need {
             Self::Root | Self::Owners => Some(Fact::Root),
             Self::Loop => Some(Fact::Loop),
             Self::Nfs => Some(Fact::Nfsd),
+            Self::Fuse => Some(Fact::Fuse),
             Self::StageUnstage | Self::Block | Self::Filesystem | Self::Shared | Self::OwnProcess => None,
         }
     }

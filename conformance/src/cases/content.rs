@@ -254,7 +254,7 @@ async fn no_room_for_the_files(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("large", secret("large"), "/large").resource("limits.memory", "8Ki");
     let web = web.add().await?;
     web.is_told(expect![[r#"
-        FailedMount: MountVolume.SetUp failed for volume "large" : cannot write `<web>/large/..generation_000001/b`: No space left on device (os error 28)
+        FailedMount: MountVolume.SetUp failed for volume "large" : cannot write the files of the volume: No space left on device (os error 28)
     "#]]).await?;
     web.stop().await
 }

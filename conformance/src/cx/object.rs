@@ -59,6 +59,29 @@ impl Cx {
         self.local_as(name, path, VolumeMode::Block, Location::caller())
     }
 
+    /// The same for the ephemeral volume of a pod: the claim has its name, and is the pod's.
+    #[track_caller]
+    pub fn local_of_pod(&self, pod: &str, volume: &str, path: &Path) -> Result {
+        let name = format!("{pod}-{volume}");
+        self.local_as(&name, path, VolumeMode::Filesystem, Location::caller())?;
+        let doing = self.shared.begin(&format!("cx.local_of_pod(\"{name}\")"), Location::caller());
+        doing.done(self.shared.scene.give_to_pod(&name, pod))
+    }
+
+    /// A directory of the machine that a process serves (FUSE).
+    #[track_caller]
+    pub fn fuse(&self) -> Result<PathBuf> {
+        let doing = self.shared.begin("cx.fuse()", Location::caller());
+        doing.done(self.shared.scene.start_fuse())
+    }
+
+    /// Ends that process at once.
+    #[track_caller]
+    pub fn kill_fuse(&self) -> Result {
+        let doing = self.shared.begin("cx.kill_fuse()", Location::caller());
+        doing.done(self.shared.scene.kill_fuse())
+    }
+
     fn local_as(&self, name: &str, path: &Path, mode: VolumeMode, at: &Location<'_>) -> Result<Volume> {
         let doing = self.shared.begin(&format!("cx.local(\"{name}\")"), at);
         doing.done(self.shared.scene.write_local(name, path, mode))?;

@@ -18,6 +18,11 @@ pub fn host_path(path: &str, kind: &str) -> VolumeSource {
     VolumeSource::HostPath { path: path.to_owned(), kind: kind.to_owned() }
 }
 
+/// A claim that is made for the pod.
+pub fn ephemeral() -> VolumeSource {
+    VolumeSource::Ephemeral { template: Box::default() }
+}
+
 /// All of a config map.
 pub fn config_map(name: &str) -> VolumeSource {
     VolumeSource::ConfigMap(all_of(name))

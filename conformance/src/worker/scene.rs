@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use harness::api::AccessMode;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
 use harness::driver::{Driver, Exit, Registrar};
+use harness::fault_fs::FaultFs;
 use harness::journal::Journal;
 use harness::loop_device::LoopDevice;
 use harness::manifest::Sensitive;
@@ -68,6 +69,8 @@ pub(crate) struct Scene {
     limit: Duration,
     /// Disks of the machine, which outlive every volume on them.
     disks: RefCell<Vec<LoopDevice>>,
+    /// What is served in it, which goes first.
+    fuse: RefCell<Option<FaultFs>>,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,
     /// Where the case keeps its logs.

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::api::{
-    Bytes, ConfigMap, Meta, Notification, PersistentSource, Secret, Sensitive, Severity, VolumeMode,
+    Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Secret, Sensitive, Severity,
+    VolumeMode,
 };
+use harness::fault_fs::{FaultFs, FaultFsOptions};
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::tmpfs::Tmpfs;
 use nix::mount::MsFlags;
@@ -73,6 +75,42 @@ impl Scene {
         shared.map_err(|error| SceneError::ours(&error))?;
         self.machine.replace(Some(machine));
         Ok(directory)
+    }
+
+    /// Makes a claim a pod's own.
+    pub(crate) fn give_to_pod(&self, claim: &str, pod: &str) -> Result {
+        let owner = Owner {
+            kind: "Pod".to_owned(),
+            name: pod.to_owned(),
+            uid: format!("uid-{pod}"),
+            controller: true,
+            ..Owner::default()
+        };
+        let given =
+            self.cluster.change(NAMESPACE, claim, |claim: &mut Claim| claim.meta.owners = vec![owner]);
+        given.map(drop).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// A directory of the machine that is served by a process of its own.
+    pub(crate) fn start_fuse(&self) -> Result<PathBuf> {
+        let machine = self.machine()?;
+        let (backing, target) = (machine.join("backing"), machine.join("served"));
+        for directory in [&backing, &target] {
+            std::fs::create_dir_all(directory).map_err(|error| SceneError::ours(&error))?;
+        }
+        let control = harness::Layout::standard().state().join("fuse.sock");
+        let options = FaultFsOptions { backing, target: target.clone(), control, seed: self.seed };
+        let fuse = FaultFs::start(options).map_err(|error| SceneError::ours(&error))?;
+        self.fuse.replace(Some(fuse));
+        Ok(target)
+    }
+
+    /// Kills that process.
+    pub(crate) fn kill_fuse(&self) -> Result {
+        match &mut *self.fuse.borrow_mut() {
+            Some(fuse) => fuse.die().map_err(|error| SceneError::ours(&error)),
+            None => Err(SceneError::Ours(vec!["no file system is served".to_owned()])),
+        }
     }
 
     /// Has a pod synced, as happens once a minute, and waits until nothing is under way.

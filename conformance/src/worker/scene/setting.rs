@@ -95,6 +95,7 @@ impl Scene {
             driver_is_back: Notify::new(),
             limit,
             disks: RefCell::default(),
+            fuse: RefCell::default(),
             machine: RefCell::default(),
             directory: orders.directory.clone(),
             seed: orders.seed,
