@@ -35,6 +35,24 @@ impl BlockMap {
         self.links.join(self.inner.as_str())
     }
 
+    /// Writes down for which pod a device is about to be asked for: an empty file where it will be bound. If
+    /// we end before the answer nothing else on disk says so, and whoever comes after us finds the pod here.
+    pub(crate) async fn announce(&self, host: &dyn Host) -> Result<(), HostError> {
+        host.make_dir_all(&self.global, 0o750).await?;
+        match host.create_file(&self.bind(), 0o750).await {
+            Err(error) if !error.is_exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the pod's name away again, once no device of it is published. Missing: success.
+    pub(crate) async fn forget(&self, host: &dyn Host) -> Result<(), HostError> {
+        match host.remove_file(&self.bind()).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes all three, whatever an earlier attempt has left of them.
     pub(crate) async fn build(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
         host.make_dir_all(&self.global, 0o750).await?;
@@ -53,19 +71,20 @@ impl BlockMap {
             Ok(_) => host.remove_file(&link).await?,
             Err(error) if error.is_not_found() => {}
             Err(error) => match host.symlink_metadata(&link).await {
-                // Something else in the link's place goes, as long as it is no directory.
-                Ok(_) => host.remove_file(&link).await?,
-                Err(_) => return Err(error),
+                // Something else in the link's place goes, as long as it is no directory. A link that could
+                // not be read stays: it may be in use.
+                Ok(there) if there.kind != FileKind::Symlink => host.remove_file(&link).await?,
+                _ => return Err(error),
             },
         }
         host.symlink(device, &link).await
     }
 
-    /// Takes all three away. What is missing is passed over, so it can be repeated.
+    /// Takes all three away, and leaves the pod's name. What is missing is passed over, so it can be repeated.
     pub(crate) async fn demolish(&self, host: &dyn Host) -> Result<(), HostError> {
         self.unlock(host).await?;
         self.unlink(host).await?;
-        host::bind::undo_device_node(host, &self.bind()).await
+        host::bind::release_device_node(host, &self.bind()).await
     }
 
     async fn unlock(&self, host: &dyn Host) -> Result<(), HostError> {
@@ -96,4 +115,32 @@ pub(crate) async fn references(host: &dyn Host, global: &Path) -> Result<Vec<Pat
 /// is somebody's device.
 pub(crate) async fn remove_global(host: &dyn Host, global: &Path) -> Result<(), HostError> {
     host.remove_tree(global, Removal::OneFilesystem).await
+}
+
+#[cfg(test)]
+mod tests {
+    use host::fake::{FakeHost, FakeKernel, Order, Rule};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_link_that_cannot_be_read_stays_and_anything_else_in_its_place_goes() {
+        let (device, links) = (Path::new("/dev/vda"), PathBuf::from("/links"));
+        for (is_link, stays) in [(true, true), (false, false)] {
+            let kernel = FakeKernel::new();
+            let host = FakeHost::new(kernel.clone());
+            let inner = SpecName::new("pv");
+            let bridges =
+                BlockMap { global: "/global".into(), links: links.clone(), inner, pod: PodUid::new("u") };
+            kernel.make_dir_all(&links, 0o750).unwrap();
+            match is_link {
+                true => kernel.symlink(Path::new("/dev/old"), &bridges.link()).unwrap(),
+                false => kernel.write_file(&bridges.link(), b"", 0o600).unwrap(),
+            }
+            host.faults().add(Rule::new(Order::Fail(5)).on("read_link").times(u32::from(is_link)));
+            assert_eq!(bridges.relink(&host, device).await.is_err(), stays);
+            let now = host.read_link(&bridges.link()).await.unwrap();
+            assert_eq!(now, Path::new(if stays { "/dev/old" } else { "/dev/vda" }));
+        }
+    }
 }

@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use host::HostError;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{
@@ -41,7 +42,7 @@ use crate::api::{
     VolumeMode,
 };
 use crate::clock::Clock;
-use crate::error::Failure;
+use crate::error::{ErrorClass, Failure};
 use crate::names::{AttachmentName, DriverName, NodeName, OuterName, PluginName, PodUid, SpecName};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
@@ -273,6 +274,31 @@ pub enum Before {
     Mounted,
 }
 
+impl Before {
+    /// Takes away what was made for an attempt that has failed, if neither it nor an earlier one can have
+    /// left anything that it is needed for. What cannot be taken away keeps the step open, so that its undo
+    /// tries again: nothing would remember it otherwise.
+    ///
+    /// The kubelet removes after any final error, and forgets what it could not remove. An earlier attempt
+    /// whose outcome is open may have worked without a mount to show for it, and its undo needs the record.
+    pub(crate) async fn tidy(
+        self,
+        failure: Failure,
+        removal: impl Future<Output = Result<(), HostError>>,
+    ) -> Failure {
+        if self != Self::Absent || failure.class() == ErrorClass::Uncertain {
+            return failure;
+        }
+        match removal.await {
+            Ok(()) => failure,
+            Err(error) => {
+                tracing::warn!(error = crate::error::chain(&error), "what a failed attempt made stays");
+                failure.with_class(ErrorClass::Uncertain)
+            }
+        }
+    }
+}
+
 /// A volume that was set up: what the runtime is told about it, and how it is taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounted {
@@ -300,7 +326,7 @@ pub struct TearDown {
 /// What reconstruction may look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
-    /// The node. Nothing may be changed through it.
+    /// The node. Nothing may be changed through it; only `find_staged` may remove empty directories.
     pub host: &'a dyn host::Host,
     /// The layout.
     pub paths: &'a Paths,

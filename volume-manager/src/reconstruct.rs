@@ -2,8 +2,8 @@
 //!
 //! After a restart the books are empty and the node is not. Every directory of a volume in a pod is read
 //! back into what it stands for; plugins add what they staged and no pod names any more, which the kubelet
-//! forgets. Nothing is changed, and no volume is looked into or even at: one that hangs must not hold up the
-//! rest.
+//! forgets. Nothing is changed but that plugins remove empty directories nobody will look for, and no volume is
+//! looked into or even at: one that hangs must not hold up the rest.
 
 use std::path::Path;
 

@@ -46,15 +46,14 @@ pub async fn device_node(host: &dyn Host, device: &Path, file: &Path) -> Result<
     mount(host, device, file, &MountOptions::default()).await
 }
 
-/// Undoes [`device_node`]: unmounts while a device shows, then removes the file. Missing: success.
-pub async fn undo_device_node(host: &dyn Host, file: &Path) -> Result<()> {
+/// Undoes the mount of [`device_node`] while a device shows. The file stays. Missing: success.
+pub async fn release_device_node(host: &dyn Host, file: &Path) -> Result<()> {
     match host.symlink_metadata(file).await {
-        Ok(there) if there.kind.is_device() => host.unmount(file).await?,
-        Ok(_) => {}
-        Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(error),
+        Ok(there) if there.kind.is_device() => host.unmount(file).await,
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
     }
-    host.remove_file(file).await
 }
 
 /// Device nodes in a directory: the pods that still refer to a block volume. Missing directory: none.

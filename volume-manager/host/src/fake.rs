@@ -59,29 +59,42 @@ impl FakeHost {
         &self.faults
     }
 
-    /// Takes one step as ordered. The lock is not held across an await.
+    /// Takes one step that changes nothing, as ordered. The lock is not held across an await.
     async fn step<T>(
         &self,
         method: &'static str,
         path: &Path,
         act: impl FnOnce(&mut State) -> Result<T, Errno> + Send,
     ) -> Result<T, Errno> {
+        self.change(method, path, act, |_| {}).await
+    }
+
+    /// Takes one step as ordered, and announces what it did if it did it: also where whoever asked for it is
+    /// told that it failed, or is told nothing any more.
+    async fn change<T>(
+        &self,
+        method: &'static str,
+        path: &Path,
+        act: impl FnOnce(&mut State) -> Result<T, Errno> + Send,
+        announce: impl FnOnce(&T) + Send,
+    ) -> Result<T, Errno> {
+        let act = || self.take(act).inspect(announce);
         match self.faults.order(&Step { method, path }) {
             Order::Go => {}
             Order::Yield => tokio::task::yield_now().await,
             Order::Delay(time) => tokio::time::sleep(time).await,
             Order::Fail(number) => return Err(Errno(number)),
             Order::FailAfter(number) => {
-                drop(self.take(act));
+                drop(act());
                 return Err(Errno(number));
             }
             Order::Hang => return std::future::pending().await,
             Order::HangAfter => {
-                drop(self.take(act));
+                drop(act());
                 return std::future::pending().await;
             }
         }
-        self.take(act)
+        act()
     }
 
     /// Takes a step. Its result is dropped without the lock: it may hold something open.

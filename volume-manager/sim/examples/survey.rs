@@ -13,6 +13,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["=", seed] => show(seed.parse().expect("a seed is a number")),
+        ["digest", from, to] => digest(from.parse().expect("a number")..to.parse().expect("a number")),
         [count] => survey(count.parse().expect("a count is a number")),
         _ => eprintln!("usage: survey N | survey = SEED"),
     }
@@ -48,4 +49,14 @@ fn print(violated: &Violated) {
         println!("{}", serde_json::to_string(line).expect("a line is plain data"));
     }
     println!("{violated}");
+}
+
+fn digest(seeds: std::ops::Range<u64>) {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    for seed in seeds {
+        let scenario = Scenario::of(seed);
+        let mut hasher = DefaultHasher::new();
+        sim::trace_of(&scenario, &scenario.script(STEPS)).hash(&mut hasher);
+        println!("{seed} {:x}", hasher.finish());
+    }
 }

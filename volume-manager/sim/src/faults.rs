@@ -26,6 +26,8 @@ struct Inner {
     crash: Option<(u32, bool)>,
     /// The manager has crashed: nothing of it happens any more.
     dead: bool,
+    /// It reads back what was left, and has started nothing yet.
+    scanning: bool,
     crashed: Arc<Notify>,
 }
 
@@ -36,6 +38,7 @@ impl KernelFaults {
             per_mille,
             crash: None,
             dead: false,
+            scanning: false,
             crashed: Arc::new(Notify::new()),
         })))
     }
@@ -54,7 +57,13 @@ impl KernelFaults {
     pub(crate) fn revive(&self) {
         let mut inner = self.open();
         inner.dead = false;
+        inner.scanning = true;
         inner.crash = None;
+    }
+
+    /// The manager has read back what was left: it has started an operation.
+    pub(crate) fn scanned(&self) {
+        self.open().scanning = false;
     }
 
     /// Nothing goes wrong any more.
@@ -93,10 +102,11 @@ impl Inner {
         if self.per_mille == 0 || self.random.u32(..1000) >= self.per_mille {
             return Order::Go;
         }
-        // The scan after a restart reads whole directories; one that cannot be read is skipped, and what was
-        // in it is found by nobody. That is how a node behaves whose disk is broken, and no bug.
+        // The scan after a restart reads whole directories, and removes some that are empty; one that cannot be
+        // read is skipped, and what was in it is found by nobody. That is how a node behaves whose disk is
+        // broken, and no bug: its next start finds it.
         let reads = READS.contains(&step.method);
-        if reads || is_scanned(step.path) {
+        if reads || self.scanning || is_scanned(step.path) {
             return if self.random.bool() { Order::Yield } else { self.delay() };
         }
         match self.random.u32(..4) {

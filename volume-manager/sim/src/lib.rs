@@ -6,9 +6,9 @@
 //! thread, writes the [trace](trace) and holds every event against the contracts. When the script is done the
 //! faults stop; within the bound everything wanted must be there, and after the last pod nothing may be left.
 //!
-//! A violation is [minimised](minimise) to the steps it takes, and replays from them. Two runs of a seed make
-//! the same decisions; their traces have been seen to differ in the order of what happens at one moment, so a
-//! trace is not yet the same byte for byte.
+//! A violation is [minimised](minimise) to the steps it takes, and replays from them: two runs of a seed give
+//! the same trace, byte for byte, in one process and in two. What a step did to the kernel is in the trace also
+//! where the manager was told that it failed, or crashed before it was told.
 
 mod api;
 mod driver;

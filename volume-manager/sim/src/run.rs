@@ -94,7 +94,7 @@ fn play(scenario: &Scenario, steps: &[Step]) -> (World, Vec<String>) {
         world.start_manager();
         for step in steps {
             take(&mut world, step).await;
-            if !world.trace.violations().is_empty() {
+            if world.trace.is_violated() {
                 return (world, Vec::new());
             }
         }
@@ -157,11 +157,13 @@ async fn settle(world: &mut World) -> Vec<String> {
         }
     }
     let pods: BTreeSet<String> = world.running().into_iter().map(|(_, pod)| pod.to_string()).collect();
+    world.sweep().await;
     world.trace.rest(&Rest { pods });
     for number in world.present() {
         world.remove_pod(number);
     }
     pass(world, BOUND).await;
+    world.sweep().await;
     world.trace.rest(&Rest::default());
     unfinished.extend(leftovers(world));
     unfinished

@@ -23,6 +23,8 @@ use volume_manager::api::Severity;
 use volume_manager::names::PodUid;
 use volume_manager::operation::OperationName;
 
+use crate::faults::KernelFaults;
+
 /// Who speaks in a simulated trace: everybody.
 const WITNESSES: &[Witness] = &[
     Witness::Rpc,
@@ -46,7 +48,11 @@ struct Inner {
     judge: Judge,
     violations: Vec<Violation>,
     notices: Option<UnboundedReceiver<Notice>>,
+    /// Who wants to hear of the first operation of a life.
+    scanning: Option<KernelFaults>,
     mounts: BTreeMap<u64, MountEntry>,
+    /// The kernel's count of changes when the mounts were last looked at.
+    looked_at: Option<u64>,
 }
 
 impl Trace {
@@ -60,16 +66,18 @@ impl Trace {
             judge: Judge::new(contracts::manager::RULES.iter().copied(), WITNESSES),
             violations: Vec::new(),
             notices: None,
+            scanning: None,
             mounts: BTreeMap::new(),
+            looked_at: None,
         })))
     }
 
     /// Listens to another incarnation of the manager. What it tells is written down when it is told, also
     /// while nothing else happens.
-    pub(crate) fn listen(&self, notices: Option<UnboundedReceiver<Notice>>) {
+    pub(crate) fn listen(&self, manager: Option<(UnboundedReceiver<Notice>, KernelFaults)>) {
         let mut inner = self.open();
         inner.catch_up();
-        inner.notices = notices;
+        (inner.notices, inner.scanning) = manager.unzip();
         let trace = self.clone();
         tokio::spawn(std::future::poll_fn(move |context| trace.open().follow(context)));
     }
@@ -94,6 +102,13 @@ impl Trace {
         inner.catch_up();
         let broken = inner.judge.rest(rest);
         inner.violations.extend(broken);
+    }
+
+    /// Whether anything was broken so far.
+    pub(crate) fn is_violated(&self) -> bool {
+        let mut inner = self.open();
+        inner.catch_up();
+        !inner.violations.is_empty()
     }
 
     /// What was broken so far.
@@ -133,9 +148,7 @@ impl Inner {
     /// The manager tells of its books before it acts on them, so all it has told comes first.
     fn catch_up(&mut self) {
         while let Some(notice) = self.notices.as_mut().and_then(|notices| notices.try_recv().ok()) {
-            if let Some(event) = told(notice) {
-                self.push(event);
-            }
+            self.hear(notice);
         }
     }
 
@@ -143,16 +156,23 @@ impl Inner {
     fn follow(&mut self, context: &mut std::task::Context<'_>) -> Poll<()> {
         while let Some(notices) = &mut self.notices {
             match notices.poll_recv(context) {
-                Poll::Ready(Some(notice)) => {
-                    if let Some(event) = told(notice) {
-                        self.push(event);
-                    }
-                }
+                Poll::Ready(Some(notice)) => self.hear(notice),
                 Poll::Ready(None) => self.notices = None,
                 Poll::Pending => return Poll::Pending,
             }
         }
         Poll::Ready(())
+    }
+
+    fn hear(&mut self, notice: Notice) {
+        if matches!(notice, Notice::Started { .. })
+            && let Some(faults) = self.scanning.take()
+        {
+            faults.scanned();
+        }
+        if let Some(event) = told(notice) {
+            self.push(event);
+        }
     }
 
     fn push(&mut self, event: Event) {
@@ -166,6 +186,11 @@ impl Inner {
     }
 
     fn look_at_mounts(&mut self, by: Actor) {
+        let changes = Some(self.kernel.mount_changes());
+        if self.looked_at == changes {
+            return;
+        }
+        self.looked_at = changes;
         let table = self.kernel.mount_table();
         let below = |entry: &&MountEntry| entry.mount_point.starts_with(&self.root);
         let now: BTreeMap<u64, MountEntry> =

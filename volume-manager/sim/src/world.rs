@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contracts::event::{Event, ProcessEdge, Step as Told};
-use host::Propagation;
 use host::fake::{FakeHost, FakeKernel};
+use host::{Host, Propagation};
 use tokio::sync::Notify;
 use volume_manager::api::pod::{VolumeDevice, VolumeMount};
 use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
@@ -110,7 +110,7 @@ impl World {
         };
         self.node_edge("start");
         let manager = VolumeManager::start(config, parts);
-        self.trace.listen(Some(manager.subscribe()));
+        self.trace.listen(Some((manager.subscribe(), self.faults.clone())));
         for (pod, state) in self.pods.values() {
             manager.add_pod(Arc::clone(pod));
             manager.set_pod_state(&uid(pod), *state);
@@ -170,6 +170,27 @@ impl World {
         self.told("remove_pod", &pod.meta.uid);
         if let Some(manager) = &self.manager {
             manager.remove_pod(&uid(&pod));
+        }
+    }
+
+    /// What the node does besides its manager: the directories of pods that are gone go, if they are empty.
+    /// A file in them, or a mount, stays with all that leads to it.
+    pub(crate) async fn sweep(&self) {
+        let host = FakeHost::new(self.kernel.clone());
+        let pods = Path::new(ROOT).join("pods");
+        for pod in names(&host, &pods).await {
+            if self.pods.values().any(|(known, _)| known.meta.uid == pod) {
+                continue;
+            }
+            let volumes = pods.join(&pod).join("volumes");
+            for plugin in names(&host, &volumes).await {
+                for volume in names(&host, &volumes.join(&plugin)).await {
+                    let volume = volumes.join(&plugin).join(volume);
+                    // What is not there, not empty or mounted is what stays.
+                    let _ = host.remove_dir(&volume.join("mount")).await;
+                    let _ = host.remove_dir(&volume).await;
+                }
+            }
         }
     }
 
@@ -306,6 +327,11 @@ fn claim(number: usize, block: bool) -> Claim {
         },
         status: ClaimStatus { phase: ClaimPhase::Bound, capacity: Bytes(1 << 30), ..ClaimStatus::default() },
     }
+}
+
+async fn names(host: &FakeHost, dir: &Path) -> Vec<String> {
+    let entries = host.read_dir(dir).await.unwrap_or_default();
+    entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
 }
 
 /// What is left below the root, apart from the parents that stay for good.

@@ -29,22 +29,17 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext) -> Result<(), 
         device_before: map.device,
         before: map.before,
     };
-    let prepared = mapper.prepare(cx, &request).await;
-    prepared.map_err(told("MapVolume.NewBlockVolumeMapper initialization failed"))?;
     check_single_pod(map).map_err(told("MapVolume.SetUpDevice failed"))?;
     let global = mapper.global_map_path(&cx.paths, &map.spec);
     let global = global.map_err(told("MapVolume.GetGlobalMapPath failed"))?;
     let attached = wait_for_attach(cx, &**plugin, map).await;
     request.device_path = attached.map_err(told("MapVolume.WaitForAttach failed"))?;
 
-    if map.device != Before::Mounted {
-        let staged = stage(cx, mapper, &request, &global).await;
-        staged.map_err(told("MapVolume.SetUpDevice failed"))?;
-    }
-    let mapped = publish(cx, mapper, &mut request).await;
-    mapped.map_err(told("MapVolume.MapPodDevice failed"))?;
+    stage(cx, mapper, &request, &global).await.map_err(|(step, failure)| told(step)(failure))?;
     let bridges =
         BlockMap { global, links: links_of(mapper, cx, map), inner: map.spec.name(), pod: map.pod.uid() };
+    let mapped = publish(cx, mapper, &bridges, &mut request).await;
+    mapped.map_err(told("MapVolume.MapPodDevice failed"))?;
     let built = bridge(cx, &bridges, &request).await;
     let device = match built {
         Ok(device) => device,
@@ -66,20 +61,32 @@ fn links_of(mapper: &dyn BlockMapper, cx: &OperationContext, map: &MountVolume) 
     link.parent().expect("a pod's link to a device is in a directory").to_owned()
 }
 
+/// Does the step per node unless it is done. The record is written for each pod all the same, as the kubelet
+/// does: one that was lost is there again.
 async fn stage(
     cx: &OperationContext,
     mapper: &dyn BlockMapper,
     request: &MapDevice,
     global: &Path,
-) -> Result<(), Failure> {
-    match mapper.set_up_device(cx, request).await {
+) -> Result<(), (&'static str, Failure)> {
+    let prepared = mapper.prepare(cx, request).await;
+    let prepared =
+        prepared.map_err(|failure| ("MapVolume.NewBlockVolumeMapper initialization failed", failure));
+    if request.device_before == Before::Mounted {
+        return prepared;
+    }
+    let staged = match prepared {
+        Ok(()) => mapper.set_up_device(cx, request).await.map_err(|e| ("MapVolume.SetUpDevice failed", e)),
+        Err(failed) => Err(failed),
+    };
+    match staged {
         Ok(_) => {
             cx.mark.device_mounted(global, &request.device_path, "").await;
             Ok(())
         }
-        Err(failure) => {
+        Err((step, failure)) => {
             cx.mark.device_failed(global, failure.class()).await;
-            Err(failure)
+            Err((step, failure))
         }
     }
 }
@@ -88,13 +95,19 @@ async fn stage(
 async fn publish(
     cx: &OperationContext,
     mapper: &dyn BlockMapper,
+    bridges: &BlockMap,
     request: &mut MapDevice,
 ) -> Result<(), Failure> {
-    match mapper.map_pod_device(cx, request).await {
+    let published = match bridges.announce(&*cx.host).await {
+        Ok(()) => mapper.map_pod_device(cx, request).await,
+        Err(error) => Err(error.into()),
+    };
+    match published {
         Ok(Some(path)) => request.device_path = path.display().to_string(),
         Ok(None) if !request.device_path.is_empty() => {}
         Ok(None) => return Err(NoDevice.into()),
         Err(failure) => {
+            let failure = request.before.tidy(failure, bridges.forget(&*cx.host)).await;
             cx.mark.pod_failed(failure.class()).await;
             return Err(failure);
         }

@@ -33,6 +33,8 @@ pub(crate) async fn run(unmap: &UnmountVolume, cx: &OperationContext) -> Result<
     let request = TearDown { pod: unmap.pod.clone(), inner: unmap.inner.clone(), spec: Some(spec.clone()) };
     let unmapped = mapper.unmap_pod_device(cx, &request).await;
     unmapped.map_err(quiet("UnmapVolume.UnmapPodDevice failed"))?;
+    let forgotten = bridges.forget(&*cx.host).await.map_err(Failure::from);
+    forgotten.map_err(quiet("UnmapVolume.UnmapBlockVolume failed"))?;
     cx.mark.pod_unmounted(&unmap.pod).await;
     Ok(())
 }

@@ -232,15 +232,15 @@ async fn make_dir(cx: &OperationContext, path: &Path, step: &'static str) -> Res
         Err(error) if error.is_not_a_directory() || error.is_exists() => {
             return Err(CsiError::NotADirectory(path.to_owned()));
         }
-        // A dead mount: the driver is asked to bring it back, and knows what it is.
-        Err(error) if error.is_corrupted_mount() => return Ok(()),
+        // A dead mount, perhaps: only who looks at it can tell it from a disk that failed just now.
+        Err(error) if error.is_corrupted_mount() => {}
         Err(source) => return Err(CsiError::Directory { step, source }),
     }
     // A link to a directory would let the driver work outside of ours.
     match cx.host.symlink_metadata(path).await {
         Ok(there) if there.is_dir() => Ok(()),
         Ok(_) => Err(CsiError::NotADirectory(path.to_owned())),
-        // As above.
+        // The driver is asked to bring it back, and knows what it is.
         Err(error) if error.is_corrupted_mount() => Ok(()),
         Err(source) => Err(CsiError::Directory { step, source }),
     }

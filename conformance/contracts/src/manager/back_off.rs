@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use crate::event::{Event, OperationEdge, ProcessEdge, TraceLine};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
+use super::staging::handle;
+
 /// INV-026.
 pub(super) static LADDER: Rule = Rule {
     id: "INV-026",
@@ -23,9 +25,17 @@ struct Ladder {
 }
 
 impl Check for Ladder {
-    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
-            Event::Operation(edge) => self.operation(edge, line.t_ms, report),
+            Event::Operation(edge) => self.operation(books, edge, line.t_ms, report),
+            // A volume that has left both books is a new one when it comes back.
+            Event::State(change) if change.to.is_empty() => {
+                let Some(volume) = change.key.rsplit(' ').next() else { return };
+                let mut entries = books.actual.keys().chain(books.desired.keys());
+                if !entries.any(|key| *key != change.key && key.ends_with(&format!(" {volume}"))) {
+                    self.failed.retain(|(_, of, _), _| of != volume);
+                }
+            }
             // A driver that registers ends the wait of its operations, and a new node has no memory of one.
             Event::Process(ProcessEdge { edge, .. }) if edge != "exit" => self.failed.clear(),
             _ => {}
@@ -34,8 +44,8 @@ impl Check for Ladder {
 }
 
 impl Ladder {
-    fn operation(&mut self, edge: &OperationEdge, now: f64, report: &mut Report) {
-        let key = (edge.name.clone(), edge.volume.clone(), edge.pod.clone());
+    fn operation(&mut self, books: &Books, edge: &OperationEdge, now: f64, report: &mut Report) {
+        let key = (edge.name.clone(), edge.volume.clone(), pod_of_key(edge).to_owned());
         match (edge.edge.as_str(), &edge.error) {
             ("start", _) => {
                 let Some((failures, since)) = self.failed.get(&key) else { return };
@@ -49,6 +59,8 @@ impl Ladder {
                 }
             }
             (_, None) => _ = self.failed.remove(&key),
+            // What stops because its pod has gone has not failed, and climbs no further.
+            (_, Some(_)) if MOUNTS.contains(&edge.name.as_str()) && !is_wanted(books, edge) => {}
             (_, Some(_)) => {
                 let (failures, since) = self.failed.entry(key).or_default();
                 *failures += 1;
@@ -56,6 +68,21 @@ impl Ladder {
             }
         }
     }
+}
+
+/// Operations that do something for a pod.
+const MOUNTS: &[&str] = &["volume_mount", "map_volume"];
+
+/// Whether the pod of an operation wants its volume.
+fn is_wanted(books: &Books, edge: &OperationEdge) -> bool {
+    books.desired.contains_key(&format!("pod {} {}", edge.pod, edge.volume))
+}
+
+/// The pod in the key that an operation climbs its ladder under. Mounts of a volume that pods share have one
+/// ladder, whichever pod they are for: a success for one of them ends it for all.
+fn pod_of_key(edge: &OperationEdge) -> &str {
+    let unmount = matches!(edge.name.as_str(), "volume_unmount" | "unmap_volume");
+    if unmount || handle(&edge.volume).is_none() { &edge.pod } else { "" }
 }
 
 /// How long to wait after so many failures in a row.
@@ -66,34 +93,39 @@ fn wait_ms(failures: u32) -> f64 {
 /// INV-029.
 pub(super) static EVERY_FAILURE_IS_TOLD: Rule = Rule {
     id: "INV-029",
-    sentence: "each failed attempt to mount or map is told as an event on the pod",
-    witnesses: &[Witness::Operations, Witness::Api],
+    sentence: "each failed attempt to mount or map for a pod that wants the volume is told as an event on it",
+    witnesses: &[Witness::Operations, Witness::Manager, Witness::Api],
     check: Checked::With(|| Box::new(EveryFailureIsTold::default())),
 };
 
+/// How often each text was a failure, and how often it was told. An attempt that stops because its pod went
+/// in between has not failed: nothing was risked, and there is nobody to tell.
 #[derive(Default)]
 struct EveryFailureIsTold {
-    failures: u64,
-    told: u64,
+    failures: BTreeMap<String, u64>,
+    told: BTreeMap<String, u64>,
 }
 
 impl Check for EveryFailureIsTold {
-    fn event(&mut self, _books: &Books, line: &TraceLine, _report: &mut Report) {
+    fn event(&mut self, books: &Books, line: &TraceLine, _report: &mut Report) {
         match &line.event {
-            Event::Operation(edge) if matches!(edge.name.as_str(), "volume_mount" | "map_volume") => {
-                self.failures += u64::from(edge.error.is_some());
+            Event::Operation(edge) if MOUNTS.contains(&edge.name.as_str()) => {
+                if let Some(error) = edge.error.as_ref().filter(|_| is_wanted(books, edge)) {
+                    *self.failures.entry(error.clone()).or_default() += 1;
+                }
             }
             Event::Event(event) if matches!(event.reason.as_str(), "FailedMount" | "FailedMapVolume") => {
-                self.told += 1;
+                *self.told.entry(event.message.clone()).or_default() += 1;
             }
             _ => {}
         }
     }
 
     fn rest(&mut self, _books: &Books, _rest: &Rest, report: &mut Report) {
-        if self.told < self.failures {
-            let detail = format!("{} failures, {} events", self.failures, self.told);
-            report.broken("", "a failed mount was not told", detail);
+        for (error, failures) in &self.failures {
+            if self.told.get(error).is_none_or(|told| told < failures) {
+                report.broken("", "a failed mount was not told", error.as_str());
+            }
         }
     }
 }
@@ -112,22 +144,48 @@ mod tests {
     #[test]
     fn an_attempt_waits_its_time() {
         let rule = &LADDER;
-        let twice = "op start volume_mount v1\nop end volume_mount v1 no\nat 500\n\
-                     op start volume_mount v1\nop end volume_mount v1 no\n";
-        let again = "op start volume_mount v1";
-        keeps(rule, &[twice, "at 1500\n", again].concat(), &[]);
-        keeps(rule, &[twice, "at 1499\nop start unmount_device v1"].concat(), &[]);
-        keeps(rule, &[twice, "at 600\ndriver registered\n", again].concat(), &[]);
-        breaks(rule, "tried again before its back-off was over", &[twice, "at 1499\n", again].concat(), &[]);
-        // Success ends the ladder.
-        let well = "at 9000\nop start volume_mount v1\nop end volume_mount v1\n";
-        keeps(rule, &[twice, well, again].concat(), &[]);
+        let early = "tried again before its back-off was over";
+        let failed = |name: &str, pod: &str| format!("op start {name} v1/{pod}\nop end {name} v1/{pod} no\n");
+        let twice =
+            ["wants v1/a yes\n", &failed("volume_mount", "a"), "at 500\n", &failed("volume_mount", "a")];
+        let twice = twice.concat();
+        let again = "op start volume_mount v1/a\n";
+        keeps(rule, &[&twice, "at 1500\n", again].concat(), &[]);
+        keeps(rule, &[&twice, "at 1499\nop start unmount_device v1"].concat(), &[]);
+        keeps(rule, &[&twice, "at 600\ndriver registered\n", again].concat(), &[]);
+        breaks(rule, early, &[&twice, "at 1499\n", again].concat(), &[]);
+        // Success ends the ladder, also that for another pod; unmounts have one for each pod.
+        let well =
+            |pod: &str| format!("at 9000\nop start volume_mount v1/{pod}\nop end volume_mount v1/{pod}\n");
+        keeps(rule, &[&twice, &well("a"), again].concat(), &[]);
+        keeps(rule, &[&twice, &well("b"), again].concat(), &[]);
+        breaks(rule, early, &[&twice, "at 1499\nop start volume_mount v1/b"].concat(), &[]);
+        keeps(rule, &[&failed("volume_unmount", "a"), "op start volume_unmount v1/b"].concat(), &[]);
+        breaks(rule, early, &[&failed("volume_unmount", "a"), "op start volume_unmount v1/a"].concat(), &[]);
+        // What nobody wanted any more has not failed, and a volume that was forgotten is a new one.
+        keeps(rule, &[&failed("volume_mount", "a"), again].concat(), &[]);
+        keeps(rule, &[&twice, "wants v1/a -\nwants v1/b yes\nop start volume_mount v1/b"].concat(), &[]);
+        let kept = "state v1 DeviceNotMounted\nwants v1/a -\nwants v1/b yes\nop start volume_mount v1/b";
+        breaks(rule, early, &[&twice, kept].concat(), &[]);
     }
 
     #[test]
     fn failures_are_told() {
         let rule = &EVERY_FAILURE_IS_TOLD;
-        keeps(rule, "op end volume_mount v1 no\nevent FailedMount\nop end volume_unmount v1/a no", &[]);
-        breaks(rule, "a failed mount was not told", "op end map_volume b1 no", &[]);
+        let wanted = "wants v1/a yes\nop start volume_mount v1/a\n";
+        let failed = "op end volume_mount v1/a no\n";
+        keeps(
+            rule,
+            &[wanted, "event FailedMount no\n", failed, "op end volume_unmount v1/a no"].concat(),
+            &[],
+        );
+        keeps(rule, &[wanted, "wants v1/a -\n", failed].concat(), &[]);
+        breaks(rule, "a failed mount was not told", &[wanted, failed].concat(), &[]);
+        breaks(
+            rule,
+            "a failed mount was not told",
+            &[wanted, "event FailedMount other\n", failed].concat(),
+            &[],
+        );
     }
 }

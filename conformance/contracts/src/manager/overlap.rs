@@ -24,15 +24,17 @@ pub(super) static UNMOUNT_FIRST: Rule = Rule {
 #[derive(Default)]
 struct UnmountFirst {
     leaving: BTreeSet<String>,
+    /// Whether this life may unmount already. One that took over what another left first reads the node's
+    /// object, and mounts meanwhile (INV-039, INV-040); the first unmount shows that it has.
+    may_unmount: bool,
 }
 
 impl Check for UnmountFirst {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::State(change) => self.state(books, change),
-            Event::Operation(edge) if edge.edge == "start" => self.start(edge, report),
-            // A new life reads from disk who has what, and mounts before it may unmount.
-            Event::Process(edge) if edge.who == "node" => self.leaving.clear(),
+            Event::Operation(edge) if edge.edge == "start" => self.start(books, edge, report),
+            Event::Process(edge) if edge.who == "node" => *self = Self::default(),
             _ => {}
         }
     }
@@ -48,14 +50,18 @@ impl UnmountFirst {
         }
     }
 
-    fn start(&mut self, edge: &OperationEdge, report: &mut Report) {
+    fn start(&mut self, books: &Books, edge: &OperationEdge, report: &mut Report) {
         match edge.name.as_str() {
             "volume_unmount" | "unmap_volume" => {
+                self.may_unmount = true;
                 self.leaving.remove(&format!("pod {} {}", edge.pod, edge.volume));
             }
             "volume_mount" | "map_volume" => {
                 let of_it = format!(" {}", edge.volume);
-                if let Some(pod) = self.leaving.iter().find(|key| key.ends_with(&of_it)) {
+                let first = books.life == 0;
+                if let Some(pod) = self.leaving.iter().find(|key| key.ends_with(&of_it))
+                    && (self.may_unmount || first)
+                {
                     report.broken("", "a volume entered a pod before it had left another", pod.as_str());
                 }
             }
@@ -120,7 +126,13 @@ mod tests {
         // What failed is waited for no longer than it runs.
         keeps(rule, &[moved, out, "op end volume_unmount v1/a no\n", into].concat(), &[]);
         keeps(rule, &["wants v1/a yes\nstate v2/a VolumeMounted\nwants v1/a -\n", into].concat(), &[]);
-        breaks(rule, "a volume entered a pod before it had left another", &[moved, into, out].concat(), &[]);
+        let early = "a volume entered a pod before it had left another";
+        breaks(rule, early, &[moved, into, out].concat(), &[]);
+        // A second life mounts before it may unmount, and when it has unmounted it may.
+        let second = ["node kill\nnode start\n", moved].concat();
+        keeps(rule, &[&second, into, out].concat(), &[]);
+        let other = "op start volume_unmount v2/c\n";
+        breaks(rule, early, &[&second, other, into, out].concat(), &[]);
     }
 
     #[test]

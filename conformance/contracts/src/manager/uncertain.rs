@@ -62,7 +62,7 @@ fn entry_is_uncertain(books: &Books, edge: &OperationEdge, report: &mut Report) 
 /// INV-019.
 pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
     id: "INV-019",
-    sentence: "a first attempt that failed for certain leaves neither its directory nor its metadata",
+    sentence: "a first attempt that failed for certain leaves no directory and no metadata, or stays uncertain",
     witnesses: &[Witness::Rpc, Witness::File, Witness::Manager, Witness::Operations],
     check: Checked::With(|| Box::new(FailedLeavesNothing::default())),
 };
@@ -88,7 +88,10 @@ impl Check for FailedLeavesNothing {
                     .collect();
                 for path in of_it {
                     self.failed.remove(&path);
-                    judge_leftovers(books, &path, report);
+                    // What could not be removed is left to the undo, and the books say so.
+                    if !may_be_there(books, &edge.volume, &path) {
+                        judge_leftovers(books, &path, report);
+                    }
                 }
             }
             _ => {}
@@ -113,6 +116,15 @@ impl FailedLeavesNothing {
             self.failed.insert(path.to_owned(), call.volume().to_owned());
         }
     }
+}
+
+/// Whether the books say that the step at a path may have been done.
+fn may_be_there(books: &Books, volume: &str, path: &str) -> bool {
+    let key = match Place::of(path).and_then(Place::pod) {
+        Some(pod) => format!("pod {pod} {volume}"),
+        None => format!("volume {volume}"),
+    };
+    books.actual.get(&key).is_some_and(|state| state.contains("Uncertain"))
 }
 
 fn judge_leftovers(books: &Books, path: &str, report: &mut Report) {
@@ -224,6 +236,13 @@ mod tests {
         let end = "op end volume_mount v1 internal";
         keeps(rule, &[begin, "remove data:v1/a\nrmdir parent:v1/a\n", end].concat(), &[]);
         breaks(rule, "metadata was left after a step failed for certain", &[begin, end].concat(), &[]);
+        keeps(rule, &[begin, "state v1/a VolumeMountUncertain\n", end].concat(), &[]);
+        breaks(
+            rule,
+            "metadata was left after a step failed for certain",
+            &[begin, "state v1/b VolumeMountUncertain\n", end].concat(),
+            &[],
+        );
         // What was uncertain before stays, whatever the answer now.
         keeps(rule, &["write data:v1/a\npublish v1 a Aborted\n", begin, end].concat(), &[]);
         breaks(

@@ -178,7 +178,12 @@ impl Books {
     }
 
     fn start(&mut self, start: &RpcStart, seq: u64) {
-        let call = Call::of(start, seq, self.life);
+        // What arrives from a node that is down was sent while it lived: nobody will hear the answer.
+        let life = if self.down { self.life - 1 } else { self.life };
+        let call = Call::of(start, seq, life);
+        if self.down {
+            self.may_happen(&call);
+        }
         match call.method.as_str() {
             "NodeStageVolume" => {
                 let volume = self.volumes.entry(call.volume().to_owned()).or_default();
@@ -326,17 +331,21 @@ impl Books {
         }
     }
 
-    fn forget(&mut self) {
-        for call in self.calls.values().filter(|call| call.life == self.life) {
-            let volume = self.volumes.entry(call.volume().to_owned()).or_default();
-            match call.method.as_str() {
-                "NodeStageVolume" => _ = volume.staged.insert(call.staging().to_owned(), Progress::Uncertain),
-                "NodePublishVolume" => {
-                    _ = volume.published.insert(call.target().to_owned(), Progress::Uncertain)
-                }
-                _ => {}
+    /// A call of a node that will not hear how it ended.
+    fn may_happen(&mut self, call: &Call) {
+        let volume = self.volumes.entry(call.volume().to_owned()).or_default();
+        match call.method.as_str() {
+            "NodeStageVolume" => _ = volume.staged.insert(call.staging().to_owned(), Progress::Uncertain),
+            "NodePublishVolume" => {
+                _ = volume.published.insert(call.target().to_owned(), Progress::Uncertain);
             }
+            _ => {}
         }
+    }
+
+    fn forget(&mut self) {
+        let unheard: Vec<Call> = self.calls.values().filter(|call| call.life == self.life).cloned().collect();
+        unheard.iter().for_each(|call| self.may_happen(call));
         for volume in self.volumes.values_mut() {
             let steps = volume.staged.values_mut().chain(volume.published.values_mut());
             steps.for_each(|progress| *progress = Progress::Uncertain);

@@ -108,11 +108,11 @@ impl Writer {
                 pod: if *pod == "web" { "web".into() } else { uid(pod) },
                 err: error.join(" "),
             })),
-            ["event", reason] => self.push(Event::Event(Emitted {
+            ["event", reason, message @ ..] => self.push(Event::Event(Emitted {
                 obj: "pod/a".into(),
                 kind: "Warning".into(),
                 reason: (*reason).into(),
-                message: String::new(),
+                message: message.join(" "),
             })),
             [who @ ("node" | "driver"), edge] => self.push(Event::Process(ProcessEdge {
                 who: (*who).into(),

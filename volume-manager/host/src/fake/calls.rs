@@ -163,6 +163,11 @@ impl FakeKernel {
         self.lock().mount_table()
     }
 
+    /// A number that is another one whenever the mount table may be.
+    pub fn mount_changes(&self) -> u64 {
+        self.lock().table_changes
+    }
+
     /// Whether something is mounted at a path. Missing: no.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         let state = self.lock();

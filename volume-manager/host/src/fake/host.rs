@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::file::Blocked;
+use super::kernel::State;
 use super::tree::Node;
 use super::{FakeHost, Hold};
 use crate::door::{Bind, Host, OpenedBeneath, Propagation, Removal};
@@ -35,7 +36,7 @@ fn on(action: Action, path: &Path) -> impl FnOnce(Errno) -> HostError {
 impl Host for FakeHost {
     async fn mount(&self, spec: &MountSpec) -> Result<()> {
         let fs_type = spec.fs_type.clone();
-        let done = self.step("mount", &spec.target, |kernel| {
+        let act = |kernel: &mut State| {
             let fs_type = match fs_type {
                 Some(fs_type) => fs_type,
                 None => match &kernel.block(Path::new(&spec.source))?.content {
@@ -45,30 +46,31 @@ impl Host for FakeHost {
             };
             kernel.mount_new(&spec.source, &spec.target, &fs_type, &exposed(&spec.options))?;
             Ok(fs_type)
+        };
+        let done = self.change("mount", &spec.target, act, |fs_type: &String| {
+            Effect::new("mount", &spec.target)
+                .source(Path::new(&spec.source))
+                .fs_type(Some(fs_type))
+                .options(&spec.options.masked_joined())
+                .announce();
         });
-        let fs_type =
-            done.await.map_err(|error| HostError::pair(Action::Mount, &spec.source, &spec.target, error))?;
-        Effect::new("mount", &spec.target)
-            .source(Path::new(&spec.source))
-            .fs_type(Some(&fs_type))
-            .options(&spec.options.masked_joined())
-            .announce();
+        done.await.map_err(|error| HostError::pair(Action::Mount, &spec.source, &spec.target, error))?;
         Ok(())
     }
 
     async fn bind(&self, bind: &Bind) -> Result<()> {
-        let done = self.step("bind", &bind.target, |kernel| {
+        let act = |kernel: &mut State| {
             // As mount(2) does: the target first.
             let (target, source) = (kernel.resolve(&bind.target, true)?, kernel.resolve(&bind.source, true)?);
             kernel.bind(source, target, bind.recursive)
-        });
-        done.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))?;
-        Effect::new("bind", &bind.target).source(&bind.source).announce();
-        Ok(())
+        };
+        let tell = |(): &()| Effect::new("bind", &bind.target).source(&bind.source).announce();
+        let done = self.change("bind", &bind.target, act, tell);
+        done.await.map_err(|error| HostError::pair(Action::Bind, &bind.source, &bind.target, error))
     }
 
     async fn bind_opened(&self, opened: &OpenedBeneath, target: &Path) -> Result<()> {
-        let done = self.step("bind_opened", target, |kernel| {
+        let act = |kernel: &mut State| {
             let held: &Hold = opened.handle().ok_or(Errno(errno::EINVAL))?;
             // What was unmounted lazily since cannot be bound.
             if !kernel.mount_exists(held.at.mount) {
@@ -83,30 +85,28 @@ impl Host for FakeHost {
                 _ if is_dir(opened) != is_dir(place) => Err(Errno(errno::ENOTDIR)),
                 _ => kernel.bind(held.at, target, false),
             }
-        });
-        done.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))?;
-        Effect::new("bind", target).source(&opened.path).announce();
-        Ok(())
+        };
+        let tell = |(): &()| Effect::new("bind", target).source(&opened.path).announce();
+        let done = self.change("bind_opened", target, act, tell);
+        done.await.map_err(|error| HostError::pair(Action::Bind, &opened.path, target, error))
     }
 
     async fn remount_bind(&self, _source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
-        let done = self.step("remount_bind", target, |kernel| {
+        let act = |kernel: &mut State| {
             let at = kernel.resolve(target, true)?;
             kernel.remount_bind(at, &exposed(options))
-        });
-        done.await.map_err(on(Action::Remount, target))?;
-        Effect::new("remount", target).options(&options.masked_joined()).announce();
-        Ok(())
+        };
+        let tell = |(): &()| Effect::new("remount", target).options(&options.masked_joined()).announce();
+        self.change("remount_bind", target, act, tell).await.map_err(on(Action::Remount, target))
     }
 
     async fn set_propagation(&self, target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
-        let done = self.step("set_propagation", target, |kernel| {
+        let act = |kernel: &mut State| {
             let at = kernel.resolve(target, true)?;
             kernel.set_propagation(at, propagation, recursive)
-        });
-        done.await.map_err(on(Action::Propagate, target))?;
-        Effect::new("remount", target).options(propagation.word(recursive)).announce();
-        Ok(())
+        };
+        let tell = |(): &()| Effect::new("remount", target).options(propagation.word(recursive)).announce();
+        self.change("set_propagation", target, act, tell).await.map_err(on(Action::Propagate, target))
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
@@ -150,37 +150,36 @@ impl Host for FakeHost {
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
-        let done = self.step("make_dir_all", path, |kernel| kernel.make_dir_all(path, mode));
-        for made in done.await.map_err(on(Action::MakeDir, path))? {
-            Effect::new("mkdir", &made).announce();
-        }
+        let act = |kernel: &mut State| kernel.make_dir_all(path, mode);
+        let tell = |made: &Vec<PathBuf>| made.iter().for_each(|made| Effect::new("mkdir", made).announce());
+        self.change("make_dir_all", path, act, tell).await.map_err(on(Action::MakeDir, path))?;
         Ok(())
     }
 
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
-        let done = self.step("make_dir", path, |kernel| kernel.make_dir(path, mode));
-        done.await.map_err(on(Action::MakeDir, path))?;
-        Effect::new("mkdir", path).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.make_dir(path, mode);
+        let tell = |(): &()| Effect::new("mkdir", path).announce();
+        self.change("make_dir", path, act, tell).await.map_err(on(Action::MakeDir, path))
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
-        let done = self.step("remove_dir", path, |kernel| kernel.remove_dir(path));
-        done.await.map_err(on(Action::RemoveDir, path))?;
-        Effect::new("rmdir", path).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.remove_dir(path);
+        let tell = |(): &()| Effect::new("rmdir", path).announce();
+        self.change("remove_dir", path, act, tell).await.map_err(on(Action::RemoveDir, path))
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        let done = self.step("remove_file", path, |kernel| kernel.remove_file(path));
-        let kind = done.await.map_err(on(Action::RemoveFile, path))?;
-        Effect::new(if kind == FileKind::Symlink { "unlink" } else { "remove" }, path).announce();
+        let act = |kernel: &mut State| kernel.remove_file(path);
+        let tell = |kind: &FileKind| {
+            Effect::new(if *kind == FileKind::Symlink { "unlink" } else { "remove" }, path).announce();
+        };
+        self.change("remove_file", path, act, tell).await.map_err(on(Action::RemoveFile, path))?;
         Ok(())
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
         let mut blocked = None;
-        let done = self.step("remove_tree", path, |kernel| {
+        let act = |kernel: &mut State| {
             if kernel.resolve(path, false) == Err(Errno(errno::ENOENT)) {
                 return Ok(false);
             }
@@ -189,19 +188,18 @@ impl Host for FakeHost {
                 blocked = Some((at, why));
                 number
             })
-        });
-        let removed = done.await.map_err(on(Action::RemoveTree, path));
-        let removed = match (removed, blocked) {
-            (Err(_), Some((at, Blocked::MountPoint))) => return Err(HostError::IsMountPoint { path: at }),
-            (Err(_), Some((at, Blocked::Os(number)))) => {
-                return Err(HostError::os(Action::RemoveTree, at, number));
-            }
-            (removed, _) => removed?,
         };
-        if removed {
-            Effect::new("remove", path).announce();
+        let tell = |removed: &bool| {
+            if *removed {
+                Effect::new("remove", path).announce();
+            }
+        };
+        let removed = self.change("remove_tree", path, act, tell).await;
+        match (removed.map_err(on(Action::RemoveTree, path)), blocked) {
+            (Err(_), Some((at, Blocked::MountPoint))) => Err(HostError::IsMountPoint { path: at }),
+            (Err(_), Some((at, Blocked::Os(number)))) => Err(HostError::os(Action::RemoveTree, at, number)),
+            (removed, _) => removed.map(drop),
         }
-        Ok(())
     }
 
     async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
@@ -215,25 +213,23 @@ impl Host for FakeHost {
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-        let done = self.step("write_file", path, |kernel| kernel.write_file(path, bytes, mode));
-        done.await.map_err(on(Action::Write, path))?;
-        Effect::new("write", path).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.write_file(path, bytes, mode);
+        let tell = |(): &()| Effect::new("write", path).announce();
+        self.change("write_file", path, act, tell).await.map_err(on(Action::Write, path))
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
-        let done = self.step("create_file", path, |kernel| kernel.create(path, Node::File(Vec::new()), mode));
-        done.await.map_err(on(Action::Create, path))?;
-        Effect::new("write", path).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.create(path, Node::File(Vec::new()), mode);
+        let tell = |(): &()| Effect::new("write", path).announce();
+        self.change("create_file", path, act, tell).await.map_err(on(Action::Create, path))
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
         let node = Node::Link(target.to_owned());
-        let done = self.step("symlink", link, |kernel| kernel.create(link, node, 0o777));
-        done.await.map_err(|error| HostError::pair(Action::Link, target, link, error))?;
-        Effect::new("link", link).to(&target.to_string_lossy()).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.create(link, node, 0o777);
+        let tell = |(): &()| Effect::new("link", link).to(&target.to_string_lossy()).announce();
+        let done = self.change("symlink", link, act, tell);
+        done.await.map_err(|error| HostError::pair(Action::Link, target, link, error))
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {
@@ -242,10 +238,10 @@ impl Host for FakeHost {
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let done = self.step("rename", to, |kernel| kernel.rename(from, to));
-        done.await.map_err(|error| HostError::pair(Action::Rename, from, to, error))?;
-        Effect::new("rename", from).to(&to.to_string_lossy()).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.rename(from, to);
+        let tell = |(): &()| Effect::new("rename", from).to(&to.to_string_lossy()).announce();
+        let done = self.change("rename", to, act, tell);
+        done.await.map_err(|error| HostError::pair(Action::Rename, from, to, error))
     }
 
     async fn metadata(&self, path: &Path) -> Result<Metadata> {
@@ -273,18 +269,16 @@ impl Host for FakeHost {
     }
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        let done = self.step("chmod", path, |kernel| kernel.chmod(path, mode));
-        done.await.map_err(on(Action::Chmod, path))?;
-        Effect::new("chmod", path).to(&format!("{mode:04o}")).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.chmod(path, mode);
+        let tell = |(): &()| Effect::new("chmod", path).to(&format!("{mode:04o}")).announce();
+        self.change("chmod", path, act, tell).await.map_err(on(Action::Chmod, path))
     }
 
     async fn lchown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let done = self.step("lchown", path, |kernel| kernel.lchown(path, uid, gid));
-        done.await.map_err(on(Action::Chown, path))?;
+        let act = |kernel: &mut State| kernel.lchown(path, uid, gid);
         let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
-        Effect::new("chown", path).to(&format!("{}:{}", id(uid), id(gid))).announce();
-        Ok(())
+        let tell = |(): &()| Effect::new("chown", path).to(&format!("{}:{}", id(uid), id(gid))).announce();
+        self.change("lchown", path, act, tell).await.map_err(on(Action::Chown, path))
     }
 
     async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
@@ -312,7 +306,7 @@ impl Host for FakeHost {
         change: OwnershipChange,
         progress: &WalkProgress,
     ) -> Result<()> {
-        let done = self.step("change_ownership", root, |kernel| {
+        let act = |kernel: &mut State| {
             let at = kernel.resolve(root, false)?;
             for place in kernel.tree_below(at, true)? {
                 if progress.is_stopped() {
@@ -332,12 +326,17 @@ impl Host for FakeHost {
                 }
             }
             Ok(true)
-        });
-        if !done.await.map_err(on(Action::Chown, root))? {
-            return Err(HostError::Stopped { path: root.to_owned() });
+        };
+        let tell = |whole: &bool| {
+            if *whole {
+                Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
+            }
+        };
+        let done = self.change("change_ownership", root, act, tell).await;
+        match done.map_err(on(Action::Chown, root))? {
+            true => Ok(()),
+            false => Err(HostError::Stopped { path: root.to_owned() }),
         }
-        Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
-        Ok(())
     }
 
     async fn open_beneath(&self, base: &Path, sub: &Path) -> Result<OpenedBeneath> {
@@ -359,30 +358,32 @@ impl Host for FakeHost {
     async fn make_dirs_beneath(&self, base: &Path, sub: &Path, mode: u32) -> Result<()> {
         let names = names(base, sub)?;
         let mut in_base = false;
-        let done = self.step("make_dirs_beneath", base, |kernel| {
+        let act = |kernel: &mut State| {
             let base = kernel.resolve_dir(base)?;
             in_base = true;
             kernel.make_dirs_beneath(base, &names, mode)
-        });
-        let done = done.await.map_err(|number| {
+        };
+        let tell = |made: &Vec<PathBuf>| {
+            made.iter().for_each(|made| Effect::new("mkdir", &base.join(made)).announce());
+        };
+        let done = self.change("make_dirs_beneath", base, act, tell).await;
+        done.map(drop).map_err(|number| {
             if in_base { refusal(base, sub, number) } else { HostError::os(Action::Open, base, number) }
-        });
-        for made in done?.iter().map(|made| base.join(made)) {
-            Effect::new("mkdir", &made).announce();
-        }
-        Ok(())
+        })
     }
 
     async fn lock_device(&self, path: &Path) -> Result<PathBuf> {
-        let done = self.step("lock_device", path, |kernel| match kernel.find_loop(path)? {
+        let act = |kernel: &mut State| match kernel.find_loop(path)? {
             Some(device) => Ok((device, false)),
             None => Ok((kernel.attach_loop(path)?, true)),
-        });
-        let (device, new) = done.await.map_err(on(Action::LockDevice, path))?;
-        if new {
-            Effect::new("lock", path).source(&device).announce();
-        }
-        Ok(device)
+        };
+        let tell = |(device, new): &(PathBuf, bool)| {
+            if *new {
+                Effect::new("lock", path).source(device).announce();
+            }
+        };
+        let done = self.change("lock_device", path, act, tell).await;
+        Ok(done.map_err(on(Action::LockDevice, path))?.0)
     }
 
     async fn find_lock(&self, path: &Path) -> Result<Option<PathBuf>> {
@@ -391,10 +392,13 @@ impl Host for FakeHost {
     }
 
     async fn unlock_device(&self, device: &Path) -> Result<()> {
-        let done = self.step("unlock_device", device, |kernel| kernel.detach_loop(device));
-        if done.await.map_err(on(Action::UnlockDevice, device))? {
-            Effect::new("unlock", device).announce();
-        }
+        let act = |kernel: &mut State| kernel.detach_loop(device);
+        let tell = |detached: &bool| {
+            if *detached {
+                Effect::new("unlock", device).announce();
+            }
+        };
+        self.change("unlock_device", device, act, tell).await.map_err(on(Action::UnlockDevice, device))?;
         Ok(())
     }
 
@@ -419,11 +423,10 @@ impl Host for FakeHost {
     }
 
     async fn make_filesystem(&self, make: &MakeFilesystem) -> Result<()> {
-        let done =
-            self.step("make_filesystem", &make.device, |kernel| kernel.format(&make.device, &make.fs_type));
-        done.await.map_err(on(Action::Write, &make.device))?;
-        Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.format(&make.device, &make.fs_type);
+        let tell = |(): &()| Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
+        let done = self.change("make_filesystem", &make.device, act, tell);
+        done.await.map_err(on(Action::Write, &make.device))
     }
 
     async fn grow_filesystem(&self, grow: &Grow) -> Result<()> {
@@ -431,10 +434,10 @@ impl Host for FakeHost {
             let (device, fs_type) = (grow.device.clone(), grow.fs_type.clone());
             return Err(HostError::CannotGrow { device, fs_type });
         }
-        let done = self.step("grow_filesystem", &grow.device, |kernel| kernel.grow(&grow.device));
-        done.await.map_err(on(Action::Write, &grow.device))?;
-        Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
-        Ok(())
+        let act = |kernel: &mut State| kernel.grow(&grow.device);
+        let tell = |(): &()| Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();
+        let done = self.change("grow_filesystem", &grow.device, act, tell);
+        done.await.map_err(on(Action::Write, &grow.device))
     }
 
     async fn selinux_enabled(&self) -> bool {
@@ -448,17 +451,20 @@ impl Host for FakeHost {
 
 impl FakeHost {
     async fn take_away(&self, method: &'static str, target: &Path) -> Result<()> {
-        let done = self.step(method, target, |kernel| {
+        let act = |kernel: &mut State| {
             let at = kernel.resolve(target, false)?;
             match kernel.unmount(at, false) {
                 Ok(()) => Ok(true),
                 Err(Errno(errno::EINVAL)) => Ok(false),
                 Err(number) => Err(number),
             }
-        });
-        if done.await.map_err(on(Action::Unmount, target))? {
-            Effect::new("umount", target).announce();
-        }
+        };
+        let tell = |unmounted: &bool| {
+            if *unmounted {
+                Effect::new("umount", target).announce();
+            }
+        };
+        self.change(method, target, act, tell).await.map_err(on(Action::Unmount, target))?;
         Ok(())
     }
 }

@@ -61,6 +61,8 @@ pub(super) struct State {
     next_group: GroupId,
     next_fs: FsId,
     pub(super) table: Option<MountTable>,
+    /// How often the table has changed.
+    pub(super) table_changes: u64,
     pub(super) selinux: bool,
 }
 
@@ -85,6 +87,7 @@ impl State {
             next_group: 1,
             next_fs: 1,
             table: None,
+            table_changes: 0,
             selinux: false,
         };
         let vda = DeviceNumber::new(254, 0);
@@ -273,6 +276,7 @@ impl State {
     /// The table has to be made anew when somebody asks for it.
     pub(super) fn table_changed(&mut self) {
         self.table = None;
+        self.table_changes += 1;
     }
 
     /// The place of the mount that covers `path`.

@@ -13,7 +13,6 @@ use host::{HostError, Removal};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
-use super::leftover;
 use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{
@@ -51,11 +50,10 @@ impl BlockMapper for CsiPlugin {
 
     async fn prepare(&self, cx: &OperationContext, request: &MapDevice) -> Result<(), Failure> {
         let volume = CsiVolume::persistent(&request.spec)?;
-        let dir = cx.paths.csi_block_data(&volume.inner);
-        make_dir(cx, &dir, PREPARE).await?;
-        let data = VolumeData { lifecycle: None, ..volume.data(&cx.config.node, "") };
-        let written = record::write(&*cx.host, &dir, &data).await;
-        Ok(written.map_err(|source| CsiError::Directory { step: SAVE, source })?)
+        match write_record(cx, &volume).await {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(request.device_before.tidy(failure, clean_up(cx, &volume.inner)).await),
+        }
     }
 
     async fn set_up_device(
@@ -64,30 +62,11 @@ impl BlockMapper for CsiPlugin {
         request: &MapDevice,
     ) -> Result<Option<PathBuf>, Failure> {
         let volume = CsiVolume::persistent(&request.spec)?;
-        let session = self.session(cx, &volume.driver, STAGE_CLIENT)?;
-        let object = driver_object(cx, &volume.driver).await?;
-        let publish_context = publish_context(cx, &volume, object.as_deref()).await?;
-        if !has(&session, Capability::StageUnstageVolume, STAGE_PROBE).await? {
-            return Ok(None);
+        match stage(self, cx, &volume).await {
+            // The record is there whatever failed: it was written before anything could.
+            Err(failure) => Err(request.device_before.tidy(failure, clean_up(cx, &volume.inner)).await),
+            staged => staged,
         }
-        let secrets = fetch_secret(cx, volume.stage_secret.as_ref()).await?;
-        let staging = cx.paths.csi_block_staging(&volume.inner);
-        let call = NodeStageVolumeRequest {
-            volume_id: volume.handle.to_string(),
-            publish_context,
-            staging_target_path: staging.display().to_string(),
-            volume_capability: Some(block_capability(&session, &volume, STAGE_PROBE).await?),
-            secrets,
-            volume_context: volume.attributes.clone(),
-        };
-        let outcome = stage(cx, &session, &volume, &staging, call).await;
-        if let Err(failure) = &outcome
-            && leftover::may_go(failure, request.device_before)
-        {
-            // The failure is what has to be told.
-            let _ = clean_up(cx, &volume.inner).await;
-        }
-        outcome.map(|()| Some(staging))
     }
 
     async fn map_pod_device(
@@ -137,12 +116,14 @@ impl BlockMapper for CsiPlugin {
         if exists(cx, &staging).await? {
             unstage(self, cx, &inner, spec, &staging).await?;
         }
-        // Everything the driver had is undone: what stays behind of ours hurts nobody, and the next use of
-        // the volume takes it over.
-        if let Err(error) = clean_up(cx, &inner).await {
-            tracing::warn!(volume = %inner, error = crate::error::chain(&error), "files of a block volume stay");
+        match clean_up(cx, &inner).await {
+            // Something a driver has left behind: it hurts nobody, and the next use of the volume takes it over.
+            Err(error) if error.is_not_empty() => {
+                tracing::warn!(volume = %inner, error = crate::error::chain(&error), "a driver left something");
+                Ok(())
+            }
+            cleaned => Ok(cleaned.map_err(|source| CsiError::Directory { step: UNSTAGE_DIR, source })?),
         }
-        Ok(())
     }
 }
 
@@ -155,16 +136,41 @@ async fn block_capability(
     Ok(capability::block(capability::access_mode(&volume.access_modes, multi_writer)))
 }
 
+/// Says on disk which volume this is.
+async fn write_record(cx: &OperationContext, volume: &CsiVolume) -> Result<(), Failure> {
+    let dir = cx.paths.csi_block_data(&volume.inner);
+    make_dir(cx, &dir, PREPARE).await?;
+    let data = VolumeData { lifecycle: None, ..volume.data(&cx.config.node, "") };
+    let written = record::write(&*cx.host, &dir, &data).await;
+    Ok(written.map_err(|source| CsiError::Directory { step: SAVE, source })?)
+}
+
+/// Stages where the driver does that, and says where.
 async fn stage(
+    plugin: &CsiPlugin,
     cx: &OperationContext,
-    session: &Session,
     volume: &CsiVolume,
-    staging: &Path,
-    call: NodeStageVolumeRequest,
-) -> Result<(), Failure> {
-    make_dir(cx, staging, STAGE_DIR).await?;
+) -> Result<Option<PathBuf>, Failure> {
+    let session = plugin.session(cx, &volume.driver, STAGE_CLIENT)?;
+    let object = driver_object(cx, &volume.driver).await?;
+    let publish_context = publish_context(cx, volume, object.as_deref()).await?;
+    if !has(&session, Capability::StageUnstageVolume, STAGE_PROBE).await? {
+        return Ok(None);
+    }
+    let secrets = fetch_secret(cx, volume.stage_secret.as_ref()).await?;
+    let staging = cx.paths.csi_block_staging(&volume.inner);
+    let call = NodeStageVolumeRequest {
+        volume_id: volume.handle.to_string(),
+        publish_context,
+        staging_target_path: staging.display().to_string(),
+        volume_capability: Some(block_capability(&session, volume, STAGE_PROBE).await?),
+        secrets,
+        volume_context: volume.attributes.clone(),
+    };
+    make_dir(cx, &staging, STAGE_DIR).await?;
     cx.mark.device_uncertain(cx.paths.csi_block_map(&volume.inner)).await?;
-    Ok(session.stage(call).await.map_err(CsiError::from)?)
+    session.stage(call).await.map_err(CsiError::from)?;
+    Ok(Some(staging))
 }
 
 async fn unstage(

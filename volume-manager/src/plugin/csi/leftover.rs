@@ -7,8 +7,6 @@ use std::path::Path;
 use host::{Host, HostError};
 
 use super::volume_data;
-use crate::error::{ErrorClass, Failure};
-use crate::plugin::Before;
 
 /// Removes the directory `mount`, the `vol_data.json` beside it, and the directory that holds both.
 ///
@@ -25,15 +23,6 @@ pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<()
     let Some(parent) = mount.parent() else { return Ok(()) };
     absent_is_fine(host.remove_file(&parent.join(volume_data::FILE_NAME)).await)?;
     absent_is_fine(host.remove_dir(parent).await)
-}
-
-/// Whether what was made for an attempt may be taken away again after its failure: only if neither it nor
-/// an earlier one can have left anything that the record is needed for.
-///
-/// The kubelet removes after any final error. An earlier attempt whose outcome is open may have worked
-/// without a mount to show for it, and its undo needs the record.
-pub(crate) fn may_go(failure: &Failure, before: Before) -> bool {
-    before == Before::Absent && failure.class() != ErrorClass::Uncertain
 }
 
 fn absent_is_fine(outcome: Result<(), HostError>) -> Result<(), HostError> {

@@ -10,7 +10,7 @@ use csi_proto::v1::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
-use super::leftover::{self, remove_mount_dir};
+use super::leftover::remove_mount_dir;
 use super::stage::{delegated_group, mount_flags};
 use super::volume::CsiVolume;
 use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
@@ -49,11 +49,7 @@ pub(super) async fn set_up(
     let published = publish(cx, &session, &volume, request, call).await;
     let target = cx.paths.csi_target(&request.pod.uid(), &volume.inner);
     if let Err(failure) = published {
-        if leftover::may_go(&failure, request.before) {
-            // The failure is what has to be told; what stays is used by the next attempt.
-            let _ = remove_mount_dir(&*cx.host, &target).await;
-        }
-        return Err(failure);
+        return Err(request.before.tidy(failure, remove_mount_dir(&*cx.host, &target)).await);
     }
     let selinux_relabel = needs_labels(cx, request, &target).await?;
     if !delegated && let Some(gid) = request.group.filter(|_| is_ours_to_own(&volume, policy)) {

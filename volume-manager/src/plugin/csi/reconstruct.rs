@@ -11,7 +11,7 @@ use host::{DirEntry, FileKind, Host, HostError, MountTable};
 
 use super::error::CsiError;
 use super::record;
-use super::volume_data::{Lifecycle, VolumeData};
+use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
 use crate::api::pod::InlineCsi;
 use crate::api::storage::CsiSource;
 use crate::api::{self, Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
@@ -21,6 +21,9 @@ use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged};
 
 /// The directory of block volumes, which is no driver's.
 const BLOCK: &str = "volumeDevices";
+
+/// The directories in it that are no volume's.
+const KEPT: [&str; 2] = ["publish", "staging"];
 
 /// Rebuilds a volume from its own record.
 pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
@@ -104,10 +107,11 @@ async fn staged_filesystems(scene: &Scene<'_>) -> Vec<VolumeData> {
 /// What is staged in one directory. Its name is a hash of the handle: a record that says otherwise is not
 /// this directory's.
 async fn staged_in(scene: &Scene<'_>, driver: &DriverName, dir: &Path, hash: &str) -> Option<VolumeData> {
-    if !directories(scene.host, dir).await.iter().any(|name| name == "globalmount") {
-        return None;
-    }
     match record::read(scene.host, dir).await {
+        Err(VolumeDataError::Missing { .. }) => {
+            remove_shell(scene.host, dir, &["globalmount"]).await;
+            None
+        }
         Ok(data) if data.driver == *driver && data.handle.hashed() == hash => Some(data),
         Ok(_) => {
             tracing::warn!(dir = %dir.display(), "a staging directory holds another volume's record");
@@ -125,9 +129,14 @@ async fn staged_devices(scene: &Scene<'_>) -> Vec<Staged> {
     let mut found = Vec::new();
     for name in directories(scene.host, &scene.paths.csi_block()).await {
         let directory = SpecName::new(&name);
-        // A volume without a record is one the driver has been told nothing about.
-        let Ok(data) = record::read(scene.host, &scene.paths.csi_block_data(&directory)).await else {
-            continue;
+        let data = match record::read(scene.host, &scene.paths.csi_block_data(&directory)).await {
+            Ok(data) => data,
+            // A volume without a record is one the driver has been told nothing about.
+            Err(VolumeDataError::Missing { .. }) if !KEPT.contains(&name.as_str()) => {
+                remove_shell(scene.host, &scene.paths.csi_block_volume(&directory), &["data", "dev"]).await;
+                continue;
+            }
+            Err(_) => continue,
         };
         let rebuilt = rebuilt(scene, &data, inner_name(&data, &directory), VolumeMode::Block);
         // Each pod has a name of its own where the driver publishes and where we bind.
@@ -139,6 +148,18 @@ async fn staged_devices(scene: &Scene<'_>) -> Vec<Staged> {
         found.push(Staged { rebuilt, pod: None });
     }
     found
+}
+
+/// Removes the empty directories that a step which ended before its record was written has left: nobody was
+/// told anything yet, and nobody will look for them. What is not empty stays, and so does what is mounted.
+async fn remove_shell(host: &dyn Host, dir: &Path, within: &[&str]) {
+    for inner in within {
+        if host.remove_dir(&dir.join(inner)).await.is_err_and(|error| !error.is_not_found()) {
+            return;
+        }
+    }
+    // Something else is in it, which is not ours to judge.
+    let _ = host.remove_dir(dir).await;
 }
 
 /// Finds out what a directory without a usable record is: the object of that name says it, or the one

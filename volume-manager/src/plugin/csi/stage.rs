@@ -10,7 +10,7 @@ use csi_proto::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
-use super::leftover::{self, remove_mount_dir};
+use super::leftover::remove_mount_dir;
 use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, publish_context, record};
@@ -44,26 +44,26 @@ impl DeviceMounter for CsiPlugin {
             return Ok(());
         }
         let call = stage_request(cx, &session, &volume, request).await?;
-        let outcome = stage(cx, &session, &volume, request, call).await;
-        if let Err(failure) = &outcome
-            && leftover::may_go(failure, request.before)
-        {
-            // The failure is what has to be told; a directory that stays is used by the next attempt.
-            let _ = remove_mount_dir(&*cx.host, &request.path).await;
+        match stage(cx, &session, &volume, request, call).await {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                Err(request.before.tidy(failure, remove_mount_dir(&*cx.host, &request.path)).await)
+            }
         }
-        outcome
     }
 
     async fn unmount_device(&self, cx: &OperationContext, path: &Path, spec: &Spec) -> Result<(), Failure> {
-        let Some(data) = staged_as(cx, path, spec).await? else { return Ok(()) };
-        let session = self.session(cx, &data.driver, NO_CLIENT_UNSTAGE)?;
-        if has(&session, Capability::StageUnstageVolume, UNSTAGE_PROBE).await? {
-            let request = NodeUnstageVolumeRequest {
-                volume_id: data.handle.to_string(),
-                staging_target_path: path.display().to_string(),
-            };
-            session.unstage(request).await.map_err(CsiError::from)?;
+        if let Some(data) = staged_as(cx, path, spec).await? {
+            let session = self.session(cx, &data.driver, NO_CLIENT_UNSTAGE)?;
+            if has(&session, Capability::StageUnstageVolume, UNSTAGE_PROBE).await? {
+                let request = NodeUnstageVolumeRequest {
+                    volume_id: data.handle.to_string(),
+                    staging_target_path: path.display().to_string(),
+                };
+                session.unstage(request).await.map_err(CsiError::from)?;
+            }
         }
+        // Also where nothing is staged: an earlier attempt may have got this far, and not to its end.
         let removed = remove_mount_dir(&*cx.host, path).await;
         Ok(removed.map_err(|source| CsiError::Directory { step: CLEAN, source })?)
     }

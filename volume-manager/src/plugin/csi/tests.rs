@@ -8,3 +8,4 @@ mod lean;
 mod records;
 mod registration;
 mod requests;
+mod tidy;

@@ -1,0 +1,170 @@
+//! What failed and stopped attempts leave behind, on a kernel that refuses what it is told to refuse.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use host::fake::{FakeHost, FakeKernel, Order, Rule};
+use host::linux::LinuxHost;
+use tonic::Code;
+
+use crate::api::VolumeMode;
+use crate::manager::ClientStyle;
+use crate::names::{PodUid, SpecName};
+use crate::operation::Operation;
+use crate::plugin::testing::{Bench, DRIVER};
+use crate::plugin::{Scene, VolumePlugin};
+
+const CSI: &str = "plugins/kubernetes.io/csi";
+
+/// EIO.
+const BROKEN: i32 = 5;
+
+struct Refusing {
+    bench: Bench,
+    kernel: FakeKernel,
+    host: FakeHost,
+}
+
+impl Refusing {
+    async fn new() -> Self {
+        let kernel = FakeKernel::new();
+        let host = FakeHost::new(kernel.clone());
+        let bench = Bench::on(host.shared(), ClientStyle::Kubelet);
+        kernel.make_dir_all(bench.root.path(), 0o750).unwrap();
+        // The bench's driver looks at the real kernel for what must be there when it is called.
+        let paths = &bench.context.paths;
+        let (inner, pod) = (SpecName::new("pv"), PodUid::new("u1"));
+        for dir in [
+            paths.csi_global_mount(&DRIVER.into(), &"h".into()),
+            paths.csi_pod_volume(&pod, &inner),
+            paths.csi_block_staging(&inner),
+            paths.csi_block_publish_dir(&inner),
+        ] {
+            LinuxHost::shared().make_dir_all(&dir, 0o750).await.unwrap();
+        }
+        Self { bench, kernel, host }
+    }
+
+    async fn of_devices() -> Self {
+        let mut refusing = Self::new().await;
+        refusing.bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
+        refusing
+    }
+
+    fn refuse(&self, method: &'static str) {
+        self.host.faults().add(Rule::new(Order::Fail(BROKEN)).on(method).times(1));
+    }
+
+    async fn mount(&mut self) -> String {
+        let mounting = Arc::new(self.bench.mounting());
+        self.bench.run(Operation::Mount(mounting)).await
+    }
+
+    async fn map(&mut self) -> String {
+        let mounting = Arc::new(self.bench.mounting());
+        self.bench.run(Operation::Map(mounting)).await
+    }
+
+    fn has(&self, below: &str) -> bool {
+        self.kernel.symlink_metadata(&self.bench.path(below)).is_ok()
+    }
+
+    fn make(&self, below: &str) {
+        self.kernel.make_dir_all(&self.bench.path(below), 0o750).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
+    for (call, mark) in [("NodeStageVolume", "device"), ("NodePublishVolume", "pod")] {
+        for (refused, class) in [(false, "Final"), (true, "Uncertain")] {
+            let mut refusing = Refusing::new().await;
+            refusing.bench.driver.fail(call, Code::Internal);
+            if refused {
+                refusing.refuse("remove_dir");
+            }
+            let story = refusing.mount().await;
+            assert!(story.contains(&format!("mark {mark} failed: {class}")), "{refused}: {story}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_no_dead_mount() {
+    let mut refusing = Refusing::new().await;
+    refusing.refuse("make_dir_all");
+    let story = refusing.mount().await;
+    assert!(story.contains("attacher.MountDevice failed to create dir"), "{story}");
+    assert!(!story.contains("NodeStageVolume"), "{story}");
+}
+
+#[tokio::test]
+async fn an_unstage_that_stopped_half_way_is_finished() {
+    let mut refusing = Refusing::new().await;
+    refusing.mount().await;
+    let unmounting = Arc::new(refusing.bench.unmounting());
+    refusing.bench.run(Operation::Unmount(unmounting)).await;
+    // The second directory is the one that held the record.
+    refusing.host.faults().add(Rule::new(Order::Fail(BROKEN)).on("remove_dir").after(1).times(1));
+    for end in ["failed", "done"] {
+        let leaving = Arc::new(refusing.bench.leaving());
+        let story = refusing.bench.run(Operation::UnmountDevice(leaving)).await;
+        assert!(story.lines().last().unwrap().starts_with(end), "{story}");
+    }
+    let driver = refusing.bench.path(format!("{CSI}/d.example"));
+    assert_eq!(refusing.kernel.read_dir(&driver).unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_pod_is_known_on_disk_before_its_device_is_asked_for() {
+    for (code, known) in [(Code::Unavailable, true), (Code::Internal, false)] {
+        let mut refusing = Refusing::of_devices().await;
+        refusing.bench.driver.fail("NodePublishVolume", code);
+        refusing.map().await;
+        assert_eq!(refusing.has(&format!("{CSI}/volumeDevices/pv/dev/u1")), known, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_a_device_that_was_never_staged_goes() {
+    let mut refusing = Refusing::of_devices().await;
+    refusing.bench.know(|facts| facts.registered.clear());
+    let story = refusing.map().await;
+    assert!(story.ends_with("the list of registered CSI drivers\n"), "{story}");
+    assert!(!refusing.has(&format!("{CSI}/volumeDevices/pv")));
+}
+
+#[tokio::test]
+async fn a_device_leaves_the_node_when_its_files_have() {
+    let mut refusing = Refusing::of_devices().await;
+    refusing.bench.driver.fail("NodePublishVolume", Code::Internal);
+    refusing.map().await;
+    // Once for the staging directory, which is the driver's, and then for our own.
+    refusing.host.faults().add(Rule::new(Order::Fail(BROKEN)).on("remove_tree").after(1).times(1));
+    for end in ["failed", "done"] {
+        let leaving = Arc::new(refusing.bench.leaving());
+        let story = refusing.bench.run(Operation::UnmapDevice(leaving)).await;
+        assert!(story.lines().last().unwrap().starts_with(end), "{story}");
+    }
+    assert!(!refusing.has(&format!("{CSI}/volumeDevices/pv")));
+}
+
+#[tokio::test]
+async fn empty_directories_without_a_record_are_nobodys_after_a_restart() {
+    let refusing = Refusing::new().await;
+    let empty = ["d.example/0a/globalmount", "volumeDevices/pv/data", "volumeDevices/pv/dev"];
+    let kept =
+        ["d.example/0b/globalmount/something", "volumeDevices/pw/data/something", "volumeDevices/publish"];
+    for dir in empty.iter().chain(&kept) {
+        refusing.make(&format!("{CSI}/{dir}"));
+    }
+    let context = &refusing.bench.context;
+    let scene = Scene { host: &*context.host, paths: &context.paths, api: &*context.api };
+    assert_eq!(super::super::CsiPlugin::new().find_staged(&scene).await.len(), 0);
+    for dir in empty {
+        assert!(!refusing.has(Path::new(CSI).join(dir).parent().unwrap().to_str().unwrap()), "{dir}");
+    }
+    for dir in kept {
+        assert!(refusing.has(&format!("{CSI}/{dir}")), "{dir}");
+    }
+}
