@@ -20,6 +20,7 @@ mod list;
 mod look;
 mod play;
 mod run;
+mod sim;
 mod sweep;
 mod vm;
 
@@ -61,6 +62,8 @@ enum Command {
     Explain(explain::Flags),
     /// Say what this machine can do and what it lacks
     Doctor(doctor::Flags),
+    /// Play random lives of pods against the volume manager on a simulated kernel
+    Sim(sim::Flags),
     /// Undo what runs that were killed have left behind
     Sweep(sweep::Flags),
     /// Write a commented driver.toml
@@ -160,6 +163,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::List(flags) => list::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),
+        Command::Sim(flags) => sim::run(&flags),
         Command::Sweep(flags) => sweep::run(&flags),
         Command::Init(flags) => init::run(&flags),
         Command::Vm(flags) => vm::run(&flags),
