@@ -50,14 +50,22 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     let mut failures = Vec::new();
     for (number, step) in scenario.steps.iter().enumerate() {
         tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
+        if steps::takes_no_time(step) {
+            world.stand_still();
+        } else {
+            world.go_on().await;
+        }
         if let Some(failure) = world.perform(number, step).await {
             tell(&format!("     ! {}", failure.lines().next().unwrap_or_default()));
             failures.push(format!("step {}, {}: {failure}", number + 1, steps::told(step)));
         }
-        for line in world.story().await.lines() {
-            tell(&format!("       {line}"));
+        if !steps::takes_no_time(step) {
+            for line in world.story().await.lines() {
+                tell(&format!("       {line}"));
+            }
         }
     }
+    world.go_on().await;
     let trace = world.finish().await;
     write(&orders.directory.join(TRACE), &trace)?;
     let left = world.take_down().await;

@@ -131,6 +131,16 @@ impl Proxy {
         self.pauses.hide(names);
     }
 
+    /// Passes no call on until [`Self::open`]: what is done meanwhile is done at one moment.
+    pub fn shut(&self) {
+        self.pauses.shut(true);
+    }
+
+    /// Passes calls on again.
+    pub fn open(&self) {
+        self.pauses.shut(false);
+    }
+
     /// Lets the clock of all pauses skip: calls that rules delay until then go on at once.
     pub fn advance(&self, by: Duration) {
         self.pauses.advance(by);

@@ -25,7 +25,11 @@ pub(super) fn message(text: &str) -> String {
 /// A path in which the generation of a volume's files has no name.
 pub(super) fn path(text: &str) -> String {
     let plain = |part: &str| match part.strip_prefix("..") {
-        Some(rest) if rest.starts_with(|first: char| first.is_ascii_digit()) => "..<generation>".to_owned(),
+        Some(rest)
+            if rest.starts_with(|first: char| first.is_ascii_digit()) || rest.starts_with("generation_") =>
+        {
+            "..<generation>".to_owned()
+        }
         _ => part.to_owned(),
     };
     text.split('/').map(plain).collect::<Vec<_>>().join("/")

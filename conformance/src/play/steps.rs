@@ -35,6 +35,13 @@ pub(super) fn told(step: &Step) -> String {
     words.join(" ")
 }
 
+/// Whether a step is over as soon as it has begun. What such steps do one after the other is done at one moment:
+/// whoever recorded them took a hundredth of the time in which a node looks at its pods.
+pub(super) fn takes_no_time(step: &Step) -> bool {
+    use Action as A;
+    matches!(step.action, A::AddPod | A::RemovePod | A::TerminatePod | A::Inject | A::UpdateConfigMap)
+}
+
 impl World {
     /// Does one step. Returns what would not happen, if something would not.
     pub(super) async fn perform(&mut self, number: usize, step: &Step) -> Option<Failure> {
@@ -73,8 +80,9 @@ impl World {
         let document = self.scenario.pods.iter().find(|document| manifest::name(document) == name);
         let document = document.ok_or_else(|| vec![format!("there is no pod `{name}`")])?;
         let pod = manifest::pod(document, &root).map_err(|error| chain(&error))?;
-        self.node.add_pod(pod).map_err(|error| chain(&error))?;
+        let uid = self.node.add_pod(pod).map_err(|error| chain(&error))?.meta.uid.clone();
         self.log.pod_added(name, self.time.now());
+        self.appeared.push(uid);
         self.pods.insert(name.to_owned());
         Ok(())
     }

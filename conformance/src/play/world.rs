@@ -37,6 +37,9 @@ const DRIVER: &str = "hostpath.csi.k8s.io";
 /// What pods may use of the recorded node's memory.
 const MEMORY: Bytes = Bytes(1 << 30);
 
+/// How long a node may take to hear of a pod.
+const MOMENT: Duration = Duration::from_millis(200);
+
 /// How long a driver may take to be registered, and a node to say something.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -65,6 +68,8 @@ pub(crate) struct World {
     /// Pods that were removed and still have volumes, and since when.
     pub(super) leaving: Vec<(String, Duration)>,
     pub(super) pods: BTreeSet<String>,
+    /// Pods that were added at this moment, by uid.
+    pub(super) appeared: Vec<String>,
     pub(super) volumes: BTreeSet<String>,
 }
 
@@ -148,6 +153,7 @@ impl World {
             announce_at: None,
             leaving: Vec::new(),
             pods: BTreeSet::new(),
+            appeared: Vec::new(),
             volumes,
         };
         world.announce_after(scenario.driver.register_after_ms).await?;
@@ -180,6 +186,40 @@ impl World {
         self.log.line("driver_registered", json!({ "err": error }));
         self.registrar = Some(registrar);
         Ok(())
+    }
+
+    /// Begins a moment: no call gets to the driver before it is over.
+    pub(super) fn stand_still(&mut self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.shut();
+        }
+    }
+
+    /// Ends a moment, once the node has heard of everything in it.
+    pub(super) async fn go_on(&mut self) {
+        let appeared = std::mem::take(&mut self.appeared);
+        let heard = async {
+            while !self.has_heard_of(&appeared).await {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // A pod that is removed in the moment it appears in is not heard of.
+        drop(tokio::time::timeout(MOMENT, heard).await);
+        if let Some(proxy) = &self.proxy {
+            proxy.open();
+        }
+    }
+
+    async fn has_heard_of(&self, pods: &[String]) -> bool {
+        if pods.is_empty() {
+            return true;
+        }
+        let Ok(dump) = self.node.dump().await else { return true };
+        let is_wanted = |uid: &String| {
+            let key = format!("pod {uid} ");
+            dump.desired.keys().any(|known| known.starts_with(&key)) || dump.errors.contains_key(uid)
+        };
+        pods.iter().all(is_wanted)
     }
 
     /// What happens by itself: a driver that is announced late, pods that lose their last volume.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
-use host::Host;
 use host::linux::LinuxHost;
+use host::{FileKind, Host};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -97,10 +97,13 @@ async fn serve(settings: Settings, layout: Layout) -> Result<()> {
     let (surroundings, config) = start(settings, layout, Arc::new(api), barrier.clone()).await?;
     let notices = surroundings.manager.subscribe();
     tokio::spawn(barrier.clone().forward(requests, notices, heard.clone()));
-    let pods = Pods::follow(surroundings.clone(), gone).await?;
-    tokio::spawn(orphans::remove(surroundings.clone(), pods.clone()));
     tokio::spawn(status::report(surroundings.clone()));
-    register_drivers(&surroundings, config, barrier.clone());
+    let begun = async {
+        register_drivers(&surroundings, config, barrier.clone()).await;
+        Pods::follow(surroundings.clone(), gone).await
+    };
+    let pods = while_passing(&mut orders, &barrier, begun).await??;
+    tokio::spawn(orphans::remove(surroundings.clone(), pods.clone()));
     // The harness may have gone meanwhile; the next read tells.
     let _ = heard.send(Heard::Answer { id, said: Said::Done });
     obey(orders, surroundings, pods, barrier, heard).await
@@ -129,6 +132,27 @@ async fn start(
     };
     let manager = VolumeManager::start(config.clone(), parts);
     Ok((Surroundings { settings, layout, api, host, clock, manager }, config))
+}
+
+/// Does something that makes calls before any order can come: of the harness it needs nothing but the barriers.
+async fn while_passing<T>(
+    orders: &mut tokio::io::Lines<BufReader<OwnedReadHalf>>,
+    barrier: &Barrier,
+    work: impl Future<Output = T>,
+) -> Result<T> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            line = orders.next_line() => {
+                let line = line?.context("the harness has gone")?;
+                let Ordered { order, .. } = serde_json::from_str(&line).context("cannot read an order")?;
+                let Order::Passed(number) = order else { anyhow::bail!("an order came before its time") };
+                barrier.passed(number);
+            }
+            done = &mut work => return Ok(done),
+        }
+    }
 }
 
 /// Carries orders out side by side until the harness is gone.
@@ -187,16 +211,31 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
     Ok(Said::Done)
 }
 
-/// Finds drivers and tells the manager of them.
-fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
+/// Finds drivers and tells the manager of them. Those that are there already are given a moment to be registered:
+/// the kubelet looks at its pods some time after it has started, and a manager that does not wait would tell each
+/// pod that its driver is missing.
+async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
     let clock: Arc<dyn Clock> = Arc::new(around.clock.clone());
     let (manager, api, dialer) =
         (around.manager.clone(), Arc::clone(&around.api), Arc::new(Guarded(barrier)));
     let registrar = Registrar::new(manager, config, api, Arc::clone(&clock), dialer);
     let directory = around.layout.root().join("plugins_registry");
     tokio::spawn(allocatable::run(registrar.clone()));
-    tokio::spawn(watch::run(registrar, Arc::clone(&around.host), clock, directory));
+    let present = around.host.read_dir(&directory).await.unwrap_or_default();
+    let sockets = present.into_iter().filter(|entry| entry.kind == FileKind::Socket);
+    let sockets: Vec<_> = sockets.map(|entry| directory.join(entry.name)).collect();
+    tokio::spawn(watch::run(registrar.clone(), Arc::clone(&around.host), clock, directory));
+    let registered = async {
+        while !sockets.iter().all(|socket| registrar.has(socket)) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // A driver that does not answer keeps nobody waiting for longer.
+    let _ = tokio::time::timeout(MOMENT, registered).await;
 }
+
+/// How long drivers may take that are there when the node starts.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// Opens a driver's socket, once the journal knows why.
 #[derive(Debug)]

@@ -70,7 +70,7 @@ impl Pods {
             if change == Change::Synced {
                 break;
             }
-            pods.take(change);
+            pods.take(change).await;
         }
         pods.around.manager.sources_ready();
         tokio::spawn(pods.clone().follow_changes(watch));
@@ -79,16 +79,16 @@ impl Pods {
 
     async fn follow_changes(self, mut watch: Watch) {
         while let Some(change) = watch.recv().await {
-            self.take(change);
+            self.take(change).await;
         }
     }
 
-    fn take(&self, change: Change) {
+    async fn take(&self, change: Change) {
         match change {
             Change::Applied(object) => {
                 let mine = |pod: &Arc<Pod>| pod.node == self.around.settings.name;
                 if let Some(pod) = Pod::from_object(object).filter(mine) {
-                    self.apply(pod);
+                    self.apply(pod).await;
                 }
             }
             Change::Deleted(object) => {
@@ -103,7 +103,7 @@ impl Pods {
         }
     }
 
-    fn apply(&self, pod: Arc<Pod>) {
+    async fn apply(&self, pod: Arc<Pod>) {
         let uid = pod.uid();
         let state = match (pod.meta.is_deleting(), lock(&self.gone).contains(uid.as_str())) {
             (_, true) => PodState::RuntimeGone,
@@ -126,6 +126,10 @@ impl Pods {
                     deleted: AtomicBool::new(false),
                 });
                 lock(&self.known).insert(uid.clone(), Arc::clone(&worker));
+                if state != PodState::RuntimeGone {
+                    // Before the manager hears of it: what is made below inherits nothing from whoever is faster.
+                    self.make_directories(&uid).await;
+                }
                 self.around.manager.add_pod(pod);
                 self.around.manager.set_pod_state(&uid, state);
                 tokio::spawn(self.clone().work(uid, worker));
@@ -284,7 +288,6 @@ impl Pods {
         if *state.borrow() == PodState::RuntimeGone {
             return;
         }
-        self.make_directories(uid).await;
         loop {
             let pause = match self.around.manager.wait_mounted(uid, LIMIT).await {
                 Ok(()) => {
@@ -307,8 +310,13 @@ impl Pods {
             };
             tokio::select! {
                 biased;
-                // The sender is in `worker`.
-                _ = state.wait_for(|state| *state == PodState::RuntimeGone) => return,
+                // A sync that is to be repeated is begun once more, and told of the end.
+                () = gone(state) => {
+                    if pause.is_some() {
+                        drop(self.around.manager.wait_mounted(uid, LIMIT).await);
+                    }
+                    return;
+                }
                 () = worker.sync.notified() => {}
                 () = due => {}
             }
@@ -408,6 +416,11 @@ impl Progress {
             Self::Gone => format!("the pod `{pod}` is gone"),
         }
     }
+}
+
+/// Returns when the containers of a pod are gone for good, or nobody can tell any more.
+async fn gone(state: &mut watch::Receiver<PodState>) {
+    drop(state.wait_for(|state| *state == PodState::RuntimeGone).await);
 }
 
 fn said(what: &str, why: &str) -> String {

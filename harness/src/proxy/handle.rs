@@ -87,6 +87,7 @@ impl Front {
         let call = self.journal.rpc_start(method, told, deadline);
         let mut record = Record { journal: &self.journal, call, deadline, since: Instant::now(), rule: None };
 
+        self.pauses.door().await;
         let symbol = self.journal.symbols().volume(&handle);
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
         record.rule = rule.as_ref().map(Rule::told);

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use csi_proto::v1::NodeGetCapabilitiesResponse;
 use csi_proto::v1::node_service_capability::Type;
 use prost::Message;
+use tokio::sync::watch;
 use tonic::Response;
 use volume_manager::clock::{AdvancingClock, Clock};
 
@@ -17,6 +18,8 @@ use volume_manager::clock::{AdvancingClock, Clock};
 pub(super) struct Pauses {
     clock: AdvancingClock,
     held: AtomicUsize,
+    /// Whether no call is passed on just now.
+    shut: watch::Sender<bool>,
     hidden: Mutex<BTreeSet<String>>,
 }
 
@@ -42,6 +45,16 @@ impl Pauses {
     pub(super) async fn hang(&self) {
         let _held = self.hold();
         std::future::pending().await
+    }
+
+    /// Returns when calls are passed on.
+    pub(super) async fn door(&self) {
+        // The sender is borrowed here, so it cannot be gone.
+        drop(self.shut.subscribe().wait_for(|shut| !*shut).await);
+    }
+
+    pub(super) fn shut(&self, shut: bool) {
+        self.shut.send_replace(shut);
     }
 
     pub(super) fn advance(&self, by: Duration) {

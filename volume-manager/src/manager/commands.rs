@@ -25,6 +25,8 @@ impl Manager {
             Command::SetPodState(pod, state) => {
                 self.populator.set_state(&pod, state);
                 if state == PodState::RuntimeGone {
+                    // While it is still known which of its volumes were wanted.
+                    self.wake_waiters_for(&pod);
                     self.unwant(&pod);
                 }
             }

@@ -136,6 +136,21 @@ impl Manager {
         }
     }
 
+    /// Answers those who wait for the volumes of a pod that will not get them any more.
+    pub(super) fn wake_waiters_for(&mut self, pod: &PodUid) {
+        let waiting = std::mem::take(&mut self.waits.waiting);
+        for waiter in waiting {
+            let result = match &waiter.goal {
+                Goal::Mounted(uid, object) if uid == pod => self.mounted(uid, object.clone(), false),
+                _ => None,
+            };
+            match result {
+                None => self.waits.waiting.push(waiter),
+                Some(result) => self.answer(waiter, result),
+            }
+        }
+    }
+
     fn answer(&mut self, waiter: Waiter, result: Result<(), WaitError>) {
         let about = match &waiter.goal {
             Goal::Mounted(pod, _) => Some(("mounted", pod)),

@@ -107,6 +107,11 @@ impl Registrar {
         node_record::enter(&*self.api, &*self.clock, &self.config.node, name, &info).await
     }
 
+    /// Whether somebody is registered through a socket.
+    pub fn has(&self, socket: &Path) -> bool {
+        self.drivers().values().any(|driver| driver.socket == socket)
+    }
+
     fn drivers(&self) -> MutexGuard<'_, BTreeMap<DriverName, Registered>> {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
