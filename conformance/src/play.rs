@@ -67,6 +67,9 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     }
     world.go_on().await;
     let trace = world.finish().await;
+    for line in world.last_story().lines() {
+        tell(&format!("       {line}"));
+    }
     write(&orders.directory.join(TRACE), &trace)?;
     let left = world.take_down().await;
     Ok(Played { failures, left })

@@ -186,6 +186,7 @@ impl Manager {
             facts: &facts,
             registry: &self.executor.context().registry,
             complete: self.populator.all_added() && self.restart.is_corrected(),
+            explained: !self.restart.is_searching(),
         };
         reconciler::plan(worlds, dirty, |pod| self.populator.may_run(pod))
     }

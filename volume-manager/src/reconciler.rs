@@ -28,6 +28,8 @@ pub struct Worlds<'a> {
     /// Whether both books are complete: every pod known at the start has been looked at, and what was
     /// reconstructed has been compared with the node's object.
     pub complete: bool,
+    /// Whether nothing that was left is just being identified: it may be a pod's hold on any volume.
+    pub explained: bool,
 }
 
 /// Something to do next.
@@ -56,7 +58,7 @@ pub fn plan(
         steps.extend(dirty.iter().flat_map(|volume| pod_unmounts(worlds, volume, &may_run)));
     }
     steps.extend(dirty.iter().flat_map(|volume| pod_mounts(worlds, volume, &may_run)));
-    if worlds.complete {
+    if worlds.complete && worlds.explained {
         steps.extend(dirty.iter().filter_map(|volume| device_unmount(worlds, volume)));
     }
     steps

@@ -35,6 +35,7 @@ fn check(world: World, expected: Expect) {
         facts: &world.facts,
         registry: &Registry::new(vec![Arc::new(Plain)]),
         complete: world.complete,
+        explained: world.explained,
     };
     let steps = plan(worlds, &dirty, |pod| world.running.contains(pod));
     let text: String = steps.iter().map(|step| format!("{}\n", describe(step))).collect();
@@ -78,6 +79,7 @@ struct World {
     facts: Facts,
     running: BTreeSet<PodUid>,
     complete: bool,
+    explained: bool,
 }
 
 impl World {
@@ -88,12 +90,19 @@ impl World {
             facts: Facts::default(),
             running: BTreeSet::new(),
             complete: true,
+            explained: true,
         }
     }
 
     /// The books are not complete yet.
     fn incomplete(mut self) -> Self {
         self.complete = false;
+        self
+    }
+
+    /// What a directory stands for is still being found out.
+    fn unexplained(mut self) -> Self {
+        self.explained = false;
         self
     }
 
@@ -255,6 +264,16 @@ fn unmounts_start_before_mounts_and_mounts_before_unstages() {
         volume_mount b to web (device Absent, pod Absent)
         unmount_device a at /global/a
     "#]],
+    );
+}
+
+#[test]
+fn nothing_is_unstaged_while_a_pod_s_hold_on_it_may_be_found() {
+    check(
+        World::new().mounted("a", "old").staged("b").unexplained(),
+        expect![[r#"
+            volume_unmount a from old
+        "#]],
     );
 }
 

@@ -420,3 +420,6 @@ fn is_false(value: &bool) -> bool {
 fn is_zero(value: &u64) -> bool {
     *value == 0
 }
+
+#[cfg(test)]
+mod tests;

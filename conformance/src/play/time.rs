@@ -7,8 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::world::World;
 
-/// How far the clocks skip at once. Smaller than the first rung of any ladder, so that none is jumped over.
+/// How far the clocks skip at once while anything may happen soon: less than the first rung of any ladder.
 const STRIDE: Duration = Duration::from_millis(100);
+
+/// How far at most, when nothing has happened for a while. No known end of a back-off is ever jumped over.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How long a while is.
+const WHILE: Duration = Duration::from_secs(3);
 
 /// How long real time passes before it is looked again.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -24,11 +30,13 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) struct Time {
     started: Instant,
     skipped: Duration,
+    /// When something last happened.
+    latest: Duration,
 }
 
 impl Time {
     pub(super) fn new() -> Self {
-        Self { started: Instant::now(), skipped: Duration::ZERO }
+        Self { started: Instant::now(), skipped: Duration::ZERO, latest: Duration::ZERO }
     }
 
     /// How long the world exists, by its own clock.
@@ -56,7 +64,8 @@ impl World {
                 }
                 tokio::time::sleep(PAUSE).await;
             } else if self.is_quiet().await {
-                self.skip(left.min(STRIDE)).await;
+                let stride = self.stride().await;
+                self.skip(left.min(stride)).await;
             } else {
                 tokio::time::sleep(PAUSE.min(left)).await;
             }
@@ -73,20 +82,34 @@ impl World {
                 return;
             }
             if self.is_quiet().await {
-                self.skip(left.min(STRIDE)).await;
+                let stride = self.stride().await;
+                self.skip(left.min(stride)).await;
             } else {
                 tokio::time::sleep(PAUSE.min(left)).await;
             }
         }
     }
 
+    async fn stride(&mut self) -> Duration {
+        if self.time.now() - self.time.latest < WHILE {
+            return STRIDE;
+        }
+        let waiting = self.node.dump().await.map(|dump| dump.waiting).unwrap_or_default();
+        let due = waiting.iter().map(|waiting| Duration::from_millis(waiting.due_in_ms + 1)).min();
+        due.map_or(LONGEST, |due| due.clamp(Duration::from_millis(1), LONGEST))
+    }
+
     async fn skip(&mut self, by: Duration) {
+        let before = self.journal.position().0;
         self.time.skipped += by;
         if let Some(proxy) = &self.proxy {
             proxy.advance(by);
         }
-        // A node that is down has no clock.
-        let _ = self.node.advance(by).await;
+        // A node that is down has no clock. That it was told to skip is a line of its own.
+        let told = usize::from(self.node.advance(by).await.is_ok());
         tokio::time::sleep(SETTLE).await;
+        if self.journal.position().0 > before + told {
+            self.time.latest = self.time.now();
+        }
     }
 }

@@ -264,10 +264,15 @@ impl World {
 
     /// The story since the last look, if nothing is under way; else a later look has it.
     pub(crate) async fn story(&mut self) -> String {
-        match self.is_quiet().await {
-            true => self.journal.look().to_string(),
+        match self.journal.in_flight().is_empty() && self.is_quiet().await {
+            true => self.last_story(),
             false => String::new(),
         }
+    }
+
+    /// The story since the last look, whatever is under way.
+    pub(crate) fn last_story(&self) -> String {
+        self.journal.look().to_string()
     }
 
     /// A directory of the run for host paths, `ROOTPATH` in a scenario.

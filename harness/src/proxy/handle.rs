@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use tonic::codegen::{Body as HttpBody, Service, http};
 use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
+use volume_manager::clock::Instant;
 
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
@@ -85,7 +86,14 @@ impl Front {
         let deadline = deadline(&metadata);
         // Recorded before anything is done: the driver's work lies behind this line.
         let call = self.journal.rpc_start(method, told, deadline);
-        let mut record = Record { journal: &self.journal, call, deadline, since: Instant::now(), rule: None };
+        let mut record = Record {
+            journal: &self.journal,
+            pauses: &self.pauses,
+            call,
+            deadline,
+            since: self.pauses.now(),
+            rule: None,
+        };
 
         self.pauses.door().await;
         let symbol = self.journal.symbols().volume(&handle);
@@ -176,6 +184,7 @@ fn is_final(code: tonic::Code) -> bool {
 /// Ends the call in the journal, also when its caller goes away and this is dropped.
 struct Record<'a> {
     journal: &'a Journal,
+    pauses: &'a Pauses,
     call: u64,
     deadline: Option<Duration>,
     since: Instant,
@@ -213,7 +222,8 @@ impl Drop for Record<'_> {
         if self.call == 0 {
             return;
         }
-        let over = self.deadline.is_some_and(|deadline| self.since.elapsed() >= deadline);
+        let over =
+            self.deadline.is_some_and(|deadline| self.pauses.now() - self.since + ON_THE_WAY >= deadline);
         let (code, message) = match over {
             true => ("DeadlineExceeded", "the caller's time was over"),
             false => ("Canceled", "the caller went away"),
@@ -228,6 +238,9 @@ impl Drop for Record<'_> {
         self.journal.rpc_end(self.call, outcome);
     }
 }
+
+/// How much earlier than here a caller's clock may have begun.
+const ON_THE_WAY: Duration = Duration::from_millis(20);
 
 /// A message no contract knows is told by its size.
 fn told(json: Result<Value, csi_proto::json::JsonError>, message: &Bytes) -> Value {

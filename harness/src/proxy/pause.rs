@@ -11,7 +11,7 @@ use csi_proto::v1::node_service_capability::Type;
 use prost::Message;
 use tokio::sync::watch;
 use tonic::Response;
-use volume_manager::clock::{AdvancingClock, Clock};
+use volume_manager::clock::{AdvancingClock, Clock, Instant};
 
 /// The pauses of all calls of one proxy.
 #[derive(Debug, Default)]
@@ -39,6 +39,11 @@ impl Pauses {
             let _held = self.hold();
             self.clock.sleep(Duration::from_millis(millis)).await;
         }
+    }
+
+    /// Now, on the clock that pauses are taken on.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// Never returns. Ends when the caller goes away: then this future is dropped.

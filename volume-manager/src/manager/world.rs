@@ -81,6 +81,11 @@ impl Restart {
         of_pod.map(|orphan| orphan.found.inner.to_string())
     }
 
+    /// Whether somebody looks for what a directory stands for.
+    pub(super) fn is_searching(&self) -> bool {
+        self.failed.values().any(|orphan| orphan.search == Search::Running)
+    }
+
     /// What is under way.
     pub(super) fn busy(&self) -> Vec<String> {
         let mut busy = Vec::new();
@@ -231,6 +236,10 @@ impl Manager {
             }
             Identified::Nothing => drop(self.restart.failed.remove(&path)),
             Identified::Unknown(why) => self.orphan_stays(&path, why.map(|failure| failure.chain())),
+        }
+        if !self.restart.is_searching() {
+            // Volumes that no pod seemed to have were kept staged for its sake.
+            self.all_dirty();
         }
     }
 

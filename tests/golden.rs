@@ -1,0 +1,148 @@
+//! The stories that were recorded with Kubernetes' own volume manager are told by ours as well, and where ours tells
+//! another one that is written down with its reason.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serial_test::file_serial;
+use tests::{Ended, Volproof, has_root, root};
+
+fn golden(part: &str) -> PathBuf {
+    root().join("tests/golden").join(part)
+}
+
+/// The scenarios in a directory, in the order of their names.
+fn scenarios(part: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(golden(part)).expect("the directory is part of the repository");
+    let files = entries.map(|entry| entry.expect("it can be listed").path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|file| file.extension().is_some_and(|kind| kind == "yaml")).collect();
+    files.sort();
+    files
+}
+
+fn stem(file: &Path) -> &str {
+    file.file_stem().and_then(|stem| stem.to_str()).expect("a scenario has a plain name")
+}
+
+fn play(scenario: &Path) -> Ended {
+    Volproof::new().args("play --trace trace.jsonl --scenario").arg(scenario).run()
+}
+
+/// Compares a recording with what was just played.
+fn compare(recording: &Path, played: &Ended) -> Ended {
+    let ours = played.directory.path().join("trace.jsonl");
+    Volproof::new().arg("compare").arg(recording).arg(ours).run()
+}
+
+/// The difference without its head, which names files.
+fn difference(compared: &Ended) -> String {
+    let body = compared.stdout.split_once("\n\n").map_or("", |(_, body)| body);
+    body.to_owned()
+}
+
+/// A deviation that was written down: its reasons, and the difference.
+fn deviation(name: &str) -> (Vec<String>, String) {
+    let text = fs::read_to_string(golden("deviations").join(format!("{name}.txt"))).unwrap_or_default();
+    let (reasons, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
+    let reasons = reasons.iter().map(|line| line.trim_start_matches('#').trim().to_owned()).collect();
+    (reasons, lines.iter().map(|line| format!("{line}\n")).collect())
+}
+
+fn updates() -> bool {
+    std::env::var_os("UPDATE_EXPECT").is_some()
+}
+
+#[test]
+#[file_serial(root)]
+fn each_recording_is_retold_but_for_what_is_argued() {
+    if !has_root() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for scenario in scenarios("scenarios") {
+        let name = stem(&scenario);
+        let played = play(&scenario);
+        if played.code != Some(0) {
+            wrong.push(format!("{name} cannot be played:\n{}", played.told()));
+            continue;
+        }
+        let compared = compare(&golden("traces").join(format!("{name}.jsonl")), &played);
+        let (reasons, expected) = deviation(name);
+        let found = difference(&compared);
+        if found != expected {
+            if updates() {
+                let kept: String = reasons.iter().map(|reason| format!("# {reason}\n")).collect();
+                fs::write(golden("deviations").join(format!("{name}.txt")), kept + &found)
+                    .expect("the deviation can be written");
+            }
+            wrong.push(format!("{name}\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_deviation_is_a_row_of_the_table() {
+    let table = fs::read_to_string(root().join("volume-manager/README.md")).expect("it is there");
+    let rows: BTreeSet<&str> =
+        table.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(1)).collect();
+    assert!(rows.len() > 20, "the table was not found");
+    let names: BTreeSet<String> =
+        scenarios("scenarios").iter().map(|scenario| stem(scenario).to_owned()).collect();
+    for entry in fs::read_dir(golden("deviations")).expect("it is there") {
+        let file = entry.expect("it can be listed").path();
+        let name = stem(&file);
+        assert!(names.contains(name), "there is no scenario `{name}`");
+        let (reasons, difference) = deviation(name);
+        assert!(!difference.is_empty(), "`{name}` does not deviate");
+        assert!(!reasons.is_empty(), "`{name}` deviates without a reason");
+        for reason in reasons {
+            assert!(rows.contains(reason.as_str()), "no row of the table says: {reason}");
+        }
+    }
+}
+
+/// What the story of a scenario of ours is. Where its lines stand among the steps is a matter of time.
+fn story(played: &Ended) -> String {
+    let lines = played.stdout.lines().filter_map(|line| line.strip_prefix("       "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+#[file_serial(root)]
+fn what_the_recordings_cannot_show_is_shown_by_scenarios_of_our_own() {
+    if !has_root() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for scenario in scenarios("ours") {
+        let played = play(&scenario);
+        let file = scenario.with_extension("txt");
+        let (found, expected) = (story(&played), fs::read_to_string(&file).unwrap_or_default());
+        if found != expected && updates() {
+            fs::write(&file, &found).expect("the story can be written");
+        }
+        if found != expected || played.code != Some(0) {
+            wrong.push(format!("{}\n{}", stem(&scenario), played.told()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The control of all the others: another story is found to be another one.
+#[test]
+fn another_story_is_not_the_same() {
+    let (one, other) = (golden("traces/01-single-fs.jsonl"), golden("traces/03-block.jsonl"));
+    let same = Volproof::new().arg("compare").arg(&one).arg(&one).run();
+    assert_eq!((same.code, same.stdout.as_str()), (Some(0), "the same story\n"));
+    let differs = Volproof::new().arg("compare").arg(&one).arg(&other).run();
+    assert_eq!(differs.code, Some(1), "{}", differs.told());
+    let json = Volproof::new().arg("compare").arg("--json").arg(&one).arg(&other).run();
+    let comparison: serde_json::Value = serde_json::from_str(&json.stdout).expect("it is JSON");
+    assert_eq!((json.code, &comparison["same"]), (Some(1), &serde_json::json!(false)));
+    assert!(comparison["differences"].as_array().is_some_and(|all| !all.is_empty()));
+    let unreadable = Volproof::new().file("x.jsonl", "{}\n").arg("compare").arg(&one).arg("x.jsonl").run();
+    assert_eq!(unreadable.code, Some(2), "{}", unreadable.told());
+}
