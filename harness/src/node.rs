@@ -145,6 +145,8 @@ impl Node {
         if pod.meta.uid.is_empty() {
             pod.meta.uid = format!("uid-{}", pod.meta.name);
         }
+        // Whoever uses a uid again means another life.
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.meta.uid);
         self.journal().step("add_pod", &pod.meta.name);
         self.journal().symbols().name_pod(&pod.meta.uid, &pod.meta.name);
         let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };

@@ -19,7 +19,7 @@ pub(super) struct Log {
     /// The devices whose file systems the run's directories lie on, and what those are called.
     places: BTreeMap<String, String>,
     lines: Vec<Own>,
-    added: BTreeMap<String, (Duration, bool)>,
+    added: BTreeMap<String, Duration>,
     removed: BTreeMap<String, Duration>,
     /// Where the node was killed: what it waited for then nobody was told of.
     deaths: Vec<usize>,
@@ -89,7 +89,7 @@ impl Log {
     }
 
     pub(super) fn pod_added(&mut self, pod: &str, now: Duration) {
-        self.added.insert(pod.to_owned(), (now, false));
+        self.added.insert(pod.to_owned(), now);
         self.removed.remove(pod);
     }
 
@@ -104,7 +104,7 @@ impl Log {
 
     /// The node was started again: the pods that are there are added again.
     pub(super) fn resume(&mut self, now: Duration) {
-        self.added.values_mut().for_each(|added| *added = (now, true));
+        self.added.values_mut().for_each(|added| *added = now);
     }
 
     /// A mount as a snapshot shows it.
@@ -189,7 +189,8 @@ impl Log {
                 vec![object(told)]
             }
             Event::Wait(wait) => {
-                self.waited(line.t_ms, &wait.what, &wait.pod, &wait.err).into_iter().collect()
+                let resumed = self.deaths.iter().any(|death| *death <= index);
+                self.waited(line.t_ms, &wait.what, &wait.pod, &wait.err, resumed).into_iter().collect()
             }
             Event::Effect(effect) => {
                 let mut all: Vec<_> = kubelet_mount(effect).into_iter().collect();
@@ -237,7 +238,14 @@ impl Log {
         Some(object(told))
     }
 
-    fn waited(&self, t_ms: f64, what: &str, pod: &str, err: &str) -> Option<Map<String, Value>> {
+    fn waited(
+        &self,
+        t_ms: f64,
+        what: &str,
+        pod: &str,
+        err: &str,
+        resumed: bool,
+    ) -> Option<Map<String, Value>> {
         let since = |from: Option<Duration>| {
             // The two clocks differ by what was skipped; nobody compares these.
             let now = self.time.elapsed().as_secs_f64() * 1e3;
@@ -246,10 +254,9 @@ impl Log {
         match what {
             "mounted" => {
                 let added = self.added.get(pod).copied();
-                let resumed = added.is_some_and(|(_, resumed)| resumed);
                 Some(object(json!({
                     "ev": "wait_mount_returned", "err": err, "pod": pod, "resumed": resumed,
-                    "since_added_ms": since(added.map(|(at, _)| at)),
+                    "since_added_ms": since(added),
                 })))
             }
             "unmounted" => Some(object(json!({

@@ -117,8 +117,13 @@ impl World {
         let delay = Duration::from_millis(scenario.attach_delay_ms);
         let attacher =
             AttachDetach::start(cluster.clone(), channel.clone(), capabilities.clone(), NODE, delay);
-        let provisioner =
-            Provisioner::new(cluster.clone(), channel.clone(), orders.manifest.clone(), capabilities.clone());
+        let mut manifest = orders.manifest.clone();
+        if driver.is_none() {
+            // Volumes of a driver that never ran are objects and nothing else.
+            manifest.volume.existing =
+                scenario.volumes.iter().map(|volume| format!("no-volume-{}", volume.name)).collect();
+        }
+        let provisioner = Provisioner::new(cluster.clone(), channel.clone(), manifest, capabilities.clone());
         let resizer = Resizer::new(cluster.clone(), channel, capabilities);
         log.line("driver_started", json!({ "args": null }));
         let mut volumes = BTreeSet::new();

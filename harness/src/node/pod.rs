@@ -105,6 +105,7 @@ impl Pods {
 
     async fn apply(&self, pod: Arc<Pod>) {
         let uid = pod.uid();
+        self.bury(&uid, &pod);
         let state = match (pod.meta.is_deleting(), lock(&self.gone).contains(uid.as_str())) {
             (_, true) => PodState::RuntimeGone,
             (true, false) => PodState::Terminating,
@@ -134,6 +135,16 @@ impl Pods {
                 self.around.manager.set_pod_state(&uid, state);
                 tokio::spawn(self.clone().work(uid, worker));
             }
+        }
+    }
+
+    /// Forgets a pod that has ended, if another one has its uid now.
+    fn bury(&self, uid: &PodUid, pod: &Pod) {
+        let mut known = lock(&self.known);
+        let ended = known.get(uid).is_some_and(|worker| worker.deleted.load(Ordering::Relaxed));
+        if ended && !pod.meta.is_deleting() {
+            known.remove(uid);
+            lock(&self.gone).remove(uid.as_str());
         }
     }
 
