@@ -52,7 +52,7 @@ enum Colour {
 enum Command {
     /// Run the cases against a driver
     Run(Box<run::Flags>),
-    /// Play a scenario and tell what happens
+    /// Mount what manifests say and tell what happens, or play a scenario
     Play(Box<play::Flags>),
     /// Say whether two traces tell the same story
     Compare(compare::Flags),
@@ -95,6 +95,11 @@ impl Exit {
     /// The environment could not be prepared.
     fn environment(message: impl Into<String>) -> Self {
         Self::new(exit_code::ENVIRONMENT, message)
+    }
+
+    /// Whether nothing is wrong but that somebody has had enough.
+    fn is_interruption(&self) -> bool {
+        self.code == exit_code::INTERRUPTED
     }
 
     fn details(mut self, details: impl IntoIterator<Item = String>) -> Self {

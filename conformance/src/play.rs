@@ -1,9 +1,12 @@
-//! Playing what is written in a file instead of in a case: a scenario of the recordings' format.
+//! Playing what is written in a file instead of in a case: a scenario of the recordings' format, or manifests.
 //!
 //! [`scenario`] reads it, `world` puts the scene together as a case has it, `steps` goes through it, `snapshot` looks
 //! at everything, and `trace` writes it all down in the words of the recordings, so that the two can be
-//! [compared](crate::compare). Time is the world's: where nothing is under way it skips.
+//! [compared](crate::compare). Time is the world's: where nothing is under way it skips. [`files`] reads manifests;
+//! their pods are given what they want, it is told live, and taken down again when whoever looks on has seen enough.
 
+pub(crate) mod files;
+mod live;
 pub(crate) mod manifest;
 pub(crate) mod scenario;
 mod snapshot;
@@ -20,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::worker::Voice;
 use crate::worker::message::{Orders, Refusal, Said};
+use files::Files;
 use scenario::Scenario;
 use world::World;
 
@@ -46,7 +50,7 @@ pub(crate) async fn perform(orders: &Orders, sandbox: &Sandbox, text: &str, voic
 async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> anyhow::Result<Played> {
     let scenario = Scenario::parse(text).map_err(|bad| anyhow::anyhow!("line {}: {bad}", bad.line))?;
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
-    let mut world = World::set(orders, sandbox, &scenario).await?;
+    let mut world = World::set(orders, sandbox, &scenario, None).await?;
     let mut failures = Vec::new();
     for (number, step) in scenario.steps.iter().enumerate() {
         tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
@@ -74,6 +78,55 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     let left = world.take_down().await;
     Ok(Played { failures, left })
 }
+
+/// The file in a worker's directory whose appearance means that it has been seen enough.
+pub(crate) const ENOUGH: &str = "enough";
+
+/// Gives the pods of manifests what they want, tells what happens, and takes it down when that is asked for.
+pub(crate) async fn perform_files(
+    orders: &Orders,
+    sandbox: &Sandbox,
+    texts: &[(String, String)],
+    voice: &Voice,
+) -> Said {
+    match play_files(orders, sandbox, texts, voice).await {
+        Ok(played) => Said::Played(played),
+        Err(error) => Said::Refused(Refusal::ours(&error)),
+    }
+}
+
+async fn play_files(
+    orders: &Orders,
+    sandbox: &Sandbox,
+    texts: &[(String, String)],
+    voice: &Voice,
+) -> anyhow::Result<Played> {
+    let files = Files::parse(texts).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
+    let mut world = World::set(orders, sandbox, &files.scenario, Some(&files)).await?;
+    let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
+    world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
+    let enough = orders.directory.join(ENOUGH);
+    let mut ready = false;
+    while !enough.exists() {
+        tokio::time::sleep(LOOK).await;
+        world.news().await.iter().for_each(|line| tell(line));
+        if !ready && world.all_mounted().await {
+            ready = true;
+            tell("all pods have their volumes");
+            world.places().await.iter().for_each(|line| tell(line));
+            voice.say(&Said::Ready);
+        }
+    }
+    let left = world.take_down_pods().await;
+    world.news().await.iter().for_each(|line| tell(line));
+    write(&orders.directory.join(TRACE), &world.finish().await)?;
+    let mut played = Played { failures: Vec::new(), left };
+    played.left.extend(world.take_down().await);
+    Ok(played)
+}
+
+/// How often it is looked for news.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))

@@ -1,4 +1,4 @@
-//! `volproof play`: plays a scenario in a sandbox of its own, tells what happens, and writes the trace.
+//! `volproof play`: plays a scenario or manifests in a sandbox, tells what happens, and writes the trace.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,18 +10,25 @@ use harness::manifest::Manifest;
 use super::run::DriverFlags;
 use super::{Exit, look, run};
 use crate::exit_code;
+use crate::play::files::Files;
 use crate::play::scenario::{Bad, Scenario};
-use crate::play::{Played, TRACE};
+use crate::play::{ENOUGH, Played, TRACE};
 use crate::runner::Ledger;
 use crate::runner::lane::{self, Ended};
 use crate::worker::message::{Orders, Said, Task};
 
-/// Play a scenario.
+/// Play manifests, or a scenario.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The scenario, in the format of the recordings
+    /// Kubernetes manifests: pods, with their claims, classes, secrets and config maps. They are mounted until Ctrl-C
+    #[arg(value_name = "FILE", required_unless_present = "scenario", conflicts_with = "scenario")]
+    files: Vec<PathBuf>,
+    /// A scenario instead, in the format of the recordings
     #[arg(long, value_name = "FILE")]
-    scenario: PathBuf,
+    scenario: Option<PathBuf>,
+    /// With manifests: take everything down as soon as all pods have their volumes
+    #[arg(long, conflicts_with = "scenario")]
+    once: bool,
     /// Write what happened here, as the recordings have it
     #[arg(long, value_name = "OUT")]
     trace: Option<PathBuf>,
@@ -36,10 +43,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let text = std::fs::read_to_string(&flags.scenario).map_err(|error| {
-        Exit::usage(format!("cannot read `{}`", flags.scenario.display())).details([error.to_string()])
-    })?;
-    Scenario::parse(&text).map_err(|bad| refused(&flags.scenario, bad))?;
+    let task = task(flags)?;
     if let Some(trace) = &flags.trace {
         // Found out before anything is done, and not after it.
         std::fs::write(trace, "").map_err(|error| {
@@ -49,7 +53,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     look::can_sandbox(Facts::get())?;
     let rootless = !nix::unistd::geteuid().is_root();
     let manifest = match flags.driver.is_ours() {
-        true => Manifest::fake_csi(&["--hostpath".to_owned()]),
+        true if flags.scenario.is_some() => Manifest::fake_csi(&["--hostpath".to_owned()]),
+        true if rootless => Manifest::fake_csi(&["--backing=directory".to_owned()]),
+        true => Manifest::fake_csi(&[]),
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;
@@ -57,7 +63,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
     runtime.block_on(async {
         let ledger = Ledger::open()?;
-        let played = play(flags, text, manifest, rootless, &ledger).await;
+        let played = play(flags, task, manifest, rootless, &ledger).await;
         let left = ledger.close().await?;
         let code = played?;
         if left.is_empty() {
@@ -68,9 +74,27 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     })
 }
 
+/// What is to be played, read and looked through before anything is started.
+fn task(flags: &Flags) -> Result<Task, Exit> {
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path).map_err(|error| {
+            Exit::usage(format!("cannot read `{}`", path.display())).details([error.to_string()])
+        })
+    };
+    if let Some(path) = &flags.scenario {
+        let text = read(path)?;
+        Scenario::parse(&text).map_err(|bad| refused(path, bad))?;
+        return Ok(Task::Play(text));
+    }
+    let named = |path: &PathBuf| Ok((path.display().to_string(), read(path)?));
+    let texts = flags.files.iter().map(named).collect::<Result<Vec<_>, Exit>>()?;
+    Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
+    Ok(Task::PlayFiles(texts))
+}
+
 async fn play(
     flags: &Flags,
-    text: String,
+    task: Task,
     manifest: Manifest,
     rootless: bool,
     ledger: &Ledger,
@@ -78,7 +102,7 @@ async fn play(
     let directory = std::env::temp_dir().join(format!("volproof-play-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
     let orders = Orders {
-        task: Task::Play(text),
+        task,
         manifest,
         directory: directory.clone(),
         ledger: ledger.path(),
@@ -93,9 +117,17 @@ async fn play(
         Said::Told(line) if !flags.quiet => println!("{line}"),
         Said::Played(played) => end = Some(Ok(played)),
         Said::Refused(refusal) => end = Some(Err(look::refused(refusal))),
+        Said::Ready if flags.once => enough(&directory),
+        Said::Ready => eprintln!("Ctrl-C takes everything down"),
         _ => {}
     };
-    let cancel = tokio::signal::ctrl_c();
+    let cancel = async {
+        // The first asks for a tidy end where there is one to be had, the second ends everything.
+        if flags.scenario.is_none() && tokio::signal::ctrl_c().await.is_ok() {
+            enough(&directory);
+        }
+        tokio::signal::ctrl_c().await
+    };
     let ended = lane::run(&orders, hear, cancel).await.map_err(anyhow::Error::from)?;
     let played = match (end, ended) {
         (Some(end), _) => end,
@@ -106,11 +138,16 @@ async fn play(
             .details(lane::last_words(&directory))),
     };
     let code = played.and_then(|played| outcome(flags, &directory, played));
-    if code.is_ok() {
+    if code.as_ref().is_ok() || code.as_ref().is_err_and(Exit::is_interruption) {
         // It is below the directory for temporary files: what cannot be removed is removed there.
         drop(std::fs::remove_dir_all(&directory));
     }
     code
+}
+
+/// Tells the player that it has been seen enough. If that cannot be told, the second Ctrl-C is what remains.
+fn enough(directory: &Path) {
+    drop(std::fs::write(directory.join(ENOUGH), ""));
 }
 
 fn outcome(flags: &Flags, directory: &Path, played: Played) -> Result<u8, Exit> {

@@ -75,6 +75,9 @@ pub(crate) struct VolumeConf {
     pub(crate) fs_type: String,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) pv_read_only: bool,
+    /// Options of its mounts, which a class may have and a scenario has not.
+    #[serde(skip)]
+    pub(crate) mount_options: Vec<String>,
 }
 
 /// One step. Which keys mean something depends on what is done.

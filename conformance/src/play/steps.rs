@@ -140,7 +140,10 @@ impl World {
         let edge = if step.kind.as_deref() == Some("end") { Edge::End } else { Edge::Start };
         let count = step.count.unwrap_or(1);
         let ended = if edge == Edge::End { "ended" } else { "started" };
-        let what = format!("{count} calls of {method} have not {ended}");
+        let what = match count {
+            1 => format!("no call of {method} has {ended}"),
+            _ => format!("{count} calls of {method} have not {ended}"),
+        };
         let wanted = method.clone();
         let done = async move |world: &mut Self| (world.journal.count(&wanted, edge) >= count).then_some(());
         let failure = self.wait(step, &what, done).await;
@@ -347,7 +350,8 @@ impl World {
             let rest = world.node.dump().await.is_ok_and(|dump| dump.actual.is_empty());
             (idle && rest).then_some(())
         };
-        if self.pass(LIMIT, gone).await.is_none() {
+        // A call that hangs is over when its caller has had enough.
+        if self.pass(5 * LIMIT, gone).await.is_none() {
             left.extend(self.state().await);
         }
         for volume in std::mem::take(&mut self.volumes) {

@@ -30,13 +30,16 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) struct Time {
     started: Instant,
     skipped: Duration,
+    /// Whether it may be skipped at all.
+    skips: bool,
     /// When something last happened.
     latest: Duration,
 }
 
 impl Time {
-    pub(super) fn new() -> Self {
-        Self { started: Instant::now(), skipped: Duration::ZERO, latest: Duration::ZERO }
+    /// Time that is skipped where nothing is under way, or not: whoever looks on has a clock of his own.
+    pub(super) fn new(skips: bool) -> Self {
+        Self { started: Instant::now(), skipped: Duration::ZERO, skips, latest: Duration::ZERO }
     }
 
     /// How long the world exists, by its own clock.
@@ -63,7 +66,7 @@ impl World {
                     return None;
                 }
                 tokio::time::sleep(PAUSE).await;
-            } else if self.is_quiet().await {
+            } else if self.time.skips && self.is_quiet().await {
                 let stride = self.stride().await;
                 self.skip(left.min(stride)).await;
             } else {
@@ -81,7 +84,7 @@ impl World {
             if left.is_zero() {
                 return;
             }
-            if self.is_quiet().await {
+            if self.time.skips && self.is_quiet().await {
                 let stride = self.stride().await;
                 self.skip(left.min(stride)).await;
             } else {

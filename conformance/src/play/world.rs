@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::Layout;
-use harness::api::storage::{DriverToken, FsGroupPolicy, LifecycleMode};
-use harness::api::{AccessMode, Attachment, Bytes, CsiDriver, Meta, Object, Resource, Secret};
+use harness::api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
+use harness::api::{AccessMode, Attachment, Bytes, Claim, ClaimPhase, CsiDriver, Meta, Object};
 use harness::api::{ConfigMap, Node as NodeObject};
+use harness::api::{PersistentSource, Resource, Secret, Volume};
 use harness::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served, VolumeRequest};
 use harness::driver::{Capabilities, Driver, DriverOptions, Registrar};
 use harness::journal::{Journal, Witness};
@@ -19,6 +20,7 @@ use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use serde_json::{Value, json};
 
+use super::files::{self, Files};
 use super::manifest;
 use super::scenario::{Scenario, VolumeConf};
 use super::time::Time;
@@ -68,6 +70,8 @@ pub(crate) struct World {
     /// Pods that were removed and still have volumes, and since when.
     pub(super) leaving: Vec<(String, Duration)>,
     pub(super) pods: BTreeSet<String>,
+    /// How many lines of the journal were told live.
+    pub(super) told: usize,
     /// Pods that were added at this moment, by uid.
     pub(super) appeared: Vec<String>,
     pub(super) volumes: BTreeSet<String>,
@@ -75,7 +79,12 @@ pub(crate) struct World {
 
 impl World {
     /// Puts everything together. The witness comes first, so that nothing happens unseen.
-    pub(super) async fn set(orders: &Orders, sandbox: &Sandbox, scenario: &Scenario) -> Result<Self> {
+    pub(super) async fn set(
+        orders: &Orders,
+        sandbox: &Sandbox,
+        scenario: &Scenario,
+        files: Option<&Files>,
+    ) -> Result<Self> {
         let layout = sandbox.layout();
         furnish(&layout)?;
         let witness = MountWatch::start().context("cannot watch mounts")?;
@@ -104,7 +113,13 @@ impl World {
             }
         };
         let name = capabilities.name.clone();
-        cluster.add_driver(driver_object(&name, scenario))?;
+        if let Some(files) = files {
+            files.refuse(&name).map_err(|bad| anyhow::anyhow!(bad.what))?;
+        }
+        cluster.add_driver(match files {
+            Some(files) => driver_as_written(&capabilities, files)?,
+            None => driver_object(&name, scenario),
+        })?;
         let proxy = driver.as_ref().map(|driver| stand_between(driver, &layout, &journal)).transpose()?;
         if let Some(proxy) = &proxy {
             proxy.hide_node_capabilities(scenario.driver.strip_node_caps.clone());
@@ -134,8 +149,16 @@ impl World {
             volumes.insert(volume.name.clone());
         }
         create_objects(&cluster, scenario, &layout)?;
+        for (volume, claim) in files.iter().flat_map(|files| &files.bound) {
+            create_bound(&cluster, files::bound(volume, claim))?;
+        }
 
-        let node = Node::start(node_options(orders, scenario, &layout), cluster.clone()).await?;
+        let options = match files {
+            // As a kubelet is.
+            Some(_) => NodeOptions::new(layout.clone(), NODE, orders.directory.join("manager.log")),
+            None => node_options(orders, scenario, &layout),
+        };
+        let node = Node::start(options, cluster.clone()).await?;
         log.line("volume_manager_start", json!({ "resumed": false }));
         let mut world = Self {
             scenario: scenario.clone(),
@@ -154,10 +177,11 @@ impl World {
             devices: sandbox.devices().to_vec(),
             name,
             log,
-            time: Time::new(),
+            time: Time::new(files.is_none()),
             announce_at: None,
             leaving: Vec::new(),
             pods: BTreeSet::new(),
+            told: 0,
             appeared: Vec::new(),
             volumes,
         };
@@ -342,6 +366,43 @@ fn driver_object(name: &str, scenario: &Scenario) -> CsiDriver {
     }
 }
 
+/// What an author has installed, or would have.
+fn driver_as_written(capabilities: &Capabilities, files: &Files) -> Result<CsiDriver> {
+    let written = files.driver.as_ref().map(|driver| manifest::objects(driver.clone(), "")).transpose()?;
+    let written = written.unwrap_or_default().into_iter().find_map(CsiDriver::from_object);
+    match written {
+        Some(driver) if driver.meta.name == capabilities.name => Ok(CsiDriver::clone(&driver)),
+        Some(driver) => {
+            anyhow::bail!(
+                "the CSIDriver is `{}`, but the driver is `{}`",
+                driver.meta.name,
+                capabilities.name
+            )
+        }
+        None => Ok(harness::cluster::driver_object(capabilities)),
+    }
+}
+
+/// Makes a volume and the claim that is bound to it, whatever they say of that themselves.
+fn create_bound(cluster: &Cluster, objects: Vec<Object>) -> Result<()> {
+    let mut claims = objects.iter().cloned().filter_map(Claim::from_object);
+    let mut volumes = objects.iter().cloned().filter_map(Volume::from_object);
+    let (Some(claim), Some(volume)) = (claims.next(), volumes.next()) else { return Ok(()) };
+    let (mut claim, mut volume) = (Claim::clone(&claim), Volume::clone(&volume));
+    claim.spec.volume = volume.meta.name.clone();
+    claim.status.phase = ClaimPhase::Bound;
+    claim.status.capacity = volume.capacity;
+    let claim = cluster.create(claim)?;
+    let reference = ClaimReference { claim: claim.key().namespaced_name(), uid: claim.meta.uid.clone() };
+    (volume.claim, volume.phase) = (Some(reference), "Bound".to_owned());
+    if let PersistentSource::Csi(csi) = &volume.source {
+        let symbols = cluster.journal().symbols();
+        symbols.name_volume(&claim.meta.name, &volume.meta.name, csi.handle.as_str());
+    }
+    cluster.create(volume)?;
+    Ok(())
+}
+
 fn request(volume: &VolumeConf) -> VolumeRequest {
     let mode = |mode: &String| match mode.as_str() {
         "ReadOnlyMany" => AccessMode::ReadOnlyMany,
@@ -355,7 +416,7 @@ fn request(volume: &VolumeConf) -> VolumeRequest {
         block: volume.block,
         access_modes: volume.access_modes.iter().map(mode).collect(),
         fs_type: volume.fs_type.clone(),
-        mount_options: Vec::new(),
+        mount_options: volume.mount_options.clone(),
         read_only: volume.pv_read_only,
     }
 }

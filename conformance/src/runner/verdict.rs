@@ -43,7 +43,12 @@ impl Verdict {
         match said {
             Said::Outcome(outcome) => self.outcome = Some(*outcome),
             Said::Refused(refusal) => self.refusal = Some(refusal),
-            Said::Step(_) | Said::Expectation(_) | Said::Abilities(_) | Said::Told(_) | Said::Played(_) => {}
+            Said::Step(_)
+            | Said::Expectation(_)
+            | Said::Abilities(_)
+            | Said::Told(_)
+            | Said::Ready
+            | Said::Played(_) => {}
         }
     }
 

@@ -52,6 +52,8 @@ pub enum Task {
     Case(CaseId, Box<Abilities>),
     /// Play the scenario with this text.
     Play(String),
+    /// Play these manifests, each with the name of its file, until it was seen enough.
+    PlayFiles(Vec<(String, String)>),
 }
 
 /// One line of what a worker says.
@@ -68,6 +70,8 @@ pub enum Said {
     Refused(Refusal),
     /// What a player has to tell while it plays.
     Told(String),
+    /// Every pod of the manifests that are played has its volumes.
+    Ready,
     /// The end of a scenario. The last line.
     Played(Played),
     /// The end of a case. The last line.

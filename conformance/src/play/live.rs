@@ -1,0 +1,85 @@
+//! What manifests are played with: all pods at once, and whatever there is to tell as it happens.
+
+use std::time::Duration;
+
+use contracts::event::Event;
+
+use super::manifest;
+use super::world::World;
+use crate::failure::chain;
+
+/// How long pods may take to go.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl World {
+    /// Gives every pod to the node.
+    pub(super) fn add_all(&mut self) -> Result<(), Vec<String>> {
+        let root = Self::root_path(&self.layout).to_string_lossy().into_owned();
+        for document in self.scenario.pods.clone() {
+            let pod = manifest::pod(&document, &root).map_err(|error| chain(&error))?;
+            let name = pod.meta.name.clone();
+            self.node.add_pod(pod).map_err(|error| chain(&error))?;
+            self.pods.insert(name);
+        }
+        Ok(())
+    }
+
+    /// What has happened since the last time: events of Kubernetes, and the story if nothing is under way.
+    pub(super) async fn news(&mut self) -> Vec<String> {
+        let trace = self.journal.trace();
+        let new = trace.iter().skip(self.told);
+        let events =
+            new.filter_map(|line| match &line.event {
+                Event::Event(event) => Some(self.journal.symbols().text(&format!(
+                    "event  {} {} {}: {}",
+                    event.kind, event.reason, event.obj, event.message
+                ))),
+                _ => None,
+            });
+        let mut lines: Vec<String> = events.collect();
+        self.told = trace.len();
+        lines.extend(self.story().await.lines().map(str::to_owned));
+        lines
+    }
+
+    /// Whether every pod has its volumes.
+    pub(super) async fn all_mounted(&self) -> bool {
+        for pod in &self.pods {
+            if self.node.wait_mounted(pod, Duration::ZERO).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Where the volumes of each pod are.
+    pub(super) async fn places(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for pod in &self.pods {
+            for (name, volume) in self.node.mounted_volumes(pod).await.unwrap_or_default() {
+                let path = volume.mounted.path.display().to_string();
+                lines.push(format!("  {pod}/{name}  {path}"));
+            }
+        }
+        lines
+    }
+
+    /// Removes all pods. Says what would not go.
+    pub(super) async fn take_down_pods(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        for pod in std::mem::take(&mut self.pods) {
+            match self.node.remove_pod(&pod, false).await {
+                Ok(()) => self.leaving.push((pod, self.time.now())),
+                Err(error) => left.push(chain(&error).join(": ")),
+            }
+        }
+        let gone = async |world: &mut Self| {
+            let is_over = world.leaving.is_empty() && world.is_quiet().await;
+            is_over.then_some(())
+        };
+        if self.pass(LIMIT, gone).await.is_none() {
+            left.extend(self.leaving.iter().map(|(pod, _)| format!("pod {pod}")));
+        }
+        left
+    }
+}

@@ -1,0 +1,158 @@
+//! `volproof play` as a person uses it: manifests that are mounted, and what is said of what cannot be played.
+
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serial_test::file_serial;
+use tests::{Residue, Volproof, has_root, settle};
+
+const POD: &str = "\
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - {name: c, image: x, volumeMounts: [{name: d, mountPath: /d}, {name: s, mountPath: /s}]}
+  volumes:
+  - {name: d, persistentVolumeClaim: {claimName: data}}
+  - {name: s, secret: {secretName: s1, defaultMode: 0400}}
+---
+kind: Secret
+metadata: {name: s1}
+stringData: {p: hello}
+";
+
+const CLAIM: &str = "\
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 20Mi}}}
+";
+
+fn manifests() -> Volproof {
+    Volproof::new().file("pod.yaml", POD).file("claim.yaml", CLAIM).args("play pod.yaml claim.yaml")
+}
+
+/// The same story, however the sandbox's paths are spelled.
+const STORY: &str = "\
+csi    Stage data
+csi    Publish data web
+mount  <publish:data/web>
+mkdir  <web>/s
+mount  <web>/s             tmpfs
+all pods have their volumes
+  web/d  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount
+  web/s  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~secret/s
+csi    Unpublish data web
+umount <publish:data/web>
+csi    Unstage data
+umount <web>/s
+rmdir  <web>/s
+";
+
+#[test]
+#[file_serial(root)]
+fn manifests_are_mounted_and_taken_down() {
+    if has_root() {
+        let ended = manifests().arg("--once").run();
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), STORY), "{}", ended.told());
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn what_is_mounted_stays_until_it_was_seen_enough() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let (mut run, _directory) = manifests().env(name, &mark).start();
+    let mut lines = BufReader::new(run.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    let mut story = String::new();
+    for line in lines.by_ref() {
+        story += &format!("{line}\n");
+        // The last that is told before it waits.
+        if line.starts_with("  web/s") {
+            break;
+        }
+    }
+    let group = Pid::from_raw(run.id().try_into().expect("a process id"));
+    killpg(group, Signal::SIGINT).expect("it waits");
+    lines.for_each(|line| story += &format!("{line}\n"));
+    let status = run.wait().expect("it ends");
+    assert_eq!((status.code(), story.as_str()), (Some(0), STORY));
+    assert_eq!(settle(&before, &mark, Duration::from_secs(30)), Vec::<String>::new());
+}
+
+const SCENARIO: &str = "\
+name: x
+volumes:
+- {name: v1}
+pods:
+- metadata: {name: a, uid: uid-a}
+  spec:
+    containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}]
+    volumes: [{name: d, persistentVolumeClaim: {claimName: v1}}]
+steps:
+- {do: addPod, pod: a}
+";
+
+#[track_caller]
+fn scenario(steps: &str, told: Expect) {
+    let text = format!("{SCENARIO}{steps}\n");
+    let ended = Volproof::new().file("x.yaml", &text).args("play --scenario x.yaml").run();
+    told.assert_eq(&ended.told());
+}
+
+#[test]
+fn a_step_that_cannot_be_meant_is_refused_with_its_line() {
+    scenario(
+        "- {do: waitMountd, pod: a}",
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot play `x.yaml`, line 11: unknown step `waitMountd`
+
+          hint: did you mean `waitMounted`?
+    "#]],
+    );
+    scenario(
+        "- {do: removePod, pod: b}",
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot play `x.yaml`, line 11: there is no pod `b`
+
+          hint: did you mean `a`?
+    "#]],
+    );
+}
+
+#[test]
+#[file_serial(root)]
+fn what_does_not_come_is_told_with_the_state_instead() {
+    if has_root() {
+        let steps = "- {do: waitMounted, pod: a}\n- {do: waitRPC, method: NodeUnstageVolume, timeoutMs: 500}";
+        scenario(
+            steps,
+            expect![[r#"
+                exit 1
+                --- stdout
+                  1  addPod a
+                  2  waitMounted a
+                       csi    Stage v1
+                       csi    Publish v1 a
+                       mount  <publish:v1/a>
+                  3  waitRPC NodeUnstageVolume
+                     ! no call of NodeUnstageVolume has started after 500 ms
+                --- stderr
+                step 3, waitRPC NodeUnstageVolume: no call of NodeUnstageVolume has started after 500 ms
+                actual    pod uid-a kubernetes.io/csi/hostpath.csi.k8s.io^$VOLID_v1: VolumeMounted
+                actual    volume kubernetes.io/csi/hostpath.csi.k8s.io^$VOLID_v1: DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="$ROOT/kl/plugins/kubernetes.io/csi/hostpath.csi.k8s.io/$SHA256_VOLID_v1/globalmount"
+                desired   pod uid-a kubernetes.io/csi/hostpath.csi.k8s.io^$VOLID_v1: outer=d attachable=false reportedInUse=false desiredSize=16Mi
+            "#]],
+        );
+    }
+}
