@@ -325,8 +325,10 @@ impl Scene {
         F: Future<Output = std::result::Result<(), NodeError>>,
     {
         let end = Instant::now() + self.limit;
+        // Who waits for an NFS server waits in the kernel, and no call tells of it.
+        let futile = if self.nfs.is_there() { 3 * FUTILE } else { FUTILE };
         loop {
-            let waited = wait(FUTILE.min(self.limit)).await;
+            let waited = wait(futile.min(self.limit)).await;
             let at_work = !self.journal.in_flight().is_empty();
             if !matches!(waited, Err(NodeError::Refused(_))) || !at_work || Instant::now() > end {
                 return waited;

@@ -92,7 +92,9 @@ impl Teller {
             }
             Event::MountAdd(mount) => self.add_mount(mount, told),
             Event::MountChg(mount) => self.change_mount(mount, told),
-            Event::MountDel(gone) if gone.by != Actor::Node && self.tells(&gone.target, &gone.seen_by) => {
+            Event::MountDel(gone)
+                if gone.by != Actor::Node && self.tells(&gone.target, gone.by, &gone.seen_by) =>
+            {
                 self.at(&gone.target, "umount", String::new(), told);
             }
             Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
@@ -112,7 +114,7 @@ impl Teller {
 
     /// What the node mounts is told when it announces it, and what nobody has a reason for as a stray.
     fn add_mount(&mut self, mount: &Mount, told: &mut Vec<Line>) {
-        if mount.by == Actor::Node || !self.tells(&mount.target, &mount.seen_by) {
+        if mount.by == Actor::Node || !self.tells(&mount.target, mount.by, &mount.seen_by) {
             return;
         }
         let Some(place) = self.symbols.place(Path::new(&mount.target)) else { return };
@@ -130,11 +132,11 @@ impl Teller {
         }
     }
 
-    /// Whether a mount event is told. Where nobody is named, what lies at the node's own paths is told when
-    /// the node announces it.
-    fn tells(&self, target: &str, seen_by: &str) -> bool {
+    /// Whether a mount event is told. Where nobody is named, or only a process that is gone, such as a helper of
+    /// mount(8), what lies at the node's own paths is told when the node announces it.
+    fn tells(&self, target: &str, by: Actor, seen_by: &str) -> bool {
         let place = self.symbols.place(Path::new(target));
-        seen_by != "poll"
+        (seen_by != "poll" && by != Actor::Unknown)
             || !matches!(
                 place,
                 Some(Place::Map { .. } | Place::InPod { .. } | Place::SubPath { .. } | Place::Global { .. })

@@ -19,6 +19,7 @@ async fn taken_back_is_stale(cx: &mut Cx, version: Nfs) -> Result {
     web.stop().await?;
     cx.sees(expect![[r#"
         umount <web>/data
+        rmdir  <web>/data
     "#]])
         .await
 }

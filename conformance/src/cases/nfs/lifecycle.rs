@@ -15,6 +15,7 @@ async fn in_and_out(cx: &mut Cx, version: Nfs) -> Result {
     web.writes("/data/greeting", "hello").await?;
     server.has("greeting", "hello").await?;
     cx.sees(expect![[r#"
+        mkdir  <web>/data
         mount  <web>/data          nfs
     "#]])
         .await?;
@@ -22,6 +23,7 @@ async fn in_and_out(cx: &mut Cx, version: Nfs) -> Result {
     web.stop().await?;
     cx.sees(expect![[r#"
         umount <web>/data
+        rmdir  <web>/data
     "#]])
         .await
 }
@@ -42,6 +44,7 @@ async fn two_pods_have_two_mounts(cx: &mut Cx, version: Nfs) -> Result {
     second.writes("/data/greeting", "still here").await?;
     cx.sees(expect![[r#"
         umount <first>/data
+        rmdir  <first>/data
     "#]])
         .await?;
     second.stop().await
@@ -62,6 +65,7 @@ async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
     cx.node().start().await?;
     cx.sees(expect![[r#"
         umount <web>/data
+        rmdir  <web>/data
     "#]])
         .await?;
     server.has("greeting", "hello").await

@@ -50,6 +50,7 @@ async fn writer_leaves_a_dead_server(cx: &mut Cx) -> Result {
     web.stop().await?;
     cx.sees(expect![[r#"
         umount <web>/data
+        rmdir  <web>/data
     "#]])
         .await?;
     server.has("greeting", "hello").await
@@ -67,6 +68,7 @@ async fn pod_leaves_a_dead_server_softly(cx: &mut Cx, version: Nfs) -> Result {
     web.stop().await?;
     cx.sees(expect![[r#"
         umount <web>/data
+        rmdir  <web>/data
     "#]])
         .await
 }
@@ -86,6 +88,7 @@ async fn pod_is_gone_when_the_server_is_back(cx: &mut Cx, version: Nfs) -> Resul
     server.start().await?;
     cx.sees(expect![[r#"
         umount <web>/data
+        rmdir  <web>/data
     "#]])
         .await?;
     server.has("greeting", "hello").await

@@ -35,6 +35,11 @@ impl Nfs {
         Self { server: RefCell::default(), volumes: RefCell::default(), spoil }
     }
 
+    /// Whether there is a server.
+    pub(super) fn is_there(&self) -> bool {
+        self.server.borrow().is_some()
+    }
+
     /// Whether a volume is on the server.
     pub(super) fn serves(&self, volume: &str) -> bool {
         self.volumes.borrow().contains(volume)
