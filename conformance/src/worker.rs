@@ -7,6 +7,7 @@ mod aftermath;
 mod ask;
 mod foreign;
 mod judge;
+mod limits;
 pub mod message;
 pub(crate) mod scene;
 

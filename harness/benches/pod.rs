@@ -70,6 +70,7 @@ async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
         layout: layout.clone(),
         node: "node-1".to_owned(),
         log: logs.join("driver.log"),
+        cgroup: None,
     };
     let mut driver = Driver::start(options, journal.clone()).await?;
     let can = driver.capabilities().clone();

@@ -51,6 +51,7 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
         layout: layout.clone(),
         node: "node-1".to_owned(),
         log: logs.join("driver.log"),
+        cgroup: None,
     };
     let mut driver = Driver::start(options, journal.clone()).await?;
     let can = driver.capabilities().clone();

@@ -9,6 +9,7 @@ mod registrar;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tonic::Status;
@@ -18,6 +19,7 @@ pub use process::Exit;
 pub use registrar::{Registrar, RegistrarError};
 
 use crate::Layout;
+use crate::cgroup::Cgroup;
 use crate::journal::Journal;
 use crate::manifest::Manifest;
 use process::Process;
@@ -33,6 +35,8 @@ pub struct DriverOptions {
     pub node: String,
     /// Where everything it prints is kept.
     pub log: PathBuf,
+    /// What it may use of the machine, if it is limited.
+    pub cgroup: Option<Arc<Cgroup>>,
 }
 
 /// Why a driver cannot be tested.
@@ -314,7 +318,7 @@ fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverE
     let log = fs::File::options().create(true).append(true).open(&options.log);
     let log = log.map_err(|source| failed(&options.log, source))?;
     let command = options.manifest.command_line(&options.layout, &options.node);
-    Process::start(&command, log, journal)
+    Process::start(&command, log, options.cgroup.as_deref(), journal)
 }
 
 #[cfg(test)]

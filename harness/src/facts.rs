@@ -41,6 +41,8 @@ pub enum Fact {
     Nfsd,
     /// Devices can be mapped (dm).
     DeviceMapper,
+    /// What a driver uses can be limited (control groups).
+    Limits,
     /// The kernel's messages can be read.
     KernelLog,
     /// Virtual machines can use the processor's support.
@@ -49,7 +51,7 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order in which they are told.
-    pub const ALL: [Fact; 14] = [
+    pub const ALL: [Fact; 15] = [
         Fact::Root,
         Fact::UserNamespaces,
         Fact::MountEvents,
@@ -62,6 +64,7 @@ impl Fact {
         Fact::Fuse,
         Fact::Nfsd,
         Fact::DeviceMapper,
+        Fact::Limits,
         Fact::KernelLog,
         Fact::Kvm,
     ];
@@ -81,6 +84,7 @@ impl Fact {
             Fact::Fuse => "fuse",
             Fact::Nfsd => "nfsd",
             Fact::DeviceMapper => "device-mapper",
+            Fact::Limits => "limits",
             Fact::KernelLog => "kernel log",
             Fact::Kvm => "kvm",
         }

@@ -57,6 +57,11 @@ pub enum Entry {
         /// The number of this attachment.
         sequence: Option<u64>,
     },
+    /// Control groups of a driver.
+    Cgroups {
+        /// Where they are or are about to be.
+        paths: Vec<PathBuf>,
+    },
     /// A node's root on the machine itself, which a driver outside of any sandbox shares.
     SharedRoot {
         /// Where it is mounted.

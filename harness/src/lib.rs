@@ -5,8 +5,34 @@
 //! proxy before the driver's socket, which records every call and can spoil it; the API objects, in memory;
 //! the node, with the volume manager in a process of its own; and the journal, everything that happened in
 //! one order ([`Journal`](journal::Journal)) with the kernel as witness, told in the names of [`Symbols`](symbols::Symbols).
+//!
+//! Each resource is a guard that says what stood in the way of its end, and the census says what was forgotten. A
+//! test of storage, whole:
+//!
+//! ```standalone_crate
+//! use harness::{census::Census, filesystem::{DiskFormat, Filesystem}, guard::Guard, sandbox::Sandbox};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use harness::facts::{Fact, Facts};
+//! # if !Facts::get().has(Fact::Ext4) {
+//! #     return Ok(());
+//! # }
+//! let sandbox = Sandbox::enter(Default::default())?;
+//! let before = Census::take(&sandbox, &[])?;
+//! let (state, target) = (sandbox.layout().driver_state(), sandbox.layout().root().join("pods"));
+//!
+//! let disk = Filesystem::create(DiskFormat::Ext4, 64 << 20, &state, &target)?;
+//! std::fs::write(disk.path().join("greeting"), "hello")?;
+//! assert_eq!(disk.device().backing().metadata()?.len(), 64 << 20);
+//! disk.close()?;
+//!
+//! assert!(Census::take(&sandbox, &[])?.leftovers(&before).is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod census;
+pub mod cgroup;
 pub mod cluster;
 pub mod container;
 pub mod driver;

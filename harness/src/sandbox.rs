@@ -56,10 +56,18 @@ impl Default for SandboxOptions {
             ledger: None,
             name: String::new(),
             node_bytes: 256 << 20,
-            state_bytes: 4 << 30,
+            state_bytes: state_bytes(),
             shared: None,
         }
     }
+}
+
+/// An eighth of the memory, since cases run beside each other; but room for one xfs, and never more than any case
+/// needs.
+fn state_bytes() -> u64 {
+    let memory = rustix::system::sysinfo();
+    let bytes = u64::from(memory.mem_unit) * memory.totalram as u64;
+    (bytes / 8).clamp(768 << 20, 4 << 30)
 }
 
 /// The namespaces the calling process is in, as it made them.
@@ -68,6 +76,7 @@ pub struct Sandbox {
     rootless: bool,
     is_shared: bool,
     layout: Layout,
+    state_bytes: u64,
     devices: Vec<u64>,
     took: Duration,
 }
@@ -105,8 +114,8 @@ impl Sandbox {
                 since: table::latest_sequence(),
             })?;
         }
-        let rootless = options.user_namespace;
-        Ok(Sandbox { rootless, is_shared, layout, devices, took: begin.elapsed() })
+        let (rootless, state_bytes) = (options.user_namespace, options.state_bytes);
+        Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, took: begin.elapsed() })
     }
 
     /// Whether being root ends at the sandbox's edge.
@@ -117,6 +126,11 @@ impl Sandbox {
     /// Whether its mounts are the machine's: only what is below the node's root is of this sandbox.
     pub fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// Most bytes that its state directory can hold.
+    pub fn state_bytes(&self) -> u64 {
+        self.state_bytes
     }
 
     /// How long the set-up took.

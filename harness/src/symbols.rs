@@ -122,6 +122,11 @@ impl Symbols {
         Self { layout, table: Arc::default() }
     }
 
+    /// Whether a path lies where the node puts volumes, or checks that a driver does.
+    pub fn is_contract(&self, path: &Path) -> bool {
+        ["pods", "plugins/kubernetes.io"].iter().any(|part| path.starts_with(self.layout.root().join(part)))
+    }
+
     /// Gives a pod's uid its name.
     pub fn name_pod(&self, uid: &str, name: &str) {
         self.table().pods.insert(uid.to_owned(), name.to_owned());

@@ -15,6 +15,8 @@ mod faults;
 mod inside;
 #[path = "ground/kill.rs"]
 mod kill;
+#[path = "ground/limits.rs"]
+mod limits;
 #[path = "ground/loops.rs"]
 mod loops;
 #[path = "ground/mounts.rs"]
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
             let arguments = Arguments::from_args();
             let mut trials = sandbox::trials();
             trials.extend(loops::trials());
+            trials.extend(limits::trials());
             trials.extend(mounts::trials());
             trials.extend(faults::trials());
             trials.extend(kill::trials());

@@ -21,6 +21,7 @@ impl Residue {
         things.extend(mounts());
         things.extend(loop_devices());
         things.extend(processes(mark));
+        things.extend(control_groups());
         things.extend(files(mark));
         Residue { things }
     }
@@ -78,6 +79,14 @@ fn loop_devices() -> Vec<String> {
             Some(format!("{name} over {} ({})", backing.trim(), sequence.trim()))
         })
         .collect()
+}
+
+/// Control groups of drivers, in both versions of them.
+fn control_groups() -> Vec<String> {
+    let tops = ["", "pids", "memory"].map(|top| Path::new("/sys/fs/cgroup").join(top));
+    let all = tops.iter().flat_map(|top| fs::read_dir(top).into_iter().flatten().flatten());
+    let groups = all.map(|entry| entry.path().display().to_string());
+    groups.filter(|path| path.contains("/volproof-")).map(|path| format!("group {path}")).collect()
 }
 
 /// Processes that carry the mark.

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::built;
@@ -27,7 +30,10 @@ impl RunningDriver {
     pub fn start_with(arguments: &[&str]) -> RunningDriver {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| directory.path().join(name).display().to_string();
-        let child = Command::new(built())
+        let mut command = Command::new(built());
+        // SAFETY: prctl is async-signal-safe. A test that is killed takes its driver along.
+        unsafe { command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)) };
+        let child = command
             .arg("__fake-csi")
             .arg(format!("--endpoint=unix://{}", path("csi.sock")))
             .arg(format!("--state-dir={}", path("state")))

@@ -102,7 +102,7 @@ impl World {
             false => {
                 let (manifest, node) = (orders.manifest.clone(), NODE.to_owned());
                 let log = orders.directory.join("driver.log");
-                let options = DriverOptions { manifest, layout: layout.clone(), node, log };
+                let options = DriverOptions { manifest, layout: layout.clone(), node, log, cgroup: None };
                 Some(Driver::start(options, journal.clone()).await?)
             }
         };

@@ -10,6 +10,7 @@ use harness::kernel_log::{KernelLog, KernelLogError, devices_named, splats};
 use harness::sandbox::Sandbox;
 
 use super::judge;
+use super::limits;
 use super::message::Orders;
 use super::scene::Scene;
 use crate::event::{Breakage, Place};
@@ -71,6 +72,7 @@ impl Aftermath {
         let symbols = scene.journal().symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         scene.end().await;
+        after.findings.extend(limits::used_up(scene.cgroup(), sandbox.layout().state()));
         after.count_processes(before.census.as_ref());
         after.read_kernel_log(before.log, &devices, &orders.directory);
         after.scan_for_secrets(scene, &orders.directory);

@@ -10,6 +10,7 @@ use harness::symbols::Symbols;
 use tonic::Code;
 
 use super::foreign::{self, Foreign};
+use super::limits;
 use super::message::{Abilities, Orders, Refusal};
 use super::scene::driver_options;
 use crate::failure::chain;
@@ -19,7 +20,8 @@ pub(super) async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities,
     let layout = sandbox.layout();
     // Nothing of this is told to anybody; a driver wants a journal to be started in.
     let journal = Journal::new(Symbols::new(layout.clone()), None);
-    let options = driver_options(&orders.manifest, &layout, &orders.directory);
+    let cgroup = limits::of_driver(orders, sandbox);
+    let options = driver_options(&orders.manifest, &layout, &orders.directory, cgroup);
     let mut driver =
         Driver::start(options, journal.clone()).await.map_err(|error| Refusal::of_driver(&error))?;
     let answer = questions(&driver, orders, sandbox, journal).await.map_err(|chain| {

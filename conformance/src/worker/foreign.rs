@@ -55,7 +55,7 @@ impl Foreign {
         let line = |bound: &harness::loop_device::table::BoundLoop| {
             format!("loop   {} is loop{}", bound.backing.display(), bound.number)
         };
-        self.loops.still_bound().iter().map(line).collect()
+        self.loops.left().iter().map(line).collect()
     }
 }
 

@@ -14,9 +14,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harness::api::AccessMode;
+use harness::cgroup::Cgroup;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
 use harness::driver::{Driver, Exit, Registrar};
 use harness::fault_fs::FaultFs;
@@ -50,6 +52,8 @@ pub(crate) struct Scene {
     proxy: Proxy,
     _served: Served,
     driver: Mutex<Driver>,
+    /// After the driver, which is in it.
+    cgroup: Option<Arc<Cgroup>>,
     cluster: Cluster,
     journal: Journal,
     abilities: Abilities,
@@ -359,6 +363,11 @@ impl Scene {
     /// What everything random is made from.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// What limits the driver, if anything does.
+    pub(super) fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_deref()
     }
 
     /// The driver's name.

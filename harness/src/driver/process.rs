@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::DriverError;
+use crate::cgroup::{self, Cgroup};
 use crate::journal::Journal;
 
 /// How a process ended.
@@ -49,14 +50,23 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(command: &[String], log: File, journal: &Journal) -> Result<Self, DriverError> {
+    pub(super) fn start(
+        command: &[String],
+        log: File,
+        limits: Option<&Cgroup>,
+        journal: &Journal,
+    ) -> Result<Self, DriverError> {
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => DriverError::NoCommand { program: program.to_owned() },
             _ => DriverError::Start { program: program.to_owned(), source },
         };
         let errors = log.try_clone().map_err(failed)?;
-        let mut child = tokio::process::Command::new(program)
+        let doors = limits.map(Cgroup::doors).transpose().map_err(failed)?.unwrap_or_default();
+        let mut command = tokio::process::Command::new(program);
+        // SAFETY: between fork and exec only descriptors are written to, which is async-signal-safe.
+        unsafe { command.pre_exec(move || cgroup::enter(&doors)) };
+        let mut child = command
             .args(arguments)
             .process_group(0)
             .stdin(Stdio::null())

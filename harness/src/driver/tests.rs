@@ -9,7 +9,7 @@ fn options(directory: &Path, command: &str) -> DriverOptions {
     let mut manifest = Manifest::from_command(command).unwrap();
     manifest.timeouts.start = "300ms".parse().unwrap();
     let layout = Layout::new(directory.join("kl"), directory.join("vp"));
-    DriverOptions { manifest, layout, node: "node-1".into(), log: directory.join("driver.log") }
+    DriverOptions { manifest, layout, node: "node-1".into(), log: directory.join("driver.log"), cgroup: None }
 }
 
 async fn start(options: DriverOptions) -> Result<Driver, DriverError> {

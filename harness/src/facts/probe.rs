@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use nix::sched::{CloneFlags, unshare};
 
 use super::{Absence, Fact};
+use crate::cgroup::{Cgroup, Limits};
 use crate::guard::Guard;
 use crate::kernel_log::KernelLog;
 use crate::loop_device::{LoopDevice, LoopOptions};
@@ -29,6 +30,7 @@ pub(super) fn probe(fact: Fact) -> Answer {
         Fact::Fuse => fuse(),
         Fact::Nfsd => nfsd(),
         Fact::DeviceMapper => device_mapper(),
+        Fact::Limits => limits(),
         Fact::KernelLog => kernel_log(),
         Fact::Kvm => kvm(),
     }
@@ -203,6 +205,21 @@ fn device_mapper() -> Answer {
     match unsafe { libc::ioctl(control.as_raw_fd(), DM_VERSION, request.as_mut_ptr()) } {
         0 => Ok(()),
         _ => absent(format!("device-mapper does not answer: {}", io::Error::last_os_error()), fix),
+    }
+}
+
+fn limits() -> Answer {
+    if !is_root() {
+        return absent("limits on a driver's processes and memory need root", "run it with sudo");
+    }
+    let limits = Limits { tasks: 16, memory: 64 << 20 };
+    let made = Cgroup::create(&format!("volproof-probe-{}", std::process::id()), limits);
+    match made {
+        Ok(cgroup) => cgroup.close().or_else(|error| absent(with_cause(&error), "")),
+        Err(error) => absent(
+            format!("{}; a driver that forks without end would reach the machine's", with_cause(&error)),
+            "mount control groups with the controllers `pids` and `memory`; in a container: `--privileged --cgroupns=host`",
+        ),
     }
 }
 

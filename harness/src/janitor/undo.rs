@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::ownership::{self, Owner, Surroundings};
 use super::{JanitorError, Undone, shared};
+use crate::cgroup;
 use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
@@ -42,6 +43,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
         // In this order: a living process could attach what has just been detached.
         await_processes(&entries, &mut undone);
         if undone.left.is_empty() {
+            remove_cgroups(&entries, &mut undone);
             shared::undo_all(&entries, &mut undone);
             detach_loops(dir, &entries, &mut undone);
         }
@@ -56,6 +58,17 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
         undone.left.push(format!("{}: {error}", dir.display()));
     }
     Ok(undone)
+}
+
+fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
+    for entry in entries {
+        let Entry::Cgroups { paths } = entry else { continue };
+        let there: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
+        match cgroup::remove(&there) {
+            Ok(()) => undone.done.extend(there.iter().map(|path| format!("removed {}", path.display()))),
+            Err(error) => undone.left.push(error.to_string()),
+        }
+    }
 }
 
 /// Removes the logs that nobody asked for and nobody was told of.

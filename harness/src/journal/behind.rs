@@ -5,22 +5,35 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::{Seen, Witness};
 use crate::ledger::{Entry, Ledger};
 use crate::loop_device::LOOP_MAJOR;
 use crate::loop_device::table::{self, BoundLoop};
+use crate::wait::Deadline;
+
+/// How long a device may stay when the driver has let go of it.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// The attachments that were seen behind mounts. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct LoopsBehind(Arc<Mutex<Vec<BoundLoop>>>);
 
 impl LoopsBehind {
-    /// Those that are still there.
-    pub fn still_bound(&self) -> Vec<BoundLoop> {
-        let mut seen = self.seen().clone();
-        seen.retain(|bound| table::read(bound.number).is_some_and(|now| now.is_same(bound)));
-        seen
+    /// Those that stay. A device goes with the last mount of its file system, and every sandbox that was made
+    /// meanwhile has a copy of it until it ends or lets go.
+    pub fn left(&self) -> Vec<BoundLoop> {
+        let still = || {
+            let mut seen = self.seen().clone();
+            seen.retain(|bound| table::read(bound.number).is_some_and(|now| now.is_same(bound)));
+            seen
+        };
+        let none = || still().is_empty().then_some(());
+        match Deadline::after(LINGER).until("", none) {
+            Ok(()) => Vec::new(),
+            Err(_) => still(),
+        }
     }
 
     /// A witness that sees what `inner` sees below `root`, and writes the attachments behind it into the ledger.

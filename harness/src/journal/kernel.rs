@@ -149,6 +149,17 @@ impl fmt::Debug for Kernel {
     }
 }
 
+/// What is known about a mount event beside its process.
+#[derive(Debug, Clone, Copy)]
+struct Circumstances {
+    /// Whether the witness named the process.
+    certain: bool,
+    /// Whether a call is under way that is reason enough for the driver.
+    excused: bool,
+    /// Whether it lies where the node puts volumes.
+    contract: bool,
+}
+
 #[derive(Debug)]
 struct Unclaimed {
     added: bool,
@@ -184,19 +195,26 @@ impl Kernel {
             let place = symbols.place(Path::new(target));
             place.map_or(!volumes.is_empty(), |place| volumes.contains(place.volume()))
         };
+        let at = |target: &str| Circumstances {
+            certain: true,
+            excused: excuses(target),
+            // Elsewhere a driver may do as it likes, and so may whoever else is on this machine: what goes with a
+            // directory of theirs goes from our namespace, too.
+            contract: symbols.is_contract(Path::new(target)),
+        };
         match seen {
             Seen::Added { mut mount, pid } => {
-                let excused = excuses(&mount.target);
-                mount.by = self.who(pid, excused);
+                let at = Circumstances { certain: pid.is_some(), ..at(&mount.target) };
+                mount.by = self.who(pid, at);
                 self.mounts.insert(mount.id, mount.clone());
-                let stray = self.stray(true, &mount.target, mount.by, pid.is_some(), excused);
+                let stray = self.stray(true, &mount.target, mount.by, at);
                 (Event::MountAdd(mount), stray)
             }
             Seen::Removed { target, id, pid, seen_by } => {
-                let excused = excuses(&target);
-                let by = self.who(pid, excused);
+                let at = Circumstances { certain: pid.is_some(), ..at(&target) };
+                let by = self.who(pid, at);
                 self.mounts.remove(&id);
-                let stray = self.stray(false, &target, by, pid.is_some(), excused);
+                let stray = self.stray(false, &target, by, at);
                 (Event::MountDel(MountDel { target, id, by, seen_by }), stray)
             }
             Seen::Changed { mut mount } => {
@@ -209,22 +227,18 @@ impl Kernel {
         }
     }
 
-    /// A process nobody knows is a child the driver has already reaped, if the driver has a reason to work.
-    fn who(&mut self, pid: Option<i32>, excused: bool) -> Actor {
+    /// A process nobody knows is a child the driver has already reaped, if the driver has a reason to work. If it
+    /// has none, a witness that names nobody, as that of a user namespace, leaves only the node.
+    fn who(&mut self, pid: Option<i32>, at: Circumstances) -> Actor {
         match self.actors.who(pid) {
-            Actor::Unknown if excused => Actor::Driver,
+            Actor::Unknown if at.excused => Actor::Driver,
+            Actor::Unknown if !at.certain && at.contract && self.actors.node.is_some() => Actor::Node,
             known => known,
         }
     }
 
-    fn stray(
-        &mut self,
-        added: bool,
-        target: &str,
-        by: Actor,
-        certain: bool,
-        excused: bool,
-    ) -> Option<Irregular> {
+    fn stray(&mut self, added: bool, target: &str, by: Actor, at: Circumstances) -> Option<Irregular> {
+        let Circumstances { certain, excused, contract } = at;
         let guess = !certain && excused;
         match by {
             Actor::Harness => None,
@@ -234,8 +248,8 @@ impl Kernel {
                 self.unclaimed.push(Unclaimed { added, target: target.into(), by, guess });
                 None
             }
-            Actor::Driver if excused || !is_contract(target) => None,
-            Actor::Unknown if !is_contract(target) => None,
+            Actor::Driver if excused || !contract => None,
+            Actor::Unknown if !contract => None,
             // It may have been a child of the node that is gone: then an announcement follows.
             Actor::Unknown if self.actors.node.is_some() => {
                 self.unclaimed.push(Unclaimed { added, target: target.into(), by, guess });
@@ -273,11 +287,6 @@ impl Kernel {
     pub(super) fn forget_unclaimed(&mut self) {
         self.unclaimed.clear();
     }
-}
-
-/// Below the node's root lies what the node owns or checks; elsewhere a driver may do as it likes.
-fn is_contract(target: &str) -> bool {
-    ["/pods/", "/plugins/kubernetes.io/"].iter().any(|part| target.contains(part))
 }
 
 fn irregular(added: bool, target: &str, by: Actor) -> Irregular {

@@ -57,10 +57,10 @@ fn everything_it_may_say_is_understood() {
         manifest.command_line(&Layout::standard(), "node-1"),
         [
             "./my-driver",
-            "--endpoint=unix:///var/lib/volproof/driver/csi.sock",
+            "--endpoint=unix:///var/lib/volproof/drv/csi.sock",
             "--nodeid=node-1",
-            "--dir=/var/lib/volproof/driver",
-            "/var/lib/volproof/driver/csi.sock"
+            "--dir=/var/lib/volproof/drv",
+            "/var/lib/volproof/drv/csi.sock"
         ]
     );
 }

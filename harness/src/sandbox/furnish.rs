@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::SandboxError;
-use crate::Layout;
+use crate::{Layout, ledger};
 
 /// Mounts and makes everything, and returns the devices of what lives and dies with the namespace.
 pub(super) fn furnish(layout: &Layout, node_bytes: u64, state_bytes: u64) -> Result<Vec<u64>, SandboxError> {
@@ -17,7 +17,7 @@ pub(super) fn furnish(layout: &Layout, node_bytes: u64, state_bytes: u64) -> Res
     attach("a private root", Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     attach("proc", Path::new("/proc"), Some("proc"), proc_flags, None)?;
-    release_machine_volumes(layout.root());
+    release_volumes_below(&[layout.root(), &ledger::base()]);
     let mut devices = Vec::new();
     if !layout.root().is_dir() || !layout.state().is_dir() {
         devices.push(cover_var_lib(layout)?);
@@ -42,13 +42,14 @@ pub(super) fn fill(layout: &Layout) -> Result<(), SandboxError> {
     make_dir(&layout.sockets(), 0o755)
 }
 
-/// Lets go of volumes that a real kubelet on this machine has mounted.
+/// Lets go of volumes that a real kubelet on this machine has mounted, or a run with a driver that runs already.
 ///
-/// The new namespace has copies of them, and a copy keeps a device busy that the real kubelet wants to detach.
-fn release_machine_volumes(node_root: &Path) {
+/// The new namespace has copies of them, and a copy keeps a device busy that its owner wants to detach.
+fn release_volumes_below(places: &[&Path]) {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
     let targets = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let mut volumes: Vec<&str> = targets.filter(|target| Path::new(target).starts_with(node_root)).collect();
+    let mut volumes: Vec<&str> =
+        targets.filter(|target| places.iter().any(|place| Path::new(target).starts_with(place))).collect();
     // Youngest first, so that none is asked for under another.
     volumes.reverse();
     for target in volumes {

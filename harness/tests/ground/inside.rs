@@ -8,11 +8,12 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use harness::census::Census;
+use harness::cgroup::{self, Cgroup, Limits};
 use harness::facts::{Fact, Facts};
 use harness::filesystem::{DiskFormat, Filesystem, Mounted};
 use harness::guard::Guard;
 use harness::janitor::{Janitor, Lifeline};
-use harness::ledger::Run;
+use harness::ledger::{Entry, Ledger, Run};
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::tmpfs::Tmpfs;
@@ -39,6 +40,7 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         ("failing-disk", []) => faults::failing_disk(),
         ("crash", [format]) => faults::crash(format),
         ("forgetful", []) => faults::forgetful(),
+        ("greedy", [how]) => crate::limits::driver(how),
         ("threads", []) => {
             std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
             println!("{}", Sandbox::enter(SandboxOptions::default()).unwrap_err());
@@ -66,7 +68,8 @@ fn describe(user_namespace: bool) {
     println!("pid {} of {}", std::process::id(), fs::read_to_string("/proc/1/comm").unwrap().trim());
     println!("uid {}", nix::unistd::geteuid());
     for mount in harness::observe::snapshot().unwrap() {
-        if mount.source == "volproof" {
+        // Another run on this machine may share a node's root with a driver that runs already.
+        if mount.source == "volproof" && !mount.target.starts_with(harness::ledger::base()) {
             let shared = if mount.propagation.is_empty() { "private" } else { "shared" };
             println!("{} {} {shared}", mount.target.display(), mount.fstype);
         }
@@ -224,6 +227,11 @@ fn worker(ledger: &Path, tag: &str, naive: bool) {
     let sandbox = enter(options);
     let state = sandbox.layout().driver_state().join(tag);
     fs::create_dir(&state).unwrap();
+    let name = format!("volproof-{tag}-{}", sandbox.devices().last().unwrap());
+    if let Ok(paths) = cgroup::places(&name) {
+        Ledger::open(ledger).unwrap().record(&Entry::Cgroups { paths }).unwrap();
+        std::mem::forget(Cgroup::create(&name, Limits { tasks: 100, memory: 1 << 30 }));
+    }
     for index in 0..2 {
         let image = state.join(format!("image{index}"));
         File::create(&image).unwrap().set_len(32 << 20).unwrap();

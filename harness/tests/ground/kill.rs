@@ -103,6 +103,13 @@ fn nothing_is_left(base: &Path) {
     let all = table::bound();
     let left = table::lying_on(&all, |bound| bound.backing.to_string_lossy().contains(tag));
     assert!(left.is_empty(), "loop devices are left: {left:?}");
+    for place in harness::cgroup::places("any").unwrap_or_default() {
+        let groups =
+            std::fs::read_dir(place.parent().expect("it is below the top")).into_iter().flatten().flatten();
+        let left: Vec<_> =
+            groups.map(|group| group.path()).filter(|path| path.to_string_lossy().contains(tag)).collect();
+        assert!(left.is_empty(), "control groups are left: {left:?}");
+    }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("always there");
     assert!(!mounts.contains(tag), "mounts are left: {mounts}");
 }

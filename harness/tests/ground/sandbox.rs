@@ -52,7 +52,7 @@ fn census_names_what_is_left() -> Result<(), Failed> {
     expect_test::expect![[r#"
         bind   /var/lib/kubelet/pods/block  =  device 7:N
         mount  /var/lib/kubelet/pods/web  =  ext4 on /dev/loopN, held by sleep[P]
-        loop   /var/lib/volproof/driver/#4 (deleted) is loopN, held by ext4 at /var/lib/kubelet/pods/web ← sleep[P]
+        loop   /var/lib/volproof/drv/#4 (deleted) is loopN, held by ext4 at /var/lib/kubelet/pods/web ← sleep[P]
         process sleep[P]
         file   /var/lib/kubelet/pods/block
         file   /var/lib/kubelet/pods/web

@@ -129,6 +129,7 @@ impl Stage {
             layout: layout.clone(),
             node: "node-1".to_owned(),
             log: logs.join("driver.log"),
+            cgroup: None,
         };
         let driver = Driver::start(options, journal.clone()).await?;
         let can = driver.capabilities().clone();

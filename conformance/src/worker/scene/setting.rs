@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use harness::Layout;
+use harness::cgroup::Cgroup;
 use harness::cluster::{AttachDetach, Cluster, Provisioner, driver_object};
 use harness::driver::{Driver, DriverOptions, Registrar};
 use harness::journal::{Journal, Witness};
@@ -19,6 +21,7 @@ use tokio::sync::{Mutex, Notify};
 use super::{Result, Scene, SceneError};
 use crate::failure::chain;
 use crate::worker::foreign::{self, Foreign};
+use crate::worker::limits;
 use crate::worker::message::{Abilities, Orders, Refusal};
 
 /// The node every case plays.
@@ -49,7 +52,8 @@ impl Scene {
         cluster.add_node(NODE).map_err(|error| Refusal::of(&error))?;
         cluster.add_driver(driver_object(&abilities.says)).map_err(|error| Refusal::of(&error))?;
 
-        let options = driver_options(&orders.manifest, &layout, &orders.directory);
+        let cgroup = limits::of_driver(orders, sandbox);
+        let options = driver_options(&orders.manifest, &layout, &orders.directory, cgroup.clone());
         let driver =
             Driver::start(options, journal.clone()).await.map_err(|error| Refusal::of_driver(&error))?;
         let sockets = ProxyOptions {
@@ -85,6 +89,7 @@ impl Scene {
             journal,
             abilities: abilities.clone(),
             foreign,
+            cgroup,
             secrets: secrets(&orders.manifest)?,
             volumes: RefCell::default(),
             pods: RefCell::default(),
@@ -108,9 +113,10 @@ pub(in crate::worker) fn driver_options(
     manifest: &Manifest,
     layout: &Layout,
     directory: &Path,
+    cgroup: Option<Arc<Cgroup>>,
 ) -> DriverOptions {
     let (manifest, layout) = (manifest.clone(), layout.clone());
-    DriverOptions { manifest, layout, node: NODE.to_owned(), log: directory.join("driver.log") }
+    DriverOptions { manifest, layout, node: NODE.to_owned(), log: directory.join("driver.log"), cgroup }
 }
 
 /// Tells the node that there is a driver behind the proxy.

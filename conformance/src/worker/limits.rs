@@ -1,0 +1,65 @@
+//! What the driver of a case may use of the machine, and whether it has come to the end of it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use harness::cgroup::{self, Cgroup, Limits};
+use harness::ledger::{Entry, Ledger};
+use harness::sandbox::Sandbox;
+
+use super::message::Orders;
+use crate::finding::{Finding, Party};
+
+/// Processes and threads: a driver written in Go has dozens, one that forks without end has thousands.
+const TASKS: u64 = 2048;
+
+/// Memory beside the volumes: what fills the disk must find it full before its memory is.
+const MEMORY: u64 = 1 << 30;
+
+/// A control group for the driver; none where this user can have none, or the driver is not ours to limit.
+pub(super) fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
+    if orders.rootless || orders.manifest.is_running_already() {
+        return None;
+    }
+    let run = orders.ledger.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    // In its PID namespace every worker has the same number.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("volproof-{run}-{:x}", now.as_nanos());
+    let paths = cgroup::places(&name).ok()?;
+    Ledger::open(&orders.ledger).and_then(|ledger| ledger.record(&Entry::Cgroups { paths })).ok()?;
+    let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
+    // `doctor` tells why, where it cannot be made.
+    Cgroup::create(&name, limits).ok().map(Arc::new)
+}
+
+/// What the driver has used up.
+pub(super) fn used_up(cgroup: Option<&Cgroup>, state: &Path) -> Vec<Finding> {
+    let mut said = Vec::new();
+    if let Some(cgroup) = cgroup {
+        let (hits, limits) = (cgroup.hits(), cgroup.limits());
+        if hits.tasks > 0 {
+            let what = format!("it may have {} processes and threads, and wanted more", limits.tasks);
+            said.push(("used up its processes", what));
+        }
+        if hits.memory > 0 {
+            let what = format!("it may have {} MiB, and was killed for wanting more", limits.memory >> 20);
+            said.push(("used up its memory", what));
+        }
+    }
+    if let Ok(disk) = nix::sys::statvfs::statvfs(state)
+        && disk.blocks_available() == 0
+    {
+        let bytes = disk.blocks() * disk.fragment_size();
+        said.push(("used up its disk", format!("it may have {} MiB, and has filled them", bytes >> 20)));
+    }
+    let finding = |(cause, what): (&str, String)| Finding {
+        contract: "limits".to_owned(),
+        method: String::new(),
+        cause: cause.to_owned(),
+        party: Party::Driver,
+        sentence: format!("The driver {cause}: {what}."),
+        cites: String::new(),
+    };
+    said.into_iter().map(finding).collect()
+}

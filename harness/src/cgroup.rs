@@ -1,0 +1,233 @@
+//! What a driver may use of the machine: a control group with limits, as a guard.
+//!
+//! A driver that forks without end or eats all memory meets its limit and not the machine's. Knows both versions
+//! of control groups. Writes below `/sys/fs/cgroup` and nowhere else.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::guard::{self, CloseError, Guard};
+use crate::wait::Deadline;
+
+/// How long a group may still have processes that were killed.
+const EMPTY: Duration = Duration::from_secs(5);
+
+/// How much a driver may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Processes and threads.
+    pub tasks: u64,
+    /// Bytes of memory; what it writes into memory file systems counts.
+    pub memory: u64,
+}
+
+/// Which limits were hit, and how often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// A process or a thread was refused.
+    pub tasks: u64,
+    /// A process was killed for its memory.
+    pub memory: u64,
+}
+
+/// Why there is no control group.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// Nothing is mounted that could make one.
+    #[error("cannot find control groups with limits for processes and memory")]
+    Absent,
+    /// One could not be made or given its limits.
+    #[error("cannot limit a driver in `{path}`")]
+    Refused {
+        /// Where it was tried.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A control group. What is still in it when it is closed is killed.
+#[derive(Debug)]
+pub struct Cgroup {
+    limits: Limits,
+    version: Version,
+    /// One, or in version 1 one for each controller.
+    dirs: Vec<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// A hierarchy for each controller.
+    One,
+    /// One hierarchy for all.
+    Two,
+}
+
+/// Where the groups of this name would be, on this machine: to be written down before one is made.
+///
+/// # Errors
+/// When there is no place where one could be made.
+pub fn places(name: &str) -> Result<Vec<PathBuf>, CgroupError> {
+    find().map(|(_, tops)| tops.into_iter().map(|top| top.join(name)).collect())
+}
+
+impl Cgroup {
+    /// Makes one below the top of the machine's.
+    ///
+    /// # Errors
+    /// When there are no control groups, or this user may not make one.
+    pub fn create(name: &str, limits: Limits) -> Result<Cgroup, CgroupError> {
+        let (version, tops) = find()?;
+        if version == Version::Two {
+            // Already so on most machines; where it is not and cannot be made so, the limits below will say it.
+            let _ = fs::write(tops[0].join("cgroup.subtree_control"), "+pids +memory");
+        }
+        let dirs: Vec<PathBuf> = tops.iter().map(|top| top.join(name)).collect();
+        for dir in &dirs {
+            fs::create_dir(dir).map_err(refused(dir))?;
+        }
+        let cgroup = Cgroup { limits, version, dirs };
+        cgroup.limit()?;
+        Ok(cgroup)
+    }
+
+    /// What it limits to.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The files into which a process writes `0` to move itself into the group.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
+    pub fn doors(&self) -> io::Result<Vec<File>> {
+        self.dirs.iter().map(|dir| File::options().write(true).open(dir.join("cgroup.procs"))).collect()
+    }
+
+    /// Which limits were hit until now.
+    pub fn hits(&self) -> Hits {
+        let [pids, memory] = self.of_each();
+        let kills = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
+        Hits {
+            tasks: counted(&pids.join("pids.events"), "max"),
+            memory: counted(&memory.join(kills), "oom_kill"),
+        }
+    }
+
+    fn limit(&self) -> Result<(), CgroupError> {
+        let [pids, memory] = self.of_each();
+        let limit = if self.version == Version::One { "memory.limit_in_bytes" } else { "memory.max" };
+        let write = |path: PathBuf, value: u64| fs::write(&path, value.to_string()).map_err(refused(&path));
+        write(pids.join("pids.max"), self.limits.tasks)?;
+        write(memory.join(limit), self.limits.memory)?;
+        // Not everywhere is there swap, or are there counters for it.
+        let _ = match self.version {
+            Version::One => {
+                fs::write(memory.join("memory.memsw.limit_in_bytes"), self.limits.memory.to_string())
+            }
+            Version::Two => fs::write(memory.join("memory.swap.max"), "0"),
+        };
+        Ok(())
+    }
+
+    /// The directories of the controllers for processes and for memory.
+    fn of_each(&self) -> [&Path; 2] {
+        [&self.dirs[0], &self.dirs[self.dirs.len() - 1]]
+    }
+}
+
+impl Guard for Cgroup {
+    fn close(mut self) -> Result<(), CloseError> {
+        remove(&std::mem::take(&mut self.dirs))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let dirs = std::mem::take(&mut self.dirs);
+        guard::undo("a control group", || remove(&dirs));
+    }
+}
+
+/// Kills whatever is in these groups and removes them. One that is not there is removed.
+///
+/// # Errors
+/// When one stays.
+pub fn remove(dirs: &[PathBuf]) -> Result<(), CloseError> {
+    for dir in dirs {
+        let gone = || {
+            kill_all(dir);
+            match fs::remove_dir(dir) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => None,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Ok(())),
+                done => Some(done),
+            }
+        };
+        Deadline::after(EMPTY)
+            .until(format_args!("`{}` still has processes", dir.display()), gone)?
+            .map_err(|source| CloseError::Os { what: format!("remove `{}`", dir.display()), source })?;
+    }
+    Ok(())
+}
+
+fn kill_all(dir: &Path) {
+    for pid in fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines() {
+        // Zero is a process that this namespace cannot see.
+        let Some(pid) = pid.parse().ok().filter(|pid| *pid > 0) else { continue };
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+/// Moves the calling process into the group behind these doors. For between fork and exec: it only writes.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub(crate) fn enter(doors: &[File]) -> io::Result<()> {
+    doors.iter().try_for_each(|mut door| door.write_all(b"0"))
+}
+
+/// The version of the machine's control groups, and the directories below which groups are made.
+fn find() -> Result<(Version, Vec<PathBuf>), CgroupError> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts: Vec<(&str, &str, &str)> = table.lines().filter_map(mounted).collect();
+    let of_controller = |controller: &str| {
+        let has = |options: &str| options.split(',').any(|option| option == controller);
+        mounts
+            .iter()
+            .find(|(_, kind, options)| *kind == "cgroup" && has(options))
+            .map(|(at, ..)| PathBuf::from(at))
+    };
+    let unified = mounts.iter().find(|(_, kind, _)| *kind == "cgroup2").map(|(at, ..)| PathBuf::from(at));
+    let controllers = |top: &PathBuf| fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
+    let limits = |top: &PathBuf| {
+        let all = controllers(top);
+        ["pids", "memory"].iter().all(|wanted| all.split_ascii_whitespace().any(|there| there == *wanted))
+    };
+    match (unified.filter(limits), of_controller("pids"), of_controller("memory")) {
+        (Some(top), ..) => Ok((Version::Two, vec![top])),
+        (None, Some(pids), Some(memory)) => Ok((Version::One, vec![pids, memory])),
+        _ => Err(CgroupError::Absent),
+    }
+}
+
+/// Where it is mounted, its type, and the options of the file system.
+fn mounted(line: &str) -> Option<(&str, &str, &str)> {
+    let (head, tail) = line.split_once(" - ")?;
+    let mut tail = tail.split(' ');
+    Some((head.split(' ').nth(4)?, tail.next()?, tail.nth(1)?))
+}
+
+/// The number behind a word in a file of such pairs.
+fn counted(file: &Path, word: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let value = |line: &str| line.strip_prefix(word)?.strip_prefix(' ')?.trim().parse().ok();
+    text.lines().find_map(value).unwrap_or_default()
+}
+
+fn refused(path: &Path) -> impl FnOnce(io::Error) -> CgroupError + use<> {
+    let path = path.to_owned();
+    move |source| CgroupError::Refused { path, source }
+}
