@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Test(Test),
     /// Run one lane of CI
     Ci(Ci),
+    /// Run every case on every kernel, in guests, and write one matrix of it
+    Nightly(Nightly),
     /// Check the rules of this repository
     Tidy,
     /// Write the skeleton of a case
@@ -81,6 +83,24 @@ pub(crate) enum LaneName {
     Vm,
     /// Succeeds only if each lane in $NEEDS did (GitHub's `toJSON(needs)`)
     Gate,
+}
+
+/// Build volproof in release, fetch the kernels of guests, and run all cases on each.
+///
+/// Leaves `KERNEL/junit.xml`, `summary.md` and `matrix.json` in `target/xtask/nightly`. The exit code is 0 if
+/// every case of every kernel passed or was skipped, 1 if one did not, 4 if a kernel could not be run.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Nightly {
+    /// Never install system packages: name the command that would, instead
+    #[arg(long)]
+    pub(crate) no_install: bool,
+    /// Only these kernels: a name, or a FILE.deb
+    #[arg(long)]
+    pub(crate) kernel: Vec<String>,
+    /// Handed to `volproof run` as they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<OsString>,
 }
 
 /// Write the skeleton of a case, ready to be filled in.

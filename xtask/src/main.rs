@@ -17,6 +17,7 @@ mod flags;
 mod lane;
 mod libtest;
 mod new_case;
+mod nightly;
 mod packages;
 mod step;
 mod tally;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Some(Command::Conformance(flags)) => conformance::run(flags),
         Some(Command::Test(flags)) => test::run(flags),
         Some(Command::Ci(flags)) => ci::run(flags),
+        Some(Command::Nightly(flags)) => nightly::run(flags),
         Some(Command::Tidy) => tidy::run(),
         Some(Command::NewCase(flags)) => new_case::run(&flags),
         Some(Command::Bench(flags)) => bench::run(flags),
