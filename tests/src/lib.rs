@@ -8,12 +8,14 @@ mod process;
 mod residue;
 mod results;
 mod running_driver;
+mod source_copy;
 mod volproof;
 
 pub use process::{Process, Role};
 pub use residue::{Residue, settle};
 pub use results::{Case, Finding, Results};
 pub use running_driver::RunningDriver;
+pub use source_copy::SourceCopy;
 pub use volproof::{Ended, Volproof, built, cargo, root, target};
 
 /// Says why a test that needs root does nothing without it; `cargo xtask test` counts such a test as skipped.

@@ -11,6 +11,7 @@ pub mod object;
 pub mod patch;
 pub mod pod;
 pub mod storage;
+pub(crate) mod timely;
 
 use std::fmt;
 use std::sync::Arc;

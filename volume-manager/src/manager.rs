@@ -21,6 +21,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch as latest};
 
 use crate::actual::ActualState;
+use crate::api::timely::Timely;
 use crate::clock::Instant;
 use crate::desired::DesiredState;
 use crate::event::{Event, Notice, OperationId};
@@ -77,7 +78,7 @@ impl Manager {
         let facts = latest::Sender::new(Arc::new(Facts::default()));
         let template = OperationContext {
             host: parts.host,
-            api: parts.api,
+            api: Timely::shared(parts.api, Arc::clone(&parts.clock)),
             clock: parts.clock,
             dialer: parts.dialer,
             registry: Arc::new(parts.registry),

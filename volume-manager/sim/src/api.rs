@@ -26,12 +26,15 @@ struct Inner {
     objects: BTreeMap<Key, Object>,
     watchers: Vec<(Kind, mpsc::UnboundedSender<Change>)>,
     away: bool,
+    /// Whether one that is away says nothing instead of refusing.
+    hangs: bool,
     version: u64,
 }
 
 impl SimulatedApi {
-    pub(crate) fn new(trace: Trace) -> Self {
-        Self { trace, inner: Arc::default() }
+    pub(crate) fn new(trace: Trace, hangs: bool) -> Self {
+        let inner = Inner { hangs, ..Inner::default() };
+        Self { trace, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Puts an object there, new or changed, whoever did it.
@@ -73,13 +76,17 @@ impl SimulatedApi {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The API, if it answers.
-    fn answering(&self) -> Result<MutexGuard<'_, Inner>, ApiError> {
-        let inner = self.open();
-        if inner.away {
-            return Err(ApiError::Unavailable { reason: "connection refused".to_owned() });
+    /// Returns if the API answers.
+    async fn answers(&self) -> Result<(), ApiError> {
+        let (away, hangs) = {
+            let inner = self.open();
+            (inner.away, inner.hangs)
+        };
+        match (away, hangs) {
+            (false, _) => Ok(()),
+            (true, false) => Err(ApiError::Unavailable { reason: "connection refused".to_owned() }),
+            (true, true) => std::future::pending().await,
         }
-        Ok(inner)
     }
 }
 
@@ -120,17 +127,20 @@ fn body(object: &Object) -> Value {
 #[async_trait]
 impl ApiSource for SimulatedApi {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
-        let inner = self.answering()?;
+        self.answers().await?;
+        let inner = self.open();
         inner.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
-        let inner = self.answering()?;
+        self.answers().await?;
+        let inner = self.open();
         Ok(inner.objects.values().filter(|object| object.kind() == kind).cloned().collect())
     }
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
-        let mut inner = self.answering()?;
+        self.answers().await?;
+        let mut inner = self.open();
         let (sender, receiver) = mpsc::unbounded_channel();
         let of_kind = inner.objects.values().filter(|object| object.kind() == kind);
         let news = of_kind.cloned().map(Change::Applied).chain([Change::Synced]);
@@ -142,12 +152,12 @@ impl ApiSource for SimulatedApi {
     }
 
     async fn create(&self, object: Object) -> Result<Object, ApiError> {
-        drop(self.answering()?);
+        self.answers().await?;
         Ok(self.put(object, "node"))
     }
 
     async fn update(&self, object: Object) -> Result<Object, ApiError> {
-        drop(self.answering()?);
+        self.answers().await?;
         Ok(self.put(object, "node"))
     }
 
@@ -172,13 +182,13 @@ impl ApiSource for SimulatedApi {
     }
 
     async fn delete(&self, key: &Key) -> Result<(), ApiError> {
-        drop(self.answering()?);
+        self.answers().await?;
         self.remove(key, "node");
         Ok(())
     }
 
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
-        drop(self.answering()?);
+        self.answers().await?;
         let token = Sensitive::new(format!("token-for-{}", request.audiences.join("+")));
         Ok(Token { token, expires: "2030-01-01T00:00:00Z".to_owned() })
     }

@@ -21,6 +21,12 @@ pub struct Scenario {
     pub kernel_faults: u32,
     /// How many in a thousand calls to the driver fail or stall.
     pub driver_faults: u32,
+    /// Whether an API that is away takes requests and never answers.
+    pub api_hangs: bool,
+    /// Whether the driver wants its volumes published again at each sync of their pods.
+    pub republishes: bool,
+    /// Whether pods name their first volume twice.
+    pub named_twice: bool,
 }
 
 /// One thing that is done to the world.
@@ -111,6 +117,9 @@ impl Scenario {
             // A third of all seeds has a sound kernel, a third a sound driver: one fault is easier to read.
             kernel_faults: if random.u32(..3) == 0 { 0 } else { random.u32(1..60) },
             driver_faults: if random.u32(..3) == 0 { 0 } else { random.u32(1..400) },
+            api_hangs: random.bool(),
+            republishes: random.u32(..3) == 0,
+            named_twice: random.u32(..4) == 0,
         }
     }
 

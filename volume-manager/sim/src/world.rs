@@ -55,7 +55,7 @@ impl World {
         kernel.mount("tmpfs", Path::new(ROOT), "tmpfs", &[]).expect("a directory can be mounted on");
         kernel.set_propagation(Path::new(ROOT), Propagation::Shared, false).expect("it is a mount point");
         let trace = Trace::new(kernel.clone(), Path::new(ROOT));
-        let api = SimulatedApi::new(trace.clone());
+        let api = SimulatedApi::new(trace.clone(), scenario.api_hangs);
         let driver = SimulatedDriver::new(
             kernel.clone(),
             trace.clone(),
@@ -82,8 +82,12 @@ impl World {
     fn furnish(&self) {
         let node = Node { meta: Meta::named("", NODE), ready: true, ..Node::default() };
         self.api.put(node.into_object(), "case");
-        let object =
-            CsiDriver { meta: Meta::named("", NAME), attach_required: false, ..CsiDriver::default() };
+        let object = CsiDriver {
+            meta: Meta::named("", NAME),
+            attach_required: false,
+            requires_republish: self.scenario.republishes,
+            ..CsiDriver::default()
+        };
         self.api.put(object.into_object(), "case");
         for (number, block) in self.scenario.volumes.iter().enumerate() {
             self.driver.create(&handle(number), *block).expect("every disk has its own name");
@@ -268,17 +272,25 @@ impl World {
         }
         let mut meta = Meta::named("default", format!("p{number}"));
         meta.uid = format!("uid-{number}");
-        let volumes = volumes.iter().map(|volume| PodVolume {
-            name: name(volume).into(),
+        let claimed = |outer: String, volume: &usize| PodVolume {
+            name: outer.into(),
             source: VolumeSource::Claim { claim: name(volume), read_only: false },
-        });
-        Pod {
-            meta,
-            node: NODE.to_owned(),
-            volumes: volumes.collect(),
-            containers: vec![container],
-            ..Pod::default()
+        };
+        let mut referred: Vec<_> = volumes.iter().map(|volume| claimed(name(volume), volume)).collect();
+        if let Some(first) = volumes.first().filter(|_| self.scenario.named_twice) {
+            referred.push(claimed("again".to_owned(), first));
+            match self.scenario.volumes[*first] {
+                true => container
+                    .devices
+                    .push(VolumeDevice { volume: "again".to_owned(), path: "/dev/again".to_owned() }),
+                false => container.mounts.push(VolumeMount {
+                    volume: "again".to_owned(),
+                    path: "/data/again".to_owned(),
+                    ..VolumeMount::default()
+                }),
+            }
         }
+        Pod { meta, node: NODE.to_owned(), volumes: referred, containers: vec![container], ..Pod::default() }
     }
 }
 

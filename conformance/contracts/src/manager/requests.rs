@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::event::{Event, RpcStart, TraceLine};
 use crate::rule::books::text;
+use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
 /// What Kubernetes adds to a volume's context when a driver asks for it.
@@ -147,6 +148,24 @@ fn nothing_is_empty(_: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
+/// INV-037.
+pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
+    id: "INV-037",
+    sentence: "a volume that a pod names twice is published for it once",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let target = text(&start.req, "targetPath");
+        let Some(pod) = Place::of(target).and_then(Place::pod) else { return };
+        let known = books.volume(text(&start.req, "volumeId"));
+        let mut others = known.into_iter().flat_map(|known| known.published.keys());
+        let twice = others.any(|other| other != target && Place::of(other).and_then(Place::pod) == Some(pod));
+        if start.method == "NodePublishVolume" && twice {
+            report.broken(&start.method, "published a second time for one pod", target);
+        }
+    }),
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +173,16 @@ mod tests {
 
     const PV: &str = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1","volumeAttributes":{"tier":"fast"}}}}
     "#;
+
+    #[test]
+    fn a_volume_is_published_once_for_a_pod() {
+        let rule = &ONE_PUBLISH_A_POD;
+        let other = "/kl/pods/uid-a/volumes/kubernetes.io~csi/other/mount";
+        let second = format!("publish v1 a {{\"targetPath\":\"{other}\"}}");
+        keeps(rule, "publish v1 a\npublish v1 a\npublish v1 b\npublish v2 a", &[]);
+        keeps(rule, &format!("publish v1 a\nunpublish v1 a\n{second}"), &[]);
+        breaks(rule, "published a second time for one pod", &format!("publish v1 a\n{second}"), &[]);
+    }
 
     #[test]
     fn the_context_is_the_volumes_own() {

@@ -1,9 +1,11 @@
 //! Staging comes before publishing, once for all pods, and publishing before what needs it.
 
+use std::collections::BTreeSet;
+
 use crate::event::{Event, TraceLine};
 use crate::rule::books::{Progress, text};
 use crate::rule::place::Place;
-use crate::rule::{Books, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 /// INV-001.
 pub(super) static PUBLISH_AFTER_STAGE: Rule = Rule {
@@ -156,6 +158,44 @@ fn expanded_when_published(books: &Books, line: &TraceLine, report: &mut Report)
     }
 }
 
+/// INV-066.
+pub(super) static REFUSED_IN_USE_IS_FINAL: Rule = Rule {
+    id: "INV-066",
+    sentence: "a volume whose driver refuses to grow it in use is not asked again while it is on the node",
+    witnesses: &[Witness::Rpc, Witness::Manager],
+    check: Checked::With(|| Box::new(RefusedInUseIsFinal::default())),
+};
+
+/// Volumes that were refused, by their ids.
+#[derive(Default)]
+struct RefusedInUseIsFinal {
+    refused: BTreeSet<String>,
+}
+
+impl Check for RefusedInUseIsFinal {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcStart(start) if start.method == "NodeExpandVolume" => {
+                let volume = text(&start.req, "volumeId");
+                if self.refused.contains(volume) {
+                    report.broken(&start.method, "asked again to grow a volume in use", volume);
+                }
+            }
+            Event::RpcEnd(end) if end.method == "NodeExpandVolume" && end.code == "FailedPrecondition" => {
+                let call = books.calls.get(&end.id).filter(|call| call.life == books.life);
+                self.refused.extend(call.map(|call| call.volume().to_owned()));
+            }
+            Event::State(change) if change.world == "actual" && change.to.is_empty() => {
+                if let Some(volume) = change.key.strip_prefix("volume ").and_then(handle) {
+                    self.refused.remove(volume);
+                }
+            }
+            Event::Process(edge) if edge.who == "node" => self.refused.clear(),
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +273,17 @@ mod tests {
         let unpublished = "counted as mounted without having been published";
         breaks(rule, unpublished, "publish v1 b\nstate v1/a VolumeMounted", &[]);
         breaks(rule, unpublished, "publish v1 a\nnode kill\nnode start\nstate v1/a VolumeMounted", &[]);
+    }
+
+    #[test]
+    fn a_refusal_to_grow_in_use_is_remembered() {
+        let rule = &REFUSED_IN_USE_IS_FINAL;
+        let refused = "state v1 DeviceGloballyMounted\nexpand v1 a FailedPrecondition\n";
+        keeps(rule, &[refused, "expand v2 a"].concat(), &[]);
+        keeps(rule, &[refused, "state v1 -\nexpand v1 a"].concat(), &[]);
+        keeps(rule, &[refused, "node kill\nnode start\nexpand v1 a"].concat(), &[]);
+        keeps(rule, "expand v1 a Internal\nexpand v1 a", &[]);
+        breaks(rule, "asked again to grow a volume in use", &[refused, "expand v1 a"].concat(), &[]);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Everything is taken back, from the pod outwards, and nobody says so too early.
 
+use std::collections::BTreeSet;
+
 use crate::event::{Event, TraceLine};
 use crate::rule::books::text;
 use crate::rule::place::Place;
-use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
 /// INV-003.
 pub(super) static UNSTAGE_LAST: Rule = Rule {
@@ -73,6 +75,41 @@ fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
     }
 }
 
+/// INV-015.
+pub(super) static NOT_WHILE_IT_RUNS: Rule = Rule {
+    id: "INV-015",
+    sentence: "no volume of a pod is unpublished while its containers may still run",
+    witnesses: &[Witness::Rpc, Witness::Operations],
+    check: Checked::With(|| Box::new(NotWhileItRuns::default())),
+};
+
+/// The pods whose containers may run, as whoever plays the runtime says.
+#[derive(Default)]
+struct NotWhileItRuns {
+    running: BTreeSet<String>,
+}
+
+impl Check for NotWhileItRuns {
+    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::Step(step) => match (step.action.as_str(), step.on.split_once(' ')) {
+                ("add_pod", _) => _ = self.running.insert(step.on.clone()),
+                ("remove_pod", _) => _ = self.running.remove(&step.on),
+                ("set_state", Some((pod, "RuntimeGone"))) => _ = self.running.remove(pod),
+                _ => {}
+            },
+            Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
+                let target = text(&start.req, "targetPath");
+                let pod = Place::of(target).and_then(Place::pod);
+                if pod.is_some_and(|pod| self.running.contains(pod)) {
+                    report.broken(&start.method, "unpublished while its pod may run", target);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// INV-017.
 pub(super) static FINAL_MEANS_UNPUBLISHED: Rule = Rule {
     id: "INV-017",
@@ -97,6 +134,24 @@ fn final_means_unpublished(books: &Books, line: &TraceLine, report: &mut Report)
         report.broken(&call.method, "counted as gone while a call for the pod was in flight", call.target());
     }
 }
+
+/// INV-086.
+pub(super) static BOOKS_ARE_EMPTY: Rule = Rule {
+    id: "INV-086",
+    sentence: "when all pods are gone the books are empty and nothing is under way",
+    witnesses: &[Witness::Manager, Witness::Operations],
+    check: Checked::AtRest(|books, rest, report| {
+        if !rest.pods.is_empty() {
+            return;
+        }
+        if let Some(key) = books.actual.keys().chain(books.desired.keys()).next() {
+            report.broken("", "something stayed in the books when all pods were gone", key.as_str());
+        }
+        if let Some(edge) = books.operations.first() {
+            report.broken("", "an operation went on when all pods were gone", edge.name.as_str());
+        }
+    }),
+};
 
 /// INV-069.
 pub(super) static SUBPATHS_FIRST: Rule = Rule {
@@ -165,6 +220,32 @@ mod tests {
         breaks(rule, left, "stage v1\nunstage v1 Internal", &[]);
         breaks(rule, left, "stage v1 Unavailable\nstage v1 InvalidArgument", &[]);
         breaks(rule, left, "stage v1 begins\nnode kill\nnode start", &[]);
+    }
+
+    #[test]
+    fn a_pod_that_may_run_keeps_its_volumes() {
+        let rule = &NOT_WHILE_IT_RUNS;
+        let runs = "step add_pod uid-a\npublish v1 a\n";
+        keeps(rule, &[runs, "step set_state uid-a RuntimeGone\nunpublish v1 a"].concat(), &[]);
+        keeps(rule, &[runs, "step remove_pod uid-a\nunpublish v1 a"].concat(), &[]);
+        keeps(rule, &[runs, "unpublish v1 b"].concat(), &[]);
+        let early = "unpublished while its pod may run";
+        breaks(rule, early, &[runs, "unpublish v1 a"].concat(), &[]);
+        breaks(rule, early, &[runs, "step set_state uid-a Terminating\nunpublish v1 a"].concat(), &[]);
+        breaks(rule, early, &[runs, "node kill\nnode start\nunpublish v1 a"].concat(), &[]);
+    }
+
+    #[test]
+    fn nothing_is_left_in_the_books() {
+        let rule = &BOOKS_ARE_EMPTY;
+        keeps(rule, "state v1 DeviceNotMounted\nwants v1/a yes\nwants v1/a -\nstate v1 -", &[]);
+        keeps(rule, "state v1 DeviceNotMounted", &["a"]);
+        let stayed = "something stayed in the books when all pods were gone";
+        breaks(rule, stayed, "state v1 DeviceNotMounted", &[]);
+        breaks(rule, stayed, "wants v1/a yes", &[]);
+        let running = "an operation went on when all pods were gone";
+        breaks(rule, running, "op start unmount_device v1", &[]);
+        keeps(rule, "op start unmount_device v1\nop end unmount_device v1", &[]);
     }
 
     #[test]

@@ -186,6 +186,36 @@ fn remount_keeps_mounted(books: &Books, line: &TraceLine, report: &mut Report) {
     }
 }
 
+/// INV-023.
+pub(super) static UNCERTAIN_IS_CLEARED: Rule = Rule {
+    id: "INV-023",
+    sentence: "what may be mounted for a pod that wants it is mounted again until it certainly is",
+    witnesses: &[Witness::Manager, Witness::Operations],
+    check: Checked::AtRest(|books, rest, report| {
+        let wanted = |key: &str| key.split(' ').nth(1).is_some_and(|pod| rest.pods.contains(pod));
+        for (key, state) in books.actual.iter().filter(|(key, _)| key.starts_with("pod ")) {
+            if wanted(key) && !state.starts_with("VolumeMounted") {
+                report.broken("", "a volume that its pod wants was left uncertain", key.as_str());
+            }
+        }
+    }),
+};
+
+/// INV-024.
+pub(super) static FAILED_UNMOUNT_IS_KEPT: Rule = Rule {
+    id: "INV-024",
+    sentence: "a pod's volume stays in the books until its unmount has succeeded",
+    witnesses: &[Witness::Manager, Witness::Operations],
+    check: Checked::Each(|books, line, report| {
+        let Event::Operation(edge) = &line.event else { return };
+        let failed = edge.edge == "end" && edge.error.is_some();
+        let key = format!("pod {} {}", edge.pod, edge.volume);
+        if failed && UNMOUNTS.contains(&edge.name.as_str()) && !books.actual.contains_key(&key) {
+            report.broken("", "a volume was forgotten whose unmount had failed", key);
+        }
+    }),
+};
+
 /// INV-025.
 pub(super) static FAILED_UNSTAGE_IS_UNCERTAIN: Rule = Rule {
     id: "INV-025",
@@ -286,6 +316,26 @@ mod tests {
             "state v1/a VolumeMounted\nop start volume_mount v1\nstate v1/a VolumeMountUncertain",
             &[],
         );
+    }
+
+    #[test]
+    fn doubt_is_cleared_up_in_the_end() {
+        let rule = &UNCERTAIN_IS_CLEARED;
+        keeps(rule, "state v1/a VolumeMountUncertain\nstate v1/a VolumeMounted", &["a"]);
+        keeps(rule, "state v1/a VolumeMountUncertain", &["b"]);
+        let left = "a volume that its pod wants was left uncertain";
+        breaks(rule, left, "state v1/b VolumeMounted\nstate v1/a VolumeMountUncertain", &["a", "b"]);
+    }
+
+    #[test]
+    fn a_failed_unmount_is_not_forgotten() {
+        let rule = &FAILED_UNMOUNT_IS_KEPT;
+        let begin =
+            "state v1/a VolumeMounted\nop start volume_unmount v1/a\nstate v1/a VolumeMountUncertain\n";
+        let (gone, failed) = ("state v1/a -\n", "op end volume_unmount v1/a no");
+        keeps(rule, &[begin, failed].concat(), &[]);
+        keeps(rule, &[begin, gone, "op end volume_unmount v1/a"].concat(), &[]);
+        breaks(rule, "a volume was forgotten whose unmount had failed", &[begin, gone, failed].concat(), &[]);
     }
 
     #[test]

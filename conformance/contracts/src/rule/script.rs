@@ -7,6 +7,7 @@
 //! mkdir parent:v1/a            the manager made something, and the kernel agrees
 //! state v1/a VolumeMounted     the manager's books; `-` for gone
 //! wants v1/a yes               its other book: what should be
+//! step add_pod uid-a           what was done to the world
 //! in-use v1                    the node writes status.volumesInUse
 //! detach v1                    the controller's call
 //! ```
@@ -114,6 +115,9 @@ impl Writer {
                 reason: (*reason).into(),
                 message: message.join(" "),
             })),
+            ["step", action, on @ ..] => {
+                self.push(Event::Step(Step { action: (*action).into(), on: on.join(" "), at: None }))
+            }
             [who @ ("node" | "driver"), edge] => self.push(Event::Process(ProcessEdge {
                 who: (*who).into(),
                 edge: (*edge).into(),

@@ -1,14 +1,18 @@
-//! Asking drivers from time to time how many volumes fit the node, as often as their CSIDriver objects say.
+//! Asking drivers from time to time how many volumes fit the node, as often as their CSIDriver objects say, and
+//! at once when an attachment to the node fails for want of room.
 //!
-//! Follows those objects; what is asked and written is the [`Registrar`]'s.
+//! Follows those objects and attachments; what is asked and written is the [`Registrar`]'s.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Registrar;
-use crate::api::{Change, CsiDriver, Kind, Object};
+use crate::api::{Attachment, Change, CsiDriver, Kind, Object};
 use crate::clock::Instant;
-use crate::names::DriverName;
+use crate::names::{DriverName, NodeName};
+
+/// gRPC's ResourceExhausted.
+const EXHAUSTED: i32 = 8;
 
 /// When whom to ask next, and how often.
 #[derive(Debug, Default)]
@@ -31,6 +35,14 @@ impl Timetable {
         self.0.remove(name);
     }
 
+    /// The driver to ask at once: an attachment to this node failed because the driver has no room left on it.
+    fn exhausted(&self, attachment: &Attachment, node: &NodeName) -> Option<DriverName> {
+        let error = attachment.attach_error.as_ref()?;
+        let driver = DriverName::new(&attachment.attacher);
+        let here = attachment.node == node.as_str() && error.code == Some(EXHAUSTED);
+        (here && self.0.contains_key(&driver)).then_some(driver)
+    }
+
     fn next(&self) -> Option<Instant> {
         self.0.values().map(|(_, next)| *next).min()
     }
@@ -49,16 +61,18 @@ impl Timetable {
 /// Asks until it is dropped, or the API can no longer be watched.
 pub async fn run(registrar: Registrar) {
     let mut timetable = Timetable::default();
-    let mut changes = match registrar.api.watch(Kind::CsiDriver).await {
-        Ok(changes) => changes,
-        Err(error) => {
+    let watched = (registrar.api.watch(Kind::CsiDriver).await, registrar.api.watch(Kind::Attachment).await);
+    let (mut changes, mut attachments) = match watched {
+        (Ok(changes), Ok(attachments)) => (changes, attachments),
+        (Err(error), _) | (_, Err(error)) => {
             tracing::warn!(%error, "limits of drivers are not asked for again");
             return;
         }
     };
+    let mut at_once = None;
     loop {
         let now = registrar.clock.now();
-        for driver in timetable.due(now) {
+        for driver in timetable.due(now).into_iter().chain(at_once.take()) {
             if let Err(error) = registrar.refresh(&driver).await {
                 tracing::warn!(%driver, error = crate::error::chain(&error), "its limit is not known");
             }
@@ -78,6 +92,13 @@ pub async fn run(registrar: Registrar) {
                 Some(_) => {}
                 None => return,
             },
+            change = attachments.recv() => match change {
+                Some(Change::Applied(Object::Attachment(attachment))) => {
+                    at_once = timetable.exhausted(&attachment, &registrar.config.node);
+                }
+                Some(_) => {}
+                None => return,
+            },
             () = sleep => {}
         }
     }
@@ -87,9 +108,34 @@ pub async fn run(registrar: Registrar) {
 mod tests {
     use super::*;
     use crate::api::Meta;
+    use crate::api::storage::AttachmentError;
 
     fn driver(period: Option<u64>) -> CsiDriver {
         CsiDriver { meta: Meta::named("", "d"), allocatable_period: period, ..CsiDriver::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_is_asked_at_once_when_it_has_no_room_on_this_node() {
+        let failed = |attacher: &str, node: &str, code| Attachment {
+            attacher: attacher.into(),
+            node: node.into(),
+            attach_error: Some(AttachmentError { message: String::new(), code }),
+            ..Attachment::default()
+        };
+        let mut table = Timetable::default();
+        let node = NodeName::from("n");
+        assert_eq!(
+            table.exhausted(&failed("d", "n", Some(8)), &node),
+            None,
+            "its object does not ask for it"
+        );
+        table.set(&driver(Some(60)), Instant::now());
+        assert_eq!(table.exhausted(&failed("d", "n", Some(8)), &node), Some("d".into()));
+        assert_eq!(table.exhausted(&failed("d", "m", Some(8)), &node), None, "another node");
+        assert_eq!(table.exhausted(&failed("e", "n", Some(8)), &node), None, "another driver");
+        assert_eq!(table.exhausted(&failed("d", "n", Some(13)), &node), None, "another reason");
+        let attached = Attachment { attach_error: None, ..failed("d", "n", None) };
+        assert_eq!(table.exhausted(&attached, &node), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,93 @@
+//! An API that answers in time, or says that it did not.
+//!
+//! A server that takes requests and never answers would hold up whoever asked for ever: a pod would be looked at
+//! no more, a restart never corrected. Wraps another [`ApiSource`]; touches nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{ApiError, ApiSource, Key, Kind, Object, Patch, Token, TokenRequest, Watch};
+use crate::clock::{self, Clock};
+
+/// How long a request may take. A server that is well answers in a fraction of it; one that is not is asked
+/// again, on the ladder of whoever asked.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// An API whose requests end.
+#[derive(Debug)]
+pub(crate) struct Timely {
+    inner: Arc<dyn ApiSource>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Timely {
+    /// The same API, with a limit on each request.
+    pub(crate) fn shared(inner: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Arc<dyn ApiSource> {
+        Arc::new(Self { inner, clock })
+    }
+
+    async fn ask<T>(&self, request: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        match clock::within(&*self.clock, LIMIT, request).await {
+            Some(answer) => answer,
+            None => Err(ApiError::Unavailable { reason: format!("no answer in {} s", LIMIT.as_secs()) }),
+        }
+    }
+}
+
+#[async_trait]
+impl ApiSource for Timely {
+    async fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        self.ask(self.inner.get(key)).await
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
+        self.ask(self.inner.list(kind)).await
+    }
+
+    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
+        self.ask(self.inner.watch(kind)).await
+    }
+
+    async fn create(&self, object: Object) -> Result<Object, ApiError> {
+        self.ask(self.inner.create(object)).await
+    }
+
+    async fn update(&self, object: Object) -> Result<Object, ApiError> {
+        self.ask(self.inner.update(object)).await
+    }
+
+    async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
+        self.ask(self.inner.patch(patch)).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), ApiError> {
+        self.ask(self.inner.delete(key)).await
+    }
+
+    async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
+        self.ask(self.inner.request_token(request)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::plugin::testing::api::ToyApi;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_come_is_no_answer() {
+        let timely = Timely { inner: Arc::new(ToyApi::default()), clock: TokioClock::shared() };
+        let begun = tokio::time::Instant::now();
+        let silent = timely.ask(std::future::pending::<Result<(), ApiError>>()).await;
+        assert_eq!(silent, Err(ApiError::Unavailable { reason: "no answer in 30 s".to_owned() }));
+        assert_eq!(begun.elapsed(), LIMIT);
+        let late = async {
+            tokio::time::sleep(LIMIT / 2).await;
+            Ok(7)
+        };
+        assert_eq!(timely.ask(late).await, Ok(7));
+    }
+}
