@@ -77,6 +77,20 @@ fn two_drivers_are_one_too_many() {
 }
 
 #[test]
+fn a_manifest_of_the_cluster_tests_starts_no_driver() {
+    check(
+        |volproof| volproof.args("run --testdriver testdriver.yaml"),
+        expect![[r#"
+        exit 2
+        --- stderr
+        error: cannot start a driver from --testdriver alone: it does not say how
+
+          hint: add --driver-cmd './my-driver --endpoint={endpoint}', or --socket of one that runs
+    "#]],
+    );
+}
+
+#[test]
 fn an_unknown_case_selects_nothing() {
     check(
         |volproof| volproof.args("run csi::publish::read_onyl"),

@@ -5,6 +5,7 @@
 mod nearest;
 mod quantity;
 mod secrets;
+mod testdriver;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use nearest::nearest;
 pub use quantity::{QuantityError, Size, Span};
 pub use secrets::{Secrets, Sensitive};
+pub use testdriver::TestDriverError;
 
 use crate::Layout;
 

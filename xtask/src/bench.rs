@@ -11,7 +11,8 @@ use crate::workspace::cargo;
 
 /// One pod in and out, beside a bare loop that does only its calls: `harness/benches/pod.rs` measures. With
 /// `plugins` as the first word, what volumes cost that no driver makes (`harness/benches/plugins.rs`), and what
-/// asking the mount table does (`volume-manager/host/benches/host.rs`).
+/// asking the mount table does (`volume-manager/host/benches/host.rs`). With
+/// `harness`, what sandbox, recorder and programmable disk cost (`harness/benches/harness.rs`).
 pub(crate) fn run(mut flags: Bench) -> Result<ExitCode> {
     if let Err(code) = packages::prepare(flags.no_install, false)? {
         return Ok(code);
@@ -24,6 +25,10 @@ pub(crate) fn run(mut flags: Bench) -> Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
         let error = bench("host", "host").args(["10000", "100000"]).exec();
+        return Err(error).context("cannot run `cargo bench`");
+    }
+    if flags.args.first().is_some_and(|word| word == "harness") {
+        let error = bench("harness", "harness").exec();
         return Err(error).context("cannot run `cargo bench`");
     }
     let error = bench("harness", "pod").args(flags.args).exec();

@@ -91,15 +91,15 @@ pub(super) struct DriverFlags {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["driver_cmd", "socket", "testdriver"])]
     driver: Option<PathBuf>,
     /// The driver's command line, with {socket}, {endpoint}, {node} and {state}; no manifest is needed
-    #[arg(long, value_name = "CMD", conflicts_with_all = ["socket", "testdriver"])]
+    #[arg(long, value_name = "CMD", conflicts_with = "socket")]
     driver_cmd: Option<String>,
     /// The socket of a driver that already runs
-    #[arg(long, value_name = "PATH", conflicts_with = "testdriver")]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The socket of its controller service, where that is another process
     #[arg(long, value_name = "PATH")]
     controller_socket: Option<PathBuf>,
-    /// The manifest of the Kubernetes external storage e2e tests
+    /// The manifest of the Kubernetes external storage e2e tests, beside --driver-cmd or --socket
     #[arg(long, value_name = "FILE")]
     testdriver: Option<PathBuf>,
 }
@@ -386,18 +386,23 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
         Exit::usage(error.to_string()).details(causes.map(ToString::to_string)).maybe_hint(hint)
     };
-    if let Some(file) = &flags.testdriver {
-        return Err(Exit::environment(format!("cannot read `{}` yet", file.display())).hint(
-            "write the driver's command line instead: --driver-cmd './my-driver --endpoint={endpoint}'",
-        ));
-    }
     let mut manifest = match (&flags.driver, &flags.driver_cmd, &flags.socket) {
         (Some(file), ..) => Manifest::read(file).map_err(unusable)?,
         (_, Some(command), _) => Manifest::from_command(command).map_err(unusable)?,
         (.., Some(socket)) => Manifest::from_socket(socket),
+        _ if flags.testdriver.is_some() => {
+            return Err(Exit::usage("cannot start a driver from --testdriver alone: it does not say how")
+                .hint("add --driver-cmd './my-driver --endpoint={endpoint}', or --socket of one that runs"));
+        }
         _ if rootless => Manifest::fake_csi(&["--backing=directory".to_owned()]),
         _ => Manifest::fake_csi(&[]),
     };
+    if let Some(file) = &flags.testdriver {
+        manifest = manifest.with_testdriver(file).map_err(|error| {
+            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+            Exit::usage(error.to_string()).details(causes.map(ToString::to_string)).maybe_hint(error.hint())
+        })?;
+    }
     if let Some(socket) = manifest.socket.as_ref().filter(|_| rootless) {
         let message = format!(
             "cannot test the driver behind `{}` without root: its mounts could not be seen",

@@ -1,5 +1,9 @@
 //! The mirror: every call of the kernel, put to the rules, and done to the backing file if they let it pass.
 
+mod attributes;
+mod contents;
+mod gate;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,7 +12,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -16,12 +19,15 @@ use fuser::{
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{AtFlags, FallocateFlags, Mode, RenameFlags as Rename, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, RenameFlags as Rename};
 
 use super::held::Held;
-use super::inodes::{Inodes, kind};
-use super::rule::{Call, Fate, Operation, RuleBook};
+use super::inodes::Inodes;
+use super::rule::{Fate, Operation, RuleBook};
 use super::write_log::{LogWriter, Record};
+use attributes::{Wanted, WantedTime};
+use contents::{allocate, list};
+use gate::answer;
 
 /// Nothing is remembered by the kernel: every look reaches the rules.
 const TTL: Duration = Duration::ZERO;
@@ -53,89 +59,13 @@ struct Handle {
     file: File,
 }
 
-/// A reply that can be an error.
-trait Refuse: Send + 'static {
-    fn refuse(self, errno: Errno);
-}
-
-macro_rules! refuse {
-    ($($reply:ty),*) => {
-        $(impl Refuse for $reply {
-            fn refuse(self, errno: Errno) {
-                self.error(errno);
-            }
-        })*
-    };
-}
-
-refuse!(ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite);
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Answers with a value, or with the error there was instead.
-fn answer<R: Refuse, T>(reply: R, result: io::Result<T>, give: impl FnOnce(R, T)) {
-    match result {
-        Ok(value) => give(reply, value),
-        Err(error) => reply.refuse(Errno::from(error)),
-    }
 }
 
 impl Mirror {
     pub(super) fn new(shared: Arc<Shared>) -> Mirror {
         Mirror { shared, handles: Mutex::default(), last_handle: AtomicU64::new(0) }
-    }
-
-    /// Puts a call to the rules. Nothing is returned if they have answered it, or will.
-    fn admit<R: Refuse>(&self, call: &Call<'_>, reply: R) -> Option<(R, Fate)> {
-        *locked(&self.shared.calls).entry(call.operation).or_default() += 1;
-        let decision = locked(&self.shared.rules).decide(call);
-        if decision.delay_ms > 0 {
-            thread::sleep(Duration::from_millis(decision.delay_ms));
-        }
-        match decision.fate {
-            Fate::Fail(errno) => reply.refuse(Errno::from_i32(errno)),
-            Fate::Hang => self.shared.held.hold(move |errno| reply.refuse(errno)),
-            // Nothing is flushed, nobody is answered.
-            Fate::Die => drop(nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL)),
-            fate => return Some((reply, fate)),
-        }
-        None
-    }
-
-    fn admit_inode<R: Refuse>(&self, operation: Operation, inode: INodeNo, reply: R) -> Option<R> {
-        self.admit_range(operation, inode, 0..0, reply).map(|(reply, _)| reply)
-    }
-
-    fn admit_range<R: Refuse>(
-        &self,
-        operation: Operation,
-        inode: INodeNo,
-        range: std::ops::Range<u64>,
-        reply: R,
-    ) -> Option<(R, Fate)> {
-        match self.shared.inodes.get(inode) {
-            Ok((_, path)) => {
-                let length = range.end - range.start;
-                self.admit(&Call { operation, path: &path, offset: range.start, length }, reply)
-            }
-            Err(error) => {
-                reply.refuse(Errno::from(error));
-                None
-            }
-        }
-    }
-
-    fn admit_name<R: Refuse>(
-        &self,
-        operation: Operation,
-        parent: INodeNo,
-        name: &OsStr,
-        reply: R,
-    ) -> Option<R> {
-        let path = self.shared.inodes.path_of(parent, name);
-        self.admit(&Call { operation, path: &path, offset: 0, length: 0 }, reply).map(|(reply, _)| reply)
     }
 
     fn handle(&self, fh: FileHandle) -> io::Result<Arc<Handle>> {
@@ -146,82 +76,6 @@ impl Mirror {
         let fh = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
         locked(&self.handles).insert(fh, Arc::new(Handle { inode, file }));
         FileHandle(fh)
-    }
-
-    /// Changes a file, and writes the change down if the file is one whose changes are.
-    ///
-    /// Both under one lock, so that the log has them in the order in which they were done.
-    fn change(
-        &self,
-        inode: INodeNo,
-        record: &Record<'_>,
-        change: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<()> {
-        let mut log = locked(&self.shared.log);
-        match &mut *log {
-            Some(log) if log.inode == inode => {
-                change()?;
-                log.writer.write(record)
-            }
-            _ => {
-                drop(log);
-                change()
-            }
-        }
-    }
-
-    fn set_length(&self, inode: INodeNo, fh: Option<FileHandle>, length: u64) -> io::Result<()> {
-        match fh {
-            Some(fh) => self.handle(fh)?.file.set_len(length),
-            None => self.shared.inodes.open(inode, libc::O_WRONLY)?.set_len(length),
-        }
-    }
-
-    fn set_attributes(&self, inode: INodeNo, wanted: &Wanted) -> io::Result<()> {
-        let (file, _) = self.shared.inodes.get(inode)?;
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*file));
-        if let Some(mode) = wanted.mode {
-            rustix::fs::chmod(&path, Mode::from_raw_mode(mode))?;
-        }
-        if wanted.uid.is_some() || wanted.gid.is_some() {
-            std::os::unix::fs::fchown(&*file, wanted.uid, wanted.gid)
-                .or_else(|_| std::os::unix::fs::chown(&path, wanted.uid, wanted.gid))?;
-        }
-        if wanted.atime.is_some() || wanted.mtime.is_some() {
-            let times =
-                Timestamps { last_access: wanted.atime.spec(), last_modification: wanted.mtime.spec() };
-            rustix::fs::utimensat(rustix::fs::CWD, &path, &times, AtFlags::empty())?;
-        }
-        Ok(())
-    }
-}
-
-/// Attributes that a call wants to change.
-struct Wanted {
-    mode: Option<u32>,
-    uid: Option<u32>,
-    gid: Option<u32>,
-    atime: WantedTime,
-    mtime: WantedTime,
-}
-
-struct WantedTime(Option<TimeOrNow>);
-
-impl WantedTime {
-    fn is_some(&self) -> bool {
-        self.0.is_some()
-    }
-
-    fn spec(&self) -> Timespec {
-        let nanos = |special: i64| Timespec { tv_sec: 0, tv_nsec: special as _ };
-        match self.0 {
-            None => nanos(libc::UTIME_OMIT),
-            Some(TimeOrNow::Now) => nanos(libc::UTIME_NOW),
-            Some(TimeOrNow::SpecificTime(time)) => {
-                let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Timespec { tv_sec: since.as_secs() as _, tv_nsec: since.subsec_nanos() as _ }
-            }
-        }
     }
 }
 
@@ -577,42 +431,4 @@ impl Mirror {
 
 fn give_entry(reply: ReplyEntry, found: fuser::FileAttr) {
     reply.entry(&TTL, &found, Generation(0));
-}
-
-/// Allocates, or makes a range read as zeroes; the latter also where the backing cannot do it in place.
-fn allocate(file: &File, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, flags, offset, length) {
-        Err(rustix::io::Errno::OPNOTSUPP) if flags.contains(FallocateFlags::ZERO_RANGE) => {
-            // tmpfs punches holes and zeroes no ranges; both read the same.
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            Ok(rustix::fs::fallocate(file, hole, offset, length)?)
-        }
-        done => Ok(done?),
-    }
-}
-
-struct Listed {
-    inode: INodeNo,
-    kind: fuser::FileType,
-    name: std::ffi::OsString,
-}
-
-fn list(dir: &std::os::fd::OwnedFd) -> io::Result<Vec<Listed>> {
-    use std::os::unix::ffi::OsStrExt;
-    let opened = rustix::fs::openat(
-        dir,
-        ".",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let mut found = Vec::new();
-    for entry in rustix::fs::Dir::new(opened)? {
-        let entry = entry?;
-        found.push(Listed {
-            inode: INodeNo(entry.ino()),
-            kind: kind(entry.file_type()),
-            name: OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(),
-        });
-    }
-    Ok(found)
 }

@@ -1,0 +1,200 @@
+//! What the harness itself costs, as ratios within one run: a sandbox, the recorder, resolving a mount, a disk that
+//! can fail.
+//!
+//! Ratios travel between machines, times do not; where an aim is a time it is printed beside. Each measurement is a
+//! process of its own, since a sandbox can only be entered once. Needs root. `cargo xtask bench harness`
+
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot go on has failed")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::fault_fs::FaultDisk;
+use harness::guard::Guard;
+use harness::loop_device::{LoopDevice, LoopOptions};
+use harness::observe::{MountEventKind, MountWatch};
+use harness::sandbox::{Sandbox, SandboxOptions};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+fn main() -> ExitCode {
+    if let Some(code) = harness::main() {
+        return code;
+    }
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: needs root, to mount and to attach loop devices");
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<String> = std::env::args().collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, "--inside", "nothing"] => {}
+        [_, "--inside", "sandbox"] => drop(enter()),
+        [_, "--inside", "recorder"] => recorder(),
+        [_, "--inside", "resolve"] => resolve(),
+        [_, "--inside", "disk"] => disk(),
+        _ => return all(),
+    }
+    ExitCode::SUCCESS
+}
+
+fn all() -> ExitCode {
+    sandbox();
+    let done = ["recorder", "resolve", "disk"].iter().all(|what| inside(what).status().unwrap().success());
+    if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn inside(what: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--inside", what]).stdin(Stdio::null());
+    command
+}
+
+fn enter() -> Sandbox {
+    Sandbox::enter(SandboxOptions::default()).unwrap()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn ratio(of: Duration, to: Duration) -> f64 {
+    of.as_secs_f64() / to.as_secs_f64()
+}
+
+/// A process that enters a sandbox and leaves it, beside one that does nothing.
+fn sandbox() {
+    let run = |what: &str| {
+        let began = Instant::now();
+        assert!(inside(what).status().unwrap().success());
+        began.elapsed()
+    };
+    let (mut bare, mut boxed) = (Vec::new(), Vec::new());
+    for _ in 0..60 {
+        bare.push(run("nothing"));
+        boxed.push(run("sandbox"));
+    }
+    let (bare, boxed) = (median(bare), median(boxed));
+    let more = boxed.saturating_sub(bare);
+    println!(
+        "sandbox    in and out {:.1} ms at the median, {:.1} times a bare process   (aim: 10 ms)",
+        milliseconds(more),
+        ratio(boxed, bare)
+    );
+}
+
+/// Mounts and unmounts, with and without somebody who writes them down.
+fn recorder() {
+    const PAIRS: usize = 1000;
+    const ROUNDS: usize = 5;
+    let sandbox = enter();
+    let place = sandbox.layout().root().join("pods");
+    let pairs = |watch: Option<&MountWatch>| {
+        let (began, mut seen) = (Instant::now(), 0);
+        for pair in 0..PAIRS {
+            bind(&place, &place);
+            umount2(&place, MntFlags::empty()).unwrap();
+            // As often as the proxy does: at each edge of a call there are a few.
+            if pair % 4 == 3 {
+                seen += watch.map_or(0, |watch| watch.drain().unwrap().len());
+            }
+        }
+        (began.elapsed(), seen)
+    };
+    let (mut bare, mut recorded) = (Duration::ZERO, Duration::ZERO);
+    let mut events = 0;
+    for _ in 0..ROUNDS {
+        bare += pairs(None).0;
+        let watch = MountWatch::start().unwrap();
+        let (time, seen) = pairs(Some(&watch));
+        recorded += time;
+        events += seen;
+    }
+    let lost = 2 * PAIRS * ROUNDS - events;
+    println!(
+        "recorder   {} mounts and unmounts take {:.3} times as long, {lost} events lost   (aim: 1.1, none)",
+        2 * PAIRS * ROUNDS,
+        ratio(recorded, bare)
+    );
+    assert_eq!(lost, 0);
+}
+
+fn bind(from: &Path, to: &Path) {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+}
+
+/// What is asked about one new mount, in a small table and in a large one.
+fn resolve() {
+    let sandbox = enter();
+    let top = sandbox.layout().root().join("pods");
+    // Private, or each mount would be one for every peer.
+    bind(&top, &top);
+    mount(None::<&str>, &top, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+    let place = |index: usize| top.join(index.to_string());
+    let fill = |range: std::ops::Range<usize>| {
+        range.for_each(|index| {
+            fs::create_dir(place(index)).unwrap();
+            bind(&place(index), &place(index));
+        });
+    };
+    let one = |index: usize| {
+        let watch = MountWatch::start().unwrap();
+        fs::create_dir(place(index)).unwrap();
+        bind(&place(index), &place(index));
+        let began = Instant::now();
+        let events = watch.drain().unwrap();
+        let took = began.elapsed();
+        assert!(events.iter().any(|event| event.kind == MountEventKind::Attach && event.mount.is_some()));
+        took
+    };
+    fill(0..300);
+    let small = median((300..321).map(one).collect());
+    fill(321..10_000);
+    let large = median((10_000..10_021).map(one).collect());
+    println!(
+        "resolve    one mount among 10000 takes {:.2} times as long as among 300   (aim: constant)",
+        ratio(large, small)
+    );
+}
+
+/// The same bytes onto a loop device, over memory and over a file that could fail.
+fn disk() {
+    const BYTES: u64 = 256 << 20;
+    let sandbox = enter();
+    let state = sandbox.layout().driver_state();
+    let options = LoopOptions { direct_io: true, ..LoopOptions::default() };
+    let plain = LoopDevice::create(&state, BYTES, &options).unwrap();
+    let faulty = FaultDisk::create(&state, BYTES, 1).unwrap();
+    let (mut over_memory, mut over_faults) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        over_memory.push(write(&plain.path(), BYTES));
+        over_faults.push(write(&faulty.device().path(), BYTES));
+    }
+    println!(
+        "disk       over a file that could fail {:.2} times the throughput of one over memory   (aim: 0.5)",
+        ratio(median(over_memory), median(over_faults))
+    );
+    faulty.close().unwrap();
+    plain.close().unwrap();
+}
+
+fn write(device: &Path, bytes: u64) -> Duration {
+    const BLOCK: usize = 1 << 20;
+    // Aligned, as direct writes have to be.
+    let buffer = vec![0x5a_u8; 2 * BLOCK];
+    let begin = buffer.as_ptr().align_offset(4096);
+    let mut file: File = File::options().write(true).custom_flags(libc::O_DIRECT).open(device).unwrap();
+    let began = Instant::now();
+    for _ in 0..bytes / BLOCK as u64 {
+        file.write_all(&buffer[begin..begin + BLOCK]).unwrap();
+    }
+    file.sync_all().unwrap();
+    began.elapsed()
+}

@@ -1,0 +1,218 @@
+//! The manifest of the Kubernetes external storage end-to-end tests, read for what a run wants to know of it.
+//!
+//! Such a file describes a driver that runs in a cluster: it says what volumes are like and not how the driver is
+//! started. What the driver can do, which is most of it, is asked of the driver itself. Reads the file and the
+//! StorageClass that it names, and nothing else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+
+use super::{Manifest, Size};
+
+/// The parts of the file that are used; it may say more.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TestDriver {
+    driver_info: DriverInfo,
+    #[serde(default)]
+    storage_class: StorageClassChoice,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DriverInfo {
+    name: String,
+    #[serde(default)]
+    supported_fs_type: Option<BTreeMap<String, serde_yaml_ng::Value>>,
+    #[serde(default)]
+    supported_size_range: SizeRange,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SizeRange {
+    #[serde(default)]
+    min: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StorageClassChoice {
+    #[serde(default)]
+    from_file: Option<PathBuf>,
+    #[serde(default)]
+    from_existing_class_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StorageClass {
+    #[serde(default)]
+    parameters: BTreeMap<String, String>,
+}
+
+/// Why such a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TestDriverError {
+    /// It cannot be read.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("cannot use `{path}`")]
+    Invalid {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: serde_yaml_ng::Error,
+    },
+    /// A size in it cannot be understood.
+    #[error("cannot use the size in `{path}`")]
+    Size {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: super::QuantityError,
+    },
+    /// It takes something from a cluster.
+    #[error("cannot use `{path}`: {what} is in a cluster, and there is none")]
+    InCluster {
+        /// Which file.
+        path: PathBuf,
+        /// What is not here.
+        what: String,
+    },
+}
+
+impl TestDriverError {
+    /// What to do about it, as one line.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::InCluster { .. } => Some("say it in a driver.toml: `volproof init` writes one"),
+            _ => None,
+        }
+    }
+}
+
+/// What parameters of a class are called that the driver never sees.
+const FOR_THE_CLUSTER: &str = "csi.storage.k8s.io/";
+
+impl Manifest {
+    /// The same driver with what the file says of its volumes.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or needs a cluster.
+    pub fn with_testdriver(mut self, path: &Path) -> Result<Self, TestDriverError> {
+        let TestDriver { driver_info, storage_class } = read(path)?;
+        self.name = Some(driver_info.name);
+        if let Some(least) = driver_info.supported_size_range.min.as_deref() {
+            let least: Size =
+                least.parse().map_err(|source| TestDriverError::Size { path: path.to_owned(), source })?;
+            // The least it makes may be less than a file system needs.
+            self.volume.size = (least.bytes() > self.volume_size()).then_some(least).or(self.volume.size);
+        }
+        let types = driver_info.supported_fs_type.unwrap_or_default();
+        // An empty type stands for the driver's own choice.
+        self.volume.fs_types = types.into_keys().filter(|fs_type| !fs_type.is_empty()).collect();
+        if let Some(class) = storage_class.from_existing_class_name {
+            let what = format!("the StorageClass `{class}`");
+            return Err(TestDriverError::InCluster { path: path.to_owned(), what });
+        }
+        if let Some(file) = storage_class.from_file {
+            self.take_class(&path.parent().unwrap_or(Path::new("")).join(file))?;
+        }
+        Ok(self)
+    }
+
+    fn take_class(&mut self, path: &Path) -> Result<(), TestDriverError> {
+        let StorageClass { mut parameters } = read(path)?;
+        let of_cluster: Vec<String> =
+            parameters.keys().filter(|key| key.starts_with(FOR_THE_CLUSTER)).cloned().collect();
+        for key in of_cluster {
+            let value = parameters.remove(&key).unwrap_or_default();
+            let word = &key[FOR_THE_CLUSTER.len()..];
+            match word {
+                "fstype" => {
+                    self.volume.fs_types.retain(|fs_type| *fs_type != value);
+                    self.volume.fs_types.insert(0, value);
+                }
+                _ if word.ends_with("secret-name") => {
+                    let what = format!("the secret `{value}`");
+                    return Err(TestDriverError::InCluster { path: path.to_owned(), what });
+                }
+                _ => {}
+            }
+        }
+        self.volume.parameters = parameters;
+        Ok(())
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, TestDriverError> {
+    let failed = |source| TestDriverError::Read { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    serde_yaml_ng::from_str(&text)
+        .map_err(|source| TestDriverError::Invalid { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(driver: &str, class: &str) -> Result<Manifest, TestDriverError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("testdriver.yaml");
+        fs::write(&path, driver).unwrap();
+        fs::write(directory.path().join("class.yaml"), class).unwrap();
+        Manifest::from_command("./my-driver").unwrap().with_testdriver(&path)
+    }
+
+    const DRIVER: &str = "
+StorageClass:
+  FromFile: class.yaml
+SnapshotClass:
+  FromName: true
+DriverInfo:
+  Name: block.csi.example.com
+  Capabilities: {persistence: true, block: true}
+  SupportedFsType: {xfs: {}, ext4: , \"\": {}}
+  SupportedSizeRange: {Min: 1Gi, Max: 5Ti}
+";
+
+    #[test]
+    fn what_it_says_of_volumes_is_taken() {
+        let class = "parameters: {tier: fast, csi.storage.k8s.io/fstype: xfs}\nprovisioner: any";
+        let manifest = manifest(DRIVER, class).unwrap();
+        assert_eq!(manifest.name.as_deref(), Some("block.csi.example.com"));
+        assert_eq!(manifest.volume_size(), 1 << 30);
+        assert_eq!(manifest.volume.fs_types, ["xfs", "ext4"]);
+        assert_eq!(manifest.volume.parameters, BTreeMap::from([("tier".to_owned(), "fast".to_owned())]));
+        assert_eq!(manifest.command.len(), 1);
+    }
+
+    #[test]
+    fn the_least_size_never_makes_volumes_smaller() {
+        let small = DRIVER.replace("1Gi", "1Mi");
+        assert_eq!(manifest(&small, "{}").unwrap().volume_size(), super::super::DEFAULT_SIZE);
+    }
+
+    #[test]
+    fn what_is_in_a_cluster_cannot_be_had() {
+        let secret = "parameters: {csi.storage.k8s.io/provisioner-secret-name: admin}";
+        let error = manifest(DRIVER, secret).unwrap_err();
+        assert!(error.to_string().contains("the secret `admin` is in a cluster"), "{error}");
+        let existing = DRIVER.replace("FromFile: class.yaml", "FromExistingClassName: fast");
+        let error = manifest(&existing, "{}").unwrap_err();
+        assert!(error.to_string().contains("the StorageClass `fast`"), "{error}");
+    }
+}
