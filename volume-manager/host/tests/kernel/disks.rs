@@ -234,7 +234,7 @@ fn a_lock_is_one_loop_device_over_the_bound_node() {
         ground.host.unlock_device(&lock).await.unwrap();
         ground.host.unlock_device(Path::new("/dev/no-such-loop")).await.unwrap();
         assert_eq!(ground.host.find_lock(&map).await.unwrap(), None);
-        bind::undo_device_node(&*ground.host, &map).await.unwrap();
+        bind::release_device_node(&*ground.host, &map).await.unwrap();
         assert!(bind::device_nodes_in(&*ground.host, &ground.path("dev")).await.unwrap().is_empty());
         assert!(bind::device_nodes_in(&*ground.host, &ground.path("missing")).await.unwrap().is_empty());
     });
