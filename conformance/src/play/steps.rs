@@ -125,7 +125,9 @@ impl World {
     async fn wait_idle(&mut self, step: &Step) -> Option<Failure> {
         let done = async |world: &mut Self| {
             let dump = world.node.dump().await.ok()?;
-            let is_rest = dump.running.is_empty() && dump.waiting.is_empty();
+            // What could be tried again and is not is what nobody wants any more.
+            let is_rest =
+                dump.running.is_empty() && dump.waiting.iter().all(|waiting| waiting.due_in_ms == 0);
             // What the driver still does for somebody who is gone counts as well.
             let quiet = is_rest && world.journal.in_flight().is_empty() && world.is_quiet().await;
             quiet.then_some(())

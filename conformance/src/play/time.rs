@@ -98,8 +98,9 @@ impl World {
             return STRIDE;
         }
         let waiting = self.node.dump().await.map(|dump| dump.waiting).unwrap_or_default();
-        let due = waiting.iter().map(|waiting| Duration::from_millis(waiting.due_in_ms + 1)).min();
-        due.map_or(LONGEST, |due| due.clamp(Duration::from_millis(1), LONGEST))
+        // What could have been tried again already is what nobody wants any more.
+        let due = waiting.iter().map(|waiting| waiting.due_in_ms).filter(|due| *due > 0).min();
+        due.map_or(LONGEST, |due| Duration::from_millis(due + 1).min(LONGEST))
     }
 
     async fn skip(&mut self, by: Duration) {
