@@ -1,5 +1,8 @@
 //! What is planned for two books: a pure function, so a row is two books and a plan.
 
+#[path = "plan/properties.rs"]
+mod properties;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,6 +76,7 @@ fn describe(step: &Step) -> String {
     }
 }
 
+#[derive(Debug)]
 struct World {
     desired: DesiredState,
     actual: ActualState,
