@@ -31,8 +31,8 @@ impl Check for Ladder {
             // A volume that has left both books is a new one when it comes back.
             Event::State(change) if change.to.is_empty() => {
                 let Some(volume) = change.key.rsplit(' ').next() else { return };
-                let mut entries = books.actual.keys().chain(books.desired.keys());
-                if !entries.any(|key| *key != change.key && key.ends_with(&format!(" {volume}"))) {
+                let last = !entries_of(books, volume).any(|key| *key != change.key);
+                if last {
                     self.failed.retain(|(_, of, _), _| of != volume);
                 }
             }
@@ -61,6 +61,8 @@ impl Ladder {
             (_, None) => _ = self.failed.remove(&key),
             // What stops because its pod has gone has not failed, and climbs no further.
             (_, Some(_)) if MOUNTS.contains(&edge.name.as_str()) && !is_wanted(books, edge) => {}
+            // Nor has what ends when the volume has left both books.
+            (_, Some(_)) if !is_known(books, &edge.volume) => _ = self.failed.remove(&key),
             (_, Some(_)) => {
                 let (failures, since) = self.failed.entry(key).or_default();
                 *failures += 1;
@@ -68,6 +70,17 @@ impl Ladder {
             }
         }
     }
+}
+
+/// The entries of a volume in both books.
+fn entries_of<'a>(books: &'a Books, volume: &'a str) -> impl Iterator<Item = &'a String> {
+    let entries = books.actual.keys().chain(books.desired.keys());
+    entries.filter(move |key| key.rsplit(' ').next() == Some(volume))
+}
+
+/// Whether a volume is in either book.
+fn is_known(books: &Books, volume: &str) -> bool {
+    entries_of(books, volume).next().is_some()
 }
 
 /// Operations that do something for a pod.
@@ -150,6 +163,7 @@ mod tests {
             ["wants v1/a yes\n", &failed("volume_mount", "a"), "at 500\n", &failed("volume_mount", "a")];
         let twice = twice.concat();
         let again = "op start volume_mount v1/a\n";
+        let unmount = || ["state v1/a VolumeMountUncertain\n", &failed("volume_unmount", "a")].concat();
         keeps(rule, &[&twice, "at 1500\n", again].concat(), &[]);
         keeps(rule, &[&twice, "at 1499\nop start unmount_device v1"].concat(), &[]);
         keeps(rule, &[&twice, "at 600\ndriver registered\n", again].concat(), &[]);
@@ -160,8 +174,12 @@ mod tests {
         keeps(rule, &[&twice, &well("a"), again].concat(), &[]);
         keeps(rule, &[&twice, &well("b"), again].concat(), &[]);
         breaks(rule, early, &[&twice, "at 1499\nop start volume_mount v1/b"].concat(), &[]);
-        keeps(rule, &[&failed("volume_unmount", "a"), "op start volume_unmount v1/b"].concat(), &[]);
-        breaks(rule, early, &[&failed("volume_unmount", "a"), "op start volume_unmount v1/a"].concat(), &[]);
+        keeps(rule, &[&unmount(), "op start volume_unmount v1/b"].concat(), &[]);
+        breaks(rule, early, &[&unmount(), "op start volume_unmount v1/a"].concat(), &[]);
+        let verify =
+            "op start verify_controller_attached_volume v1\nop end verify_controller_attached_volume v1 no\n";
+        keeps(rule, &[verify, "wants v1/a yes\n", verify].concat(), &[]);
+        breaks(rule, early, &["wants v1/a yes\n", verify, verify].concat(), &[]);
         // What nobody wanted any more has not failed, and a volume that was forgotten is a new one.
         keeps(rule, &[&failed("volume_mount", "a"), again].concat(), &[]);
         keeps(rule, &[&twice, "wants v1/a -\nwants v1/b yes\nop start volume_mount v1/b"].concat(), &[]);
