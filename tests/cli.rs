@@ -259,7 +259,7 @@ fn a_driver_that_never_opens_its_socket() {
             expect![[r#"
                 exit 4
                 --- stderr
-                error: cannot use the driver: `/var/lib/volproof/driver/csi.sock` did not appear within 300ms
+                error: cannot use the driver: `/var/lib/volproof/drv/csi.sock` did not appear within 300ms
 
                   hint: does its command name `{socket}` or `{endpoint}`?
             "#]],
