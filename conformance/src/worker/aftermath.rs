@@ -17,6 +17,9 @@ use crate::event::{Breakage, Place};
 use crate::finding::Finding;
 use crate::runner::lane;
 
+/// So many forgotten processes are told one by one: a driver that forks without end leaves thousands.
+const PROCESSES: usize = 10;
+
 /// What was there before the case.
 #[derive(Debug)]
 pub(super) struct Before {
@@ -100,8 +103,12 @@ impl Aftermath {
     /// Processes are counted when the node and the driver have ended: whoever runs then was forgotten.
     fn count_processes(&mut self, before: Option<&Census>) {
         let (Some(before), Ok(now)) = (before, Census::of(&[])) else { return };
-        let left = now.leftovers(before).into_iter().filter(|left| matches!(left, Leftover::Process(_)));
-        self.left_behind.extend(left.map(|left| left.to_string()));
+        let mut left = now.leftovers(before);
+        left.retain(|left| matches!(left, Leftover::Process(_)));
+        self.left_behind.extend(left.iter().take(PROCESSES).map(ToString::to_string));
+        if left.len() > PROCESSES {
+            self.left_behind.push(format!("process … and {} more", left.len() - PROCESSES));
+        }
     }
 
     async fn check_books(&mut self, scene: &Scene) {
