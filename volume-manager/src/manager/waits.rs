@@ -177,7 +177,8 @@ impl Manager {
             return None;
         }
         let expected: BTreeSet<_> = pod.mounted().union(&pod.devices()).cloned().collect();
-        let unmounted: Vec<_> = expected.into_iter().filter(|name| !self.has_mounted(uid, name)).collect();
+        let mounted = self.mounted_names(uid);
+        let unmounted: Vec<_> = expected.into_iter().filter(|name| !mounted.contains(name)).collect();
         if unmounted.is_empty() {
             return Some(Ok(()));
         }
@@ -193,10 +194,13 @@ impl Manager {
         Some(Err(self.over_limit(uid, &unmounted).unwrap_or_else(|| self.not_mounted(uid, unmounted, cause))))
     }
 
-    fn has_mounted(&self, pod: &PodUid, outer: &OuterName) -> bool {
-        let volume = self.desired.by_outer_name(pod, outer);
-        let entry = volume.and_then(|volume| self.actual.entry(volume, pod));
-        entry.is_some_and(|entry| entry.mounted().is_some())
+    /// In one pass: this is asked with each event, and a pod may have a thousand volumes.
+    fn mounted_names(&self, pod: &PodUid) -> BTreeSet<&OuterName> {
+        let wanted = self.desired.volumes_of(pod);
+        let mounted = wanted.filter(|(volume, ..)| {
+            self.actual.entry(volume, pod).is_some_and(|entry| entry.mounted().is_some())
+        });
+        mounted.flat_map(|(_, _, by)| &by.outer).collect()
     }
 
     fn not_mounted(&self, pod: &PodUid, unmounted: Vec<OuterName>, cause: WaitCause) -> WaitError {
