@@ -1,5 +1,5 @@
 //! What volumes cost that no driver makes, measured beside the obvious other way: `cargo xtask bench plugins
-//! [FILES]`, as root.
+//! [FILES [BINDS]]`, as root.
 //!
 //! - a local volume with many files given to a group, beside `chown -R` and `chmod -R`; and once more, when its
 //!   root says that nothing is to be done;
@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,19 +40,20 @@ const LIMIT: Duration = Duration::from_secs(600);
 const ROUNDS: usize = 5;
 
 const KEYS: usize = 1000;
-const BINDS: usize = 1000;
 
 fn main() -> ExitCode {
     if let Some(code) = harness::main() {
         return code;
     }
-    // `cargo bench` adds `--bench`: the number is the only word that counts.
-    let files = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(1_000_000);
+    // `cargo bench` adds `--bench`: numbers are the only words that count.
+    let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse().ok());
+    let files = numbers.next().unwrap_or(1_000_000);
+    let binds = numbers.next().unwrap_or(1000);
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: needs root, to give files away");
         return ExitCode::SUCCESS;
     }
-    match measure(files) {
+    match measure(files, binds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(files: usize) -> Result<()> {
+fn measure(files: usize, binds: usize) -> Result<()> {
     let sandbox = Sandbox::enter(SandboxOptions { name: "bench".to_owned(), ..Default::default() })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -69,7 +70,7 @@ fn measure(files: usize) -> Result<()> {
         println!("{:<44} {:>12} {:>12} {:>8}", "", "manager", "beside it", "ratio");
         ownership(&node, files).await?;
         keys(&node).await?;
-        binds(&node).await
+        volumes(&node, binds).await
     })
 }
 
@@ -226,31 +227,35 @@ fn bare_keys(directory: &Path, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-async fn binds(node: &Node) -> Result<()> {
+async fn volumes(node: &Node, binds: usize) -> Result<()> {
     let source = |index: usize| node.machine.path().join(format!("sources/{index}"));
-    for index in 0..BINDS {
+    for index in 0..binds {
         fs::create_dir_all(source(index))?;
         node.local(&format!("bind-{index}"), &source(index))?;
     }
     let (mut ours, mut bare) = (vec![], vec![]);
     for round in 0..ROUNDS {
-        let volumes = (0..BINDS).map(|index| claim(&format!("bind-{index}")));
+        let volumes = (0..binds).map(|index| claim(&format!("bind-{index}")));
         ours.push(node.pod(pod(&format!("binds-{round}"), volumes)).await?);
-        bare.push(bare_binds(&node.machine.path().join("targets"), &source)?);
+        bare.push(bare_binds(&node.machine.path().join("targets"), &source, binds)?);
     }
     let half = |all: &[(Duration, Duration)], of: fn(&(Duration, Duration)) -> Duration| {
         median(all.iter().map(of).collect())
     };
     let (way_in, way_out) = (half(&ours, |both| both.0), half(&ours, |both| both.1));
-    print(&format!("{BINDS} volumes bound: mkdir, mount, remount"), way_in, half(&bare, |both| both.0));
-    print(&format!("{BINDS} volumes unbound: umount, rmdir"), way_out, half(&bare, |both| both.1));
+    print(&format!("{binds} volumes bound: mkdir, mount, remount"), way_in, half(&bare, |both| both.0));
+    print(&format!("{binds} volumes unbound: umount, rmdir"), way_out, half(&bare, |both| both.1));
     Ok(())
 }
 
-fn bare_binds(targets: &Path, source: &impl Fn(usize) -> std::path::PathBuf) -> Result<(Duration, Duration)> {
+fn bare_binds(
+    targets: &Path,
+    source: &impl Fn(usize) -> PathBuf,
+    binds: usize,
+) -> Result<(Duration, Duration)> {
     let target = |index: usize| targets.join(index.to_string());
     let begin = Instant::now();
-    for index in 0..BINDS {
+    for index in 0..binds {
         fs::create_dir_all(target(index))?;
         let bind = |flags| mount(Some(&source(index)), &target(index), None::<&str>, flags, None::<&str>);
         bind(MsFlags::MS_BIND)?;
@@ -258,7 +263,7 @@ fn bare_binds(targets: &Path, source: &impl Fn(usize) -> std::path::PathBuf) -> 
     }
     let way_in = begin.elapsed();
     let begin = Instant::now();
-    for index in 0..BINDS {
+    for index in 0..binds {
         umount2(&target(index), MntFlags::empty()).context("cannot unmount")?;
         fs::remove_dir(target(index))?;
     }

@@ -41,8 +41,14 @@ async fn container_outlives_the_node(cx: &mut Cx) -> Result {
     cx.node().restart().await?;
     inside.reads("/dev/xvda", "hello").await?;
     web.runs().await?;
-    web.container().await?.reads("/dev/xvda", "hello").await?;
+    let again = web.container().await?;
+    again.reads("/dev/xvda", "hello").await?;
     cx.forget().await?;
+    again
+        .sees(expect![[r#"
+        /dev/xvda                block  <device:disk>
+    "#]])
+        .await?;
 
     web.stop().await?;
     cx.sees(expect![[r#"

@@ -85,6 +85,11 @@ async fn disk_as_it_is(cx: &mut Cx) -> Result {
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
     let inside = web.container().await?;
     inside.writes("/dev/xvda", "hello").await?;
+    inside
+        .sees(expect![[r#"
+        /dev/xvda                block  <device:disk>
+    "#]])
+        .await?;
     cx.sees(expect![[r#"
         bind   <map:disk/web>      =  <device:disk>
         link   <web>/disk          ->  <device:disk>
