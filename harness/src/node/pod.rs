@@ -38,6 +38,8 @@ struct Worker {
     state: watch::Sender<PodState>,
     sync: Notify,
     progress: watch::Sender<Progress>,
+    /// Whether the manager has heard of it.
+    introduced: AtomicBool,
     /// Whether its object is gone.
     deleted: AtomicBool,
 }
@@ -124,6 +126,7 @@ impl Pods {
                     state: watch::Sender::new(state),
                     sync: Notify::new(),
                     progress: watch::Sender::new(Progress::Mounting(String::new())),
+                    introduced: AtomicBool::new(false),
                     deleted: AtomicBool::new(false),
                 });
                 lock(&self.known).insert(uid.clone(), Arc::clone(&worker));
@@ -133,6 +136,7 @@ impl Pods {
                 }
                 self.around.manager.add_pod(pod);
                 self.around.manager.set_pod_state(&uid, state);
+                worker.introduced.store(true, Ordering::Relaxed);
                 tokio::spawn(self.clone().work(uid, worker));
             }
         }
@@ -255,7 +259,10 @@ impl Pods {
         let known = lock(&self.known);
         let heard = pods.iter().all(|(uid, version)| {
             let worker = known.get(&PodUid::new(uid));
-            worker.is_some_and(|worker| number(&worker.pod.borrow().meta.resource_version) >= number(version))
+            worker.is_some_and(|worker| {
+                let heard = number(&worker.pod.borrow().meta.resource_version) >= number(version);
+                heard && worker.introduced.load(Ordering::Relaxed)
+            })
         });
         let deleted = |(uid, worker): (&PodUid, &Arc<Worker>)| {
             pods.contains_key(uid.as_str()) || worker.deleted.load(Ordering::Relaxed)
