@@ -12,4 +12,5 @@ mod host_path;
 mod local;
 mod nfs;
 mod ownership;
+mod power;
 mod sub_path;

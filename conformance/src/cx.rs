@@ -21,7 +21,7 @@ use expect_test::Expect;
 
 use crate::event::Place;
 use crate::failure::{Failure, Result, What, place};
-use crate::worker::message::{Expectation, Said};
+use crate::worker::message::{Expectation, Orders, Said};
 use crate::worker::scene::{Scene, SceneError};
 
 pub use container::Container;
@@ -41,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) scene: Scene,
     last: RefCell<Doing>,
     update: bool,
+    cuts: u32,
     say: Box<dyn Fn(Said)>,
 }
 
@@ -52,9 +53,23 @@ pub(crate) struct Doing {
 }
 
 impl Cx {
-    pub(crate) fn new(scene: Scene, at: Place, update: bool, say: Box<dyn Fn(Said)>) -> Self {
+    pub(crate) fn new(scene: Scene, at: Place, orders: &Orders, say: Box<dyn Fn(Said)>) -> Self {
         let last = RefCell::new(Doing { step: String::new(), at });
-        Self { shared: Rc::new(Shared { scene, last, update, say }) }
+        let (update, cuts) = (orders.update, orders.cuts);
+        Self { shared: Rc::new(Shared { scene, last, update, cuts, say }) }
+    }
+
+    /// How often the power was cut already. A case that cuts it begins anew, with what was on the disk.
+    pub fn cuts(&self) -> u32 {
+        self.shared.cuts
+    }
+
+    /// Cuts the power of the machine. There is nothing after this: the case begins anew when the machine is back.
+    #[track_caller]
+    pub fn cut_power(&self) -> impl Future<Output = Result> {
+        self.shared.begin("cx.cut_power()", Location::caller());
+        (self.shared.say)(Said::CutPower);
+        std::future::pending()
     }
 
     pub(crate) fn shared(&self) -> Rc<Shared> {

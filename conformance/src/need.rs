@@ -69,6 +69,8 @@ needs! {
     Loop: Host, "loop";
     /// The kernel serves NFS and mounts what is served. Guests can (`--tier vm`).
     Nfs: Host, "nfs";
+    /// The machine's power can be cut, and it boots again with the disk it had: a guest (`--tier vm`).
+    PowerCut: Host, "power cut";
 }
 
 impl Need {
@@ -78,6 +80,7 @@ impl Need {
             Self::Root | Self::Owners => Some(Fact::Root),
             Self::Loop => Some(Fact::Loop),
             Self::Nfs => Some(Fact::Nfsd),
+            Self::PowerCut => Some(Fact::PowerCut),
             Self::Fuse => Some(Fact::Fuse),
             Self::StageUnstage | Self::Block | Self::Filesystem | Self::Shared | Self::OwnProcess => None,
         }

@@ -233,6 +233,8 @@ impl Dispatcher {
             seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
             timeout: plan.timeout,
             update: plan.update,
+            disk: None,
+            cuts: 0,
             spoil: plan.spoil,
         })
     }

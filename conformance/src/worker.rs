@@ -5,6 +5,7 @@
 
 mod aftermath;
 mod ask;
+mod disk;
 mod foreign;
 mod judge;
 mod limits;
@@ -58,8 +59,10 @@ fn enter(lifeline: OwnedFd) -> Result<(Orders, Sandbox), Refusal> {
     let user_namespace = orders.rootless;
     let lifeline = Some(lifeline);
     let shared = foreign::shared_node(&orders);
+    let disk = orders.disk.as_deref().map(|disk| disk::mounted(disk, orders.cuts == 0)).transpose();
+    let disk = disk.map_err(|error| Refusal::ours(&error))?;
     let options =
-        SandboxOptions { lifeline, ledger, name, user_namespace, shared, ..SandboxOptions::default() };
+        SandboxOptions { lifeline, ledger, name, user_namespace, shared, disk, ..SandboxOptions::default() };
     // From here on this is another process, and the one that was started only waits for it.
     let sandbox = Sandbox::enter(options).map_err(|error| {
         let hint = error.hint().map(str::to_owned);
@@ -113,7 +116,7 @@ async fn run_case(
     let begin = Instant::now();
     let before = aftermath::Before::take(sandbox);
     let speak = voice.clone();
-    let mut cx = Cx::new(scene, case.place(), orders.update, Box::new(move |said| speak.say(&said)));
+    let mut cx = Cx::new(scene, case.place(), orders, Box::new(move |said| speak.say(&said)));
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before, failure.is_some()).await;

@@ -173,7 +173,9 @@ impl State {
 
     fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
         let line = encode(&entries);
-        self.file.write_all(&line).map_err(|source| failed("append to", &self.path, source))?;
+        // What is answered must be true after a power cut, too.
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        written.map_err(|source| failed("append to", &self.path, source))?;
         self.read_to += line.len() as u64;
         self.lines += 1;
         entries.into_iter().for_each(|entry| self.books.apply(entry));
@@ -184,7 +186,11 @@ impl State {
     fn compact(&mut self) -> Result<(), JournalError> {
         let fresh = self.path.with_extension("new");
         let line = encode(&self.books.essence());
-        std::fs::write(&fresh, &line).map_err(|source| failed("write", &fresh, source))?;
+        let written = File::create(&fresh).and_then(|mut file| {
+            file.write_all(&line)?;
+            file.sync_all()
+        });
+        written.map_err(|source| failed("write", &fresh, source))?;
         std::fs::rename(&fresh, &self.path).map_err(|source| failed("replace", &self.path, source))?;
         self.file = open_log(&self.path)?;
         self.read_to = line.len() as u64;

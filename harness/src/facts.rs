@@ -47,11 +47,13 @@ pub enum Fact {
     KernelLog,
     /// Virtual machines can use the processor's support.
     Kvm,
+    /// This is a guest of the suite, whose power can be cut.
+    PowerCut,
 }
 
 impl Fact {
     /// Every fact, in the order in which they are told.
-    pub const ALL: [Fact; 15] = [
+    pub const ALL: [Fact; 16] = [
         Fact::Root,
         Fact::UserNamespaces,
         Fact::MountEvents,
@@ -67,6 +69,7 @@ impl Fact {
         Fact::Limits,
         Fact::KernelLog,
         Fact::Kvm,
+        Fact::PowerCut,
     ];
 
     /// The word for it on a terminal.
@@ -87,6 +90,7 @@ impl Fact {
             Fact::Limits => "limits",
             Fact::KernelLog => "kernel log",
             Fact::Kvm => "kvm",
+            Fact::PowerCut => "power cut",
         }
     }
 }

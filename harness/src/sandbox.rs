@@ -39,6 +39,9 @@ pub struct SandboxOptions {
     pub ledger: Option<PathBuf>,
     /// What the ledger calls this sandbox: the id of the case.
     pub name: String,
+    /// A directory on a disk that keeps the node's root and the state, in memory otherwise. What it holds already
+    /// is what the node finds.
+    pub disk: Option<PathBuf>,
     /// Most bytes the node's root directory can hold.
     pub node_bytes: u64,
     /// Most bytes the state directory can hold: volumes of a driver that keeps them in files lie there.
@@ -55,6 +58,7 @@ impl Default for SandboxOptions {
             own_group: true,
             ledger: None,
             name: String::new(),
+            disk: None,
             node_bytes: 256 << 20,
             state_bytes: state_bytes(),
             shared: None,
@@ -87,7 +91,7 @@ impl Sandbox {
     /// Returns in a *new process*; the calling one waits for it and exits with its status (128 and the
     /// signal's number, if a signal ended it). To be called first thing in `main`: with a second thread
     /// running it refuses, because a namespace belongs to a thread.
-    pub fn enter(options: SandboxOptions) -> Result<Sandbox, SandboxError> {
+    pub fn enter(mut options: SandboxOptions) -> Result<Sandbox, SandboxError> {
         let begin = std::time::Instant::now();
         // Opened by its path out here; the descriptor goes along.
         let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
@@ -96,12 +100,12 @@ impl Sandbox {
         let shared = shared.map(|shared| shared::prepare(shared, ledger.as_ref(), options.node_bytes));
         let shared = shared.transpose()?;
         let lives = init::become_init(&options, shared.as_ref())?;
-        drop(options.lifeline);
+        drop(options.lifeline.take());
         let is_shared = shared.is_some();
         let layout = shared.unwrap_or_else(Layout::standard);
         let devices = match is_shared {
             true => vec![furnish::device_of(layout.root())?],
-            false => furnish::furnish(&layout, options.node_bytes, options.state_bytes)?,
+            false => furnish::furnish(&layout, &options)?,
         };
         if let Some(ledger) = &ledger {
             // Before anybody can attach a file that lies on one of these.

@@ -22,6 +22,7 @@ use crate::protocol::{CONTROL_PORT, DATA_PORT, Order, Told};
 use line::Line;
 
 mod accelerator;
+mod disk;
 mod line;
 mod log;
 mod machine;
@@ -29,6 +30,7 @@ mod shell;
 mod snapshot;
 
 pub use accelerator::{Accelerator, Verdict, probe};
+pub use disk::Disk;
 pub use log::{KernelTrouble, complaints_in, trouble_in};
 pub use machine::Machine;
 pub use shell::shell;

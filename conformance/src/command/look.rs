@@ -46,6 +46,8 @@ pub(super) async fn ask(
         seed: 0,
         timeout,
         update: false,
+        disk: None,
+        cuts: 0,
         spoil: None,
     };
     let mut answer = None;

@@ -110,6 +110,8 @@ async fn play(
         seed: 0,
         timeout: flags.timeout,
         update: false,
+        disk: None,
+        cuts: 0,
         spoil: None,
     };
     let mut end = None;

@@ -15,14 +15,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::facts::Facts;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use vm_images::outfit::Fitted;
 use vm_images::protocol::Run;
-use vm_images::qemu::{Accelerator, Machine, Verdict};
+use vm_images::qemu::{Accelerator, Boot, Disk, Machine, Verdict};
 
 use super::lane::{self, Ended, GRACE};
+use crate::case;
 use crate::event::Status;
-use crate::worker::message::{LIFELINE_FD, Orders, REPORT_FD, Said};
+use crate::need::Need;
+use crate::worker::message::{LIFELINE_FD, Orders, REPORT_FD, Said, Task};
 use keeper::{Heard, Keeper, Work};
 
 /// The program in a guest: PID 1's own.
@@ -34,6 +36,13 @@ const PLACE: &str = "/run/volproof";
 /// How much longer than on this machine things take under emulation, at most.
 const SLOWER: u32 = 3;
 
+/// The disk of a guest whose power is cut: how large, and where the guest finds it.
+const DISK: u64 = 1 << 30;
+const DISK_THERE: &str = "/dev/vda";
+
+/// How often a case may cut the power, or it would never end.
+const CUTS: u32 = 3;
+
 /// How long a guest may take to say what it can do.
 const LOOKING: Duration = Duration::from_secs(60);
 
@@ -43,7 +52,7 @@ pub struct Kind {
     /// How they are started.
     pub machine: Machine,
     /// What they are built of; held so that no other run takes it away.
-    pub fitted: Fitted,
+    pub fitted: Arc<Fitted>,
     /// What runs their instructions, and why.
     pub verdict: Verdict,
 }
@@ -102,13 +111,51 @@ impl Guests {
         }
     }
 
-    /// Runs one worker in a guest, as [`lane::run`] does here.
+    /// Runs one worker in a guest, as [`lane::run`] does here. One that cuts the power is run again, in a guest
+    /// that boots with the disk the first one had.
     pub async fn run(
         &self,
         orders: &Orders,
         mut hear: impl FnMut(Said),
         cancel: impl Future,
     ) -> io::Result<Ended> {
+        tokio::pin!(cancel);
+        if !cuts_power(&orders.task) {
+            let (ended, keeper) = self.once(self.keeper(), orders, &mut hear, cancel).await?;
+            self.idle.borrow_mut().extend(keeper);
+            return Ok(ended);
+        }
+        let disk = Disk::new(DISK)?;
+        for cuts in 0.. {
+            let keeper = Keeper::start(Arc::new(self.kind.with_disk(&disk)));
+            let orders = Orders { disk: Some(DISK_THERE.into()), cuts, ..orders.clone() };
+            let cut = Notify::new();
+            let mut was_cut = false;
+            let hear = |said| match said {
+                Said::CutPower if cuts < CUTS => {
+                    was_cut = true;
+                    cut.notify_one();
+                }
+                said => hear(said),
+            };
+            let either = futures::future::select(Box::pin(cut.notified()), &mut cancel);
+            // The guest ends with its keeper, at once and without a word: that is the cut.
+            let (ended, _) = self.once(keeper, &orders, hear, either).await?;
+            if !was_cut {
+                return Ok(ended);
+            }
+        }
+        unreachable!("the last guest's power is not cut")
+    }
+
+    /// Runs one worker in the guest of a keeper, who is given back if there may be more work for it.
+    async fn once(
+        &self,
+        keeper: Keeper,
+        orders: &Orders,
+        mut hear: impl FnMut(Said),
+        cancel: impl Future,
+    ) -> io::Result<(Ended, Option<Keeper>)> {
         let number = self.given.replace(self.given.get() + 1);
         let place = format!("{PLACE}/{number}");
         let timeout = self.patience(orders.timeout);
@@ -151,25 +198,39 @@ impl Guests {
             }
         };
         let fetch = Some((place, orders.directory.clone()));
-        let (ended, mut keeper) = work(self.keeper(), run, fetch, hear_all, cancel).await;
-        if !matches!(ended, Finished::Unwanted) {
-            // What a bad case left in its guest must not meet the next one.
-            keeper.renew = !good;
-            self.idle.borrow_mut().push(keeper);
-        }
-        Ok(match ended {
+        let (ended, mut keeper) = work(keeper, run, fetch, hear_all, cancel).await;
+        // What a bad case left in its guest must not meet the next one.
+        keeper.renew = !good;
+        let keeper = (!matches!(ended, Finished::Unwanted)).then_some(keeper);
+        let ended = match ended {
             Finished::Exited(Some(code)) => Ended::Exited(exit_status(code)),
             Finished::Exited(None) => Ended::Lost("the guest could not run the worker".to_owned()),
             Finished::Hung => Ended::Hung,
             Finished::Lost(why) => Ended::Lost(why),
             Finished::Unwanted => Ended::Cancelled,
-        })
+        };
+        Ok((ended, keeper))
     }
 
     fn keeper(&self) -> Keeper {
         let idle = self.idle.borrow_mut().pop();
         idle.unwrap_or_else(|| Keeper::start(Arc::clone(&self.kind)))
     }
+}
+
+impl Kind {
+    /// The same, with a disk. Such a guest always boots.
+    fn with_disk(&self, disk: &Disk) -> Self {
+        let boot = Boot { disks: vec![disk.path()], ..self.machine.boot().clone() };
+        let machine = Machine::new(boot, &self.fitted.dir);
+        Self { machine, fitted: Arc::clone(&self.fitted), verdict: self.verdict.clone() }
+    }
+}
+
+/// Whether it is a case that cuts the power.
+fn cuts_power(task: &Task) -> bool {
+    let Task::Case(id, _) = task else { return false };
+    case::find(id).is_some_and(|case| case.needs().contains(&Need::PowerCut))
 }
 
 /// How a piece of work ended.

@@ -45,6 +45,7 @@ impl Verdict {
             Said::Refused(refusal) => self.refusal = Some(refusal),
             Said::Step(_)
             | Said::Expectation(_)
+            | Said::CutPower
             | Said::Abilities(_)
             | Said::Told(_)
             | Said::Ready

@@ -34,6 +34,9 @@ impl Before {
     }
 }
 
+/// The rule about directories that must be there before a call.
+const MADE_BEFORE: &str = "INV-049";
+
 /// What was seen after it.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
@@ -71,6 +74,13 @@ impl Aftermath {
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
         after.findings = judge::findings(&trace, settled.then_some(&rest), scene.journal().symbols());
+        if orders.cuts > 0 {
+            // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
+            after.findings.retain(|finding| finding.contract != MADE_BEFORE);
+            after
+                .unchecked
+                .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
+        }
         after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
         let symbols = scene.journal().symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();

@@ -37,6 +37,12 @@ pub struct Orders {
     pub timeout: Duration,
     /// Whether stories that differ are to be written into the source instead of failing.
     pub update: bool,
+    /// The disk that keeps what the node and the driver write, in a guest whose power is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<PathBuf>,
+    /// How often the power was cut already.
+    #[serde(default)]
+    pub cuts: u32,
     /// How the suite's own NFS server is to misbehave, where somebody wants to see a case notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoil: Option<Misbehaviour>,
@@ -64,6 +70,8 @@ pub enum Said {
     Step(String),
     /// A story differs and is to be written into the source.
     Expectation(Expectation),
+    /// The power is to be cut, now.
+    CutPower,
     /// The answer to [`Task::Ask`].
     Abilities(Box<Abilities>),
     /// The sandbox, the driver or the node could not be brought up.

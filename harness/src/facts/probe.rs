@@ -33,6 +33,7 @@ pub(super) fn probe(fact: Fact) -> Answer {
         Fact::Limits => limits(),
         Fact::KernelLog => kernel_log(),
         Fact::Kvm => kvm(),
+        Fact::PowerCut => power_cut(),
     }
 }
 
@@ -227,6 +228,14 @@ fn kernel_log() -> Answer {
     match KernelLog::start() {
         Ok(_) => Ok(()),
         Err(error) => absent(with_cause(&error), "run it with sudo, or `sysctl -w kernel.dmesg_restrict=0`"),
+    }
+}
+
+fn power_cut() -> Answer {
+    // What a guest's PID 1 was called with stands on its kernel's command line.
+    match fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest") {
+        true => Ok(()),
+        false => absent("the power of this machine is not ours to cut", "`--tier vm`: a guest's is"),
     }
 }
 

@@ -3,16 +3,16 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::SandboxError;
+use super::{SandboxError, SandboxOptions};
 use crate::{Layout, ledger};
 
 /// Mounts and makes everything, and returns the devices of what lives and dies with the namespace.
-pub(super) fn furnish(layout: &Layout, node_bytes: u64, state_bytes: u64) -> Result<Vec<u64>, SandboxError> {
+pub(super) fn furnish(layout: &Layout, options: &SandboxOptions) -> Result<Vec<u64>, SandboxError> {
     // First: from here on no mount reaches the machine.
     attach("a private root", Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -22,15 +22,46 @@ pub(super) fn furnish(layout: &Layout, node_bytes: u64, state_bytes: u64) -> Res
     if !layout.root().is_dir() || !layout.state().is_dir() {
         devices.push(cover_var_lib(layout)?);
     }
-    // The kubelet's own mode.
-    tmpfs(layout.root(), node_bytes, "0750")?;
+    match &options.disk {
+        Some(disk) => keep_on(disk, layout.root(), "node", 0o750)?,
+        // The kubelet's own mode.
+        None => tmpfs(layout.root(), options.node_bytes, "0750")?,
+    }
     // A peer group of its own: what a container or a driver mounts below with propagation comes back here.
     attach("a shared node root", layout.root(), None, MsFlags::MS_SHARED, None)?;
-    tmpfs(layout.state(), state_bytes, "0755")?;
+    match &options.disk {
+        Some(disk) => keep_on(disk, layout.state(), "state", 0o755)?,
+        None => tmpfs(layout.state(), options.state_bytes, "0755")?,
+    }
     fill(layout)?;
     devices.push(device_of(layout.root())?);
     devices.push(device_of(layout.state())?);
     Ok(devices)
+}
+
+/// Binds a directory of a disk over a place, without the sockets that nobody listens on any more.
+fn keep_on(disk: &Path, place: &Path, name: &str, mode: u32) -> Result<(), SandboxError> {
+    let kept = disk.join(name);
+    make_dir(&kept, mode)?;
+    remove_sockets(&kept);
+    mount(Some(&kept), place, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(|errno| {
+        SandboxError::Mount {
+            what: "a directory of the disk",
+            target: place.to_owned(),
+            source: io::Error::from(errno),
+        }
+    })
+}
+
+/// Whoever makes a socket anew would find it in the way; what cannot be removed is told of then.
+fn remove_sockets(below: &Path) {
+    for entry in fs::read_dir(below).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove_sockets(&entry.path()),
+            Ok(kind) if kind.is_socket() => drop(fs::remove_file(entry.path())),
+            _ => {}
+        }
+    }
 }
 
 /// Makes what a node and a driver find when they start.

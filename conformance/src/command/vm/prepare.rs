@@ -2,6 +2,7 @@
 //! with the command that brings it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use harness::manifest::Manifest;
 use vm_images::cache::Cache;
@@ -95,7 +96,7 @@ pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result
     let verdict = verdict(&boot, &kept);
     let boot = Boot { accelerator: verdict.accelerator, ..boot };
     let machine = Machine::new(boot, &fitted.dir);
-    Ok(Kind { machine, fitted, verdict })
+    Ok(Kind { machine, fitted: Arc::new(fitted), verdict })
 }
 
 fn boot(fitted: &Fitted, qemu: PathBuf, init: &[&str]) -> Boot {

@@ -1,0 +1,36 @@
+//! The power of the whole machine fails, and it boots again with the disk it had.
+
+use crate::prelude::*;
+
+/// When the power fails while a volume is being published, the driver having done its work and the node not
+/// knowing it, the node that boots again takes down what it finds, gives the volume to its pod, and what an earlier
+/// pod has written is all there.
+///
+/// CSI, NodePublishVolume: this operation MUST be idempotent; the CO may call it again whatever it forgot.
+#[case(needs = [Filesystem, OwnProcess, PowerCut, Root])]
+async fn fails_in_mid_publish(cx: &mut Cx) -> Result {
+    // A driver makes a volume of a name once: after the cut this is the one it made before.
+    let data = cx.volume("data").create().await?;
+    if cx.cuts() == 0 {
+        let first = cx.pod("first").volume(&data, "/data").start().await?;
+        first.writes("/data/greeting", "hello").await?;
+        first.stop().await?;
+
+        let publish = cx.hold(Method::Publish);
+        cx.pod("web").volume(&data, "/data").add().await?;
+        publish.reached().await?;
+        cx.cut_power().await?;
+    }
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.reads("/data/greeting", "hello").await?;
+    web.writes("/data/farewell", "adieu").await?;
+    cx.forget().await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await
+}
