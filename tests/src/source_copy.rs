@@ -62,13 +62,13 @@ impl SourceCopy {
         assert!(output.status.success(), "`{}` does not fit the sources any more:\n{said}", path.display());
     }
 
-    /// Builds it as cargo is told, and says where the program is or what the compiler says. Final programs go
-    /// aside; everything in between is shared with the build of this very test.
+    /// Builds it as cargo is told, and says where the program is or what the compiler says. Nothing is shared
+    /// with the build of this very test: cargo takes a crate of the copy for the one it was copied from, and
+    /// would find the broken one fresh where the whole one is wanted.
     pub fn build(&self, what: &[&str], program: &str) -> Result<PathBuf, String> {
         let output = cargo()
             .current_dir(&self.directory)
             .env("CARGO_TARGET_DIR", &self.built)
-            .env("CARGO_BUILD_BUILD_DIR", target())
             .args(["build", "--quiet", "--offline"])
             .args(what)
             .output()
