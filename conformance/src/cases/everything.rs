@@ -127,7 +127,14 @@ async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
         cx.node().dies_after(effects).await;
         let web = ground.pod(cx, &format!("web-{effects}")).add().await?;
         let mut died = cx.node().revive().await?;
-        web.runs().await?;
+        // A node may be at rest because it has not begun, and die after all.
+        if let Err(failure) = web.runs().await {
+            if !cx.node().revive().await? {
+                return Err(failure);
+            }
+            died = true;
+            web.runs().await?;
+        }
         let inside = match web.container().await {
             Err(_) if cx.node().revive().await? => {
                 died = true;
@@ -140,7 +147,13 @@ async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
         inside.reads("/settings/color", "blue").await?;
         web.remove().await?;
         died |= cx.node().revive().await?;
-        cx.forget().await?;
+        if let Err(failure) = cx.forget().await {
+            if !cx.node().revive().await? {
+                return Err(failure);
+            }
+            died = true;
+            cx.forget().await?;
+        }
         if !died {
             return Ok(());
         }
