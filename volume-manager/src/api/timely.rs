@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(silent, Err(ApiError::Unavailable { reason: "no answer in 30 s".to_owned() }));
         assert_eq!(begun.elapsed(), LIMIT);
         let late = async {
-            tokio::time::sleep(LIMIT / 2).await;
+            timely.clock.sleep(LIMIT / 2).await;
             Ok(7)
         };
         assert_eq!(timely.ask(late).await, Ok(7));
