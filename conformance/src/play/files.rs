@@ -74,6 +74,7 @@ impl Files {
         }
         for pod in &pods {
             manifest::check_pod(pod).map_err(|(_, bad)| bad)?;
+            claims_are_there(pod, of_kind("PersistentVolumeClaim"))?;
         }
         let mut files = Self {
             driver: of_kind("CSIDriver").next().cloned(),
@@ -122,6 +123,22 @@ impl Files {
                 hint: Some("--driver and --driver-cmd choose the driver".to_owned()),
             }),
         }
+    }
+}
+
+/// A claim that no file has would be waited for in vain: nobody else makes one here.
+fn claims_are_there<'a>(pod: &Value, claims: impl Iterator<Item = &'a Value> + Clone) -> Result<(), Bad> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    let wanted = volumes.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
+    let mut missing =
+        wanted.filter(|name| !name.is_empty() && !claims.clone().any(|claim| manifest::name(claim) == *name));
+    match missing.next() {
+        None => Ok(()),
+        Some(name) => Err(Bad {
+            line: 0,
+            what: format!("the pod `{}` wants the claim `{name}`, which is in no file", manifest::name(pod)),
+            hint: Some("give the file of the claim as well".to_owned()),
+        }),
     }
 }
 
@@ -244,11 +261,13 @@ spec: {claimRef: {namespace: default, name: data}, hostPath: {path: /x}}
         let (name, bad) = what(&[POD, "a: [\n"]);
         assert_eq!(name, "1.yaml");
         assert!(bad.line > 0, "{bad:?}");
+        let (_, bad) = what(&[POD]);
+        assert_eq!(bad.what, "the pod `web` wants the claim `data`, which is in no file");
         let (_, bad) = what(&[CLAIM]);
         assert_eq!(bad.what, "there is no pod in it");
         let (_, bad) = what(&["kind: Pot\nmetadata: {name: x}\n"]);
         assert_eq!(bad.hint.as_deref(), Some("did you mean `Pod`?"));
-        let (_, bad) = what(&[&POD.replace("name: d, mountPath", "name: e, mountPath")]);
+        let (_, bad) = what(&[&POD.replace("name: d, mountPath", "name: e, mountPath"), CLAIM]);
         assert_eq!(bad.what, "there is no volume in the pod `web` named `e`");
     }
 }
