@@ -237,7 +237,7 @@ async fn a_pod_that_goes_while_it_is_waited_for_ends_the_wait() {
     world.end(&web);
     let error = waiting.await.expect("it only waits").expect_err("the pod is gone");
     expect![
-        "unmounted volumes=[nope], unattached volumes=[], failed to process volumes=[nope]: context canceled"
+        "unmounted volumes=[nope], unattached volumes=[], failed to process volumes=[]: context canceled"
     ]
     .assert_eq(&error.to_string());
     world.toy.release("stage nope");
