@@ -222,9 +222,7 @@ impl Node {
     /// When something still is after `limit`: what.
     pub async fn wait_idle(&self, limit: Duration) -> Result<(), NodeError> {
         // What this side has done to pods reaches the node through a watch; the wait includes that.
-        let mine = |pod: &Arc<Pod>| pod.node == self.options.name;
-        let pods = self.cluster.list::<Pod>().into_iter().filter(mine);
-        let pods = pods.map(|pod| (pod.meta.uid.clone(), pod.meta.resource_version.clone())).collect();
+        let pods = self.pods().map(|pod| (pod.meta.uid.clone(), pod.meta.resource_version.clone())).collect();
         self.order(Order::WaitIdle(pods, limit)).await.map(drop)
     }
 
@@ -251,11 +249,16 @@ impl Node {
     /// The pods that want volumes and are not in its desired state, and those that have gone and still are.
     fn unnoticed(&self, dump: &Dump) -> Vec<String> {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        let pods = self.cluster.list::<Pod>().into_iter();
-        let mine = pods.filter(|pod| pod.node == self.options.name && !pod.volumes.is_empty());
         let desired = |uid: &str| dump.desired.keys().any(|key| key.split(' ').nth(1) == Some(uid));
-        let other = mine.filter(|pod| desired(&pod.meta.uid) == gone.contains(&pod.meta.uid));
+        let wanting = self.pods().filter(|pod| !pod.volumes.is_empty());
+        let other = wanting.filter(|pod| desired(&pod.meta.uid) == gone.contains(&pod.meta.uid));
         other.map(|pod| pod.meta.name.clone()).collect()
+    }
+
+    /// The pods of this node, as the cluster has them.
+    fn pods(&self) -> impl Iterator<Item = Arc<Pod>> + use<'_> {
+        let mine = |pod: &Arc<Pod>| pod.node == self.options.name;
+        self.cluster.list::<Pod>().into_iter().filter(mine)
     }
 
     /// Everything the manager believes.

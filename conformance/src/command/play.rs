@@ -99,8 +99,7 @@ async fn play(
     rootless: bool,
     ledger: &Ledger,
 ) -> Result<u8, Exit> {
-    let directory = std::env::temp_dir().join(format!("volproof-play-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
+    let directory = ledger.scratch()?;
     let orders = Orders {
         task,
         manifest,
@@ -140,9 +139,8 @@ async fn play(
             .details(lane::last_words(&directory))),
     };
     let code = played.and_then(|played| outcome(flags, &directory, played));
-    if code.as_ref().is_ok() || code.as_ref().is_err_and(Exit::is_interruption) {
-        // It is below the directory for temporary files: what cannot be removed is removed there.
-        drop(std::fs::remove_dir_all(&directory));
+    if code.as_ref().is_err_and(|exit| !exit.is_interruption()) {
+        ledger.keep(&directory)?;
     }
     code
 }
