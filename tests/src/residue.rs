@@ -42,8 +42,8 @@ impl Residue {
 /// Looks again until nothing is left that was not there before, or the patience is over; says what is left.
 ///
 /// To be called when the run has ended: what comes only after the first look, and is no process of that run, is
-/// somebody else's work on this machine. What is killed is not gone at once: a namespace is taken apart by the kernel, and a janitor needs to wake.
-/// How long that takes is nobody's promise, only that it happens.
+/// somebody else's work on this machine. What is killed is not gone at once: a namespace is taken apart by the
+/// kernel, and a janitor needs to wake. How long that takes is nobody's promise, only that it happens.
 pub fn settle(before: &Residue, mark: &str, patience: Duration) -> Vec<String> {
     let deadline = Instant::now() + patience;
     let mut left = Residue::see(mark).since(before);
@@ -143,6 +143,11 @@ mod tests {
         let (name, mark) = Residue::mark();
         let before = Residue::see(&mark);
         let mut left = Command::new("sleep").arg("60").env(name, &mark).spawn().expect("a process");
+        // A spawned process has no environment to be known by until its exec has gone all the way.
+        let patience = Instant::now() + Duration::from_secs(10);
+        while Residue::see(&mark) == before && Instant::now() < patience {
+            std::thread::yield_now();
+        }
         assert_eq!(Residue::see(&mark).since(&before), [format!("process {}", left.id())]);
         left.kill().expect("it can be killed");
         left.wait().expect("it can be waited for");
