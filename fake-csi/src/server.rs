@@ -41,16 +41,18 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     let services: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
     start_up(&driver, &nodes, &services)?;
 
+    // Orders first: whoever has got through to an endpoint can give them.
+    let state = driver.options.state.clone();
+    let name = format!("control-{}.sock", nodes[0].0.name);
+    let listener = listen(&state.join(&name))?;
+    link_control(&state, &name)?;
+    tokio::spawn(control::serve(listener, driver, Arc::clone(&faults)));
+
     for (service, (node, endpoint)) in services.into_iter().zip(&nodes) {
         let listener = listen(endpoint)?;
         tracing::info!(node = node.name, endpoint = %endpoint.display(), "serving");
         tokio::spawn(serve_node(service, listener, Arc::clone(&faults)));
     }
-    let state = driver.options.state.clone();
-    let name = format!("control-{}.sock", nodes[0].0.name);
-    let listener = listen(&state.join(&name))?;
-    link_control(&state, &name)?;
-    tokio::spawn(control::serve(listener, driver, faults));
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
