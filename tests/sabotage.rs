@@ -38,7 +38,10 @@ fn run_against(arguments: &[&str]) -> Ended {
     ];
     command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let quoted: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
-    let manifest = format!("name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n", quoted.join(", "));
+    let manifest = format!(
+        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\ninline = true\n",
+        quoted.join(", ")
+    );
     Volproof::new()
         .file("driver.toml", &manifest)
         .args("run --driver driver.toml --report out --jobs 4 --timeout 10s")
@@ -53,6 +56,19 @@ fn the_honest_driver_is_clean() {
         assert_eq!(ended.code, Some(0), "{}", ended.told());
         assert_eq!(ended.results().findings(), [], "{}", ended.told());
         assert!(!ended.results().cases().is_empty());
+    }
+}
+
+/// What no ability stands in the way of: a case that needs the lack of one runs against a driver that lacks it.
+#[test]
+#[file_serial(root)]
+fn the_honest_driver_that_leaves_groups_to_the_node_is_clean() {
+    if has_root() {
+        let ended = run_against(&["--without", "volume-mount-group"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.told());
+        let cases = ended.results().cases();
+        let group = cases.iter().find(|case| case.id == "csi::group::policy_says_whether_the_node_does_it");
+        assert!(group.is_some_and(|case| case.status == "passed"), "{}", ended.told());
     }
 }
 

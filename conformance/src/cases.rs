@@ -14,3 +14,4 @@ mod nfs;
 mod ownership;
 mod power;
 mod sub_path;
+mod writer;

@@ -56,6 +56,12 @@ needs! {
     /// Two pods on one node may have the volume at once: the driver reports SINGLE_NODE_MULTI_WRITER, or
     /// creates volumes with MULTI_NODE_MULTI_WRITER.
     Shared: Driver, "shared";
+    /// The driver gives volumes to groups itself: it reports VOLUME_MOUNT_GROUP.
+    GivesGroups: Driver, "gives groups";
+    /// The driver leaves that to the node: it does not report VOLUME_MOUNT_GROUP.
+    LeavesGroups: Driver, "leaves groups";
+    /// Pods may have volumes of the driver's inline: the manifest says so (`inline = true`).
+    Inline: Driver, "inline";
     /// The suite started the driver's process and may kill it and start it again.
     OwnProcess: Driver, "own process";
     /// The run is root, or the driver is one that needs none: most format and mount devices.
@@ -82,7 +88,14 @@ impl Need {
             Self::Nfs => Some(Fact::Nfsd),
             Self::PowerCut => Some(Fact::PowerCut),
             Self::Fuse => Some(Fact::Fuse),
-            Self::StageUnstage | Self::Block | Self::Filesystem | Self::Shared | Self::OwnProcess => None,
+            Self::StageUnstage
+            | Self::Block
+            | Self::Filesystem
+            | Self::Shared
+            | Self::GivesGroups
+            | Self::LeavesGroups
+            | Self::Inline
+            | Self::OwnProcess => None,
         }
     }
 }

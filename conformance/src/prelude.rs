@@ -3,6 +3,9 @@
 pub use expect_test::expect;
 pub use macros::case;
 
+pub use harness::api::storage::FsGroupPolicy;
+pub use harness::fault_fs::{Fault as FileFault, Operation as FileCall, Rule as FileRule};
+
 pub use crate::cx::source::*;
 pub use crate::cx::{Code, Container, Cx, Method, Nfs, Pod, ReadError, Volume};
 pub use crate::failure::Result;

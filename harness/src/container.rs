@@ -7,6 +7,7 @@
 //! go. This file starts and kills one process and speaks to it.
 
 mod build;
+mod follow;
 mod inside;
 mod look;
 mod message;
@@ -186,6 +187,24 @@ impl Container {
     pub async fn identity(&mut self) -> Result<String, ContainerError> {
         match self.ask(Question::Identity).await? {
             Answer::Text(text) => Ok(text),
+            _ => Err(ContainerError::Ended),
+        }
+    }
+
+    /// Reads files that are replaced all at once, again and again and each time all of one generation, until they
+    /// hold `last`: what was read, without repetition.
+    ///
+    /// # Errors
+    /// When they cannot be read, never hold that, or the container does not answer.
+    pub async fn follow(
+        &mut self,
+        directory: &Path,
+        names: &[&str],
+        last: &str,
+    ) -> Result<Vec<Vec<String>>, ContainerError> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        match self.ask(Question::Follow(directory.to_owned(), names, last.to_owned())).await? {
+            Answer::Read(read) => Ok(read),
             _ => Err(ContainerError::Ended),
         }
     }

@@ -77,6 +77,9 @@ pub struct VolumeSettings {
     /// Handles of volumes that exist, for drivers without `CreateVolume`.
     #[serde(default)]
     pub existing: Vec<String>,
+    /// Whether pods may have volumes of the driver's inline, which live as long as they.
+    #[serde(default)]
+    pub inline: bool,
 }
 
 /// What a virtual machine must be given for this driver.
@@ -228,7 +231,8 @@ impl Manifest {
                 .map(str::to_owned)
                 .into();
         command.extend_from_slice(arguments);
-        Self { command, ..Self::bare() }
+        let volume = VolumeSettings { inline: true, ..VolumeSettings::default() };
+        Self { command, volume, ..Self::bare() }
     }
 
     /// Whether the driver is one that already runs.

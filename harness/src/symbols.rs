@@ -139,6 +139,11 @@ impl Symbols {
         self.table().volumes.insert(name.to_owned(), volume);
     }
 
+    /// Gives a volume that lives as long as a pod its name. The node makes its handle of both.
+    pub fn name_inline(&self, name: &str, pod_uid: &str) {
+        self.name_volume(name, name, &format!("csi-{}", hash(&format!("{pod_uid}{name}"))));
+    }
+
     /// Says that a device, `major:minor`, is how a volume is reached just now.
     pub fn name_device(&self, volume: &str, device: &str) {
         self.table().devices.insert(device.to_owned(), volume.to_owned());
@@ -305,6 +310,14 @@ impl Symbols {
             ("map", None) => Some(devices.join(volume.inner).join("dev")),
             _ => None,
         }
+    }
+
+    /// Where a driver publishes the device of a volume to a pod.
+    pub fn block_target(&self, volume: &str, pod: &str) -> Option<PathBuf> {
+        let table = self.table();
+        let uid = table.pods.iter().find(|(_, name)| *name == pod).map(|(uid, _)| uid)?;
+        let devices = self.layout.root().join("plugins/kubernetes.io/csi/volumeDevices");
+        Some(devices.join("publish").join(&table.volumes.get(volume)?.inner).join(uid))
     }
 
     /// The directory of a volume in a pod, by the plugin it belongs to.

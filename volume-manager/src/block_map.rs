@@ -124,6 +124,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_file_in_the_place_of_the_link_stays_when_the_rest_is_taken_away() {
+        let kernel = FakeKernel::new();
+        let host = FakeHost::new(kernel.clone());
+        let (global, links) = (PathBuf::from("/global"), PathBuf::from("/links"));
+        let bridges = BlockMap { global, links, inner: SpecName::new("pv"), pod: PodUid::new("u") };
+        kernel.make_dir_all(&bridges.links, 0o750).unwrap();
+        kernel.make_dir_all(&bridges.global, 0o750).unwrap();
+        kernel.write_file(&bridges.link(), b"precious", 0o600).unwrap();
+        bridges.announce(&host).await.unwrap();
+        bridges.demolish(&host).await.unwrap();
+        assert_eq!(host.read_file(&bridges.link()).await.unwrap(), b"precious");
+    }
+
+    #[tokio::test]
     async fn a_link_that_cannot_be_read_stays_and_anything_else_in_its_place_goes() {
         let (device, links) = (Path::new("/dev/vda"), PathBuf::from("/links"));
         for (is_link, stays) in [(true, true), (false, false)] {

@@ -62,3 +62,155 @@ async fn container_outlives_the_node(cx: &mut Cx) -> Result {
     "#]])
         .await
 }
+
+/// A pod that only reads a volume has a device that nobody can write to through it, and may not use it for writing
+/// either.
+///
+/// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
+#[case(needs = [Block, Root, Owners, Loop])]
+async fn is_only_read(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let writer = cx.pod("writer").device(&disk, "/dev/xvda").start().await?;
+    writer.container().await?.writes("/dev/xvda", "hello").await?;
+    cx.was_asked(Method::Publish, "/readonly", "")?;
+    writer.stop().await?;
+
+    let reader = cx.pod("reader").device(&disk, "/dev/xvda").read_only().start().await?;
+    cx.was_asked(Method::Publish, "/readonly", "true")?;
+    let inside = reader.container().await?;
+    inside.reads("/dev/xvda", "hello").await?;
+    inside.cannot_write("/dev/xvda", "EPERM").await?;
+    reader.stop().await?;
+
+    let writer = cx.pod("again").device(&disk, "/dev/xvda").start().await?;
+    writer.container().await?.reads("/dev/xvda", "hello").await?;
+    writer.stop().await
+}
+
+/// A link where the device should be is followed: the container gets the device it leads to.
+///
+/// Kubernetes, Volumes, local: volumeMode Block. Administrators name disks by links (`/dev/disk/by-id/…`).
+#[case(needs = [Owners, Loop])]
+async fn link_to_the_device(cx: &mut Cx) -> Result {
+    let link = cx.machine()?.join("by-id");
+    std::os::unix::fs::symlink(cx.disk()?, &link)?;
+    let disk = cx.local_block("disk", &link)?;
+
+    let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
+    cx.sees(expect![[r#"
+        bind   <map:disk/web>      =  <device:disk>
+        link   <web>/disk          ->  <device:disk>
+        lock   <map:disk/web>
+    "#]])
+        .await?;
+    web.container()
+        .await?
+        .sees(expect![[r#"
+            /dev/xvda                block  <device:disk>
+        "#]])
+        .await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        unlock <map:disk/web>
+        unlink <web>/disk
+        umount <map:disk/web>
+        rmdir  <map:disk>
+    "#]])
+        .await
+}
+
+/// Where the driver says it has published a device, and there is none, the user is told, nothing of it reaches the
+/// pod, and it is unpublished all the same, since it may be there.
+///
+/// CSI, NodePublishVolume: on success the volume is at target_path.
+#[case(needs = [Block, Root, Loop])]
+async fn nothing_at_the_target(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let publish = cx.hold(Method::Publish);
+    let web = cx.pod("web").device(&disk, "/dev/xvda").add().await?;
+    publish.reached().await?;
+    cx.loses_target(&disk, &web)?;
+    // From now on the driver is not asked again.
+    cx.fail(Method::Publish, Code::Internal).times(u32::MAX);
+    publish.release();
+    web.is_told(expect![[r#"
+        FailedMapVolume: MapVolume.EvalHostSymlinks failed for volume "pv-disk" : cannot resolve `<publish:disk/web>`: No such file or directory (os error 2)
+    "#]]).await?;
+
+    web.remove().await?;
+    cx.forget().await?;
+    cx.was_asked(Method::Unpublish, "/volumeId", "<volume:disk>")?;
+    cx.was_asked(Method::Unstage, "/volumeId", "<volume:disk>")
+}
+
+/// A volume with a file system cannot be had as a device, and a device not as a directory: the pod waits, its user is
+/// told, and neither the driver nor the kernel is asked for anything.
+///
+/// Kubernetes API, PersistentVolumeSpec.volumeMode: volumeDevices need Block, volumeMounts need Filesystem.
+#[case(needs = [Block, Filesystem, Root])]
+async fn mode_must_fit(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let data = cx.volume("data").create().await?;
+    let mounts = cx.pod("mounts").volume(&disk, "/disk").add().await?;
+    mounts.is_told(expect![[r#"
+        FailedMount: Unable to attach or mount volumes: unmounted volumes=[disk], unattached volumes=[], failed to process volumes=[disk]: volume disk has volumeMode Block, but is specified in volumeMounts
+    "#]]).await?;
+    let maps = cx.pod("maps").device(&data, "/dev/xvda").add().await?;
+    maps.is_told(expect![[r#"
+        FailedMount: Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: volume data has volumeMode Filesystem, but is specified in volumeDevices
+    "#]]).await?;
+    mounts.stop().await?;
+    maps.stop().await?;
+    cx.sees(expect![""]).await
+}
+
+/// A node that comes back takes what it finds for what it has made: no device is bound a second time, and none is held
+/// by a second loop device.
+///
+/// Kubernetes, Raw Block Volume Support: a device is held open as long as a pod has it.
+#[case(needs = [Block, Root, Loop])]
+async fn is_bound_and_held_once(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
+    cx.forget().await?;
+
+    cx.node().restart().await?;
+    web.runs().await?;
+    cx.sees(expect![[r#"
+        csi    Stage disk
+        csi    Publish disk web
+    "#]])
+        .await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        unlock <map:disk/web>
+        unlink <web>/disk
+        umount <map:disk/web>
+        csi    Unpublish disk web
+        umount <publish:disk/web>
+        csi    Unstage disk
+        rmdir  <map:disk>
+    "#]])
+        .await
+}
+
+/// A file where the link to a device should be is no device: the container does not start without its disk.
+///
+/// Kubernetes, Raw Block Volume Support: the pod's link is the node's, and nothing else of that name is.
+#[case(needs = [Block, Root, Owners, Loop])]
+async fn file_instead_of_the_link(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
+    let link = cx.place("disk", &web)?;
+    let aside = link.with_extension("aside");
+    std::fs::rename(&link, &aside)?;
+    std::fs::write(&link, "precious")?;
+    web.container_is_refused(expect![[r#"
+        Cannot find volume "disk" to pass into container "main".
+    "#]])
+        .await?;
+
+    std::fs::rename(&aside, &link)?;
+    web.container().await?.writes("/dev/xvda", "hello").await?;
+    web.stop().await
+}

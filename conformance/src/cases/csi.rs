@@ -1,6 +1,8 @@
 //! Volumes of a CSI driver.
 
 mod block;
+mod group;
+mod inline;
 mod lifecycle;
 mod publish;
 mod recovery;

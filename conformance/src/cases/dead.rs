@@ -52,3 +52,57 @@ async fn a_node_that_comes_back_takes_it_away(cx: &mut Cx) -> Result {
         .await?;
     other.container().await?.writes("/cache/greeting", "hello").await
 }
+
+/// A file system that answers each look with an error of its own is dead as well, and is taken away; with an error
+/// that says something about the looker instead, it is not touched until that is over.
+///
+/// Kubernetes, Node Shutdown: volumes whose server is gone answer ESTALE, EIO, EACCES, EHOSTDOWN, ENODEV.
+#[case(needs = [Owners, Fuse])]
+async fn what_fails_is_dead(cx: &mut Cx) -> Result {
+    use nix::errno::Errno::{EACCES, EHOSTDOWN, EIO, ENODEV, EPERM, ESTALE};
+    let served = cx.fuse()?;
+    let data = cx.local("data", &served)?;
+    let fails = |errno| FileRule::on(FileCall::Look, FileFault::Errno(errno as i32));
+    for errno in [ESTALE, EIO, EACCES, EHOSTDOWN, ENODEV] {
+        let web = cx.pod(&format!("web-{errno:?}").to_lowercase()).volume(&data, "/data").start().await?;
+        cx.spoil_fuse(fails(errno))?;
+        web.stop().await?;
+        cx.mend_fuse()?;
+    }
+    cx.sees(expect![[r#"
+        mkdir  <web-estale>/data
+        bind   <web-estale>/data       =  <machine>/served
+        umount <web-estale>/data
+        rmdir  <web-estale>/data
+        mkdir  <web-eio>/data
+        bind   <web-eio>/data          =  <machine>/served
+        umount <web-eio>/data
+        rmdir  <web-eio>/data
+        mkdir  <web-eacces>/data
+        bind   <web-eacces>/data       =  <machine>/served
+        umount <web-eacces>/data
+        rmdir  <web-eacces>/data
+        mkdir  <web-ehostdown>/data
+        bind   <web-ehostdown>/data    =  <machine>/served
+        umount <web-ehostdown>/data
+        rmdir  <web-ehostdown>/data
+        mkdir  <web-enodev>/data
+        bind   <web-enodev>/data       =  <machine>/served
+        umount <web-enodev>/data
+        rmdir  <web-enodev>/data
+    "#]])
+        .await?;
+
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    cx.spoil_fuse(fails(EPERM))?;
+    web.remove().await?;
+    web.cannot_go().await?;
+    cx.mend_fuse()?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/data
+        bind   <web>/data          =  <machine>/served
+        umount <web>/data
+        rmdir  <web>/data
+    "#]])
+        .await
+}

@@ -126,12 +126,28 @@ async fn disk_with_something_else(cx: &mut Cx) -> Result {
 
     let web = cx.pod("web").volume(&data, "/data").add().await?;
     web.is_told(expect![[r#"
-        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount device <device:data> at <global:data>: failed to mount the volume as "ext4", it already contains unknown data, probably partitions. Mount error: cannot mount `<device:data>` on `<global:data>`: Invalid argument (os error 22)
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: failed to mount the volume as "ext4", it already contains unknown data, probably partitions. Mount error: Invalid argument (os error 22)
     "#]]).await?;
     web.stop().await?;
     cx.sees(expect![""]).await?;
     let kept = std::fs::read(&disk)?;
     cx.same("the mark", &format!("{:x?}", &kept[510..512]), "[55, aa]")
+}
+
+/// A disk whose file system is corrupt is not mounted: the pod waits, its user is told why and no path of the node,
+/// nothing is left mounted, and what is on the disk stays.
+///
+/// Kubernetes, Volumes, local: a file system with errors that cannot be mended is not mounted.
+#[case(needs = [Owners, Loop])]
+async fn disk_that_is_corrupt(cx: &mut Cx) -> Result {
+    let disk = cx.corrupt_disk()?;
+    let data = cx.local("data", &disk)?;
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: its file system has errors that 'fsck' found but could not correct
+    "#]]).await?;
+    web.stop().await?;
+    cx.sees(expect![""]).await
 }
 
 /// A path that is neither a directory nor a disk is refused, and the user is told.

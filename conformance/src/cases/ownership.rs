@@ -96,6 +96,53 @@ async fn what_is_only_read_stays(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
+/// A node that dies while it gives a volume away has not yet given the root away: the next one sees that not all was
+/// done, and does it.
+///
+/// Kubernetes, Security Context: fsGroupChangePolicy OnRootMismatch looks at the root of the volume only.
+#[case(needs = [Owners, Fuse])]
+async fn begun_and_not_ended_is_begun_anew(cx: &mut Cx) -> Result {
+    let served = cx.fuse()?;
+    for name in ["a", "b", "z"] {
+        std::fs::create_dir(served.join(name))?;
+        std::fs::write(served.join(name).join("file"), "x")?;
+    }
+    let data = cx.local("data", &served)?;
+    cx.spoil_fuse(FileRule::on(FileCall::Change, FileFault::Hang).path("z/file"))?;
+    let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).on_root_mismatch();
+    let web = web.add().await?;
+    cx.fuse_hangs().await?;
+    // The kernel lets nobody who waits for an answer die before there is one.
+    let node = cx.node();
+    let (killed, mended) = tokio::join!(node.kill(), async { cx.mend_fuse() });
+    killed.and(mended)?;
+    let group = || Ok::<_, std::io::Error>(std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&served)?));
+    cx.same("the group of the root", &group()?.to_string(), "0")?;
+
+    cx.node().start().await?;
+    web.runs().await?;
+    web.container()
+        .await?
+        .sees(expect![[r#"
+        /data                    dir  2775 0:2000  rw
+          a                      dir  2775 0:2000
+            file                 file  0664 0:2000  "x"
+          b                      dir  2775 0:2000
+            file                 file  0664 0:2000  "x"
+          z                      dir  2775 0:2000
+            file                 file  0664 0:2000  "x"
+    "#]])
+        .await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/data
+        bind   <web>/data          =  <machine>/served
+        umount <web>/data
+        rmdir  <web>/data
+    "#]])
+        .await
+}
+
 /// A directory with a bit of everything.
 fn tree(cx: &Cx) -> Result<std::path::PathBuf> {
     use std::os::unix::fs::{PermissionsExt, symlink};

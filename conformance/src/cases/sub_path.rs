@@ -262,3 +262,64 @@ async fn goes_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
     "#]])
         .await
 }
+
+/// How often a container is started while its sub-path is swapped.
+const STARTS: usize = 100;
+
+/// Whoever swaps a directory for a link that leads out, again and again while containers start, never gets one of them
+/// to see what is outside.
+///
+/// Kubernetes, CVE-2021-25741: a sub-path must not give access outside of the volume, whatever is swapped meanwhile.
+#[case(needs = [])]
+async fn swapped_while_containers_start(cx: &mut Cx) -> Result {
+    let machine = cx.machine()?;
+    let volume = machine.join("volume");
+    for (directory, text) in [("volume/part", "inside"), ("outside", "outside")] {
+        std::fs::create_dir_all(machine.join(directory))?;
+        std::fs::write(machine.join(directory).join("where"), text)?;
+    }
+    std::os::unix::fs::symlink("../outside", volume.join("link"))?;
+    let source = host_path(&volume.display().to_string(), "Directory");
+    let web = cx.pod("web").inline("data", source, "/data").sub_path("part").start().await?;
+    let racer = Swapping::start(&volume.join("part"), &volume.join("link"));
+    let mut seen = 0;
+    for _ in 0..STARTS {
+        // It may meet the link, and is refused then.
+        if let Ok(inside) = web.container().await {
+            inside.reads("/data/where", "inside").await?;
+            seen += 1;
+        }
+    }
+    let swaps = racer.stop();
+    cx.same("whether any container started", &(seen > 0).to_string(), "true")?;
+    cx.same("whether enough was swapped", &(swaps > STARTS).to_string(), "true")?;
+    web.stop().await?;
+    cx.forget().await
+}
+
+/// A thread that swaps two names.
+struct Swapping {
+    done: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: std::thread::JoinHandle<usize>,
+}
+
+impl Swapping {
+    fn start(one: &std::path::Path, other: &std::path::Path) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let done = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+        let (until, one, other) = (done.clone(), one.to_owned(), other.to_owned());
+        let thread = std::thread::spawn(move || {
+            let here = nix::fcntl::AT_FDCWD;
+            let exchange = nix::fcntl::RenameFlags::RENAME_EXCHANGE;
+            let swap = || nix::fcntl::renameat2(here, &one, here, &other, exchange);
+            let swaps = std::iter::from_fn(|| (!until.load(Relaxed)).then(swap)).filter(|swap| swap.is_ok());
+            swaps.count()
+        });
+        Self { done, thread }
+    }
+
+    fn stop(self) -> usize {
+        self.done.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}

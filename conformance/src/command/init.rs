@@ -38,6 +38,7 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 size = "64MiB"
 # The first is used unless a case asks for another; without any, the driver chooses.
 # fs_types = ["ext4", "xfs"]
+# inline = true   # pods may have its volumes inline, without a claim
 # Handed to CreateVolume unchanged.
 # parameters = { tier = "fast" }
 # For drivers without CreateVolume.

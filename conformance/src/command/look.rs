@@ -94,6 +94,13 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     if !abilities.stages() {
         ground.lacks(Need::StageUnstage, "does not report STAGE_UNSTAGE_VOLUME");
     }
+    match abilities.gives_groups() {
+        true => ground.lacks(Need::LeavesGroups, "reports VOLUME_MOUNT_GROUP"),
+        false => ground.lacks(Need::GivesGroups, "does not report VOLUME_MOUNT_GROUP"),
+    }
+    if !manifest.volume.inline {
+        ground.lacks(Need::Inline, "is not said to have inline volumes (`inline = true` in the manifest)");
+    }
     let refused = [
         (Need::Block, &abilities.no_block),
         (Need::Filesystem, &abilities.no_filesystem),

@@ -57,6 +57,22 @@ impl Container {
         async move { doing.done(self.shared.scene.read_inside(&self.running, path, text).await) }
     }
 
+    /// Reads files of a directory together, while they are replaced, until all hold `last`: they are of one
+    /// generation each time. Says how many generations were seen.
+    #[track_caller]
+    pub fn follows(
+        &self,
+        directory: &str,
+        names: &[&str],
+        last: &str,
+    ) -> impl Future<Output = Result<usize>> {
+        let doing = self.begin(&format!("follows(\"{directory}\")"), Location::caller());
+        async move {
+            let seen = self.shared.scene.follow_inside(&self.running, directory, names, last).await;
+            doing.done(seen)
+        }
+    }
+
     /// Tries to write a file, and is refused for this reason (`EROFS`, `EACCES`, …).
     #[track_caller]
     pub fn cannot_write(&self, path: &str, reason: &str) -> impl Future<Output = Result> {

@@ -3,9 +3,11 @@
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 
-use harness::api::VolumeMode;
+use harness::api::storage::FsGroupPolicy;
+use harness::api::{VolumeMode, VolumeSource};
+use harness::fault_fs::Rule as FileRule;
 
-use super::{Cx, Volume};
+use super::{Cx, Method, Pod, Volume};
 use crate::failure::Result;
 use crate::worker::scene::SceneError;
 
@@ -36,6 +38,56 @@ impl Cx {
     pub fn disk(&self) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.disk()", Location::caller());
         doing.done(self.shared.scene.add_disk())
+    }
+
+    /// Compares a part of the last request of a method, by its JSON pointer, with what it should be; an empty one is
+    /// a part that is missing.
+    #[track_caller]
+    pub fn was_asked(&self, method: Method, part: &str, wanted: &str) -> Result {
+        let doing = self.shared.begin(&format!("looking at {} {part}", method.name()), Location::caller());
+        let asked = doing.done(self.shared.scene.asked(method, part))?;
+        let said = || {
+            let name = method.name();
+            SceneError::Broken(vec![format!(
+                "{name} should be asked with {part} {wanted:?}, and is with {asked:?}."
+            )])
+        };
+        doing.done(if asked == wanted { Ok(()) } else { Err(said()) })
+    }
+
+    /// Where the node keeps a volume of a pod: its directory, or the link to its device.
+    #[track_caller]
+    pub fn place(&self, volume: &str, pod: &Pod) -> Result<PathBuf> {
+        let doing = self.shared.begin(&format!("cx.place(\"{volume}\")"), Location::caller());
+        doing.done(self.shared.scene.place(volume, &pod.spec.name))
+    }
+
+    /// What the driver's object says of groups.
+    #[track_caller]
+    pub fn group_policy(&self, policy: FsGroupPolicy) -> Result {
+        let doing = self.shared.begin(&format!("cx.group_policy({policy:?})"), Location::caller());
+        doing.done(self.shared.scene.change_driver(|driver| driver.fs_group_policy = Some(policy)))
+    }
+
+    /// A volume of the driver's that lives as long as its pod, published with a secret of the pod's namespace.
+    #[track_caller]
+    pub fn inline_csi(&self, pod: &str, volume: &str, secret: Option<&str>) -> Result<VolumeSource> {
+        let doing = self.shared.begin(&format!("cx.inline_csi(\"{volume}\")"), Location::caller());
+        doing.done(self.shared.scene.inline_csi(pod, volume, secret))
+    }
+
+    /// Takes away what the driver has put at its target for a device, behind its back and the node's.
+    #[track_caller]
+    pub fn loses_target(&self, volume: &Volume, pod: &Pod) -> Result {
+        let doing = self.shared.begin(&format!("cx.loses_target(\"{}\")", volume.name), Location::caller());
+        doing.done(self.shared.scene.lose_target(&volume.name, &pod.spec.name))
+    }
+
+    /// A disk of the node's machine with an ext4 that has lost its root.
+    #[track_caller]
+    pub fn corrupt_disk(&self) -> Result<PathBuf> {
+        let doing = self.shared.begin("cx.corrupt_disk()", Location::caller());
+        doing.done(self.shared.scene.add_corrupt_disk())
     }
 
     /// Compares something the case has looked up itself.
@@ -73,6 +125,27 @@ impl Cx {
     pub fn fuse(&self) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.fuse()", Location::caller());
         doing.done(self.shared.scene.start_fuse())
+    }
+
+    /// Lets some of its answers go wrong from now on.
+    #[track_caller]
+    pub fn spoil_fuse(&self, rule: FileRule) -> Result {
+        let doing = self.shared.begin("cx.spoil_fuse()", Location::caller());
+        doing.done(self.shared.scene.spoil_fuse(rule))
+    }
+
+    /// Waits until a call is not answered because of that.
+    #[track_caller]
+    pub fn fuse_hangs(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.fuse_hangs()", Location::caller());
+        async move { doing.done(self.shared.scene.fuse_hangs().await) }
+    }
+
+    /// Lets all go well again. What was not answered fails.
+    #[track_caller]
+    pub fn mend_fuse(&self) -> Result {
+        let doing = self.shared.begin("cx.mend_fuse()", Location::caller());
+        doing.done(self.shared.scene.mend_fuse())
     }
 
     /// Ends that process at once.

@@ -82,6 +82,12 @@ impl PodBuilder {
         self
     }
 
+    /// Further groups of its containers.
+    pub fn groups(mut self, groups: &[u32]) -> Self {
+        self.spec.security.supplemental_groups = groups.to_vec();
+        self
+    }
+
     /// Volumes whose root has the group already are left alone.
     pub fn on_root_mismatch(mut self) -> Self {
         self.spec.security.fs_group_on_root_mismatch = true;
@@ -234,6 +240,13 @@ impl Pod {
     pub fn remove(&self) -> impl Future<Output = Result> {
         let doing = self.begin("remove()", Location::caller());
         async move { doing.done(self.shared.scene.remove_pod(&self.spec.name).await) }
+    }
+
+    /// Finds that, deleted as it is, it cannot go yet.
+    #[track_caller]
+    pub fn cannot_go(&self) -> impl Future<Output = Result> {
+        let doing = self.begin("cannot_go()", Location::caller());
+        async move { doing.done(self.shared.scene.going_is_refused(&self.spec.name).await) }
     }
 
     /// Writes a file below a volume's path, as its container would, and reads it back.

@@ -38,6 +38,18 @@ impl VolumeBuilder {
         self
     }
 
+    /// With a file system of this type; empty leaves that to the driver.
+    pub fn fs_type(mut self, fs_type: &str) -> Self {
+        self.spec.fs_type = Some(fs_type.to_owned());
+        self
+    }
+
+    /// Of a group, as its persistent volume says.
+    pub fn gid(mut self, gid: u32) -> Self {
+        self.spec.gid = Some(gid);
+        self
+    }
+
     /// Has the driver make it, and binds a claim of the same name to it.
     #[track_caller]
     pub fn create(self) -> impl Future<Output = Result<Volume>> {

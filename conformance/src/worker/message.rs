@@ -162,6 +162,11 @@ impl Abilities {
         self.says.node_can("STAGE_UNSTAGE_VOLUME")
     }
 
+    /// Whether it gives volumes to groups itself.
+    pub fn gives_groups(&self) -> bool {
+        self.says.node_can("VOLUME_MOUNT_GROUP")
+    }
+
     /// Whether an ordinary volume may be had by more than one pod of a node.
     pub fn shares_on_a_node(&self) -> bool {
         self.says.node_can("SINGLE_NODE_MULTI_WRITER")

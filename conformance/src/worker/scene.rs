@@ -2,6 +2,7 @@
 //!
 //! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
 
+mod behind;
 mod containers;
 mod files;
 mod nfs;
@@ -126,12 +127,18 @@ impl Scene {
         let manifest = self.driver.lock().await.manifest().clone();
         let mut request = VolumeRequest::new(&spec.name, &manifest);
         request.block = spec.block;
+        if let Some(fs_type) = &spec.fs_type {
+            request.fs_type.clone_from(fs_type);
+        }
         // An ordinary volume is enough where the driver tells single and multiple writers apart.
         if spec.shared && !self.abilities.shares_on_a_node() {
             request.access_modes = vec![AccessMode::ReadWriteMany];
         }
         let made = self.provisioner.provision(&request).await;
         let made = made.map_err(|error| SceneError::Broken(chain(&error)))?;
+        if let Some(gid) = spec.gid {
+            self.give_group(&made.volume, gid)?;
+        }
         self.volumes.borrow_mut().insert(spec.name.clone(), made);
         Ok(())
     }
@@ -156,6 +163,15 @@ impl Scene {
             Err(NodeError::Refused(_)) => Ok(()),
             Err(error) => Err(SceneError::ours(&error)),
             Ok(()) => Err(SceneError::Broken(vec![format!("The pod `{pod}` has its volumes all the same.")])),
+        }
+    }
+
+    /// Finds that a deleted pod cannot go, for a reason that the node tells.
+    pub(crate) async fn going_is_refused(&self, pod: &str) -> Result {
+        match self.node.lock().await.wait_gone(pod, REFUSED).await {
+            Err(NodeError::Refused(_)) => Ok(()),
+            Err(error) => Err(SceneError::ours(&error)),
+            Ok(()) => Err(SceneError::Broken(vec![format!("The pod `{pod}` is gone all the same.")])),
         }
     }
 

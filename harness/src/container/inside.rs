@@ -17,6 +17,7 @@ use nix::unistd::{ForkResult, fork, getegid, geteuid, getgroups, gethostname};
 use oci_spec::runtime::Spec;
 
 use super::build::{self, BuildError};
+use super::follow;
 use super::look;
 use super::message::{Answer, Question};
 
@@ -104,6 +105,7 @@ fn answer(question: Question) -> io::Result<Answer> {
             Ok(Answer::Done)
         }
         Question::Identity => identity().map(Answer::Text),
+        Question::Follow(path, names, last) => follow::follow(&path, &names, &last).map(Answer::Read),
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) enum Question {
     Mount(PathBuf),
     Unmount(PathBuf),
     Identity,
+    /// A directory of files that are replaced all at once, their names, and what they hold in the end.
+    Follow(PathBuf, Vec<String>, String),
 }
 
 impl fmt::Display for Question {
@@ -29,6 +31,7 @@ impl fmt::Display for Question {
             Self::Mount(path) => write!(f, "mount on `{}`", path.display()),
             Self::Unmount(path) => write!(f, "unmount `{}`", path.display()),
             Self::Identity => f.write_str("say who it is"),
+            Self::Follow(path, ..) => write!(f, "follow `{}`", path.display()),
         }
     }
 }
@@ -41,6 +44,8 @@ pub(super) enum Answer {
     },
     Seen(Vec<Sight>),
     Text(String),
+    /// What was read together, without repetition.
+    Read(Vec<Vec<String>>),
     Done,
     Refused {
         what: String,

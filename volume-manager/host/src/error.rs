@@ -100,6 +100,14 @@ impl HostError {
         Self::Pair { action, from, to, source: source.into() }
     }
 
+    /// Why, without a path of the node: for users.
+    pub fn reason(&self) -> String {
+        match self.errno() {
+            Some(number) => io::Error::from_raw_os_error(number).to_string(),
+            None => "the node's log says why".to_owned(),
+        }
+    }
+
     /// The error number the kernel gave, if it was the kernel that answered.
     pub fn errno(&self) -> Option<i32> {
         match self {

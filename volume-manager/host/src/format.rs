@@ -171,6 +171,25 @@ pub enum FormatError {
 }
 
 impl FormatError {
+    /// What is wrong, for somebody whom the paths of the node do not concern.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Probe { source, .. } => format!("cannot find out what is on it: {}", source.reason()),
+            Self::UnformattedReadOnly { .. } => {
+                "it is not formatted, and cannot be as it is read-only".to_owned()
+            }
+            Self::Format { fs_type, source, .. } => {
+                format!("cannot format it as {fs_type}: {}", source.reason())
+            }
+            Self::Check { source, .. } => format!("cannot check its file system: {}", source.reason()),
+            Self::HasErrors { .. } => {
+                "its file system has errors that 'fsck' found but could not correct".to_owned()
+            }
+            Self::Mismatch { source, .. } => format!("{self}: {}", source.reason()),
+            Self::Mount { source, .. } => source.reason(),
+        }
+    }
+
     /// Whether the volume's object gets an event about the wrong file system.
     pub fn is_mismatch(&self) -> bool {
         matches!(self, Self::Mismatch { .. })

@@ -272,7 +272,7 @@ pub(crate) enum WriteError {
         defect: &'static str,
     },
     /// The kernel said no. Users are told why, and no path of the node.
-    #[error("cannot write the files of the volume: {}", reason(.0))]
+    #[error("cannot write the files of the volume: {}", .0.reason())]
     Host(HostError),
 }
 
@@ -280,14 +280,6 @@ impl From<HostError> for WriteError {
     fn from(error: HostError) -> Self {
         tracing::warn!(error = crate::error::chain(&error), "cannot write the files of a volume");
         Self::Host(error)
-    }
-}
-
-/// Why, without the path.
-pub(super) fn reason(error: &HostError) -> String {
-    match error.errno() {
-        Some(number) => std::io::Error::from_raw_os_error(number).to_string(),
-        None => "the node's log says why".to_owned(),
     }
 }
 

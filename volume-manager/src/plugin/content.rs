@@ -90,7 +90,7 @@ pub(super) enum ContentError {
     #[error("volume `{0}` is of another kind")]
     WrongSource(SpecName),
     /// The directory could not be made. Users are told why, and no path of the node.
-    #[error("cannot make the directory of the volume: {}", atomic_writer::reason(.0))]
+    #[error("cannot make the directory of the volume: {}", .0.reason())]
     Host(HostError),
     /// The files could not be written.
     #[error(transparent)]

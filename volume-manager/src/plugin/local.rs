@@ -41,15 +41,11 @@ pub enum LocalError {
     /// Its path is neither of the two.
     #[error("only directory and block device are supported, and `{0}` is neither")]
     WrongType(String),
-    /// Its device cannot be mounted.
-    #[error("local: failed to mount device {device} at {}", target.display())]
+    /// Its device cannot be mounted. Users are told why, and no path of the node.
+    #[error("local: failed to mount the volume's device: {}", why.reason())]
     Mount {
-        /// The device.
-        device: String,
-        /// Where it was to go.
-        target: PathBuf,
         /// Why.
-        source: FormatError,
+        why: FormatError,
     },
     /// The device holds something that cannot grow.
     #[error("cannot grow `{device}`: it holds {content}")]
@@ -81,7 +77,7 @@ impl Classified for LocalError {
 
     fn sign(&self) -> Option<Sign> {
         match self {
-            Self::Mount { source, .. } if source.is_mismatch() => Some(Sign::FilesystemMismatch),
+            Self::Mount { why } if why.is_mismatch() => Some(Sign::FilesystemMismatch),
             _ => None,
         }
     }
@@ -248,9 +244,9 @@ impl DeviceMounter for LocalPlugin {
             format_options: Vec::new(),
         };
         cx.mark.device_uncertain(&request.path).await?;
-        if let Err(source) = format_and_mount(&*cx.host, &order).await {
-            let (device, target) = (path.to_owned(), request.path.clone());
-            let failure = LocalError::Mount { device, target, source }.into();
+        if let Err(why) = format_and_mount(&*cx.host, &order).await {
+            tracing::warn!(volume = %request.spec.name(), error = crate::error::chain(&why), "cannot mount a disk");
+            let failure = LocalError::Mount { why }.into();
             return Err(undo(cx, &request.path, failure).await);
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
+use harness::api::VolumeSource;
 use harness::container::{Container, ContainerError};
 use harness::guard::Guard;
 use harness::node::Wanted;
@@ -11,7 +12,7 @@ use nix::errno::Errno;
 use tokio::sync::Mutex;
 
 use super::spec::CONTAINER;
-use super::{PodSpec, Result, Scene, SceneError};
+use super::{MountSpec, PodSpec, Result, Scene, SceneError};
 use crate::failure::chain;
 
 /// A running container, as cases and the scene share it. Empty once it has ended.
@@ -69,7 +70,8 @@ impl Scene {
         let mut running = running.lock().await;
         let view = alive(&mut running)?.look().await.map_err(|error| about(&error))?;
         let volumes = self.volumes.borrow();
-        let drivers = pod.mounts.iter().filter(|mount| volumes.contains_key(&mount.volume));
+        let inline = |mount: &MountSpec| matches!(mount.source, Some(VolumeSource::Csi(_)));
+        let drivers = pod.mounts.iter().filter(|mount| inline(mount) || volumes.contains_key(&mount.volume));
         let drivers: Vec<&Path> = drivers.map(|mount| Path::new(&mount.mount.path)).collect();
         Ok(view.told(self.journal.symbols(), &drivers))
     }
@@ -109,6 +111,27 @@ impl Scene {
         let mut running = running.lock().await;
         let mounted = alive(&mut running)?.mount(Path::new(path)).await;
         refused(mounted, reason, &format!("`{path}` could be mounted on in the container."))
+    }
+
+    /// Reads files together, again and again until they hold `last`; each must have been of one generation. Says
+    /// how many generations were seen.
+    pub(crate) async fn follow_inside(
+        &self,
+        running: &Running,
+        directory: &str,
+        names: &[&str],
+        last: &str,
+    ) -> Result<usize> {
+        let mut running = running.lock().await;
+        let read = alive(&mut running)?.follow(Path::new(directory), names, last).await;
+        let read = read.map_err(|error| about(&error))?;
+        let mixed = |texts: &&Vec<String>| texts.iter().any(|text| *text != texts[0]);
+        match read.iter().find(mixed) {
+            None => Ok(read.len()),
+            Some(texts) => Err(SceneError::Broken(vec![format!(
+                "The files {names:?} of `{directory}` were read together and are of several generations: {texts:?}."
+            )])),
+        }
     }
 
     /// Gives a file another name from inside.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use harness::api::{
     Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Secret, Sensitive, Severity,
-    VolumeMode,
+    Volume, VolumeMode,
 };
-use harness::fault_fs::{FaultFs, FaultFsOptions};
+use harness::fault_fs::{Client, FaultFs, FaultFsOptions, Rule};
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::tmpfs::Tmpfs;
 use nix::mount::MsFlags;
@@ -41,8 +42,12 @@ impl Scene {
 
     /// A persistent volume that is a path of the node, and its claim.
     pub(crate) fn write_local(&self, name: &str, path: &Path, mode: VolumeMode) -> Result {
-        if let Some(disk) = self.disks.borrow().iter().find(|disk| disk.path() == path) {
-            self.journal.symbols().name_disk(name, &disk.dev().to_string(), path);
+        // A disk may be named by a link to it.
+        let real = std::fs::canonicalize(path);
+        if let Some(disk) =
+            self.disks.borrow().iter().find(|disk| real.as_deref().is_ok_and(|real| disk.path() == real))
+        {
+            self.journal.symbols().name_disk(name, &disk.dev().to_string(), &disk.path());
         }
         let path = path.to_string_lossy().into_owned();
         let source = PersistentSource::Local { path, fs_type: String::new() };
@@ -60,6 +65,25 @@ impl Scene {
         Ok(path)
     }
 
+    /// The same with an ext4 that nothing can mend unasked: it has lost its root directory.
+    pub(crate) fn add_corrupt_disk(&self) -> Result<PathBuf> {
+        let disk = self.add_disk()?;
+        let run = |program: &str, arguments: &[&str]| {
+            let done = Command::new(program).args(arguments).arg(&disk).output();
+            let done =
+                done.map_err(|error| SceneError::Ours(vec![format!("cannot run `{program}`: {error}")]))?;
+            match done.status.success() {
+                true => Ok(()),
+                false => Err(SceneError::Ours(vec![String::from_utf8_lossy(&done.stderr).into_owned()])),
+            }
+        };
+        run("mkfs.ext4", &["-q", "-F"])?;
+        // What is not said to be in doubt is not checked.
+        run("debugfs", &["-w", "-R", "set_super_value state 2"])?;
+        run("debugfs", &["-w", "-R", "clri <2>"])?;
+        Ok(disk)
+    }
+
     /// The directory of the node's machine that pods may be given: it is no volume's, and the node's root is
     /// not above it.
     pub(crate) fn machine(&self) -> Result<PathBuf> {
@@ -75,6 +99,14 @@ impl Scene {
         shared.map_err(|error| SceneError::ours(&error))?;
         self.machine.replace(Some(machine));
         Ok(directory)
+    }
+
+    /// Notes on a persistent volume which group it belongs to.
+    pub(super) fn give_group(&self, volume: &str, gid: u32) -> Result {
+        let annotate = |volume: &mut Volume| {
+            volume.meta.annotations.insert("pv.beta.kubernetes.io/gid".to_owned(), gid.to_string());
+        };
+        self.cluster.change("", volume, annotate).map(drop).map_err(|error| SceneError::ours(&error))
     }
 
     /// Makes a claim a pod's own.
@@ -103,6 +135,37 @@ impl Scene {
         let fuse = FaultFs::start(options).map_err(|error| SceneError::ours(&error))?;
         self.fuse.replace(Some(fuse));
         Ok(target)
+    }
+
+    /// Lets some of its answers go wrong.
+    pub(crate) fn spoil_fuse(&self, rule: Rule) -> Result {
+        let ordered = self.served()?.arm(rule);
+        ordered.map(drop).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Waits until a call to it is not answered.
+    pub(crate) async fn fuse_hangs(&self) -> Result {
+        let control = self.served()?;
+        let waiting = async {
+            while control.status().map_err(|error| SceneError::ours(&error))?.hanging == 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            Ok(())
+        };
+        let late = |_| SceneError::Broken(vec!["No call came that is not to be answered.".to_owned()]);
+        tokio::time::timeout(self.limit, waiting).await.map_err(late)?
+    }
+
+    /// Lets all go well again.
+    pub(crate) fn mend_fuse(&self) -> Result {
+        let control = self.served()?;
+        let mended = control.clear().and_then(|()| control.release());
+        mended.map_err(|error| SceneError::ours(&error))
+    }
+
+    fn served(&self) -> Result<Client> {
+        let none = || SceneError::Ours(vec!["no file system is served".to_owned()]);
+        self.fuse.borrow().as_ref().map(FaultFs::control).ok_or_else(none)
     }
 
     /// Kills that process.

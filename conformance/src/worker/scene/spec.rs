@@ -11,6 +11,10 @@ pub(crate) struct VolumeSpec {
     pub(crate) name: String,
     pub(crate) block: bool,
     pub(crate) shared: bool,
+    /// The type of its file system, if the case does not leave that to the manifest.
+    pub(crate) fs_type: Option<String>,
+    /// The group its persistent volume says it belongs to.
+    pub(crate) gid: Option<u32>,
 }
 
 /// A pod as a case wants it.
@@ -46,7 +50,7 @@ pub(crate) const CONTAINER: &str = "main";
 
 impl VolumeSpec {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), block: false, shared: false }
+        Self { name: name.to_owned(), block: false, shared: false, fs_type: None, gid: None }
     }
 }
 

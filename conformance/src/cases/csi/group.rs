@@ -1,0 +1,93 @@
+//! fsGroup: who gives a driver's volume to its pod's group.
+
+use crate::prelude::*;
+
+/// A driver that gives volumes to groups is told which, and the group can write to what was another's.
+///
+/// CSI, VolumeCapability.MountVolume.volume_mount_group: the volume must be readable and writable by the group.
+#[case(needs = [Filesystem, GivesGroups, Root, Owners])]
+async fn is_named_to_the_driver(cx: &mut Cx) -> Result {
+    let data = of_root(cx, "data", "ext4").await?;
+    let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).start().await?;
+    cx.was_asked(Method::Publish, GROUP, "2000")?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "written").await?;
+    web.stop().await?;
+
+    let web = cx.pod("other").volume(&data, "/data").start().await?;
+    cx.was_asked(Method::Publish, GROUP, "")?;
+    web.stop().await
+}
+
+/// The driver that stages is told the group then, too.
+///
+/// CSI, NodeStageVolumeRequest.volume_capability: volume_mount_group.
+#[case(needs = [Filesystem, GivesGroups, StageUnstage, Root])]
+async fn is_named_when_it_stages(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").fs_group(2000).start().await?;
+    cx.was_asked(Method::Stage, GROUP, "2000")?;
+    cx.was_asked(Method::Publish, GROUP, "2000")?;
+    web.stop().await
+}
+
+/// Where the driver does not, the node does it, if the driver's object has it so: always, never, or for a volume of
+/// one node whose type of file system is known.
+///
+/// Kubernetes, CSIDriver.spec.fsGroupPolicy: ReadWriteOnceWithFSType, File, None.
+#[case(needs = [Filesystem, LeavesGroups, Root, Owners])]
+async fn policy_says_whether_the_node_does_it(cx: &mut Cx) -> Result {
+    use FsGroupPolicy::{File, None, ReadWriteOnceWithFsType};
+    for (policy, fs_type, given) in [
+        (ReadWriteOnceWithFsType, "ext4", true),
+        (ReadWriteOnceWithFsType, "", false),
+        (File, "", true),
+        (None, "ext4", false),
+    ] {
+        let name = format!("{policy:?}-{fs_type}").to_lowercase();
+        let data = of_root(cx, &format!("data-{name}"), fs_type).await?;
+        cx.group_policy(policy)?;
+        let web = cx.pod(&format!("web-{name}")).volume(&data, "/data").fs_group(2000).run_as(1000);
+        let web = web.start().await?;
+        cx.was_asked(Method::Publish, GROUP, "")?;
+        let inside = web.container().await?;
+        match given {
+            true => inside.writes("/data/greeting", "written").await?,
+            false => inside.cannot_write("/data/greeting", "EACCES").await?,
+        }
+        web.stop().await?;
+    }
+    Ok(())
+}
+
+/// A group that a volume belongs to is one of its containers' groups, once.
+///
+/// Kubernetes, `pv.beta.kubernetes.io/gid`: every container that uses the volume belongs to the group.
+#[case(needs = [Filesystem, Root, Owners])]
+async fn of_the_volume_is_the_containers(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").gid(3000).create().await?;
+    let logs = cx.volume("logs").gid(3000).create().await?;
+    let web = cx.pod("web").volume(&data, "/data").volume(&logs, "/logs").run_as(1000).groups(&[4000]);
+    let web = web.start().await?;
+    web.container()
+        .await?
+        .is(expect![[r#"
+            user   1000:0
+            groups 3000 4000
+            host   web
+        "#]])
+        .await?;
+    web.stop().await
+}
+
+/// Where a request has the group.
+const GROUP: &str = "/volumeCapability/mount/volumeMountGroup";
+
+/// A volume with a file that only root may write to.
+async fn of_root(cx: &Cx, name: &str, fs_type: &str) -> Result<Volume> {
+    let data = cx.volume(name).fs_type(fs_type).create().await?;
+    let root = cx.pod(&format!("root-of-{name}")).volume(&data, "/data").start().await?;
+    root.container().await?.writes("/data/greeting", "hello").await?;
+    root.stop().await?;
+    Ok(data)
+}

@@ -1,0 +1,65 @@
+//! Volumes of a driver that live as long as their pods.
+
+use crate::prelude::*;
+
+/// A pod has a volume of its own, without a claim: it is not staged and not attached, its handle is made of the pod
+/// and the volume's name, its secret is one of the pod's namespace, and it is gone with the pod.
+///
+/// CSI, NodePublishVolume; Kubernetes, CSI ephemeral volumes: `csi.storage.k8s.io/ephemeral` is "true".
+#[case(needs = [Inline, Root, Owners])]
+async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
+    cx.secret("keys", &[("password", "x")])?;
+    let scratch = cx.inline_csi("web", "scratch", Some("keys"))?;
+    let web = cx.pod("web").inline("scratch", scratch.clone(), "/scratch").start().await?;
+    cx.was_asked(Method::Publish, "/volumeId", "<volume:scratch>")?;
+    cx.was_asked(Method::Publish, "/stagingTargetPath", "")?;
+    cx.was_asked(Method::Publish, "/volumeContext/csi.storage.k8s.io~1ephemeral", "true")?;
+    cx.was_asked(Method::Publish, "/volumeContext/csi.storage.k8s.io~1pod.name", "web")?;
+    cx.was_asked(Method::Publish, "/secrets/password", "***")?;
+    cx.sees(expect![[r#"
+        csi    Publish scratch web
+        mount  <publish:scratch/web>
+    "#]])
+        .await?;
+    web.container().await?.writes("/scratch/greeting", "hello").await?;
+
+    // Another pod's volume of that name is another volume.
+    let twin = cx.pod("twin").inline("scratch", scratch, "/scratch").start().await?;
+    let other = twin.container().await?;
+    other
+        .sees(expect![[r#"
+            /scratch                 dir  rw
+        "#]])
+        .await?;
+    twin.stop().await?;
+    cx.forget().await?;
+
+    web.container().await?.reads("/scratch/greeting", "hello").await?;
+    web.stop().await?;
+    cx.was_asked(Method::Unpublish, "/volumeId", "<volume:scratch>")?;
+    cx.sees(expect![[r#"
+        csi    Unpublish scratch web
+        umount <publish:scratch/web>
+    "#]])
+        .await
+}
+
+/// When the pod is deleted while the node is down, the node that comes back knows the volume by its record.
+///
+/// Kubernetes, CSI ephemeral volumes: unpublished with the same handle.
+#[case(needs = [Inline, Root])]
+async fn pod_gone_while_the_node_was_down(cx: &mut Cx) -> Result {
+    let scratch = cx.inline_csi("web", "scratch", None)?;
+    let web = cx.pod("web").inline("scratch", scratch, "/scratch").start().await?;
+    cx.forget().await?;
+
+    cx.node().kill().await?;
+    web.remove().await?;
+    cx.node().start().await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish scratch web
+        umount <publish:scratch/web>
+    "#]])
+        .await?;
+    cx.was_asked(Method::Unpublish, "/volumeId", "<volume:scratch>")
+}

@@ -1,0 +1,119 @@
+//! How the files of a volume that are made from an object are replaced.
+
+use crate::prelude::*;
+
+/// How often the files are replaced under their reader.
+const UPDATES: usize = 200;
+
+/// A program that reads several files while they are replaced again and again has all of them of one generation each
+/// time.
+///
+/// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically. All files are switched at once.
+#[case(needs = [])]
+async fn reader_sees_one_generation(cx: &mut Cx) -> Result {
+    let write = |text: &str| cx.config_map("settings", &[("a", text), ("b", text), ("c", text)]);
+    write("0")?;
+    let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;
+    let inside = web.container().await?;
+    let writing = async {
+        for update in 1..=UPDATES {
+            write(&update.to_string())?;
+            web.sync().await?;
+            cx.forget().await?;
+        }
+        Ok(())
+    };
+    let last = UPDATES.to_string();
+    let (seen, written) = tokio::join!(inside.follows("/settings", &["a", "b", "c"], &last), writing);
+    written.and(seen.map(drop))?;
+    web.stop().await
+}
+
+/// Where nothing has changed nothing is written; a visible name that is missing is made again.
+///
+/// Kubernetes, ConfigMap: keys are projected as files into the volume.
+#[case(needs = [])]
+async fn same_content_is_left_alone(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
+    let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;
+    let inside = web.container().await?;
+    let volume = cx.place("settings", &web)?;
+    std::fs::rename(volume.join("color"), volume.join("colour"))?;
+    web.sync().await?;
+    cx.forget().await?;
+    inside
+        .sees(expect![[r#"
+            /settings                dir  0777 0:0  ro
+              ..data                 link  -> ..generation_000001
+              ..generation_000001    dir  0755 0:0
+                color                file  0644 0:0  "blue"
+                size                 file  0644 0:0  "9"
+              color                  link  -> ..data/color
+              colour                 link  -> ..data/color
+              size                   link  -> ..data/size
+        "#]])
+        .await?;
+    web.stop().await
+}
+
+/// What a crash in the middle of replacing the files has left keeps nobody from replacing them: the half-made link
+/// and the half-made generation.
+///
+/// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically.
+#[case(needs = [])]
+async fn goes_on_after_a_crash(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue")])?;
+    let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;
+    let inside = web.container().await?;
+    let volume = cx.place("settings", &web)?;
+    std::fs::create_dir(volume.join("..generation_000002"))?;
+    std::fs::write(volume.join("..generation_000002/color"), "re")?;
+    std::os::unix::fs::symlink("..generation_000002", volume.join("..data_tmp"))?;
+
+    cx.node().kill().await?;
+    cx.config_map("settings", &[("color", "red")])?;
+    cx.node().start().await?;
+    web.runs().await?;
+    cx.forget().await?;
+    inside.reads("/settings/color", "red").await?;
+    cx.config_map("settings", &[("color", "green")])?;
+    web.sync().await?;
+    cx.forget().await?;
+    inside
+        .sees(expect![[r#"
+            /settings                dir  0777 0:0  ro
+              ..data                 link  -> ..generation_000004
+              ..generation_000002    dir  0755 0:0
+                color                file  0644 0:0  "re"
+              ..generation_000004    dir  0755 0:0
+                color                file  0644 0:0  "green"
+              color                  link  -> ..data/color
+        "#]])
+        .await?;
+    web.stop().await
+}
+
+/// A pod that is deleted while its files are about to be replaced is gone with all its files, and none comes back.
+///
+/// Kubernetes, Pod Lifecycle: the volumes of a deleted pod are removed.
+#[case(needs = [])]
+async fn nothing_comes_back_for_a_pod_that_goes(cx: &mut Cx) -> Result {
+    let large = "x".repeat(1000);
+    for round in 0..8 {
+        let (name, shade) = (format!("web-{round}"), format!("{large}{round}"));
+        let keys: Vec<String> = (0..50).map(|key| format!("key-{key}")).collect();
+        let write = |text: &str| {
+            let data: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), text)).collect();
+            cx.config_map("settings", &data)
+        };
+        write("before")?;
+        let web = cx.pod(&name).inline("settings", config_map("settings"), "/settings").start().await?;
+        let volume = cx.place("settings", &web)?;
+        write(&shade)?;
+        web.sync().await?;
+        web.stop().await?;
+        cx.forget().await?;
+        cx.same("whether the directory is there", &volume.exists().to_string(), "false")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Following files that are replaced all at once, as a program in a container that reads its configuration while it
+//! changes. Reads one directory.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::wait::Deadline;
+
+/// How long the last content is waited for. Whoever asked waits a little longer.
+const LATE: Duration = Duration::from_secs(18);
+
+/// Reads these files together until all hold `last`; everything they held meanwhile, without repetition.
+///
+/// They are read through what `..data` leads to at one moment, as the writer means it to be done. A generation that
+/// goes away meanwhile is read anew.
+pub(super) fn follow(directory: &Path, names: &[String], last: &str) -> io::Result<Vec<Vec<String>>> {
+    let mut seen: Vec<Vec<String>> = Vec::new();
+    let deadline = Deadline::after(LATE);
+    // Without a pause: what is looked for lasts as long as a system call.
+    while !deadline.passed() {
+        let read = match together(directory, names) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            read => read?,
+        };
+        let done = read.iter().all(|text| text == last);
+        if seen.last() != Some(&read) {
+            seen.push(read);
+        }
+        if done {
+            return Ok(seen);
+        }
+    }
+    Err(rustix::io::Errno::TIMEDOUT.into())
+}
+
+fn together(directory: &Path, names: &[String]) -> io::Result<Vec<String>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let generation = rustix::fs::open(directory.join("..data"), flags, Mode::empty())?;
+    names.iter().map(|name| read(&generation, name)).collect()
+}
+
+fn read(generation: &OwnedFd, name: &str) -> io::Result<String> {
+    let file = rustix::fs::openat(generation.as_fd(), name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    File::from(file).read_to_string(&mut text)?;
+    Ok(text)
+}
