@@ -29,6 +29,7 @@ use crate::names::{NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName
 use crate::plugin::{Before, Mounted, Spec};
 
 pub use context::{EventSink, Mark, OperationContext, Reason};
+pub(crate) use expand::NODE_RESIZE_PENDING;
 pub use key::{Key, OperationName};
 pub use transition::{PodRecord, Transition};
 

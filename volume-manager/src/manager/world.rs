@@ -15,7 +15,7 @@ use crate::clock::Instant;
 use crate::error::Failure;
 use crate::event::{Event, Identified, Registration};
 use crate::names::{AttachmentName, DriverName, PodUid, SpecName, VolumeName};
-use crate::operation::{OperationName, PodRecord};
+use crate::operation::{NODE_RESIZE_PENDING, OperationName, PodRecord};
 use crate::plugin::{Found, RegisteredDriver, Scene, Spec};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
@@ -354,7 +354,8 @@ impl Manager {
     /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.
     fn claim_changed(&mut self, claim: &Claim) {
         self.populator.request_claim(&claim.key().namespaced_name(), false);
-        if claim.status.resize.starts_with("NodeResize") {
+        // What the node itself writes there on its way is no news, and least of all a reason to try again.
+        if claim.status.resize == NODE_RESIZE_PENDING {
             let actual = &self.actual;
             let concerned = self.pending.end_back_off(|rung| {
                 let inner = actual.spec(&rung.key.volume).map(|spec| spec.name());

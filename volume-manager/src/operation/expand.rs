@@ -19,8 +19,8 @@ use crate::error::{Classified, ErrorClass, Failure, Sign};
 use crate::names::PluginName;
 use crate::plugin::{Expand, Mounted, Spec};
 
-/// Where growing stands, in the status of a claim.
-const PENDING: &str = "NodeResizePending";
+/// Where growing stands, in the status of a claim: it is the node's turn.
+pub(crate) const NODE_RESIZE_PENDING: &str = "NodeResizePending";
 const IN_PROGRESS: &str = "NodeResizeInProgress";
 const INFEASIBLE: &str = "NodeResizeInfeasible";
 /// The condition that says why growing fails.
@@ -302,7 +302,7 @@ impl Plan {
             && !claim.meta.annotations.contains_key(NOT_REQUIRED);
         let allowed = match resize {
             "" => updated && every_node,
-            PENDING | IN_PROGRESS => true,
+            NODE_RESIZE_PENDING | IN_PROGRESS => true,
             _ => false,
         };
         Self { updated, allowed, infeasible_if_it_fails: failed_before && claim.spec.request != new }
@@ -346,14 +346,14 @@ mod tests {
         };
         use AccessMode::{ReadWriteMany, ReadWriteOnce};
         for (claim, updated, allowed) in [
-            (claim(1, PENDING, &[ReadWriteOnce]), false, true),
+            (claim(1, NODE_RESIZE_PENDING, &[ReadWriteOnce]), false, true),
             (claim(1, IN_PROGRESS, &[ReadWriteOnce]), false, true),
             (claim(1, INFEASIBLE, &[ReadWriteOnce]), false, false),
             (claim(1, "ControllerResizeInProgress", &[ReadWriteOnce]), false, false),
             (claim(1, "", &[ReadWriteOnce]), false, false),
             (claim(2, "", &[ReadWriteOnce]), true, false),
             (claim(2, "", &[ReadWriteMany]), true, true),
-            (claim(2, PENDING, &[ReadWriteOnce]), false, true),
+            (claim(2, NODE_RESIZE_PENDING, &[ReadWriteOnce]), false, true),
         ] {
             let plan = Plan::of(&claim, Bytes(2), false);
             assert_eq!((plan.updated, plan.allowed), (updated, allowed), "{:?}", claim.status);

@@ -64,7 +64,8 @@ pub(super) enum ContentError {
     #[error(transparent)]
     Api(#[from] ApiError),
     /// An object lacks a key that is wanted.
-    #[error("references non-existent {kind} key: {key}")]
+    // The kubelet names one of the two kinds of objects, and the other not.
+    #[error("{}references non-existent {kind} key: {key}", if *kind == "config" { "configmap " } else { "" })]
     NoKey {
         /// `config` or `secret`.
         kind: &'static str,

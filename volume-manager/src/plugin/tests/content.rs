@@ -122,7 +122,7 @@ async fn what_is_missing_is_named_before_anything_is_touched_unless_it_may_be() 
     put_map(&bench, &[("k", "v")]);
     bench.inline(map(&[("nope", "p", None)], false));
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
-    assert!(story.contains("references non-existent config key: nope"), "{story}");
+    assert!(story.contains("configmap references non-existent config key: nope"), "{story}");
     assert_eq!(bench.tree().await, "");
     bench.inline(map(&[("nope", "p", None), ("k", "k", None)], true));
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
