@@ -26,12 +26,15 @@ struct Table {
     devices: BTreeMap<String, String>,
     attachments: BTreeMap<String, String>,
     nodes: BTreeMap<PathBuf, String>,
+    /// What [`Symbols::golden`] replaces, the longest first, until something is named anew.
+    golden: Option<Arc<[(String, String)]>>,
 }
 
 #[derive(Debug, Clone)]
 struct Volume {
     inner: String,
     handle: String,
+    hash: String,
 }
 
 /// What a path below the node's root stands for.
@@ -135,8 +138,10 @@ impl Symbols {
     /// Gives a volume its name: `inner` is the name its directories carry (its PersistentVolume's, or the
     /// pod volume's for an inline one), `handle` is what the driver calls it.
     pub fn name_volume(&self, name: &str, inner: &str, handle: &str) {
-        let volume = Volume { inner: inner.to_owned(), handle: handle.to_owned() };
-        self.table().volumes.insert(name.to_owned(), volume);
+        let volume = Volume { inner: inner.to_owned(), handle: handle.to_owned(), hash: hash(handle) };
+        let mut table = self.table();
+        table.volumes.insert(name.to_owned(), volume);
+        table.golden = None;
     }
 
     /// Gives a volume that lives as long as a pod its name. The node makes its handle of both.
@@ -157,7 +162,9 @@ impl Symbols {
 
     /// Gives a VolumeAttachment the name of its volume.
     pub fn name_attachment(&self, volume: &str, attachment: &str) {
-        self.table().attachments.insert(attachment.to_owned(), volume.to_owned());
+        let mut table = self.table();
+        table.attachments.insert(attachment.to_owned(), volume.to_owned());
+        table.golden = None;
     }
 
     /// Gives the VolumeAttachment that a volume has or would have on a node the name of the volume.
@@ -276,19 +283,9 @@ impl Symbols {
 
     /// A text in the words of the recordings: `$ROOT`, `$VOLID_x`, `$SHA256_VOLID_x`, `$VA_x`.
     pub fn golden(&self, text: &str) -> String {
-        let table = self.table();
-        let mut pairs = Vec::new();
-        for (name, volume) in &table.volumes {
-            pairs.push((hash(&volume.handle), format!("$SHA256_VOLID_{name}")));
-            pairs.push((volume.handle.clone(), format!("$VOLID_{name}")));
-        }
-        for (attachment, volume) in &table.attachments {
-            pairs.push((attachment.clone(), format!("$VA_{volume}")));
-        }
-        pairs.push((self.layout.driver_state().to_string_lossy().into_owned(), "$ROOT/drv".to_owned()));
-        pairs.push((self.layout.root().to_string_lossy().into_owned(), "$ROOT/kl".to_owned()));
-        pairs.push((self.layout.state().to_string_lossy().into_owned(), "$ROOT".to_owned()));
-        replace_longest_first(text, pairs)
+        // A trace has as many texts as volumes have files: what is replaced is put in order once for all of them.
+        let pairs = Arc::clone(self.table().golden(&self.layout));
+        replace(text, &pairs)
     }
 
     /// The real path behind a symbol of a story.
@@ -341,7 +338,7 @@ impl Symbols {
         let table = self.table();
         let mut pairs = Vec::new();
         for (name, volume) in &table.volumes {
-            pairs.push((hash(&volume.handle), format!("<hash:{name}>")));
+            pairs.push((volume.hash.clone(), format!("<hash:{name}>")));
             // A short handle may be a part of any word; only a long one is safe to replace anywhere.
             if volume.handle.len() >= 8 || volume.handle == word {
                 pairs.push((volume.handle.clone(), format!("<volume:{name}>")));
@@ -350,7 +347,7 @@ impl Symbols {
         for (uid, name) in &table.pods {
             pairs.push((uid.clone(), format!("<{name}>")));
         }
-        replace_longest_first(word, pairs)
+        replace(word, &longest_first(pairs))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -370,7 +367,30 @@ impl Table {
     }
 
     fn by_hash(&self, wanted: &str) -> Option<String> {
-        self.volumes.iter().find(|(_, volume)| hash(&volume.handle) == wanted).map(|(name, _)| name.clone())
+        self.volumes.iter().find(|(_, volume)| volume.hash == wanted).map(|(name, _)| name.clone())
+    }
+
+    fn golden(&mut self, layout: &Layout) -> &Arc<[(String, String)]> {
+        let (volumes, attachments) = (&self.volumes, &self.attachments);
+        self.golden.get_or_insert_with(|| {
+            let mut pairs = Vec::new();
+            for (name, volume) in volumes {
+                pairs.push((volume.hash.clone(), format!("$SHA256_VOLID_{name}")));
+                pairs.push((volume.handle.clone(), format!("$VOLID_{name}")));
+            }
+            for (attachment, volume) in attachments {
+                pairs.push((attachment.clone(), format!("$VA_{volume}")));
+            }
+            let places = [
+                (layout.driver_state(), "$ROOT/drv"),
+                (layout.root().to_owned(), "$ROOT/kl"),
+                (layout.state().to_owned(), "$ROOT"),
+            ];
+            let place =
+                |(path, name): (PathBuf, &str)| (path.to_string_lossy().into_owned(), name.to_owned());
+            pairs.extend(places.into_iter().map(place));
+            longest_first(pairs).into()
+        })
     }
 }
 
@@ -383,11 +403,19 @@ fn hash(handle: &str) -> String {
     Sha256::digest(handle.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn replace_longest_first(text: &str, mut pairs: Vec<(String, String)>) -> String {
+/// The hash of a handle, or a handle inside another, must not be cut apart by a shorter match.
+fn longest_first(mut pairs: Vec<(String, String)>) -> Vec<(String, String)> {
     pairs.retain(|(from, _)| !from.is_empty());
-    // The hash of a handle, or a handle inside another, must not be cut apart by a shorter match.
     pairs.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
-    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from.as_str(), to))
+    pairs
+}
+
+fn replace(text: &str, pairs: &[(String, String)]) -> String {
+    let replaced = |text: String, (from, to): &(String, String)| match text.contains(from.as_str()) {
+        true => text.replace(from.as_str(), to),
+        false => text,
+    };
+    pairs.iter().fold(text.to_owned(), replaced)
 }
 
 #[cfg(test)]
