@@ -104,12 +104,6 @@ fn each_deviation_is_a_row_of_the_table() {
     }
 }
 
-/// What the story of a scenario of ours is. Where its lines stand among the steps is a matter of time.
-fn story(played: &Ended) -> String {
-    let lines = played.stdout.lines().filter_map(|line| line.strip_prefix("       "));
-    lines.map(|line| format!("{line}\n")).collect()
-}
-
 #[test]
 #[file_serial(root)]
 fn what_the_recordings_cannot_show_is_shown_by_scenarios_of_our_own() {
@@ -120,7 +114,7 @@ fn what_the_recordings_cannot_show_is_shown_by_scenarios_of_our_own() {
     for scenario in scenarios("ours") {
         let played = play(&scenario);
         let file = scenario.with_extension("txt");
-        let (found, expected) = (story(&played), fs::read_to_string(&file).unwrap_or_default());
+        let (found, expected) = (played.stdout.clone(), fs::read_to_string(&file).unwrap_or_default());
         if found != expected && updates() {
             fs::write(&file, &found).expect("the story can be written");
         }

@@ -86,6 +86,27 @@ fn what_is_mounted_stays_until_it_was_seen_enough() {
     assert_eq!(settle(&before, &mark, Duration::from_secs(30)), Vec::<String>::new());
 }
 
+#[test]
+#[file_serial(root)]
+fn volumes_that_cannot_come_are_waited_for_so_long_only() {
+    if !has_root() {
+        return;
+    }
+    let pod = POD.replace("secretName: s1", "secretName: other");
+    let run = Volproof::new().file("pod.yaml", &pod).file("claim.yaml", CLAIM);
+    let ended = run.args("play pod.yaml claim.yaml --once --quiet --timeout 6s").run();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.told());
+    for told in [
+        "these pods lack volumes: web\n",
+        "event  Warning FailedMount pod/web: MountVolume.SetUp failed for volume \"s\" : secrets \"other\" not found\n",
+        "actual    volume kubernetes.io/secret/uid-web-s: DeviceNotMounted",
+        "waiting   volume_mount kubernetes.io/secret/uid-web-s",
+    ] {
+        assert!(ended.stderr.contains(told), "{told}\n{}", ended.told());
+    }
+    assert_eq!(ended.temporary_files(), Vec::<String>::new());
+}
+
 const SCENARIO: &str = "\
 name: x
 volumes:
@@ -148,7 +169,7 @@ fn what_does_not_come_is_told_with_the_state_instead() {
                   3  waitRPC NodeUnstageVolume
                      ! no call of NodeUnstageVolume has started after 500 ms
                 --- stderr
-                step 3, waitRPC NodeUnstageVolume: no call of NodeUnstageVolume has started after 500 ms
+                line 12, step 3, waitRPC NodeUnstageVolume: no call of NodeUnstageVolume has started after 500 ms
                 actual    pod uid-a kubernetes.io/csi/hostpath.csi.k8s.io^$VOLID_v1: VolumeMounted
                 actual    volume kubernetes.io/csi/hostpath.csi.k8s.io^$VOLID_v1: DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="$ROOT/kl/plugins/kubernetes.io/csi/hostpath.csi.k8s.io/$SHA256_VOLID_v1/globalmount"
                 desired   pod uid-a kubernetes.io/csi/hostpath.csi.k8s.io^$VOLID_v1: outer=d attachable=false reportedInUse=false desiredSize=16Mi

@@ -8,6 +8,7 @@
 pub(crate) mod files;
 mod live;
 pub(crate) mod manifest;
+mod objects;
 pub(crate) mod scenario;
 mod snapshot;
 mod steps;
@@ -16,6 +17,7 @@ mod trace;
 mod world;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use harness::sandbox::Sandbox;
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::worker::Voice;
 use crate::worker::message::{Orders, Refusal, Said};
 use files::Files;
-use scenario::Scenario;
+use scenario::{Action, Scenario};
 use world::World;
 
 /// The file in a worker's directory that holds the trace.
@@ -61,9 +63,12 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
         }
         if let Some(failure) = world.perform(number, step).await {
             tell(&format!("     ! {}", failure.lines().next().unwrap_or_default()));
-            failures.push(format!("step {}, {}: {failure}", number + 1, steps::told(step)));
+            let place = format!("line {}, step {}", step.line, number + 1);
+            failures.push(format!("{place}, {}: {failure}", steps::told(step)));
         }
-        if !steps::takes_no_time(step) {
+        // The moment of a call is no end of anything.
+        if !steps::takes_no_time(step) && step.action != Action::WaitRpc {
+            world.settle().await;
             for line in world.story().await.lines() {
                 tell(&format!("       {line}"));
             }
@@ -87,9 +92,10 @@ pub(crate) async fn perform_files(
     orders: &Orders,
     sandbox: &Sandbox,
     texts: &[(String, String)],
+    once: bool,
     voice: &Voice,
 ) -> Said {
-    match play_files(orders, sandbox, texts, voice).await {
+    match play_files(orders, sandbox, texts, once, voice).await {
         Ok(played) => Said::Played(played),
         Err(error) => Said::Refused(Refusal::ours(&error)),
     }
@@ -99,13 +105,17 @@ async fn play_files(
     orders: &Orders,
     sandbox: &Sandbox,
     texts: &[(String, String)],
+    once: bool,
     voice: &Voice,
 ) -> anyhow::Result<Played> {
     let files = Files::parse(texts).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
     let mut world = World::set(orders, sandbox, &files.scenario, Some(&files)).await?;
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
     world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
-    let enough = orders.directory.join(ENOUGH);
+    let (enough, begun) = (orders.directory.join(ENOUGH), Instant::now());
+    // Whoever looks on decides himself how long he waits; the other half is for taking everything down.
+    let limit = once.then(|| PATIENCE.min(orders.timeout / 2));
+    let mut played = Played::default();
     let mut ready = false;
     while !enough.exists() {
         tokio::time::sleep(LOOK).await;
@@ -116,17 +126,23 @@ async fn play_files(
             world.places().await.iter().for_each(|line| tell(line));
             voice.say(&Said::Ready);
         }
+        if !ready && limit.is_some_and(|limit| begun.elapsed() >= limit) {
+            played.failures.push(world.not_ready(begun.elapsed()).await);
+            break;
+        }
     }
-    let left = world.take_down_pods().await;
+    played.left = world.take_down_pods().await;
     world.news().await.iter().for_each(|line| tell(line));
     write(&orders.directory.join(TRACE), &world.finish().await)?;
-    let mut played = Played { failures: Vec::new(), left };
     played.left.extend(world.take_down().await);
     Ok(played)
 }
 
+/// How long pods may take to get their volumes if nobody looks on: as long as the kubelet waits for them at once.
+const PATIENCE: Duration = Duration::from_secs(123);
+
 /// How often it is looked for news.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(100);
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))

@@ -53,7 +53,7 @@ fn enter(lifeline: OwnedFd) -> Result<(Orders, Sandbox), Refusal> {
         Task::Ask => "asking the driver".to_owned(),
         Task::Case(id, _) => id.to_string(),
         Task::Play(_) => "playing a scenario".to_owned(),
-        Task::PlayFiles(_) => "playing manifests".to_owned(),
+        Task::PlayFiles { .. } => "playing manifests".to_owned(),
     };
     let ledger = Some(orders.ledger.clone());
     let user_namespace = orders.rootless;
@@ -89,7 +89,9 @@ fn work(orders: Orders, sandbox: Sandbox, voice: &Voice) {
             Task::Ask => {
                 ask::ask(&orders, &sandbox).await.map_or_else(Said::Refused, |a| Said::Abilities(Box::new(a)))
             }
-            Task::PlayFiles(files) => crate::play::perform_files(&orders, &sandbox, &files, voice).await,
+            Task::PlayFiles { files, once } => {
+                crate::play::perform_files(&orders, &sandbox, &files, once, voice).await
+            }
             Task::Play(text) => crate::play::perform(&orders, &sandbox, &text, voice).await,
             Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
         }

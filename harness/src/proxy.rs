@@ -28,7 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 pub use code::{code_from_name, code_name, code_names};
 pub use rule::{Gate, Rule, RuleError};
 
-use crate::journal::Journal;
+use crate::journal::{Edge, Journal};
 use crate::ledger::Ledger;
 use forward::Upstreams;
 use handle::Front;
@@ -133,12 +133,23 @@ impl Proxy {
 
     /// Passes no call on until [`Self::open`]: what is done meanwhile is done at one moment.
     pub fn shut(&self) {
-        self.pauses.shut(true);
+        self.pauses.shut();
+    }
+
+    /// Does as [`Self::shut`] in the moment in which so many calls of a method have begun or ended: who made the
+    /// last of them has no answer yet, and can do nothing more.
+    pub fn shut_at(&self, method: &str, edge: Edge, count: usize) {
+        self.pauses.shut_at(method, edge, count);
+    }
+
+    /// Passes on what was held back until now, and nothing else.
+    pub fn let_in(&self) {
+        self.pauses.let_in();
     }
 
     /// Passes calls on again.
     pub fn open(&self) {
-        self.pauses.shut(false);
+        self.pauses.open();
     }
 
     /// Lets the clock of all pauses skip: calls that rules delay until then go on at once.

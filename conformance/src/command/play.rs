@@ -26,7 +26,7 @@ pub(super) struct Flags {
     /// A scenario instead, in the format of the recordings
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// With manifests: take everything down as soon as all pods have their volumes
+    /// With manifests: take everything down as soon as all pods have their volumes, or cannot get them
     #[arg(long, conflicts_with = "scenario")]
     once: bool,
     /// Write what happened here, as the recordings have it
@@ -89,7 +89,7 @@ fn task(flags: &Flags) -> Result<Task, Exit> {
     let named = |path: &PathBuf| Ok((path.display().to_string(), read(path)?));
     let texts = flags.files.iter().map(named).collect::<Result<Vec<_>, Exit>>()?;
     Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
-    Ok(Task::PlayFiles(texts))
+    Ok(Task::PlayFiles { files: texts, once: flags.once })
 }
 
 async fn play(

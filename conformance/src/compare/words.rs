@@ -19,6 +19,8 @@ pub(super) fn message(text: &str) -> String {
         let said = if rest.starts_with("connection error") { "connection error" } else { rest };
         return format!("{head}code = Unavailable desc = {said}");
     }
+    // Who reads through a cache says "configmap", who asks the server says "configmaps".
+    let text = text.replace("configmaps \"", "configmap \"").replace("secrets \"", "secret \"");
     text.trim_end().to_owned()
 }
 

@@ -1,8 +1,9 @@
 //! What manifests are played with: all pods at once, and whatever there is to tell as it happens.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use contracts::event::Event;
+use contracts::event::{Emitted, Event, TraceLine};
 
 use super::manifest;
 use super::world::World;
@@ -28,14 +29,10 @@ impl World {
     pub(super) async fn news(&mut self) -> Vec<String> {
         let trace = self.journal.trace();
         let new = trace.iter().skip(self.told);
-        let events =
-            new.filter_map(|line| match &line.event {
-                Event::Event(event) => Some(self.journal.symbols().text(&format!(
-                    "event  {} {} {}: {}",
-                    event.kind, event.reason, event.obj, event.message
-                ))),
-                _ => None,
-            });
+        let events = new.filter_map(|line| match &line.event {
+            Event::Event(event) => Some(self.event(event)),
+            _ => None,
+        });
         let mut lines: Vec<String> = events.collect();
         self.told = trace.len();
         lines.extend(self.story().await.lines().map(str::to_owned));
@@ -50,6 +47,31 @@ impl World {
             }
         }
         true
+    }
+
+    /// Which pods have not got their volumes, and everything that is known of the moment.
+    pub(super) async fn not_ready(&self, after: Duration) -> String {
+        let mut lacking = Vec::new();
+        for pod in &self.pods {
+            if self.node.wait_mounted(pod, Duration::ZERO).await.is_err() {
+                lacking.push(pod.as_str());
+            }
+        }
+        let what = format!("after {} s these pods lack volumes: {}", after.as_secs(), lacking.join(", "));
+        let trace = self.journal.trace();
+        let warning = |line: &TraceLine| match &line.event {
+            Event::Event(event) if event.kind == "Warning" => Some(self.event(event)),
+            _ => None,
+        };
+        let warnings: BTreeSet<String> = trace.iter().filter_map(warning).collect();
+        let known = self.state().await.into_iter();
+        std::iter::once(what).chain(warnings).chain(known).collect::<Vec<_>>().join("\n")
+    }
+
+    /// An event of Kubernetes as a line.
+    fn event(&self, event: &Emitted) -> String {
+        let Emitted { kind, reason, obj, message, .. } = event;
+        self.journal.symbols().text(&format!("event  {kind} {reason} {obj}: {message}"))
     }
 
     /// Where the volumes of each pod are.

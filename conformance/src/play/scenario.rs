@@ -3,13 +3,15 @@
 //! The format is the one of the recordings. What it has no place for is an error that names the line and the word
 //! that was probably meant.
 
+mod step;
+
 use harness::api::Bytes;
 use harness::manifest::nearest;
-use harness::proxy::Rule;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::manifest;
+pub(crate) use step::{Action, Step};
 
 /// One scenario.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -80,68 +82,6 @@ pub(crate) struct VolumeConf {
     pub(crate) mount_options: Vec<String>,
 }
 
-/// One step. Which keys mean something depends on what is done.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Step {
-    #[serde(rename = "do")]
-    pub(crate) action: Action,
-    #[serde(default)]
-    pub(crate) pod: Option<String>,
-    #[serde(default)]
-    pub(crate) force: Option<bool>,
-    #[serde(default)]
-    pub(crate) timeout_ms: Option<u64>,
-    #[serde(default)]
-    pub(crate) rule: Option<Rule>,
-    #[serde(default)]
-    pub(crate) method: Option<String>,
-    #[serde(default)]
-    pub(crate) count: Option<usize>,
-    #[serde(default)]
-    pub(crate) kind: Option<String>,
-    #[serde(default)]
-    pub(crate) label: Option<String>,
-    #[serde(default)]
-    pub(crate) drop_pods: Option<Vec<String>>,
-    #[serde(default)]
-    pub(crate) drop_volumes: Option<Vec<String>>,
-    #[serde(default)]
-    pub(crate) register_after_ms: Option<u64>,
-    #[serde(default)]
-    pub(crate) volume: Option<String>,
-    #[serde(default)]
-    pub(crate) size_mi: Option<u64>,
-    #[serde(default)]
-    pub(crate) cmd: Option<String>,
-    #[serde(default)]
-    pub(crate) ms: Option<u64>,
-}
-
-/// What a step does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Action {
-    AddPod,
-    RemovePod,
-    TerminatePod,
-    SyncPod,
-    WaitMounted,
-    WaitUnmounted,
-    WaitIdle,
-    Inject,
-    #[serde(rename = "waitRPC")]
-    WaitRpc,
-    Snapshot,
-    Restart,
-    KillDriver,
-    StartDriver,
-    Expand,
-    UpdateConfigMap,
-    Sleep,
-    Sh,
-}
-
 /// Why a scenario cannot be played.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bad {
@@ -162,6 +102,9 @@ impl Scenario {
                 volume.access_modes.push("ReadWriteOnce".to_owned());
             }
             volume.size_mi = if volume.size_mi == 0 { DEFAULT_MI } else { volume.size_mi };
+        }
+        for (number, step) in scenario.steps.iter_mut().enumerate() {
+            step.line = step_line(text, number);
         }
         scenario.check(text)?;
         Ok(scenario)
@@ -191,8 +134,8 @@ impl Scenario {
         for pod in &self.pods {
             manifest::check_pod(pod).map_err(|(word, bad)| bad.on(mentioned(text, "pods:", &word)))?;
         }
-        for (number, step) in self.steps.iter().enumerate() {
-            self.check_step(step).map_err(|bad| bad.on(step_line(text, number)))?;
+        for step in &self.steps {
+            self.check_step(step).map_err(|bad| bad.on(step.line))?;
         }
         Ok(())
     }
@@ -227,73 +170,6 @@ impl Scenario {
             None | Some("start" | "end" | "") => Ok(()),
             Some(other) => known("edge of a call", other, &["start", "end"]),
         }
-    }
-}
-
-impl Step {
-    /// The keys this step needs, and those it may have beside them.
-    fn keys(&self) -> (&'static [&'static str], &'static [&'static str]) {
-        match self.action {
-            Action::AddPod | Action::TerminatePod | Action::SyncPod => (&["pod"], &[]),
-            Action::RemovePod => (&["pod"], &["force"]),
-            Action::WaitMounted | Action::WaitUnmounted => (&["pod"], &["timeoutMs"]),
-            Action::WaitIdle => (&[], &["timeoutMs"]),
-            Action::Inject => (&["rule"], &[]),
-            Action::WaitRpc => (&["method"], &["count", "kind", "timeoutMs"]),
-            Action::Snapshot => (&[], &["label"]),
-            Action::Restart => (&[], &["dropPods", "dropVolumes", "registerAfterMs"]),
-            Action::KillDriver | Action::StartDriver => (&[], &[]),
-            Action::Expand => (&["volume", "sizeMi"], &[]),
-            Action::UpdateConfigMap => (&["label", "cmd"], &[]),
-            Action::Sleep => (&["ms"], &[]),
-            Action::Sh => (&["cmd"], &[]),
-        }
-    }
-
-    /// The keys it has.
-    fn given(&self) -> Vec<&'static str> {
-        let all = [
-            ("pod", self.pod.is_some()),
-            ("force", self.force.is_some()),
-            ("timeoutMs", self.timeout_ms.is_some()),
-            ("rule", self.rule.is_some()),
-            ("method", self.method.is_some()),
-            ("count", self.count.is_some()),
-            ("kind", self.kind.is_some()),
-            ("label", self.label.is_some()),
-            ("dropPods", self.drop_pods.is_some()),
-            ("dropVolumes", self.drop_volumes.is_some()),
-            ("registerAfterMs", self.register_after_ms.is_some()),
-            ("volume", self.volume.is_some()),
-            ("sizeMi", self.size_mi.is_some()),
-            ("cmd", self.cmd.is_some()),
-            ("ms", self.ms.is_some()),
-        ];
-        all.into_iter().filter(|(_, there)| *there).map(|(key, _)| key).collect()
-    }
-
-    fn check_keys(&self) -> Result<(), Bad> {
-        let ((needed, possible), given) = (self.keys(), self.given());
-        if let Some(missing) = needed.iter().find(|key| !given.contains(key)) {
-            return Err(Bad::at(0, format!("the step {} needs `{missing}`", self.action)));
-        }
-        let mut all = needed.to_vec();
-        all.extend(possible);
-        match given.iter().find(|key| !all.contains(key)) {
-            None => Ok(()),
-            Some(key) => {
-                let what = format!("the step {} has no use for `{key}`", self.action);
-                let hint = (!all.is_empty()).then(|| format!("known here: {}", all.join(", ")));
-                Err(Bad { line: 0, what, hint })
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Action {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = serde_json::to_value(self).expect("a step is a word");
-        f.write_str(word.as_str().unwrap_or_default())
     }
 }
 

@@ -13,8 +13,12 @@ use super::scenario::{Action, Step};
 use super::world::{NAMESPACE, World, or_null};
 use crate::failure::chain;
 
-/// How long a wait lasts that does not say it.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long a wait lasts that does not say it: longer than a pod waits for its volumes, and than a call may take.
+/// Where nothing is under way it costs no time.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// What a command does within so short a time is done at one moment.
+const AT_ONCE: Duration = Duration::from_millis(50);
 
 /// What would not happen, for people: the sentence first, then the state.
 pub(super) type Failure = String;
@@ -39,7 +43,11 @@ pub(super) fn told(step: &Step) -> String {
 /// whoever recorded them took a hundredth of the time in which a node looks at its pods.
 pub(super) fn takes_no_time(step: &Step) -> bool {
     use Action as A;
-    matches!(step.action, A::AddPod | A::RemovePod | A::TerminatePod | A::Inject | A::UpdateConfigMap)
+    match step.action {
+        A::AddPod | A::RemovePod | A::TerminatePod | A::SyncPod => true,
+        A::Inject | A::Snapshot | A::Restart | A::KillDriver | A::Expand | A::UpdateConfigMap | A::Sh => true,
+        A::WaitMounted | A::WaitUnmounted | A::WaitIdle | A::WaitRpc | A::StartDriver | A::Sleep => false,
+    }
 }
 
 impl World {
@@ -57,6 +65,7 @@ impl World {
             Action::WaitRpc => return self.wait_rpc(step).await,
             Action::Inject => self.inject(step),
             Action::Snapshot => {
+                self.come_to_rest().await;
                 self.snapshot(step.label.as_deref().unwrap_or_default()).await;
                 Ok(())
             }
@@ -146,9 +155,16 @@ impl World {
             1 => format!("no call of {method} has {ended}"),
             _ => format!("{count} calls of {method} have not {ended}"),
         };
+        if let Some(proxy) = &self.proxy {
+            // What follows is done at the moment of that call, and not after what it leads to.
+            proxy.shut_at(&method, edge, count);
+        }
         let wanted = method.clone();
         let done = async move |world: &mut Self| (world.journal.count(&wanted, edge) >= count).then_some(());
         let failure = self.wait(step, &what, done).await;
+        if let Some(proxy) = self.proxy.as_ref().filter(|_| failure.is_some()) {
+            proxy.open();
+        }
         self.log.line("rpc_seen", json!({ "method": method, "ok": failure.is_none() }));
         failure
     }
@@ -168,7 +184,7 @@ impl World {
     }
 
     /// Everything that is known of the moment.
-    async fn state(&self) -> Vec<String> {
+    pub(super) async fn state(&self) -> Vec<String> {
         let symbols = self.journal.symbols();
         let mut lines = Vec::new();
         if let Ok(dump) = self.node.dump().await {
@@ -200,6 +216,11 @@ impl World {
     }
 
     async fn restart(&mut self, step: &Step) -> Result<(), Vec<String>> {
+        if let Some(proxy) = &self.proxy {
+            // What was asked for before the node dies reaches the driver; the node that comes asks for nothing yet.
+            proxy.let_in();
+        }
+        self.come_to_rest().await;
         self.snapshot("before restart").await;
         let after = step.register_after_ms.unwrap_or_default();
         if after > 0 {
@@ -208,16 +229,10 @@ impl World {
         self.node.kill().await;
         self.log.node_was_killed();
         let dropped = step.drop_pods.clone().unwrap_or_default();
-        for name in &dropped {
-            self.cluster.delete::<Pod>(NAMESPACE, name).map_err(|error| chain(&error))?;
-            self.pods.remove(name);
-        }
         // Nobody is left who could tell when they are gone.
         self.leaving.clear();
         let volumes = step.drop_volumes.clone().unwrap_or_default();
-        for name in &volumes {
-            self.drop_volume(name)?;
-        }
+        let lost = self.drop_objects(&dropped, &volumes);
         let restart = json!({
             "driver_registered_after_ms": after,
             "dropped_pods": or_null(dropped),
@@ -231,12 +246,22 @@ impl World {
         self.log.line("volume_manager_start", json!({ "resumed": true }));
         self.log.resume(self.time.now());
         match after {
-            0 => self.wait_for_registration().await,
-            _ => {
-                self.announce_at = Some(self.time.now() + Duration::from_millis(after));
-                Ok(())
+            0 => self.wait_for_registration().await?,
+            _ => self.announce_at = Some(self.time.now() + Duration::from_millis(after)),
+        }
+        lost
+    }
+
+    /// Takes objects away while the node is down. Those that went before are gone as well.
+    fn drop_objects(&mut self, pods: &[String], volumes: &[String]) -> Result<(), Vec<String>> {
+        for name in pods {
+            self.pods.remove(name);
+            match self.cluster.delete::<Pod>(NAMESPACE, name) {
+                Err(error) if !error.is_not_found() => return Err(chain(&error)),
+                _ => {}
             }
         }
+        volumes.iter().try_for_each(|name| self.drop_volume(name))
     }
 
     async fn wait_for_registration(&mut self) -> Result<(), Vec<String>> {
@@ -310,10 +335,18 @@ impl World {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let output = tokio::time::timeout(LIMIT, output).await;
-        let output =
-            output.map_err(|_| vec![format!("the command did not end within {} s", LIMIT.as_secs())])?;
-        let output = output.map_err(|error| vec![error.to_string()])?;
+        let mut output = std::pin::pin!(output);
+        let ended = match tokio::time::timeout(AT_ONCE, &mut output).await {
+            Ok(ended) => Ok(ended),
+            // It takes time after all, and so others have it as well.
+            Err(_) => {
+                self.go_on().await;
+                tokio::time::timeout(LIMIT, output).await
+            }
+        };
+        let ended =
+            ended.map_err(|_| vec![format!("the command did not end within {} s", LIMIT.as_secs())])?;
+        let output = ended.map_err(|error| vec!["cannot start `sh`".to_owned(), error.to_string()])?;
         let mut out = String::from_utf8_lossy(&output.stdout).into_owned();
         out += &String::from_utf8_lossy(&output.stderr);
         let error = match output.status.success() {
@@ -321,7 +354,10 @@ impl World {
             false => output.status.to_string(),
         };
         self.log.line("sh", json!({ "cmd": cmd, "err": error, "out": out }));
-        Ok(())
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(vec![error, out.trim_end().to_owned()]),
+        }
     }
 
     /// Writes down the last look and the end. Returns the trace.
@@ -342,6 +378,11 @@ impl World {
         {
             left.push(format!("the driver does not start again: {}", chain.join(": ")));
         }
+        if !self.node.is_running()
+            && let Err(error) = self.node.restart().await
+        {
+            left.push(format!("the node does not start again: {}", chain(&error).join(": ")));
+        }
         for pod in std::mem::take(&mut self.pods) {
             if self.node.remove_pod(&pod, false).await.is_ok() {
                 self.leaving.push((pod, self.time.now()));
@@ -353,7 +394,7 @@ impl World {
             (idle && rest).then_some(())
         };
         // A call that hangs is over when its caller has had enough.
-        if self.pass(5 * LIMIT, gone).await.is_none() {
+        if self.pass(2 * LIMIT, gone).await.is_none() {
             left.extend(self.state().await);
         }
         for volume in std::mem::take(&mut self.volumes) {

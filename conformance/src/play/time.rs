@@ -60,6 +60,10 @@ impl World {
             if let Some(found) = happened(self).await {
                 return Some(found);
             }
+            if !self.node.is_running() {
+                // Nobody is left who could do anything.
+                return None;
+            }
             let left = limit.saturating_sub(self.time.now() - begin);
             if left.is_zero() {
                 if real.elapsed() >= GRACE.min(limit) {

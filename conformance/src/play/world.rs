@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::Layout;
-use harness::api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
-use harness::api::{AccessMode, Attachment, Bytes, Claim, ClaimPhase, CsiDriver, Meta, Object};
-use harness::api::{ConfigMap, Node as NodeObject};
-use harness::api::{PersistentSource, Resource, Secret, Volume};
-use harness::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served, VolumeRequest};
+use harness::api::Node as NodeObject;
+use harness::api::{Attachment, Bytes, Volume};
+use harness::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served};
 use harness::driver::{Capabilities, Driver, DriverOptions, Registrar};
 use harness::journal::{Journal, Witness};
 use harness::node::{Node, NodeOptions};
@@ -21,8 +19,8 @@ use harness::symbols::Symbols;
 use serde_json::{Value, json};
 
 use super::files::{self, Files};
-use super::manifest;
-use super::scenario::{Scenario, VolumeConf};
+use super::objects::{create_bound, create_objects, driver_as_written, driver_object, request};
+use super::scenario::Scenario;
 use super::time::Time;
 use super::trace::Log;
 use crate::worker::message::Orders;
@@ -41,6 +39,9 @@ const MEMORY: Bytes = Bytes(1 << 30);
 
 /// How long a node may take to hear of a pod.
 const MOMENT: Duration = Duration::from_millis(200);
+
+/// A node that has said nothing for so long has nothing to say.
+const REST: Duration = Duration::from_millis(20);
 
 /// How long a driver may take to be registered, and a node to say something.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -143,7 +144,11 @@ impl World {
         log.line("driver_started", json!({ "args": null }));
         let mut volumes = BTreeSet::new();
         for volume in &scenario.volumes {
-            provisioner.provision(&request(volume)).await?;
+            let made = provisioner.provision(&request(volume)).await?;
+            if files.is_none() {
+                // Volumes of the recordings were there for any node, also for one that no driver has labelled yet.
+                cluster.change::<Volume>("", &made.volume, |volume| volume.affinity = None)?;
+            }
             journal.symbols().expect_attachment(&volume.name, &name, NODE);
             log.line("volume_created", json!({ "conf": volume, "name": volume.name }));
             volumes.insert(volume.name.clone());
@@ -291,6 +296,31 @@ impl World {
         }
     }
 
+    /// Lets the node go as far as it gets while its calls are held back, so that a look finds it there each time.
+    pub(super) async fn come_to_rest(&self) {
+        let rest = async {
+            let mut seen = self.journal.position().0;
+            loop {
+                tokio::time::sleep(REST).await;
+                match self.journal.position().0 {
+                    now if now == seen => break,
+                    now => seen = now,
+                }
+            }
+        };
+        drop(tokio::time::timeout(MOMENT, rest).await);
+    }
+
+    /// Lets what was just begun come to its end, if it does so at once: so a story stands at the same step each time.
+    pub(crate) async fn settle(&self) {
+        let quiet = async {
+            while !self.is_quiet().await {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        drop(tokio::time::timeout(MOMENT, quiet).await);
+    }
+
     /// The story since the last look, if nothing is under way; else a later look has it.
     pub(crate) async fn story(&mut self) -> String {
         match self.journal.in_flight().is_empty() && self.is_quiet().await {
@@ -344,106 +374,6 @@ fn node_options(orders: &Orders, scenario: &Scenario, layout: &Layout) -> NodeOp
     (options.status_period, options.prompt_status) = (period, false);
     (options.sweep, options.pod_events) = (false, false);
     options
-}
-
-fn driver_object(name: &str, scenario: &Scenario) -> CsiDriver {
-    let options = &scenario.driver;
-    let policy = match options.fs_group_policy.as_deref() {
-        Some("None") => FsGroupPolicy::None,
-        Some("File") => FsGroupPolicy::File,
-        _ => FsGroupPolicy::ReadWriteOnceWithFsType,
-    };
-    let token = |audience: &String| DriverToken { audience: audience.clone(), expiration: None };
-    CsiDriver {
-        meta: Meta::named("", name),
-        attach_required: options.attach_required,
-        pod_info: options.pod_info_on_mount,
-        fs_group_policy: Some(policy),
-        lifecycle_modes: vec![LifecycleMode::Persistent, LifecycleMode::Ephemeral],
-        tokens: options.token_audiences.iter().map(token).collect(),
-        requires_republish: options.requires_republish,
-        ..CsiDriver::default()
-    }
-}
-
-/// What an author has installed, or would have.
-fn driver_as_written(capabilities: &Capabilities, files: &Files) -> Result<CsiDriver> {
-    let written = files.driver.as_ref().map(|driver| manifest::objects(driver.clone(), "")).transpose()?;
-    let written = written.unwrap_or_default().into_iter().find_map(CsiDriver::from_object);
-    match written {
-        Some(driver) if driver.meta.name == capabilities.name => Ok(CsiDriver::clone(&driver)),
-        Some(driver) => {
-            anyhow::bail!(
-                "the CSIDriver is `{}`, but the driver is `{}`",
-                driver.meta.name,
-                capabilities.name
-            )
-        }
-        None => Ok(harness::cluster::driver_object(capabilities)),
-    }
-}
-
-/// Makes a volume and the claim that is bound to it, whatever they say of that themselves.
-fn create_bound(cluster: &Cluster, objects: Vec<Object>) -> Result<()> {
-    let mut claims = objects.iter().cloned().filter_map(Claim::from_object);
-    let mut volumes = objects.iter().cloned().filter_map(Volume::from_object);
-    let (Some(claim), Some(volume)) = (claims.next(), volumes.next()) else { return Ok(()) };
-    let (mut claim, mut volume) = (Claim::clone(&claim), Volume::clone(&volume));
-    claim.spec.volume = volume.meta.name.clone();
-    claim.status.phase = ClaimPhase::Bound;
-    claim.status.capacity = volume.capacity;
-    let claim = cluster.create(claim)?;
-    let reference = ClaimReference { claim: claim.key().namespaced_name(), uid: claim.meta.uid.clone() };
-    (volume.claim, volume.phase) = (Some(reference), "Bound".to_owned());
-    if let PersistentSource::Csi(csi) = &volume.source {
-        let symbols = cluster.journal().symbols();
-        symbols.name_volume(&claim.meta.name, &volume.meta.name, csi.handle.as_str());
-    }
-    cluster.create(volume)?;
-    Ok(())
-}
-
-fn request(volume: &VolumeConf) -> VolumeRequest {
-    let mode = |mode: &String| match mode.as_str() {
-        "ReadOnlyMany" => AccessMode::ReadOnlyMany,
-        "ReadWriteMany" => AccessMode::ReadWriteMany,
-        "ReadWriteOncePod" => AccessMode::ReadWriteOncePod,
-        _ => AccessMode::ReadWriteOnce,
-    };
-    VolumeRequest {
-        name: volume.name.clone(),
-        size: volume.size_mi << 20,
-        block: volume.block,
-        access_modes: volume.access_modes.iter().map(mode).collect(),
-        fs_type: volume.fs_type.clone(),
-        mount_options: volume.mount_options.clone(),
-        read_only: volume.pv_read_only,
-    }
-}
-
-fn create_objects(cluster: &Cluster, scenario: &Scenario, layout: &Layout) -> Result<()> {
-    let root = World::root_path(layout).to_string_lossy().into_owned();
-    let kinds = [("ConfigMap", &scenario.config_maps), ("Secret", &scenario.secrets)];
-    for (kind, document) in kinds.iter().flat_map(|(kind, all)| all.iter().map(move |one| (*kind, one))) {
-        create(cluster, manifest::of_kind(kind, document, &root)?)?;
-    }
-    Ok(())
-}
-
-/// Makes an object whose kind is only known now.
-pub(super) fn create(cluster: &Cluster, object: Object) -> Result<()> {
-    match object.clone() {
-        Object::Secret(_) => one::<Secret>(cluster, object),
-        Object::ConfigMap(_) => one::<ConfigMap>(cluster, object),
-        other => anyhow::bail!("a scenario has no place for {:?}", other.key()),
-    }
-}
-
-fn one<R: Resource>(cluster: &Cluster, object: Object) -> Result<()> {
-    if let Some(object) = R::from_object(object) {
-        cluster.create(R::clone(&object))?;
-    }
-    Ok(())
 }
 
 /// A value for a list that recordings leave out when it is empty.

@@ -59,7 +59,12 @@ pub enum Task {
     /// Play the scenario with this text.
     Play(String),
     /// Play these manifests, each with the name of its file, until it was seen enough.
-    PlayFiles(Vec<(String, String)>),
+    PlayFiles {
+        /// The manifests, each with the name of its file.
+        files: Vec<(String, String)>,
+        /// Whether it is over as soon as all pods have their volumes.
+        once: bool,
+    },
 }
 
 /// One line of what a worker says.

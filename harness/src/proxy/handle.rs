@@ -95,7 +95,9 @@ impl Front {
             rule: None,
         };
 
-        self.pauses.door().await;
+        self.pauses.spring(&self.journal);
+        self.pauses.door(method).await;
+        let message = self.pauses.without_staging(method, message);
         let symbol = self.journal.symbols().volume(&handle);
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
         record.rule = rule.as_ref().map(Rule::told);
@@ -212,6 +214,8 @@ impl Record<'_> {
             },
         };
         self.journal.rpc_end(self.call, outcome);
+        // Before the caller hears of it, so that he does nothing more.
+        self.pauses.spring(self.journal);
         // Ended: dropping it has nothing to tell any more.
         self.call = 0;
     }
@@ -236,6 +240,7 @@ impl Drop for Record<'_> {
             ..Outcome::default()
         };
         self.journal.rpc_end(self.call, outcome);
+        self.pauses.spring(self.journal);
     }
 }
 

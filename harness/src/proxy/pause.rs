@@ -2,25 +2,44 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use csi_proto::v1::NodeGetCapabilitiesResponse;
 use csi_proto::v1::node_service_capability::Type;
+use csi_proto::v1::{NodeGetCapabilitiesResponse, NodePublishVolumeRequest};
 use prost::Message;
 use tokio::sync::watch;
 use tonic::Response;
 use volume_manager::clock::{AdvancingClock, Clock, Instant};
+
+use crate::journal::{Edge, Journal};
 
 /// The pauses of all calls of one proxy.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     clock: AdvancingClock,
     held: AtomicUsize,
-    /// Whether no call is passed on just now.
-    shut: watch::Sender<bool>,
+    door: watch::Sender<Door>,
+    /// What shuts the door by itself.
+    trap: Mutex<Option<Trap>>,
     hidden: Mutex<BTreeSet<String>>,
+}
+
+/// Whether calls are passed on just now.
+#[derive(Debug, Default)]
+struct Door {
+    shut: bool,
+    /// How often those that stood before it were let in while it stayed shut for others.
+    let_in: u64,
+}
+
+/// Shuts the door at the moment in which so many calls have begun or ended.
+#[derive(Debug)]
+struct Trap {
+    method: String,
+    edge: Edge,
+    count: usize,
 }
 
 /// Counts a call as held for as long as this lives, also when its caller goes away.
@@ -52,14 +71,48 @@ impl Pauses {
         std::future::pending().await
     }
 
-    /// Returns when calls are passed on.
-    pub(super) async fn door(&self) {
+    /// Returns when a call of `method` is passed on. Who the driver is may be asked at any time: nothing comes of it.
+    pub(super) async fn door(&self, method: &str) {
+        if method == "NodeGetInfo" {
+            return;
+        }
+        let mut door = self.door.subscribe();
+        let before = door.borrow().let_in;
         // The sender is borrowed here, so it cannot be gone.
-        drop(self.shut.subscribe().wait_for(|shut| !*shut).await);
+        drop(door.wait_for(|door| !door.shut || door.let_in > before).await);
     }
 
-    pub(super) fn shut(&self, shut: bool) {
-        self.shut.send_replace(shut);
+    pub(super) fn shut(&self) {
+        self.door.send_modify(|door| door.shut = true);
+    }
+
+    /// Opens the door, and takes back what would shut it.
+    pub(super) fn open(&self) {
+        self.trap().take();
+        self.door.send_modify(|door| door.shut = false);
+    }
+
+    /// Lets those in that stand before the door, and nobody who comes later.
+    pub(super) fn let_in(&self) {
+        self.door.send_modify(|door| door.let_in += 1);
+    }
+
+    pub(super) fn shut_at(&self, method: &str, edge: Edge, count: usize) {
+        *self.trap() = Some(Trap { method: method.to_owned(), edge, count });
+    }
+
+    /// A call has begun or ended, and the journal knows.
+    pub(super) fn spring(&self, journal: &Journal) {
+        let mut trap = self.trap();
+        let is_due = |trap: &mut Trap| journal.count(&trap.method, trap.edge) >= trap.count;
+        if trap.take_if(is_due).is_some() {
+            self.shut();
+        }
+    }
+
+    fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
+        // It is set and taken whole.
+        self.trap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn advance(&self, by: Duration) {
@@ -77,6 +130,23 @@ impl Pauses {
 
     pub(super) fn hide(&self, names: impl IntoIterator<Item = String>) {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+    }
+
+    /// A request as a driver takes it that needs no staging, if the node was told that it is one.
+    pub(super) fn without_staging(&self, method: &str, message: Bytes) -> Bytes {
+        let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        if method != "NodePublishVolume" || !hidden.contains("STAGE_UNSTAGE_VOLUME") {
+            return message;
+        }
+        match NodePublishVolumeRequest::decode(message.clone()) {
+            Ok(mut request) => {
+                // The kubelet names one for block volumes in any case.
+                request.staging_target_path.clear();
+                Bytes::from(request.encode_to_vec())
+            }
+            // What is no such message is the driver's to complain of.
+            Err(_) => message,
+        }
     }
 
     /// An answer to `method` without what is hidden.

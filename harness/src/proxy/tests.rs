@@ -220,3 +220,29 @@ fn a_rule_that_cannot_be_meant_is_told() {
         serde_json::from_str(r#"{"method":"NodeStageVolume","delayMs":3000,"times":1}"#).unwrap();
     assert_eq!((rule.delay_ms, rule.times), (3000, Some(1)));
 }
+
+#[tokio::test]
+async fn what_follows_a_call_waits_until_its_moment_is_over() {
+    let mut stage = stage();
+    stage.proxy.shut_at("NodeStageVolume", Edge::End, 1);
+    stage.call("first").await.unwrap();
+    let begin = |volume: &'static str| {
+        let mut client = stage.client.clone();
+        tokio::spawn(async move { client.node_stage_volume(request(volume)).await.map(drop) })
+    };
+    let started = async |count| {
+        let within = Duration::from_secs(20);
+        assert!(stage.journal.wait_rpc("NodeStageVolume", Edge::Start, count, within).await);
+    };
+    let second = begin("second");
+    started(2).await;
+    assert_eq!(*stage.calls.lock().unwrap(), ["first"]);
+    stage.proxy.let_in();
+    second.await.unwrap().unwrap();
+    let third = begin("third");
+    started(3).await;
+    assert_eq!(*stage.calls.lock().unwrap(), ["first", "second"]);
+    stage.proxy.open();
+    third.await.unwrap().unwrap();
+    assert_eq!(*stage.calls.lock().unwrap(), ["first", "second", "third"]);
+}

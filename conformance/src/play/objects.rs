@@ -1,0 +1,117 @@
+//! The objects of a played world, from what a scenario or manifests say. Writes to the cluster and nothing else.
+
+use anyhow::Result;
+use harness::Layout;
+use harness::api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
+use harness::api::{AccessMode, Claim, ClaimPhase, ConfigMap, CsiDriver, Meta, Object};
+use harness::api::{PersistentSource, Resource, Secret, Volume};
+use harness::cluster::{Cluster, VolumeRequest};
+use harness::driver::Capabilities;
+
+use super::files::Files;
+use super::manifest;
+use super::scenario::{Scenario, VolumeConf};
+use super::world::World;
+
+/// What a scenario says of its driver.
+pub(super) fn driver_object(name: &str, scenario: &Scenario) -> CsiDriver {
+    let options = &scenario.driver;
+    let policy = match options.fs_group_policy.as_deref() {
+        Some("None") => FsGroupPolicy::None,
+        Some("File") => FsGroupPolicy::File,
+        _ => FsGroupPolicy::ReadWriteOnceWithFsType,
+    };
+    let token = |audience: &String| DriverToken { audience: audience.clone(), expiration: None };
+    CsiDriver {
+        meta: Meta::named("", name),
+        attach_required: options.attach_required,
+        pod_info: options.pod_info_on_mount,
+        fs_group_policy: Some(policy),
+        lifecycle_modes: vec![LifecycleMode::Persistent, LifecycleMode::Ephemeral],
+        tokens: options.token_audiences.iter().map(token).collect(),
+        requires_republish: options.requires_republish,
+        ..CsiDriver::default()
+    }
+}
+
+/// What an author has installed, or would have.
+pub(super) fn driver_as_written(capabilities: &Capabilities, files: &Files) -> Result<CsiDriver> {
+    let written = files.driver.as_ref().map(|driver| manifest::objects(driver.clone(), "")).transpose()?;
+    let written = written.unwrap_or_default().into_iter().find_map(CsiDriver::from_object);
+    match written {
+        Some(driver) if driver.meta.name == capabilities.name => Ok(CsiDriver::clone(&driver)),
+        Some(driver) => {
+            anyhow::bail!(
+                "the CSIDriver is `{}`, but the driver is `{}`",
+                driver.meta.name,
+                capabilities.name
+            )
+        }
+        None => Ok(harness::cluster::driver_object(capabilities)),
+    }
+}
+
+/// Makes a volume and the claim that is bound to it, whatever they say of that themselves.
+pub(super) fn create_bound(cluster: &Cluster, objects: Vec<Object>) -> Result<()> {
+    let mut claims = objects.iter().cloned().filter_map(Claim::from_object);
+    let mut volumes = objects.iter().cloned().filter_map(Volume::from_object);
+    let (Some(claim), Some(volume)) = (claims.next(), volumes.next()) else { return Ok(()) };
+    let (mut claim, mut volume) = (Claim::clone(&claim), Volume::clone(&volume));
+    claim.spec.volume = volume.meta.name.clone();
+    claim.status.phase = ClaimPhase::Bound;
+    claim.status.capacity = volume.capacity;
+    let claim = cluster.create(claim)?;
+    let reference = ClaimReference { claim: claim.key().namespaced_name(), uid: claim.meta.uid.clone() };
+    (volume.claim, volume.phase) = (Some(reference), "Bound".to_owned());
+    if let PersistentSource::Csi(csi) = &volume.source {
+        let symbols = cluster.journal().symbols();
+        symbols.name_volume(&claim.meta.name, &volume.meta.name, csi.handle.as_str());
+    }
+    cluster.create(volume)?;
+    Ok(())
+}
+
+/// What is asked of the driver for a volume of a scenario.
+pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
+    let mode = |mode: &String| match mode.as_str() {
+        "ReadOnlyMany" => AccessMode::ReadOnlyMany,
+        "ReadWriteMany" => AccessMode::ReadWriteMany,
+        "ReadWriteOncePod" => AccessMode::ReadWriteOncePod,
+        _ => AccessMode::ReadWriteOnce,
+    };
+    VolumeRequest {
+        name: volume.name.clone(),
+        size: volume.size_mi << 20,
+        block: volume.block,
+        access_modes: volume.access_modes.iter().map(mode).collect(),
+        fs_type: volume.fs_type.clone(),
+        mount_options: volume.mount_options.clone(),
+        read_only: volume.pv_read_only,
+    }
+}
+
+/// Makes the config maps and secrets.
+pub(super) fn create_objects(cluster: &Cluster, scenario: &Scenario, layout: &Layout) -> Result<()> {
+    let root = World::root_path(layout).to_string_lossy().into_owned();
+    let kinds = [("ConfigMap", &scenario.config_maps), ("Secret", &scenario.secrets)];
+    for (kind, document) in kinds.iter().flat_map(|(kind, all)| all.iter().map(move |one| (*kind, one))) {
+        create(cluster, manifest::of_kind(kind, document, &root)?)?;
+    }
+    Ok(())
+}
+
+/// Makes an object whose kind is only known now.
+pub(super) fn create(cluster: &Cluster, object: Object) -> Result<()> {
+    match object.clone() {
+        Object::Secret(_) => one::<Secret>(cluster, object),
+        Object::ConfigMap(_) => one::<ConfigMap>(cluster, object),
+        other => anyhow::bail!("a scenario has no place for {:?}", other.key()),
+    }
+}
+
+fn one<R: Resource>(cluster: &Cluster, object: Object) -> Result<()> {
+    if let Some(object) = R::from_object(object) {
+        cluster.create(R::clone(&object))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! One step of a scenario, and which keys it may have. Touches nothing.
+
+use harness::proxy::Rule;
+use serde::{Deserialize, Serialize};
+
+use super::Bad;
+
+/// One step. Which keys mean something depends on what is done.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Step {
+    #[serde(rename = "do")]
+    pub(crate) action: Action,
+    #[serde(default)]
+    pub(crate) pod: Option<String>,
+    #[serde(default)]
+    pub(crate) force: Option<bool>,
+    #[serde(default)]
+    pub(crate) timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) rule: Option<Rule>,
+    #[serde(default)]
+    pub(crate) method: Option<String>,
+    #[serde(default)]
+    pub(crate) count: Option<usize>,
+    #[serde(default)]
+    pub(crate) kind: Option<String>,
+    #[serde(default)]
+    pub(crate) label: Option<String>,
+    #[serde(default)]
+    pub(crate) drop_pods: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) drop_volumes: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) register_after_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) volume: Option<String>,
+    #[serde(default)]
+    pub(crate) size_mi: Option<u64>,
+    #[serde(default)]
+    pub(crate) cmd: Option<String>,
+    #[serde(default)]
+    pub(crate) ms: Option<u64>,
+    /// The line it begins on, from 1.
+    #[serde(skip)]
+    pub(crate) line: usize,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Action {
+    AddPod,
+    RemovePod,
+    TerminatePod,
+    SyncPod,
+    WaitMounted,
+    WaitUnmounted,
+    WaitIdle,
+    Inject,
+    #[serde(rename = "waitRPC")]
+    WaitRpc,
+    Snapshot,
+    Restart,
+    KillDriver,
+    StartDriver,
+    Expand,
+    UpdateConfigMap,
+    Sleep,
+    Sh,
+}
+
+impl Step {
+    /// The keys this step needs, and those it may have beside them.
+    fn keys(&self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self.action {
+            Action::AddPod | Action::TerminatePod | Action::SyncPod => (&["pod"], &[]),
+            Action::RemovePod => (&["pod"], &["force"]),
+            Action::WaitMounted | Action::WaitUnmounted => (&["pod"], &["timeoutMs"]),
+            Action::WaitIdle => (&[], &["timeoutMs"]),
+            Action::Inject => (&["rule"], &[]),
+            Action::WaitRpc => (&["method"], &["count", "kind", "timeoutMs"]),
+            Action::Snapshot => (&[], &["label"]),
+            Action::Restart => (&[], &["dropPods", "dropVolumes", "registerAfterMs"]),
+            Action::KillDriver | Action::StartDriver => (&[], &[]),
+            Action::Expand => (&["volume", "sizeMi"], &[]),
+            Action::UpdateConfigMap => (&["label", "cmd"], &[]),
+            Action::Sleep => (&["ms"], &[]),
+            Action::Sh => (&["cmd"], &[]),
+        }
+    }
+
+    /// The keys it has.
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("pod", self.pod.is_some()),
+            ("force", self.force.is_some()),
+            ("timeoutMs", self.timeout_ms.is_some()),
+            ("rule", self.rule.is_some()),
+            ("method", self.method.is_some()),
+            ("count", self.count.is_some()),
+            ("kind", self.kind.is_some()),
+            ("label", self.label.is_some()),
+            ("dropPods", self.drop_pods.is_some()),
+            ("dropVolumes", self.drop_volumes.is_some()),
+            ("registerAfterMs", self.register_after_ms.is_some()),
+            ("volume", self.volume.is_some()),
+            ("sizeMi", self.size_mi.is_some()),
+            ("cmd", self.cmd.is_some()),
+            ("ms", self.ms.is_some()),
+        ];
+        all.into_iter().filter(|(_, there)| *there).map(|(key, _)| key).collect()
+    }
+
+    /// Refuses a step without a key it needs, or with one it has no use for.
+    pub(super) fn check_keys(&self) -> Result<(), Bad> {
+        let ((needed, possible), given) = (self.keys(), self.given());
+        if let Some(missing) = needed.iter().find(|key| !given.contains(key)) {
+            return Err(Bad::at(0, format!("the step {} needs `{missing}`", self.action)));
+        }
+        let mut all = needed.to_vec();
+        all.extend(possible);
+        match given.iter().find(|key| !all.contains(key)) {
+            None => Ok(()),
+            Some(key) => {
+                let what = format!("the step {} has no use for `{key}`", self.action);
+                let hint = (!all.is_empty()).then(|| format!("known here: {}", all.join(", ")));
+                Err(Bad { line: 0, what, hint })
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = serde_json::to_value(self).expect("a step is a word");
+        f.write_str(word.as_str().unwrap_or_default())
+    }
+}
