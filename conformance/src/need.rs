@@ -69,6 +69,8 @@ needs! {
     /// Files can belong to other users and groups, and devices can be made and mounted: the run is root on
     /// the machine itself, and not only in a user namespace.
     Owners: Host, "owners";
+    /// Containers use no other devices than they may: the kernel asks a program of ours at each use.
+    DeviceRules: Host, "device rules";
     /// FUSE file systems can be served.
     Fuse: Host, "fuse";
     /// Loop devices can be had.
@@ -85,6 +87,7 @@ impl Need {
         match self {
             Self::Root | Self::Owners => Some(Fact::Root),
             Self::Loop => Some(Fact::Loop),
+            Self::DeviceRules => Some(Fact::DeviceRules),
             Self::Nfs => Some(Fact::Nfsd),
             Self::PowerCut => Some(Fact::PowerCut),
             Self::Fuse => Some(Fact::Fuse),

@@ -189,6 +189,13 @@ pub(crate) fn enter(doors: &[File]) -> io::Result<()> {
     doors.iter().try_for_each(|mut door| door.write_all(b"0"))
 }
 
+/// Where control groups of version 2 are, also where they have no controllers.
+pub(crate) fn unified() -> Option<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut mounts = table.lines().filter_map(mounted);
+    mounts.find(|(_, kind, _)| *kind == "cgroup2").map(|(at, ..)| PathBuf::from(at))
+}
+
 /// The version of the machine's control groups, and the directories below which groups are made.
 fn find() -> Result<(Version, Vec<PathBuf>), CgroupError> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

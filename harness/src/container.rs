@@ -7,10 +7,12 @@
 //! go. This file starts and kills one process and speaks to it.
 
 mod build;
+mod device_group;
 mod follow;
 mod inside;
 mod look;
 mod message;
+mod runc;
 mod view;
 
 use std::fs::File;
@@ -22,16 +24,19 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use oci_spec::runtime::Spec;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+use crate::cgroup;
 use crate::guard::{self, CloseError, Guard};
 use crate::wait::{Deadline, TimedOut, within};
 use message::{Answer, Question};
+use runc::Bundle;
 
+pub use device_group::{DeviceGroup, DeviceGroupError, place as device_group};
 pub use inside::main;
+pub use oci_spec::runtime::Spec;
 pub use view::View;
 
 /// The hidden subcommand that [`main`] answers.
@@ -49,6 +54,9 @@ pub enum ContainerError {
     /// Its process could not be started.
     #[error("cannot start a container's process")]
     Start(#[source] io::Error),
+    /// The devices it may use cannot be limited.
+    #[error("cannot limit the devices of a container")]
+    Devices(#[from] DeviceGroupError),
     /// It could not become what its configuration says.
     #[error("cannot start the container: {what}")]
     Build {
@@ -86,19 +94,52 @@ pub struct Container {
     questions: OwnedWriteHalf,
     shown: Vec<PathBuf>,
     open: bool,
+    /// What runc has to forget, where it was runc that started it.
+    bundle: Option<Bundle>,
+    /// After all that is in it.
+    group: Option<DeviceGroup>,
 }
 
 impl Container {
-    /// Starts a container. Its root directory must exist; a file system of its own is mounted there, inside.
+    /// Starts a container. Its root directory must exist; a file system of its own is mounted there, inside. With a
+    /// `group` it uses no other devices than its configuration allows.
     ///
     /// # Errors
     /// When the configuration cannot be carried out.
-    pub async fn start(spec: &Spec, log: &Path) -> Result<Self, ContainerError> {
+    pub async fn start(spec: &Spec, log: &Path, group: Option<DeviceGroup>) -> Result<Self, ContainerError> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SUBCOMMAND);
+        let doors = group.as_ref().map(DeviceGroup::door).transpose().map_err(ContainerError::Start)?;
+        let doors: Vec<File> = doors.into_iter().collect();
+        // SAFETY: it only writes to files that are open.
+        unsafe { command.pre_exec(move || cgroup::enter(&doors)) };
+        let mut container = Self::spawn(command, spec, log)?;
+        container.group = group;
+        let config = serde_json::to_string(spec).expect("a configuration is a map with text keys");
+        container.say(config).await?;
+        container.begun().await?;
+        Ok(container)
+    }
+
+    /// Has runc carry out the same configuration. The directory must exist and is its own from now on.
+    ///
+    /// # Errors
+    /// When runc is not installed, or cannot carry out the configuration: the log says why.
+    pub async fn start_with_runc(spec: &Spec, log: &Path, directory: &Path) -> Result<Self, ContainerError> {
+        let bundle = Bundle::write(spec, directory)?;
+        let mut container = Self::spawn(bundle.command(), spec, log)?;
+        container.bundle = Some(bundle);
+        container.begun().await?;
+        container.first = container.bundle.as_ref().and_then(Bundle::first);
+        Ok(container)
+    }
+
+    /// Starts the keeper, with the other end of a socket as its standard input.
+    fn spawn(mut command: Command, spec: &Spec, log: &Path) -> Result<Self, ContainerError> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(ContainerError::Start)?;
         ours.set_nonblocking(true).map_err(ContainerError::Start)?;
         let log = File::options().create(true).append(true).open(log).map_err(ContainerError::Start)?;
-        let keeper = Command::new("/proc/self/exe")
-            .arg(SUBCOMMAND)
+        let keeper = command
             .process_group(0)
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
             .stdout(Stdio::null())
@@ -108,17 +149,18 @@ impl Container {
         let (reader, questions) = UnixStream::from_std(ours).map_err(ContainerError::Start)?.into_split();
         let answers = BufReader::new(reader).lines();
         let shown = message::shown(spec);
-        let mut container = Self { keeper, first: None, answers, questions, shown, open: true };
-        let config = serde_json::to_string(spec).expect("a configuration is a map with text keys");
-        container.say(config).await?;
-        match container.hear("a container starts").await? {
-            Answer::Ready { first } => container.first = Some(Pid::from_raw(first)),
+        Ok(Self { keeper, first: None, answers, questions, shown, open: true, bundle: None, group: None })
+    }
+
+    async fn begun(&mut self) -> Result<(), ContainerError> {
+        match self.hear("a container starts").await? {
+            Answer::Ready { first } => self.first = Some(Pid::from_raw(first)),
             Answer::Refused { what, errno } => {
                 return Err(ContainerError::Build { what, source: io::Error::from_raw_os_error(errno) });
             }
             _ => return Err(ContainerError::Ended),
         }
-        Ok(container)
+        Ok(())
     }
 
     /// The process group all of it is in.
@@ -178,6 +220,14 @@ impl Container {
     /// When it may not, or the container does not answer.
     pub async fn unmount(&mut self, path: &Path) -> Result<(), ContainerError> {
         self.ask(Question::Unmount(path.to_owned())).await.map(drop)
+    }
+
+    /// Makes a node for a block device inside, and opens it.
+    ///
+    /// # Errors
+    /// When it may not, or the container does not answer.
+    pub async fn open_node(&mut self, major: u32, minor: u32) -> Result<(), ContainerError> {
+        self.ask(Question::OpenNode(major, minor)).await.map(drop)
     }
 
     /// Who it is: user, groups, host name, environment, a line each.
@@ -247,7 +297,11 @@ impl Container {
             Ok(None) => None,
             Ok(Some(_)) | Err(_) => Some(()),
         });
-        Ok(ended?)
+        if let Some(bundle) = &self.bundle {
+            bundle.forget();
+        }
+        ended?;
+        self.group.take().map_or(Ok(()), Guard::close)
     }
 }
 

@@ -43,6 +43,10 @@ pub enum Fact {
     DeviceMapper,
     /// What a driver uses can be limited (control groups).
     Limits,
+    /// Which devices a container uses can be limited (BPF on control groups).
+    DeviceRules,
+    /// runc is there, for a second opinion on containers.
+    Runc,
     /// The kernel's messages can be read.
     KernelLog,
     /// Virtual machines can use the processor's support.
@@ -53,7 +57,7 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order in which they are told.
-    pub const ALL: [Fact; 16] = [
+    pub const ALL: [Fact; 18] = [
         Fact::Root,
         Fact::UserNamespaces,
         Fact::MountEvents,
@@ -67,6 +71,8 @@ impl Fact {
         Fact::Nfsd,
         Fact::DeviceMapper,
         Fact::Limits,
+        Fact::DeviceRules,
+        Fact::Runc,
         Fact::KernelLog,
         Fact::Kvm,
         Fact::PowerCut,
@@ -88,6 +94,8 @@ impl Fact {
             Fact::Nfsd => "nfsd",
             Fact::DeviceMapper => "device-mapper",
             Fact::Limits => "limits",
+            Fact::DeviceRules => "device rules",
+            Fact::Runc => "runc",
             Fact::KernelLog => "kernel log",
             Fact::Kvm => "kvm",
             Fact::PowerCut => "power cut",

@@ -57,7 +57,7 @@ pub enum Entry {
         /// The number of this attachment.
         sequence: Option<u64>,
     },
-    /// Control groups of a driver.
+    /// Control groups of a driver or a container.
     Cgroups {
         /// Where they are or are about to be.
         paths: Vec<PathBuf>,

@@ -3,6 +3,8 @@
 //!
 //! Each scene is a process of its own, because a sandbox is entered by a process with one thread.
 
+#[path = "scenes/opinions.rs"]
+mod opinions;
 #[path = "scenes/stage.rs"]
 mod stage;
 
@@ -36,6 +38,7 @@ const SCENES: &[(&str, Scene)] = &[
     ("a_driver_that_dies_in_a_publish_is_asked_again", || {
         stage::play(a_driver_that_dies_in_a_publish_is_asked_again)
     }),
+    ("runc_sees_what_our_own_container_sees", || stage::play(runc_sees_what_our_own_container_sees)),
     ("a_lost_answer_is_asked_for_again", || stage::play(a_lost_answer_is_asked_for_again)),
     ("an_attachment_lives_as_long_as_the_volume_is_in_use", || {
         stage::play(an_attachment_lives_as_long_as_the_volume_is_in_use)
@@ -104,6 +107,28 @@ async fn a_file_system_goes_in_and_out(stage: &mut Stage) -> Result<()> {
         csi    Unstage data
     "#]])
         .await
+}
+
+/// The same configuration, carried out by us and by runc: the same mounts, devices, owners, user and groups.
+async fn runc_sees_what_our_own_container_sees(stage: &mut Stage) -> Result<()> {
+    use harness::facts::{Fact, Facts};
+    if let Some(absence) = Facts::get().why_not(Fact::Runc) {
+        println!("skipped: {absence}");
+        return Ok(());
+    }
+    stage.volume("data").await?;
+    stage.block_volume("disk").await?;
+    let pod = PodSketch::of("web").mount("data").device("disk").read_only().memory("fast").group(2000);
+    stage.start(&pod).await?;
+    let spec = opinions::configuration(stage, "web").await?;
+    let ours = opinions::ours(stage, &spec).await?;
+    let theirs = opinions::of_runc(stage, &spec).await?;
+    for seen in ["groups 2000", "/data/other: EROFS", "/dev/disk: EPERM", "/fast/new: done", "block  "] {
+        anyhow::ensure!(ours.contains(seen), "{seen} is not among what was seen:\n{ours}");
+    }
+    anyhow::ensure!(ours == theirs, "ours:\n{ours}\nrunc:\n{theirs}");
+    stage.stop("web").await?;
+    stage.forget().await
 }
 
 async fn a_block_volume_goes_in_and_out(stage: &mut Stage) -> Result<()> {

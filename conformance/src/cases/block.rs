@@ -77,6 +77,8 @@ async fn is_only_read(cx: &mut Cx) -> Result {
 
     let reader = cx.pod("reader").device(&disk, "/dev/xvda").read_only().start().await?;
     cx.was_asked(Method::Publish, "/readonly", "true")?;
+    let read_only = cx.target_is_read_only(&disk, &reader)?;
+    cx.same("whether the device is read-only", &read_only.to_string(), "true")?;
     let inside = reader.container().await?;
     inside.reads("/dev/xvda", "hello").await?;
     inside.cannot_write("/dev/xvda", "EPERM").await?;

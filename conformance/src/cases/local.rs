@@ -110,6 +110,30 @@ async fn disk_as_it_is(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
+/// A disk that a pod only reads is one that anybody else could write to: its container may not, whatever the device
+/// itself would allow, and neither may it open another disk for which it makes a node.
+///
+/// Kubernetes, Volumes, local: readOnly. Kubernetes, Pod Security Standards: only privileged containers may use the
+/// node's devices.
+#[case(needs = [Owners, Loop, DeviceRules])]
+async fn disk_that_is_only_read(cx: &mut Cx) -> Result {
+    let disk = cx.local_block("disk", &cx.disk()?)?;
+    let other = cx.disk()?;
+    let writer = cx.pod("writer").device(&disk, "/dev/xvda").start().await?;
+    writer.container().await?.writes("/dev/xvda", "hello").await?;
+
+    let reader = cx.pod("reader").device(&disk, "/dev/xvda").read_only().start().await?;
+    let inside = reader.container().await?;
+    inside.reads("/dev/xvda", "hello").await?;
+    inside.cannot_write("/dev/xvda", "EPERM").await?;
+    inside.cannot_open_node_of(&other, "EPERM").await?;
+
+    let guard = cx.pod("guard").inline("tmp", empty_dir(), "/tmp").privileged().start().await?;
+    guard.container().await?.opens_node_of(&other).await?;
+    reader.stop().await?;
+    writer.stop().await
+}
+
 /// A disk that holds something that is no file system is not formatted: the pod waits, its user is told, the
 /// data stays and nothing is left mounted.
 ///

@@ -1,6 +1,7 @@
 //! Containers: a pod's volumes as the pod itself sees them.
 
 use std::panic::Location;
+use std::path::Path;
 use std::rc::Rc;
 
 use expect_test::Expect;
@@ -85,6 +86,22 @@ impl Container {
     pub fn cannot_mount(&self, path: &str, reason: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("cannot_mount(\"{path}\")"), Location::caller());
         async move { doing.done(self.shared.scene.mount_refused_inside(&self.running, path, reason).await) }
+    }
+
+    /// Makes a node for a disk of the machine, and opens it.
+    #[track_caller]
+    pub fn opens_node_of(&self, disk: &Path) -> impl Future<Output = Result> {
+        let doing = self.begin("opens_node_of()", Location::caller());
+        let disk = disk.to_owned();
+        async move { doing.done(self.shared.scene.open_node_inside(&self.running, &disk, None).await) }
+    }
+
+    /// The same, and is refused for this reason.
+    #[track_caller]
+    pub fn cannot_open_node_of(&self, disk: &Path, reason: &str) -> impl Future<Output = Result> {
+        let doing = self.begin("cannot_open_node_of()", Location::caller());
+        let disk = disk.to_owned();
+        async move { doing.done(self.shared.scene.open_node_inside(&self.running, &disk, Some(reason)).await) }
     }
 
     /// Gives a file another name.

@@ -76,6 +76,14 @@ impl Cx {
         doing.done(self.shared.scene.inline_csi(pod, volume, secret))
     }
 
+    /// Whether the device that the driver has put at its target is one that nobody can write to.
+    #[track_caller]
+    pub fn target_is_read_only(&self, volume: &Volume, pod: &Pod) -> Result<bool> {
+        let doing =
+            self.shared.begin(&format!("looking at the device of `{}`", volume.name), Location::caller());
+        doing.done(self.shared.scene.target_is_read_only(&volume.name, &pod.spec.name))
+    }
+
     /// Takes away what the driver has put at its target for a device, behind its back and the node's.
     #[track_caller]
     pub fn loses_target(&self, volume: &Volume, pod: &Pod) -> Result {

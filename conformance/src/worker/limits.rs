@@ -1,10 +1,12 @@
-//! What the driver of a case may use of the machine, and whether it has come to the end of it.
+//! What the driver of a case and its containers may use of the machine, and whether the driver has come to the end of
+//! it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use harness::cgroup::{self, Cgroup, Limits};
+use harness::container::{self, DeviceGroup, Spec};
 use harness::ledger::{Entry, Ledger};
 use harness::sandbox::Sandbox;
 
@@ -22,15 +24,43 @@ pub(super) fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup
     if orders.rootless || orders.manifest.is_running_already() {
         return None;
     }
-    let run = orders.ledger.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    // In its PID namespace every worker has the same number.
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let name = format!("volproof-{run}-{:x}", now.as_nanos());
-    let paths = cgroup::places(&name).ok()?;
-    Ledger::open(&orders.ledger).and_then(|ledger| ledger.record(&Entry::Cgroups { paths })).ok()?;
+    let name = name(&orders.ledger);
+    write_down(&orders.ledger, cgroup::places(&name).ok()?)?;
     let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
     // `doctor` tells why, where it cannot be made.
     Cgroup::create(&name, limits).ok().map(Arc::new)
+}
+
+/// The groups of a case's containers.
+#[derive(Debug)]
+pub(super) struct DeviceGroups {
+    /// Where they are written down; nothing where this user can have none.
+    ledger: Option<PathBuf>,
+}
+
+impl DeviceGroups {
+    pub(super) fn of(orders: &Orders) -> Self {
+        Self { ledger: (!orders.rootless).then(|| orders.ledger.clone()) }
+    }
+
+    /// A group in which a container uses the devices that its configuration allows; none where it cannot be made.
+    pub(super) fn make(&self, spec: &Spec) -> Option<DeviceGroup> {
+        let ledger = self.ledger.as_deref()?;
+        let path = container::device_group(&name(ledger)).ok()?;
+        write_down(ledger, vec![path.clone()])?;
+        DeviceGroup::create(&path, spec).ok()
+    }
+}
+
+/// A name nothing else has. In its PID namespace every worker has the same number.
+fn name(ledger: &Path) -> String {
+    let run = ledger.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("volproof-{run}-{:x}", now.as_nanos())
+}
+
+fn write_down(ledger: &Path, paths: Vec<PathBuf>) -> Option<()> {
+    Ledger::open(ledger).and_then(|ledger| ledger.record(&Entry::Cgroups { paths })).ok()
 }
 
 /// What the driver has used up.

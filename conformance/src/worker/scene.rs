@@ -32,6 +32,7 @@ use harness::tmpfs::Tmpfs;
 use tokio::sync::{Mutex, Notify};
 
 use super::foreign::Foreign;
+use super::limits::DeviceGroups;
 use super::message::Abilities;
 use crate::cx::{Code, Doing, Method};
 use crate::failure::{What, chain};
@@ -46,6 +47,7 @@ pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
 pub(crate) struct Scene {
     /// By pod.
     containers: RefCell<BTreeMap<String, Started>>,
+    device_groups: DeviceGroups,
     node: Mutex<Node>,
     registrar: RefCell<Option<Registrar>>,
     _attacher: AttachDetach,

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,10 +20,13 @@ use super::build::{self, BuildError};
 use super::follow;
 use super::look;
 use super::message::{Answer, Question};
+use super::runc;
 
-/// The process `__container`. Its standard input is a socket: the configuration comes first, then questions.
+/// The process `__container`. Its standard input is a socket: the configuration comes first, then questions. Where
+/// runc has made the container it is the process inside, and there are only questions.
 pub fn main() -> ExitCode {
-    match run() {
+    let answers_only = std::env::args().nth(2).is_some_and(|word| word == runc::ANSWER);
+    match if answers_only { Socket::of(runc::SOCKET).and_then(|socket| serve(socket, 0)) } else { run() } {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -35,7 +38,7 @@ pub fn main() -> ExitCode {
 fn run() -> io::Result<()> {
     // The first of all: nothing here may outlive whoever asked for it.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    let mut socket = Socket::take()?;
+    let mut socket = Socket::of(libc::STDIN_FILENO)?;
     let Some(config) = socket.hear()? else { return Ok(()) };
     let spec: Spec = serde_json::from_str(&config).map_err(io::Error::other)?;
     // Applies to children only: the first of them is number 1 in there. The mount namespace comes later, and
@@ -52,12 +55,12 @@ fn run() -> io::Result<()> {
         }
         ForkResult::Child => {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
-            serve(&spec, socket)
+            become_container(&spec, socket)
         }
     }
 }
 
-fn serve(spec: &Spec, mut socket: Socket) -> io::Result<()> {
+fn become_container(spec: &Spec, mut socket: Socket) -> io::Result<()> {
     // Read while the /proc of outside is still there.
     let first = build::number_outside()?;
     if let Err(BuildError { what, errno }) = build::build(spec) {
@@ -65,6 +68,11 @@ fn serve(spec: &Spec, mut socket: Socket) -> io::Result<()> {
     }
     // Becoming another user has taken it back.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
+    serve(socket, first)
+}
+
+/// Answers until nobody asks any more.
+fn serve(mut socket: Socket, first: i32) -> io::Result<()> {
     socket.say(&Answer::Ready { first })?;
     while let Some(line) = socket.hear()? {
         let question: Question = serde_json::from_str(&line).map_err(io::Error::other)?;
@@ -104,9 +112,25 @@ fn answer(question: Question) -> io::Result<Answer> {
             umount2(&path, MntFlags::empty())?;
             Ok(Answer::Done)
         }
+        Question::OpenNode(major, minor) => {
+            open_node(major, minor)?;
+            Ok(Answer::Done)
+        }
         Question::Identity => identity().map(Answer::Text),
         Question::Follow(path, names, last) => follow::follow(&path, &names, &last).map(Answer::Read),
     }
+}
+
+/// Makes a node for a device, as whoever has the capability may, and opens it.
+fn open_node(major: u32, minor: u32) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, makedev};
+    let node = Path::new("/dev/volproof-node");
+    let made =
+        rustix::fs::mknodat(CWD, node, FileType::BlockDevice, Mode::from(0o600), makedev(major, minor));
+    made?;
+    let opened = File::open(node);
+    std::fs::remove_file(node)?;
+    opened.map(drop)
 }
 
 /// Text up to the first zero: what follows it on a device was never written.
@@ -136,16 +160,17 @@ fn identity() -> io::Result<String> {
     Ok(text.lines().map(|line| format!("{}\n", line.trim_end())).collect())
 }
 
-/// The socket that is this process's standard input.
+/// The socket that this process was started with.
 struct Socket {
     reader: BufReader<File>,
     writer: File,
 }
 
 impl Socket {
-    fn take() -> io::Result<Self> {
-        let stdin = io::stdin().as_fd().try_clone_to_owned()?;
-        let writer = File::from(stdin);
+    fn of(number: i32) -> io::Result<Self> {
+        // SAFETY: whoever has started this process has opened it, and nothing here closes it.
+        let socket = unsafe { BorrowedFd::borrow_raw(number) };
+        let writer = File::from(socket.try_clone_to_owned()?);
         Ok(Self { reader: BufReader::new(writer.try_clone()?), writer })
     }
 

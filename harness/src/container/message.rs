@@ -16,6 +16,8 @@ pub(super) enum Question {
     Rename(PathBuf, PathBuf),
     Mount(PathBuf),
     Unmount(PathBuf),
+    /// A block device by its numbers, for which a node is made and opened.
+    OpenNode(u32, u32),
     Identity,
     /// A directory of files that are replaced all at once, their names, and what they hold in the end.
     Follow(PathBuf, Vec<String>, String),
@@ -30,6 +32,7 @@ impl fmt::Display for Question {
             Self::Rename(path, _) => write!(f, "rename `{}`", path.display()),
             Self::Mount(path) => write!(f, "mount on `{}`", path.display()),
             Self::Unmount(path) => write!(f, "unmount `{}`", path.display()),
+            Self::OpenNode(major, minor) => write!(f, "open the device {major}:{minor}"),
             Self::Identity => f.write_str("say who it is"),
             Self::Follow(path, ..) => write!(f, "follow `{}`", path.display()),
         }

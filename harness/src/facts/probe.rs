@@ -6,9 +6,11 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use nix::sched::{CloneFlags, unshare};
+use oci_spec::runtime::Spec;
 
 use super::{Absence, Fact};
 use crate::cgroup::{Cgroup, Limits};
+use crate::container::{self, DeviceGroup};
 use crate::guard::Guard;
 use crate::kernel_log::KernelLog;
 use crate::loop_device::{LoopDevice, LoopOptions};
@@ -31,6 +33,8 @@ pub(super) fn probe(fact: Fact) -> Answer {
         Fact::Nfsd => nfsd(),
         Fact::DeviceMapper => device_mapper(),
         Fact::Limits => limits(),
+        Fact::DeviceRules => device_rules(),
+        Fact::Runc => runc(),
         Fact::KernelLog => kernel_log(),
         Fact::Kvm => kvm(),
         Fact::PowerCut => power_cut(),
@@ -221,6 +225,28 @@ fn limits() -> Answer {
             format!("{}; a driver that forks without end would reach the machine's", with_cause(&error)),
             "mount control groups with the controllers `pids` and `memory`; in a container: `--privileged --cgroupns=host`",
         ),
+    }
+}
+
+fn device_rules() -> Answer {
+    if !is_root() {
+        return absent("limits on the devices of a container need root", "run it with sudo");
+    }
+    let name = format!("volproof-probe-devices-{}", std::process::id());
+    let made = container::device_group(&name).and_then(|path| DeviceGroup::create(&path, &Spec::default()));
+    match made {
+        Ok(group) => group.close().or_else(|error| absent(with_cause(&error), "")),
+        Err(error) => absent(
+            format!("{}; a container could use any device it can name", with_cause(&error)),
+            "mount -t cgroup2 none /sys/fs/cgroup/unified; in a container: `--privileged --cgroupns=host`",
+        ),
+    }
+}
+
+fn runc() -> Answer {
+    match std::process::Command::new("runc").arg("--version").output() {
+        Ok(ran) if ran.status.success() => Ok(()),
+        _ => absent("`runc` is not installed: no second opinion on containers", "apt-get install runc"),
     }
 }
 

@@ -15,7 +15,7 @@ use harness::observe::{MountWatch, Witness};
 use harness::proxy::{Proxy, ProxyOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
-use volume_manager::api::pod::{VolumeDevice, VolumeMount};
+use volume_manager::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use volume_manager::api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
 
 /// Longer than anything takes here, however busy the machine is.
@@ -40,12 +40,13 @@ pub(crate) struct PodSketch {
     name: String,
     volumes: Vec<PodVolume>,
     container: Container,
+    security: PodSecurity,
 }
 
 impl PodSketch {
     pub(crate) fn of(name: &str) -> Self {
         let container = Container { name: "c".to_owned(), ..Container::default() };
-        Self { name: name.to_owned(), volumes: Vec::new(), container }
+        Self { name: name.to_owned(), volumes: Vec::new(), container, security: PodSecurity::default() }
     }
 
     pub(crate) fn mount(mut self, claim: &str) -> Self {
@@ -68,6 +69,21 @@ impl PodSketch {
         self
     }
 
+    /// With an empty directory in memory.
+    pub(crate) fn memory(mut self, name: &str) -> Self {
+        let path = format!("/{name}");
+        self.container.mounts.push(VolumeMount { volume: name.to_owned(), path, ..VolumeMount::default() });
+        let source = VolumeSource::EmptyDir { medium: "Memory".to_owned(), size_limit: None };
+        self.volumes.push(PodVolume { name: name.into(), source });
+        self
+    }
+
+    /// Its volumes are given to a group.
+    pub(crate) fn group(mut self, group: u32) -> Self {
+        self.security.fs_group = Some(group);
+        self
+    }
+
     fn claim(mut self, claim: &str) -> Self {
         let source = VolumeSource::Claim { claim: claim.to_owned(), read_only: false };
         self.volumes.push(PodVolume { name: claim.into(), source });
@@ -79,6 +95,7 @@ impl PodSketch {
             meta: Meta::named("default", &self.name),
             volumes: self.volumes.clone(),
             containers: vec![self.container.clone()],
+            security: self.security.clone(),
             ..Pod::default()
         }
     }
@@ -163,6 +180,11 @@ impl Stage {
             journal,
             logs,
         })
+    }
+
+    /// The file of this name among the logs.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(name)
     }
 
     pub(crate) fn attach_required(&mut self) -> Result<()> {

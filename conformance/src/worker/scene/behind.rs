@@ -6,6 +6,7 @@ use harness::api::pod::InlineCsi;
 use harness::api::{CsiDriver, VolumeSource};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::{Result, Scene, SceneError};
@@ -55,6 +56,16 @@ impl Scene {
         let driver = self.driver_name().into();
         let secret = secret.map(str::to_owned);
         Ok(VolumeSource::Csi(InlineCsi { driver, secret, ..InlineCsi::default() }))
+    }
+
+    /// Whether the device at the driver's target is one that nobody can write to.
+    pub(crate) fn target_is_read_only(&self, volume: &str, pod: &str) -> Result<bool> {
+        let target = self.journal.symbols().block_target(volume, pod);
+        let target = target.ok_or_else(|| SceneError::Ours(vec![format!("`{volume}` has no target")]))?;
+        let there = fs::metadata(&target).map_err(|error| SceneError::ours(&error))?;
+        let (major, minor) = (nix::sys::stat::major(there.rdev()), nix::sys::stat::minor(there.rdev()));
+        let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+        Ok(said.map_err(|error| SceneError::ours(&error))?.trim() == "1")
     }
 
     /// Takes away what is at the driver's target for a device.

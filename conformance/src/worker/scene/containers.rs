@@ -40,7 +40,8 @@ impl Scene {
         let wanted = Wanted { pod: pod.to_owned(), container, attempt, rootfs };
         let spec = self.node.lock().await.configure(wanted).await;
         let spec = spec.map_err(|error| SceneError::of_node(&error))?;
-        let container = Container::start(&spec, &log).await.map_err(|error| about(&error))?;
+        let group = self.device_groups.make(&spec);
+        let container = Container::start(&spec, &log, group).await.map_err(|error| about(&error))?;
         // What it mounts where its volumes are shared both ways is no stray.
         self.journal.with_actors(|actors| actors.harness.insert(container.group()));
         running.lock().await.replace(container);
@@ -139,6 +140,27 @@ impl Scene {
         let mut running = running.lock().await;
         let renamed = alive(&mut running)?.rename(Path::new(from), Path::new(to)).await;
         renamed.map_err(|error| about(&error))
+    }
+
+    /// Makes a node for a disk of the machine inside, and opens it; with a reason, is refused for that.
+    pub(crate) async fn open_node_inside(
+        &self,
+        running: &Running,
+        disk: &Path,
+        reason: Option<&str>,
+    ) -> Result {
+        use std::os::unix::fs::MetadataExt;
+        let device = std::fs::metadata(disk).map_err(|error| SceneError::ours(&error))?.rdev();
+        let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        let mut running = running.lock().await;
+        let opened = alive(&mut running)?.open_node(number(major), number(minor)).await;
+        match reason {
+            Some(reason) => {
+                refused(opened, reason, "A disk that is not the pod's could be opened in the container.")
+            }
+            None => opened.map_err(|error| about(&error)),
+        }
     }
 
     /// Mounts an empty file system inside.

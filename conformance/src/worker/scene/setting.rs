@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, Notify};
 use super::{Result, Scene, SceneError};
 use crate::failure::chain;
 use crate::worker::foreign::{self, Foreign};
-use crate::worker::limits;
+use crate::worker::limits::{self, DeviceGroups};
 use crate::worker::message::{Abilities, Orders, Refusal};
 
 /// The node every case plays.
@@ -78,6 +78,7 @@ impl Scene {
         registered(&registrar, limit).await.map_err(Refusal::of_scene)?;
         Ok(Self {
             containers: RefCell::default(),
+            device_groups: DeviceGroups::of(orders),
             node: Mutex::new(node),
             registrar: RefCell::new(Some(registrar)),
             _attacher: attacher,
