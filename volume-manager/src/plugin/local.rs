@@ -138,9 +138,12 @@ impl VolumePlugin for LocalPlugin {
             false => PathBuf::from(path),
         };
         let dir = self.target(&cx.paths, &request.pod.uid(), &request.spec.name());
-        let others = others(cx, &global, &dir).await?;
+        // Asked only for the sake of the group: it takes a look at every mount of the node.
+        let mut shared = false;
         if let Some(gid) = request.group {
+            let others = others(cx, &global, &dir).await?;
             warn_of_another_group(cx, request, &global, gid, &others).await?;
+            shared = !others.is_empty();
         }
         let there = match cx.host.is_mount_point(&dir).await {
             Err(error) if error.is_not_found() => false,
@@ -156,7 +159,7 @@ impl VolumePlugin for LocalPlugin {
         }
         // A volume that others use already keeps what they agreed on. One that is mounted here from an
         // earlier attempt may have been given to the group in part.
-        if let Some(gid) = request.group.filter(|_| !read_only && others.is_empty()) {
+        if let Some(gid) = request.group.filter(|_| !read_only && !shared) {
             let ownership = Ownership { gid, read_only, on_root_mismatch: request.group_on_root_mismatch };
             let walked = ownership::apply(cx, &request.pod, &dir, ownership).await;
             walked.map_err(|source| LocalError::Ownership { gid, source })?;
