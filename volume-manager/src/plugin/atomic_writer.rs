@@ -235,12 +235,11 @@ impl Writer<'_> {
                 continue;
             }
             let link = self.dir.join(top);
-            match self.host.read_link(&link).await {
-                Err(error) if error.is_not_found() => {}
+            match self.host.symlink(&Path::new(DATA).join(top), &link).await {
                 // There already; or something else of that name, which stays.
-                _ => continue,
+                Err(error) if error.is_exists() => continue,
+                made => made?,
             }
-            self.host.symlink(&Path::new(DATA).join(top), &link).await?;
             if file.owner.is_some() {
                 self.host.lchown(&link, file.owner, None).await?;
             }
