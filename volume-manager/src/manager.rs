@@ -196,7 +196,10 @@ impl Manager {
         match step {
             Step::Start(operation) => self.start(operation, now),
             Step::Forget(volume) => self.forget(&volume),
-            Step::Fail(pod, error) => self.desired.add_error(&pod, error),
+            Step::Fail(pod, error) => {
+                self.desired.add_error(&pod, error);
+                self.waits.concern(&pod);
+            }
         }
     }
 

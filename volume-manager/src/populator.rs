@@ -56,6 +56,10 @@ struct Tracked {
     sync: bool,
     /// The look under way, by its number.
     looking: Option<u64>,
+    /// Whether another one is wanted once it has ended.
+    again: bool,
+    /// When to look again after a failure.
+    retry: Option<Instant>,
     /// How often a look failed in a row.
     failures: u32,
     /// Whether the last look found everything.
@@ -104,10 +108,10 @@ impl Populator {
     pub fn remove_pod(&mut self, uid: &PodUid) {
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let Some(pod) = tracked.pod.take() else { return };
-        tracked.looking = None;
+        (tracked.looking, tracked.again) = (None, false);
         self.looking.remove(uid);
         self.due.remove(uid);
-        self.retries.retain(|(_, waiting)| waiting != uid);
+        forget_retry(&mut self.retries, tracked, uid);
         for claim in claims_of(&pod) {
             if let Some(pods) = self.by_claim.get_mut(&claim) {
                 pods.remove(uid);
@@ -120,10 +124,12 @@ impl Populator {
 
     /// What the runtime does with a pod.
     pub fn set_state(&mut self, uid: &PodUid, state: PodState) {
-        self.pods.entry(uid.clone()).or_default().state = state;
+        let tracked = self.pods.entry(uid.clone()).or_default();
+        tracked.state = state;
         if state == PodState::RuntimeGone {
+            tracked.again = false;
             self.due.remove(uid);
-            self.retries.retain(|(_, waiting)| waiting != uid);
+            forget_retry(&mut self.retries, tracked, uid);
         }
     }
 
@@ -140,8 +146,11 @@ impl Populator {
             return;
         }
         tracked.sync |= sync;
-        self.due.insert(uid.clone());
-        self.retries.retain(|(_, waiting)| waiting != uid);
+        forget_retry(&mut self.retries, tracked, uid);
+        match tracked.looking {
+            Some(_) => tracked.again = true,
+            None => drop(self.due.insert(uid.clone())),
+        }
     }
 
     /// Asks for a look at the pods that refer to a claim and did not get all they want, or at all of them.
@@ -169,10 +178,6 @@ impl Populator {
         for uid in std::mem::take(&mut self.due) {
             let Some(tracked) = self.pods.get_mut(&uid) else { continue };
             let Some(pod) = tracked.pod.clone() else { continue };
-            if tracked.looking.is_some() {
-                self.due.insert(uid);
-                continue;
-            }
             self.looks += 1;
             tracked.looking = Some(self.looks);
             self.looking.insert(uid);
@@ -197,6 +202,9 @@ impl Populator {
         }
         tracked.looking = None;
         self.looking.remove(uid);
+        if std::mem::take(&mut tracked.again) {
+            self.due.insert(uid.clone());
+        }
         if !tracked.may_be_added(all_added) {
             return Vec::new();
         }
@@ -221,7 +229,9 @@ impl Populator {
             }
         } else {
             tracked.failures += 1;
-            self.retries.insert((now + delay_after(tracked.failures), uid.clone()));
+            let due = now + delay_after(tracked.failures);
+            tracked.retry = Some(due);
+            self.retries.insert((due, uid.clone()));
         }
         concerned
     }
@@ -235,7 +245,12 @@ impl Populator {
     pub fn expire(&mut self, now: Instant) {
         while self.retries.first().is_some_and(|(due, _)| *due <= now) {
             let (_, uid) = self.retries.pop_first().expect("there was a first one a line above");
-            self.due.insert(uid);
+            let Some(tracked) = self.pods.get_mut(&uid) else { continue };
+            tracked.retry = None;
+            match tracked.looking {
+                Some(_) => tracked.again = true,
+                None => drop(self.due.insert(uid)),
+            }
         }
     }
 
@@ -298,6 +313,12 @@ impl Populator {
         if self.pods.get(uid).is_some_and(|tracked| tracked.pod.is_none()) {
             self.pods.remove(uid);
         }
+    }
+}
+
+fn forget_retry(retries: &mut BTreeSet<(Instant, PodUid)>, tracked: &mut Tracked, uid: &PodUid) {
+    if let Some(due) = tracked.retry.take() {
+        retries.remove(&(due, uid.clone()));
     }
 }
 
@@ -405,3 +426,6 @@ fn require_remounts(pod: &PodUid, books: &mut Books<'_>) -> Vec<VolumeName> {
         registry.by_name(&record.plugin).is_ok_and(|plugin| plugin.requires_remount(&record.spec, facts))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! forgets. Nothing is changed but that plugins remove empty directories nobody will look for, and no volume is
 //! looked into or even at: one that hangs must not hold up the rest.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use host::{DirEntry, FileKind};
@@ -37,16 +38,6 @@ pub struct Recovered {
     pub pod: Option<PodUid>,
 }
 
-impl Reconstruction {
-    /// Adds what was found besides, unless the pod's own directory has told of it already.
-    fn add(&mut self, recovered: Recovered) {
-        let same = |known: &Recovered| known.volume == recovered.volume && known.pod == recovered.pod;
-        if !self.volumes.iter().any(same) {
-            self.volumes.push(recovered);
-        }
-    }
-}
-
 /// Reads back everything below the root.
 pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstruction {
     let mut result = Reconstruction::default();
@@ -56,10 +47,16 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
             Err(failure) => result.failed.push((found, failure)),
         }
     }
+    // What a pod's own directory has told of is not told twice.
+    let mut known: BTreeSet<_> =
+        result.volumes.iter().map(|known| (known.volume.clone(), known.pod.clone())).collect();
     for plugin in registry.all() {
         for Staged { rebuilt, pod } in plugin.find_staged(&scene).await {
             match name(&**plugin, &rebuilt, pod.as_ref()) {
-                Ok(volume) => result.add(Recovered { volume, plugin: plugin.name(), rebuilt, pod }),
+                Ok(volume) if known.insert((volume.clone(), pod.clone())) => {
+                    result.volumes.push(Recovered { volume, plugin: plugin.name(), rebuilt, pod });
+                }
+                Ok(_) => {}
                 Err(failure) => {
                     tracing::warn!(plugin = %plugin.name(), error = failure.chain(), "cannot name a staged volume");
                 }

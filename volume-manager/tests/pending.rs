@@ -1,11 +1,12 @@
 //! What holds of everything that may run and wait, whatever is asked for: held against a plainer book.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use volume_manager::clock::Instant;
 use volume_manager::event::OperationId;
+use volume_manager::names::VolumeName;
 use volume_manager::operation::pending::{Admission, Ended, Pending, delay_after};
 use volume_manager::operation::{Key, OperationName};
 
@@ -18,6 +19,10 @@ enum Happens {
     Ends(usize, Ended),
     /// Milliseconds pass.
     Passes(u64),
+    /// There is hope for the operations on a volume.
+    Hope(usize),
+    /// A volume is nowhere any more.
+    Forgotten(usize),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -31,13 +36,18 @@ fn happens() -> impl Strategy<Value = Happens> {
         (name, 0..2usize, 0..3usize).prop_map(|(name, volume, pod)| Happens::Asked(name, volume, pod)),
         (0..4usize, ended).prop_map(|(which, ended)| Happens::Ends(which, ended)),
         (0..3_000u64).prop_map(Happens::Passes),
+        (0..2usize).prop_map(Happens::Hope),
+        (0..2usize).prop_map(Happens::Forgotten),
     ]
 }
 
+const VOLUMES: [&str; 2] = ["v", "w"];
+const PODS: [&str; 3] = ["a", "b", "c"];
+
 fn key(name: OperationName, volume: usize, pod: usize) -> Key {
-    let volume = ["v", "w"][volume].into();
+    let volume = VOLUMES[volume].into();
     match name {
-        OperationName::Unmount => Key::pod(&volume, &["a", "b", "c"][pod].into()),
+        OperationName::Unmount => Key::pod(&volume, &PODS[pod].into()),
         _ => Key::volume(&volume),
     }
 }
@@ -47,6 +57,8 @@ fn key(name: OperationName, volume: usize, pod: usize) -> Key {
 struct Book {
     running: Vec<(OperationId, OperationName, Key)>,
     failed: BTreeMap<(OperationName, Key), (u32, Instant)>,
+    /// Who was told to wait, and until when.
+    waits: BTreeMap<(OperationName, Key), Instant>,
 }
 
 impl Book {
@@ -73,6 +85,22 @@ impl Book {
             }
         }
     }
+
+    /// What failed on a volume counts no more. Returns whether anything did.
+    fn forget(&mut self, volume: &str) -> bool {
+        let before = self.failed.len();
+        self.failed.retain(|(_, key), _| key.volume.as_str() != volume);
+        self.waits.retain(|(_, key), _| key.volume.as_str() != volume);
+        self.failed.len() < before
+    }
+
+    /// The volumes on which somebody may be told by now.
+    fn take_due(&mut self, now: Instant) -> BTreeSet<VolumeName> {
+        let due = |(_, until): &(&(OperationName, Key), &Instant)| **until <= now;
+        let volumes = self.waits.iter().filter(due).map(|((_, key), _)| key.volume.clone()).collect();
+        self.waits.retain(|_, until| *until > now);
+        volumes
+    }
 }
 
 proptest! {
@@ -84,7 +112,19 @@ proptest! {
         let mut now = Instant::now();
         for happens in script {
             match happens {
-                Happens::Passes(time) => now += Duration::from_millis(time),
+                Happens::Passes(time) => {
+                    now += Duration::from_millis(time);
+                    prop_assert_eq!(pending.take_due(now), book.take_due(now));
+                }
+                Happens::Hope(volume) => {
+                    let ended = pending.end_back_off(|rung| rung.key.volume.as_str() == VOLUMES[volume]);
+                    prop_assert_eq!(!ended.is_empty(), book.forget(VOLUMES[volume]));
+                    prop_assert!(ended.iter().all(|ended| ended.as_str() == VOLUMES[volume]));
+                }
+                Happens::Forgotten(volume) => {
+                    pending.forget(&VOLUMES[volume].into());
+                    book.forget(VOLUMES[volume]);
+                }
                 Happens::Ends(which, _) if which >= book.running.len() => {}
                 Happens::Ends(which, ended) => {
                     let (id, name, key) = book.running.remove(which);
@@ -95,11 +135,12 @@ proptest! {
                 Happens::Asked(name, volume, pod) => {
                     let key = key(name, volume, pod);
                     let expected = book.answers(name, &key, now);
-                    let answer = match pending.admit(name, key.clone(), None, now) {
+                    let of = (name == OperationName::Unmount).then(|| PODS[pod].into());
+                    let answer = match pending.admit(name, key.clone(), of, now) {
                         Admission::Busy => "busy",
                         Admission::NotDue => {
-                            let due = book.failed[&(name, key)].1;
-                            prop_assert!(pending.next_due().is_some_and(|next| next <= due), "nobody wakes");
+                            let due = book.failed[&(name, key.clone())].1;
+                            book.waits.insert((name, key), due);
                             "not due"
                         }
                         Admission::Started(id) => {
@@ -110,7 +151,15 @@ proptest! {
                     prop_assert_eq!(answer, expected);
                 }
             }
+            prop_assert_eq!(pending.next_due(), book.waits.values().min().copied(), "who waits is woken in time");
             prop_assert_eq!(pending.running().count(), book.running.len());
+            for (volume, pod) in VOLUMES.iter().flat_map(|volume| PODS.map(|pod| (*volume, pod))) {
+                let on = book.running.iter().filter(|(_, _, key)| key.volume.as_str() == volume);
+                prop_assert_eq!(pending.on(&volume.into()).count(), on.count());
+                let of = |key: &Key| key.pod.as_ref().is_some_and(|of| of.as_str() == pod);
+                let of_pod = book.running.iter().filter(|(_, _, key)| of(key)).count();
+                prop_assert_eq!(pending.for_pod(&pod.into()).count(), of_pod);
+            }
             let climbed: Vec<u32> = pending.ladders().map(|(_, ladder)| ladder.failures).collect();
             prop_assert_eq!(climbed.iter().sum::<u32>(), book.failed.values().map(|(n, _)| n).sum::<u32>());
         }

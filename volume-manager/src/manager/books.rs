@@ -30,6 +30,9 @@ impl Manager {
             self.explained(&record.pod, &record.spec.name());
         }
         let pod = transition.pod().cloned();
+        if let Some(pod) = &pod {
+            self.waits.concern(pod);
+        }
         let before = self.texts(volume, pod.as_ref());
         self.actual.apply(volume, transition);
         self.told_since(volume, pod.as_ref(), before);
@@ -51,6 +54,7 @@ impl Manager {
     /// What a look at a pod has given.
     pub(super) fn resolved(&mut self, pod: &PodUid, resolved: Resolved) {
         let now = self.now();
+        self.waits.concern(pod);
         let before = self.wanted_texts(pod);
         let facts = Arc::clone(&self.facts.borrow());
         let registry = Arc::clone(&self.executor.context().registry);
@@ -114,10 +118,14 @@ impl Manager {
 
     /// Tells whoever subscribed when the node must say something else about its volumes.
     pub(super) fn publish_in_use(&mut self) {
-        if self.in_use_changed
+        if !self.in_use_changed || !self.restart.is_corrected() {
+            return;
+        }
+        self.in_use_changed = false;
+        // As long as what is used, and made for nobody.
+        if !self.subscribers.is_empty()
             && let Some(volumes) = self.volumes_in_use()
         {
-            self.in_use_changed = false;
             self.notify(|| Notice::InUse(volumes));
         }
     }

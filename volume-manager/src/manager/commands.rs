@@ -17,12 +17,17 @@ use crate::operation::pending::{Rung, Running};
 impl Manager {
     pub(super) fn command(&mut self, command: Command) -> ControlFlow<oneshot::Sender<()>> {
         match command {
-            Command::SetPod(pod) => self.populator.set_pod(pod),
+            Command::SetPod(pod) => {
+                self.waits.concern(&pod.uid());
+                self.populator.set_pod(pod);
+            }
             Command::RemovePod(pod) => {
+                self.waits.concern(&pod);
                 self.populator.remove_pod(&pod);
                 if self.populator.may_run(&pod) { self.forget_pod(&pod) } else { self.unwant(&pod) }
             }
             Command::SetPodState(pod, state) => {
+                self.waits.concern(&pod);
                 self.populator.set_state(&pod, state);
                 if state == PodState::RuntimeGone {
                     // While it is still known which of its volumes were wanted.
@@ -31,6 +36,7 @@ impl Manager {
                 }
             }
             Command::SourcesReady => {
+                self.waits.concern_all();
                 self.populator.set_sources_ready();
                 // Pods nobody has heard of are gone for good from now on.
                 self.all_dirty();
@@ -58,8 +64,8 @@ impl Manager {
     fn mounted_volumes(&self, pod: &PodUid) -> BTreeMap<OuterName, MountedVolume> {
         let mut volumes = BTreeMap::new();
         for (volume, entry) in self.actual.volumes_of(pod) {
-            let wanted = self.desired.volumes_of(pod).find(|(wanted, ..)| *wanted == volume);
-            let names = wanted.map_or(&entry.record.outer, |(_, _, by)| &by.outer);
+            let wanted = self.desired.volume(volume).and_then(|wanted| wanted.pods.get(pod));
+            let names = wanted.map_or(&entry.record.outer, |by| &by.outer);
             let Some(mounted) = self.mounted_volume(volume, entry) else { continue };
             volumes.extend(names.iter().map(|name| (name.clone(), mounted.clone())));
         }

@@ -71,6 +71,9 @@ impl Manager {
         };
         let Some(running) = self.pending.finish(id, ended, self.now()) else { return };
         let (name, volume, pod) = (running.name, running.key.volume, running.pod);
+        if let Some(pod) = &pod {
+            self.waits.concern(pod);
+        }
         match &error {
             None => tracing::debug!(operation = %name, %volume, "done"),
             Some(error) => tracing::info!(operation = %name, %volume, error, "failed"),

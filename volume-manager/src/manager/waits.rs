@@ -1,6 +1,6 @@
 //! Waiting for the state of a pod: who waits for what, until when, and what they are told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,6 @@ use crate::api::{PersistentSource, Pod};
 use crate::clock::Instant;
 use crate::event::Notice;
 use crate::names::{AttachmentName, OuterName, PodUid};
-use crate::operation::pending::Running;
 use crate::plugin::Spec;
 
 /// Why a wait came back without what it waited for.
@@ -92,10 +91,20 @@ pub(super) enum Goal {
 
 type Answer = oneshot::Sender<Result<(), WaitError>>;
 
-/// Everybody who waits.
+/// Everybody who waits, in the order they came.
+///
+/// Ten thousand pods may wait at once after a restart, and each hears only of what concerns it.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    waiting: Vec<Waiter>,
+    last: u64,
+    waiting: BTreeMap<u64, Waiter>,
+    /// Those who wait for a pod.
+    by_pod: BTreeMap<PodUid, BTreeSet<u64>>,
+    /// Those who wait until nothing is under way: everything concerns them.
+    idle: BTreeSet<u64>,
+    by_deadline: BTreeSet<(Instant, u64)>,
+    /// Those for whom something has changed since they were last looked at.
+    concerned: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -105,53 +114,103 @@ struct Waiter {
     answer: Answer,
 }
 
+impl Goal {
+    /// The pod it is about.
+    fn pod(&self) -> Option<&PodUid> {
+        match self {
+            Self::Mounted(pod, _) | Self::Unmounted(pod) => Some(pod),
+            Self::Idle => None,
+        }
+    }
+}
+
 impl Waits {
     pub(super) fn add(&mut self, goal: Goal, deadline: Instant, answer: Answer) {
-        self.waiting.push(Waiter { goal, deadline, answer });
+        self.last += 1;
+        let id = self.last;
+        match goal.pod() {
+            Some(pod) => drop(self.by_pod.entry(pod.clone()).or_default().insert(id)),
+            None => drop(self.idle.insert(id)),
+        }
+        self.by_deadline.insert((deadline, id));
+        self.concerned.insert(id);
+        self.waiting.insert(id, Waiter { goal, deadline, answer });
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiter| waiter.deadline).min()
+        self.by_deadline.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Something has changed for a pod.
+    pub(super) fn concern(&mut self, pod: &PodUid) {
+        self.concerned.extend(self.by_pod.get(pod).into_iter().flatten());
+    }
+
+    /// Something has changed that may concern every pod.
+    pub(super) fn concern_all(&mut self) {
+        self.concerned.extend(self.waiting.keys());
+    }
+
+    /// Those to look at now.
+    fn take_concerned(&mut self, now: Instant) -> BTreeSet<u64> {
+        let mut concerned = std::mem::take(&mut self.concerned);
+        concerned.extend(&self.idle);
+        let late = self.by_deadline.iter().take_while(|(deadline, _)| *deadline <= now);
+        concerned.extend(late.map(|(_, id)| id));
+        concerned
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Waiter> {
+        let waiter = self.waiting.remove(&id)?;
+        self.by_deadline.remove(&(waiter.deadline, id));
+        self.idle.remove(&id);
+        if let Some(pod) = waiter.goal.pod()
+            && let Some(ids) = self.by_pod.get_mut(pod)
+        {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_pod.remove(pod);
+            }
+        }
+        Some(waiter)
     }
 }
 
 impl Manager {
     /// Answers everybody whose wait is over.
     pub(super) fn wake_waiters(&mut self, now: Instant) {
-        let waiting = std::mem::take(&mut self.waits.waiting);
-        for waiter in waiting {
+        for id in self.waits.take_concerned(now) {
+            let Some(waiter) = self.waits.waiting.get(&id) else { continue };
             if waiter.answer.is_closed() {
+                self.waits.remove(id);
                 continue;
             }
-            let late = waiter.deadline <= now;
-            let result = match &waiter.goal {
+            let (goal, late) = (waiter.goal.clone(), waiter.deadline <= now);
+            let result = match &goal {
                 Goal::Mounted(uid, pod) => self.mounted(uid, pod.clone(), late),
                 Goal::Unmounted(pod) => self.unmounted(pod, late),
                 Goal::Idle => self.idle(late),
             };
-            match result {
-                None => self.waits.waiting.push(waiter),
-                Some(result) => self.answer(waiter, result),
+            if let Some(result) = result {
+                self.answer(id, result);
             }
         }
     }
 
     /// Answers those who wait for the volumes of a pod that will not get them any more.
     pub(super) fn wake_waiters_for(&mut self, pod: &PodUid) {
-        let waiting = std::mem::take(&mut self.waits.waiting);
-        for waiter in waiting {
-            let result = match &waiter.goal {
-                Goal::Mounted(uid, object) if uid == pod => self.mounted(uid, object.clone(), false),
-                _ => None,
-            };
-            match result {
-                None => self.waits.waiting.push(waiter),
-                Some(result) => self.answer(waiter, result),
+        for id in self.waits.by_pod.get(pod).cloned().unwrap_or_default() {
+            let goal = self.waits.waiting.get(&id).map(|waiter| waiter.goal.clone());
+            if let Some(Goal::Mounted(uid, object)) = goal
+                && let Some(result) = self.mounted(&uid, object, false)
+            {
+                self.answer(id, result);
             }
         }
     }
 
-    fn answer(&mut self, waiter: Waiter, result: Result<(), WaitError>) {
+    fn answer(&mut self, id: u64, result: Result<(), WaitError>) {
+        let Some(waiter) = self.waits.remove(id) else { return };
         let about = match &waiter.goal {
             Goal::Mounted(pod, _) => Some(("mounted", pod)),
             Goal::Unmounted(pod) => Some(("unmounted", pod)),
@@ -250,8 +309,7 @@ impl Manager {
             let outer = entry.record.outer.first().map(ToString::to_string);
             left.insert(outer.unwrap_or_else(|| entry.record.spec.name().to_string()));
         }
-        let of_pod = |running: &&Running| running.pod.as_ref() == Some(pod);
-        left.extend(self.pending.running().filter(of_pod).map(commands::running));
+        left.extend(self.pending.for_pod(pod).map(commands::running));
         left.extend(self.restart.unexplained_of(pod));
         if !self.restart.is_read_back() {
             // What the last incarnation left is not known yet: it may well be a volume of this pod.

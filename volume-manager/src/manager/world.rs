@@ -135,6 +135,7 @@ impl Manager {
             self.restart.failed.insert(path, Orphan { found, why, search: Search::Due });
         }
         self.restart.read_back = true;
+        self.waits.concern_all();
         self.all_dirty();
     }
 
@@ -152,6 +153,7 @@ impl Manager {
         let now = text(&self.actual).unwrap_or_default();
         self.tell_state("actual", format!("volume {volume}"), String::new(), now);
         if let Some(pod) = pod {
+            self.waits.concern(&pod);
             let now = self.actual.entry(&volume, &pod).map(|entry| entry.mount.to_string());
             self.tell_state("actual", format!("pod {pod} {volume}"), String::new(), now.unwrap_or_default());
         }
@@ -229,6 +231,7 @@ impl Manager {
     /// reported as long as anything is mounted. Nothing is guessed, and no mount is forgotten.
     pub(super) fn identified(&mut self, found: Found, identified: Identified) {
         let path = found.path.display().to_string();
+        self.waits.concern(&found.pod);
         match identified {
             Identified::Recovered(recovered) => {
                 self.restart.failed.remove(&path);

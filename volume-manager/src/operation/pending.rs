@@ -27,6 +27,7 @@ pub struct Pending {
     last: u64,
     running: BTreeMap<OperationId, Running>,
     by_volume: BTreeMap<VolumeName, BTreeSet<OperationId>>,
+    by_pod: BTreeMap<PodUid, BTreeSet<OperationId>>,
     ladders: BTreeMap<Rung, Ladder>,
     /// The ladders somebody asked about while they were not due, by when they are.
     alarms: BTreeSet<(Instant, Rung)>,
@@ -97,6 +98,9 @@ impl Pending {
         self.last += 1;
         let id = OperationId(self.last);
         self.by_volume.entry(rung.key.volume.clone()).or_default().insert(id);
+        if let Some(pod) = &pod {
+            self.by_pod.entry(pod.clone()).or_default().insert(id);
+        }
         self.running.insert(id, Running { name, key: rung.key, pod });
         Admission::Started(id)
     }
@@ -104,12 +108,9 @@ impl Pending {
     /// An operation has ended.
     pub fn finish(&mut self, id: OperationId, ended: Ended, now: Instant) -> Option<Running> {
         let running = self.running.remove(&id)?;
-        let volume = &running.key.volume;
-        if let Some(ids) = self.by_volume.get_mut(volume) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.by_volume.remove(volume);
-            }
+        leave(&mut self.by_volume, &running.key.volume, id);
+        if let Some(pod) = &running.pod {
+            leave(&mut self.by_pod, pod, id);
         }
         let rung = Rung { key: running.key.clone(), name: running.name };
         match ended {
@@ -131,6 +132,11 @@ impl Pending {
     /// The operations that run on a volume.
     pub fn on(&self, volume: &VolumeName) -> impl Iterator<Item = &Running> {
         self.by_volume.get(volume).into_iter().flatten().filter_map(|id| self.running.get(id))
+    }
+
+    /// The operations that run for a pod.
+    pub fn for_pod(&self, pod: &PodUid) -> impl Iterator<Item = &Running> {
+        self.by_pod.get(pod).into_iter().flatten().filter_map(|id| self.running.get(id))
     }
 
     /// Everything that runs, in the order it was started.
@@ -174,8 +180,23 @@ impl Pending {
 
     /// A volume has left both books: what failed on it will never be tried again.
     pub fn forget(&mut self, volume: &VolumeName) {
-        self.ladders.retain(|rung, _| &rung.key.volume != volume);
-        self.alarms.retain(|(_, rung)| &rung.key.volume != volume);
+        // The least of all rungs of the volume; the others follow it.
+        let first = Rung { key: Key::volume(volume), name: OperationName::Verify };
+        let of_volume = self.ladders.range(first..).take_while(|(rung, _)| &rung.key.volume == volume);
+        let rungs: Vec<_> = of_volume.map(|(rung, ladder)| (ladder.due, rung.clone())).collect();
+        for alarm in rungs {
+            self.ladders.remove(&alarm.1);
+            self.alarms.remove(&alarm);
+        }
+    }
+}
+
+fn leave<K: Ord>(index: &mut BTreeMap<K, BTreeSet<OperationId>>, key: &K, id: OperationId) {
+    if let Some(ids) = index.get_mut(key) {
+        ids.remove(&id);
+        if ids.is_empty() {
+            index.remove(key);
+        }
     }
 }
 
@@ -276,6 +297,43 @@ mod tests {
         f.run(mount("v"), Ended::Well);
         assert_eq!(f.admit(unmount("v", "a")), Admission::NotDue, "another's success is not this one's");
         assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)));
+    }
+
+    #[test]
+    fn a_volume_that_is_forgotten_takes_its_ladders_along_and_no_others() {
+        let mut f = Fixture::new();
+        let of_v = [mount("v"), unmount("v", "a"), (OperationName::Verify, Key::volume(&"v".into()))];
+        for what in of_v.into_iter().chain([mount("u"), unmount("vv", "a"), mount("w")]) {
+            f.run(what.clone(), Ended::Badly);
+            assert_eq!(f.admit(what), Admission::NotDue);
+        }
+        f.pending.forget(&"v".into());
+        let left: Vec<_> = f.pending.ladders().map(|(rung, _)| rung.key.volume.to_string()).collect();
+        assert_eq!(left, ["u", "vv", "w"]);
+        f.pass(500);
+        assert_eq!(f.pending.take_due(f.now), ["u", "vv", "w"].map(VolumeName::from).into());
+    }
+
+    #[test]
+    fn what_runs_is_found_by_its_volume_and_by_its_pod() {
+        let mut f = Fixture::new();
+        let (name, key) = unmount("v", "a");
+        let Admission::Started(id) = f.pending.admit(name, key, Some("a".into()), f.now) else {
+            panic!("nothing else runs")
+        };
+        assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)), "which is for nobody");
+        assert_eq!(f.pending.on(&"v".into()).count(), 2);
+        assert_eq!(f.pending.for_pod(&"a".into()).count(), 1);
+        assert_eq!(f.pending.for_pod(&"b".into()).count(), 0);
+        f.pending.finish(id, Ended::Well, f.now);
+        assert_eq!(f.pending.on(&"v".into()).count(), 1);
+        assert_eq!(f.pending.for_pod(&"a".into()).count(), 0);
+        assert!(
+            !f.pending.by_pod.contains_key(&"a".into()),
+            "nothing is kept of a pod for which nothing runs"
+        );
+        f.run(mount("w"), Ended::Well);
+        assert!(!f.pending.by_volume.contains_key(&"w".into()), "nor of a volume");
     }
 
     #[test]
