@@ -7,7 +7,6 @@
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::api::{Bytes, Node};
@@ -285,9 +284,7 @@ impl ActualState {
     ) {
         let record = self.volumes.entry(volume.clone()).or_insert_with(|| {
             let spec = Arc::new(rebuilt.spec.clone());
-            let mut record = VolumeRecord::new(spec, plugin.clone(), Attachability::Unknown, String::new());
-            record.reconstructed = true;
-            record
+            VolumeRecord::new(spec, plugin.clone(), Attachability::Unknown, String::new())
         });
         if let (Device::NotMounted, Some(at)) = (&record.device, &rebuilt.device_mount_path) {
             record.device = Device::Uncertain { at: at.clone() };
@@ -341,11 +338,6 @@ impl ActualState {
         if let Some(record) = self.volumes.get_mut(volume) {
             record.set_unknown_size(size);
         }
-    }
-
-    /// Where every volume is staged, or may be.
-    pub fn staged(&self) -> BTreeSet<PathBuf> {
-        self.volumes.values().filter_map(|record| record.device.path().cloned()).collect()
     }
 }
 

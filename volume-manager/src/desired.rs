@@ -213,3 +213,131 @@ pub(crate) fn describe(wanted: &Wanted, by: &WantedBy) -> String {
         wanted.size
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Meta, Volume};
+
+    fn pod(name: &str) -> Arc<Pod> {
+        Arc::new(Pod { meta: Meta { uid: name.into(), ..Meta::named("default", name) }, ..Pod::default() })
+    }
+
+    fn spec(name: &str) -> Arc<Spec> {
+        Arc::new(Spec::persistent(
+            Arc::new(Volume { meta: Meta::named("", name), ..Volume::default() }),
+            false,
+        ))
+    }
+
+    fn wanted(label: &str) -> Wanted {
+        Wanted {
+            plugin: "p".into(),
+            attachable: true,
+            device_mountable: true,
+            gid: None,
+            reported_in_use: false,
+            size_limit: None,
+            size: Bytes(1),
+            label: label.to_owned(),
+            original_label: label.to_owned(),
+            pods: BTreeMap::new(),
+        }
+    }
+
+    fn add(book: &mut DesiredState, volume: &str, by: &str, outer: &str) {
+        book.add(&volume.into(), wanted("a"), pod(by), spec(volume), outer.into());
+    }
+
+    fn volumes_of(book: &DesiredState, pod: &str) -> Vec<String> {
+        book.volumes_of(&pod.into()).map(|(volume, ..)| volume.to_string()).collect()
+    }
+
+    #[test]
+    fn a_volume_is_as_its_first_pod_wants_it_and_goes_with_its_last() {
+        let mut book = DesiredState::default();
+        add(&mut book, "v", "web", "data");
+        book.add(&"v".into(), wanted("b"), pod("db"), spec("v"), "disk".into());
+        add(&mut book, "w", "web", "more");
+        assert_eq!(book.volume(&"v".into()).map(|wanted| wanted.label.as_str()), Some("a"));
+        assert_eq!(volumes_of(&book, "web"), ["v", "w"]);
+        assert_eq!(book.volumes().count(), 2);
+
+        assert_eq!(book.remove_pod(&"web".into()), BTreeSet::from(["v".into(), "w".into()]));
+        assert!(!book.has_pod(&"web".into()) && book.has_pod(&"db".into()));
+        assert!(book.volume(&"w".into()).is_none());
+        assert!(book.wants(&"v".into(), &"db".into()) && !book.wants(&"v".into(), &"web".into()));
+        assert_eq!(volumes_of(&book, "web"), [""; 0]);
+        book.remove_pod(&"db".into());
+        assert_eq!(book.volumes().count(), 0);
+        assert!(book.remove_pod(&"db".into()).is_empty());
+    }
+
+    #[test]
+    fn a_claim_that_is_named_twice_is_one_volume_with_two_names() {
+        let mut book = DesiredState::default();
+        for outer in ["data", "again", "data"] {
+            add(&mut book, "v", "web", outer);
+        }
+        add(&mut book, "w", "web", "other");
+        let names: Vec<_> = book.volumes_of(&"web".into()).map(|(_, _, by)| by.outer.clone()).collect();
+        assert_eq!(names, [vec!["again".into(), "data".into()], vec!["other".into()]]);
+        for (outer, volume) in
+            [("again", Some("v")), ("data", Some("v")), ("other", Some("w")), ("none", None)]
+        {
+            let found = book.by_outer_name(&"web".into(), &outer.into());
+            assert_eq!(found.map(VolumeName::as_str), volume, "{outer}");
+        }
+        assert!(book.wants_inner(&"web".into(), &"w".into()));
+        assert!(!book.wants_inner(&"web".into(), &"other".into()), "which is its name in the pod");
+        assert!(!book.wants_inner(&"db".into(), &"w".into()));
+    }
+
+    #[test]
+    fn another_label_is_another_volume() {
+        let mut book = DesiredState::default();
+        add(&mut book, "v", "web", "data");
+        for (label, same) in [(None, true), (Some("a"), true), (Some("b"), false), (Some(""), false)] {
+            assert_eq!(book.exists_with_label(&"v".into(), label), same, "{label:?}");
+            assert_eq!(book.wants_with_label(&"v".into(), &"web".into(), label), same, "{label:?}");
+            assert!(!book.wants_with_label(&"v".into(), &"db".into(), label), "{label:?}");
+            assert!(!book.exists_with_label(&"w".into(), label), "{label:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_learned_of_a_volume_is_kept_while_it_is_wanted() {
+        let mut book = DesiredState::default();
+        add(&mut book, "v", "web", "data");
+        for volume in ["v", "unknown"] {
+            book.set_size(&volume.into(), Bytes(2));
+            book.set_reported_in_use(&volume.into(), true);
+            book.set_not_attachable(&volume.into());
+        }
+        let wanted = book.volume(&"v".into()).unwrap();
+        assert_eq!((wanted.size, wanted.reported_in_use, wanted.attachable), (Bytes(2), true, false));
+        let text = describe(wanted, &wanted.pods[&"web".into()]);
+        assert_eq!(text, "outer=data attachable=false reportedInUse=true desiredSize=2");
+        book.set_reported_in_use(&"v".into(), false);
+        assert!(!book.volume(&"v".into()).unwrap().reported_in_use);
+        assert_eq!(book.volumes().count(), 1);
+    }
+
+    #[test]
+    fn a_pod_has_each_error_once_and_eleven_at_most() {
+        let mut book = DesiredState::default();
+        let web: PodUid = "web".into();
+        assert!(!book.has_errors(&web));
+        for error in ["b", "a", "b"] {
+            book.add_error(&web, error.to_owned());
+        }
+        assert!(book.has_errors(&web) && !book.has_errors(&"db".into()));
+        assert_eq!(book.take_errors(&web), ["a", "b"]);
+        assert!(!book.has_errors(&web) && book.take_errors(&web).is_empty());
+
+        (10..40).for_each(|number| book.add_error(&web, number.to_string()));
+        assert_eq!(book.errors()[&web].len(), 11);
+        book.remove_pod(&web);
+        assert!(!book.has_errors(&web));
+    }
+}

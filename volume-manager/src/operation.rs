@@ -282,3 +282,6 @@ impl Operation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

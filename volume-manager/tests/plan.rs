@@ -2,6 +2,8 @@
 
 #[path = "plan/properties.rs"]
 mod properties;
+#[path = "plan/requests.rs"]
+mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,7 +13,9 @@ use async_trait::async_trait;
 use expect_test::{Expect, expect};
 use volume_manager::actual::ActualState;
 use volume_manager::api::object::Bytes;
-use volume_manager::api::{AttachedVolume, Meta, Node, PersistentSource, Pod, Volume, VolumeMode};
+use volume_manager::api::{
+    AttachedVolume, Meta, Node, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
+};
 use volume_manager::desired::{DesiredState, Wanted};
 use volume_manager::error::{ErrorClass, Failure};
 use volume_manager::names::{PluginName, PodUid, SpecName, VolumeName};
@@ -36,7 +40,7 @@ fn check(world: World, expected: Expect) {
         desired: &world.desired,
         actual: &world.actual,
         facts: &world.facts,
-        registry: &Registry::new(vec![Arc::new(Plain)]),
+        registry: &Registry::new(vec![Arc::new(Plain::default())]),
         complete: world.complete,
         explained: world.explained,
     };
@@ -139,6 +143,12 @@ impl World {
     /// A pod that wants nothing any more still runs.
     fn running(mut self, pod: &str) -> Self {
         self.running.insert(pod.into());
+        self
+    }
+
+    /// The containers of a pod are gone, whatever it wants.
+    fn stopped(mut self, pod: &str) -> Self {
+        self.running.remove(&pod.into());
         self
     }
 
@@ -438,8 +448,19 @@ fn another_label_is_another_volume() {
 }
 
 /// A plugin that is only asked what it can do.
-#[derive(Debug)]
-struct Plain;
+#[derive(Debug, Clone, Copy)]
+struct Plain {
+    /// Whether it has anything to grow volumes with.
+    expands: bool,
+    /// Whether that has anything to do on the node.
+    resizes: bool,
+}
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self { expands: true, resizes: true }
+    }
+}
 
 #[async_trait]
 impl VolumePlugin for Plain {
@@ -472,14 +493,14 @@ impl VolumePlugin for Plain {
     }
 
     fn expander(&self) -> Option<&dyn Expander> {
-        Some(self)
+        self.expands.then_some(self)
     }
 }
 
 #[async_trait]
 impl Expander for Plain {
     fn requires_resize(&self) -> bool {
-        true
+        self.resizes
     }
 
     async fn expand(&self, _: &OperationContext, _: &Expand) -> Result<(), Failure> {

@@ -30,8 +30,6 @@ pub struct VolumeRecord {
     pub expansion_blocked: bool,
     /// The SELinux label it was mounted with, empty for none; `None` if no pod has had it yet.
     pub selinux_label: Option<String>,
-    /// Whether it was learned from disk.
-    pub reconstructed: bool,
     /// Its pods.
     pub pods: BTreeMap<PodUid, PodEntry>,
 }
@@ -109,7 +107,6 @@ impl VolumeRecord {
             size: Bytes::default(),
             expansion_blocked: false,
             selinux_label: None,
-            reconstructed: false,
             pods: BTreeMap::new(),
         }
     }

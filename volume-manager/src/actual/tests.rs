@@ -246,8 +246,70 @@ fn attaching_again_changes_only_where_the_device_is() {
     let record = actual.volume(&name()).expect("it was there");
     assert_eq!(record.attachability, Attachability::No);
     assert_eq!((record.size, &*record.device_path), (Bytes(7), "dev"));
-    actual.apply(&name(), attached(true, 9));
-    assert_eq!(actual.volume(&name()).expect("it was there").size, Bytes(7), "a known size stays");
+    let moved = Transition::Attached {
+        spec: spec(),
+        plugin: "other".into(),
+        attachable: true,
+        device_path: "elsewhere".to_owned(),
+        claim_size: Some(Bytes(9)),
+    };
+    actual.apply(&name(), moved);
+    let record = actual.volume(&name()).expect("it was there");
+    assert_eq!(record.size, Bytes(7), "a known size stays");
+    assert_eq!((&*record.device_path, record.plugin.as_str()), ("elsewhere", "p"));
+    assert_eq!(actual.spec(&name()).expect("it was there").name().as_str(), "pv");
+}
+
+#[test]
+fn what_growing_has_come_to_is_known() {
+    let mut actual = book(&[]);
+    let wanted = |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));
+    assert!(!actual.volume(&name()).unwrap().expansion_blocked);
+    assert!(!wanted(&actual, 2), "its size is not known");
+    actual.apply(&name(), Transition::Resized(Bytes(3)));
+    assert_eq!(actual.volume(&name()).unwrap().size, Bytes(3));
+    assert_eq!([2, 3, 4].map(|size| wanted(&actual, size)), [false, false, true]);
+
+    assert!(!actual.expansion_failed(&name()));
+    actual.apply(&name(), Transition::ExpansionFailed(true));
+    actual.apply(&name(), Transition::Detached);
+    assert!(actual.expansion_failed(&name()), "which outlives the record");
+    assert_eq!(actual.expansions_failed().collect::<Vec<_>>(), [&name()]);
+    actual.apply(&name(), Transition::ExpansionFailed(false));
+    assert!(!actual.expansion_failed(&name()));
+}
+
+#[test]
+fn where_the_step_per_node_may_be_is_never_lost() {
+    let at = |path: &str| Transition::DeviceUncertain { path: path.into() };
+    let failed = |path: &str| Transition::DeviceFailed { path: path.into(), class: ErrorClass::Uncertain };
+    let path = |way: &[Transition]| book(way).volume(&name()).unwrap().device.path().cloned();
+    let some = |path: &str| Some(PathBuf::from(path));
+    assert_eq!(path(&[at("/a")]), some("/a"));
+    assert_eq!(path(&[failed("/a")]), some("/a"));
+    assert_eq!(path(&[failed("/a"), at("/b")]), some("/b"));
+    assert_eq!(path(&[failed("/a"), failed("/b")]), some("/a"), "this attempt says nothing of the others");
+    assert_eq!(path(&[failed("/a"), Transition::DeviceUndoing]), some("/a"));
+    let mut cut_short = book(&[at("/a")]);
+    cut_short.settle(&name(), None);
+    assert_eq!(device(&cut_short), "attempted", "only mounts attempt");
+    cut_short.settle(&name(), Some(&"web".into()));
+    assert_eq!(cut_short.volume(&name()).unwrap().device, Device::Uncertain { at: "/a".into() });
+}
+
+#[test]
+fn a_remount_keeps_what_is_known_and_brings_it_up_to_date() {
+    let mut actual = book(&[Transition::PodMounted(record(), mounted())]);
+    actual.require_remount(&"web".into(), |_| true);
+    let other = PodRecord { outer: vec!["other".into()], gid: Some("5".to_owned()), ..record() };
+    let elsewhere = Mounted { path: "/elsewhere".into(), ..mounted() };
+    actual.apply(&name(), Transition::PodMounted(other.clone(), elsewhere.clone()));
+    let entry = actual.entry(&name(), &"web".into()).unwrap();
+    assert_eq!((&entry.record, entry.mounted(), entry.needs_remount), (&record(), Some(&elsewhere), false));
+    actual.apply(&name(), Transition::PodUndoing("web".into()));
+    actual.apply(&name(), Transition::PodMounted(other.clone(), mounted()));
+    let entry = actual.entry(&name(), &"web".into()).unwrap();
+    assert_eq!(entry.record, other, "what only may be there is made anew");
 }
 
 #[test]
@@ -306,6 +368,34 @@ fn what_was_read_back_is_corrected_once_and_only_where_it_is_unknown() {
     let record = actual.volume(&name()).expect("it was added");
     assert!(record.is_attached());
     assert_eq!(record.device_path, "sdb");
+}
+
+#[test]
+fn what_was_read_back_is_that_until_it_is_confirmed() {
+    let rebuilt = |label: Option<&str>| Rebuilt {
+        spec: (*spec()).clone(),
+        device_mount_path: None,
+        selinux_label: label.map(str::to_owned),
+    };
+    let mut actual = ActualState::default();
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt(None), Some(record()));
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt(Some("a")), None);
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt(Some("b")), None);
+    assert_eq!(actual.volume(&name()).unwrap().selinux_label.as_deref(), Some("a"));
+    assert_eq!(device(&actual), "not mounted");
+    assert_eq!(actual.volumes_of(&"web".into()).count(), 1);
+
+    let entry = |actual: &ActualState| actual.entry(&name(), &"web".into()).unwrap().clone();
+    assert!(entry(&actual).reconstructed && !entry(&actual).needs_remount);
+    actual.apply(&name(), Transition::PodUncertain(record()));
+    assert!(entry(&actual).reconstructed, "it is only being tried");
+    actual.apply(&name(), Transition::PodMounted(record(), mounted()));
+    assert!(!entry(&actual).reconstructed);
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt(None), Some(record()));
+    assert_eq!(pod(&actual), "mounted", "what is known already stays");
+    actual.apply(&name(), Transition::PodUnmounted("web".into()));
+    actual.apply(&name(), Transition::PodUncertain(record()));
+    assert!(!entry(&actual).reconstructed);
 }
 
 #[test]

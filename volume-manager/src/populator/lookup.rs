@@ -155,3 +155,56 @@ fn check_mode(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::pod::{Content, VolumeMount};
+    use crate::api::storage::ClaimTemplate;
+    use crate::api::{Container, Meta};
+    use crate::plugin::testing::api::ToyApi;
+
+    /// A pod whose containers use its volumes, all but the last.
+    fn pod(sources: Vec<VolumeSource>) -> Pod {
+        let volume = |(index, source)| PodVolume { name: format!("v{index}").as_str().into(), source };
+        let volumes: Vec<_> = sources.into_iter().enumerate().map(volume).collect();
+        let used = volumes.split_last().map(|(_, used)| used).unwrap_or_default();
+        let mounts = used
+            .iter()
+            .map(|volume| VolumeMount { volume: volume.name.to_string(), ..VolumeMount::default() });
+        let container = Container { mounts: mounts.collect(), ..Container::default() };
+        Pod { meta: Meta::named("default", "web"), volumes, containers: vec![container], ..Pod::default() }
+    }
+
+    fn secret() -> VolumeSource {
+        VolumeSource::Secret(Content::default())
+    }
+
+    #[test]
+    fn only_claims_are_asked_for() {
+        let claim = || VolumeSource::Claim { claim: "c".to_owned(), read_only: false };
+        let ephemeral = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+        for (sources, local) in [
+            (vec![], true),
+            (vec![secret(), secret()], true),
+            (vec![secret(), claim()], false),
+            (vec![ephemeral(), secret()], false),
+        ] {
+            assert_eq!(is_local(&pod(sources)), local);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_claims_is_found_in_the_pod_itself() {
+        let look = Look { pod: Arc::new(pod(vec![secret(), secret(), secret()])), number: 3 };
+        let resolved = resolve(look, Arc::new(ToyApi::default())).await;
+        assert_eq!(resolved.number, 3);
+        let names: Vec<_> = resolved.volumes.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["v0", "v1"], "nobody uses the last");
+        for (name, found) in &resolved.volumes {
+            let found = found.as_ref().expect("nothing can be wrong with it");
+            assert_eq!(found.spec.name().as_str(), name.as_str());
+            assert!(found.gid.is_none() && found.claim_capacity.is_none() && !found.spec.read_only);
+        }
+    }
+}

@@ -12,6 +12,7 @@ const PODS: [&str; 3] = ["p", "q", "r"];
 enum Entry {
     Wanted(usize, usize),
     Running(usize),
+    Stopped(usize),
     Attached(usize),
     Staged(usize),
     Mounted(usize, usize),
@@ -24,6 +25,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     prop_oneof![
         (volume.clone(), pod.clone()).prop_map(|(volume, pod)| Entry::Wanted(volume, pod)),
         pod.clone().prop_map(Entry::Running),
+        pod.clone().prop_map(Entry::Stopped),
         volume.clone().prop_map(Entry::Attached),
         volume.clone().prop_map(Entry::Staged),
         (volume.clone(), pod.clone()).prop_map(|(volume, pod)| Entry::Mounted(volume, pod)),
@@ -45,6 +47,7 @@ impl World {
         match entry {
             Entry::Wanted(volume, pod) => self.wanted(VOLUMES[volume], PODS[pod]),
             Entry::Running(pod) => self.running(PODS[pod]),
+            Entry::Stopped(pod) => self.stopped(PODS[pod]),
             Entry::Attached(volume) => self.attached(VOLUMES[volume]),
             Entry::Staged(volume) => self.staged(VOLUMES[volume]),
             Entry::Mounted(volume, pod) => self.mounted(VOLUMES[volume], PODS[pod]),
@@ -63,7 +66,7 @@ impl World {
             desired: &self.desired,
             actual: &self.actual,
             facts: &self.facts,
-            registry: &Registry::new(vec![Arc::new(Plain)]),
+            registry: &Registry::new(vec![Arc::new(Plain::default())]),
             complete: self.complete,
             explained: self.explained,
         };
