@@ -1,0 +1,167 @@
+//! How the manager's own costs grow with the volumes it has: `cargo xtask bench manager [MANY]` (default 10000).
+//!
+//! Ratios within one run, since they travel between machines and times do not. Kernel, driver and API are in
+//! memory; so is whatever they cost, which the ratios hold against the manager.
+//!
+//! - one more pod, from the event to the first operation, among many volumes and among 100;
+//! - what a manager that has nothing to do does;
+//! - the memory it has for each volume: what becomes free when it ends;
+//! - coming, being read back, being taken over and going, for each of many volumes beside each of a tenth of them;
+//! - events of the simulation a minute, on one core.
+
+#![expect(clippy::disallowed_methods, reason = "what is measured here is real time")]
+
+#[expect(dead_code, reason = "nothing fails here")]
+#[path = "../tests/world/api.rs"]
+mod api;
+#[path = "manager/driver.rs"]
+mod driver;
+#[path = "manager/memory.rs"]
+mod memory;
+#[path = "manager/node.rs"]
+mod node;
+
+use std::time::{Duration, Instant};
+
+use node::{Life, Node};
+use sim::script::Scenario;
+use sim::{Outcome, simulate};
+use tokio::runtime::{Builder, Handle};
+
+const FEW: usize = 100;
+
+fn main() {
+    // `cargo bench` adds `--bench`: numbers are the only words that count.
+    let many = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(10_000);
+    // One thread for the manager and all it works with, and this one to look at the clock.
+    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    let alone = runtime().expect("a thread can be had").block_on(idle());
+    runtime().expect("a thread can be had").block_on(async {
+        one_more(many, alone).await;
+        growth(many).await;
+    });
+    simulation();
+}
+
+/// One more pod, and nothing at all, on a node that has many volumes.
+async fn one_more(many: usize, alone: Idle) {
+    const ROUNDS: usize = 301;
+    let (large, small) = (filled(many).await, filled(FEW).await);
+    let (mut among_many, mut among_few) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        among_many.push(large.one(many + round).await);
+        among_few.push(small.one(FEW + round).await);
+    }
+    println!("{:<54} {:>12} {:>12} {:>8}", "", format!("{many} volumes"), format!("{FEW} volumes"), "ratio");
+    let of = |lives: &[Life], part: fn(&Life) -> Duration| median(lives.iter().map(part).collect());
+    let part = |part| (of(&among_many, part), of(&among_few, part));
+    let (more, few) = part(|life| life.first);
+    row("one more pod: to its first operation (aim 1.5)", more, few);
+    let (more, few) = part(|life| life.last);
+    row("one pod less: to the first operation", more, few);
+    drop(small);
+    let (woken, busy) = idle().await;
+    println!("{many} volumes, idle for {WHILE:?}: {woken} wake-ups, busy {:.3} %", busy * 100.0);
+    println!("  beside nothing at all: {} wake-ups, busy {:.3} %", alone.0, alone.1 * 100.0);
+    memory(&large, many).await;
+}
+
+async fn filled(volumes: usize) -> Node {
+    let node = Node::start().await;
+    node.provide(0..volumes);
+    node.come(0..volumes).await;
+    node
+}
+
+/// How long nothing happens.
+const WHILE: Duration = Duration::from_secs(5);
+
+/// How often the manager's thread was woken meanwhile, and which part of the time it was busy.
+type Idle = (u64, f64);
+
+/// What happens while nothing happens. The timer of this wait wakes the thread a few times itself.
+async fn idle() -> Idle {
+    let metrics = Handle::current().metrics();
+    let now = || (metrics.worker_park_count(0), metrics.worker_total_busy_duration(0));
+    let before = now();
+    tokio::time::sleep(WHILE).await;
+    let after = now();
+    (after.0 - before.0, (after.1 - before.1).as_secs_f64() / WHILE.as_secs_f64())
+}
+
+/// What becomes free when the manager ends, once it alone has the objects.
+async fn memory(node: &Node, many: usize) {
+    node.forget(0..many);
+    node.idle().await;
+    let before = memory::held();
+    node.manager.shutdown().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let freed = before - memory::held();
+    println!("{many} volumes: {:.1} KiB each, pod and objects included", freed as f64 / many as f64 / 1024.0);
+}
+
+/// Whole lives of many volumes at once, and of a tenth of them.
+async fn growth(many: usize) {
+    let tenth = (many / 10).max(1);
+    let (few, more) = (lives(tenth).await, lives(many).await);
+    println!("{:<54} {:>12} {:>12} {:>8}", "each, of so many at once", many, tenth, "ratio");
+    for ((what, few), (_, more)) in few.into_iter().zip(more) {
+        row(what, more, few);
+    }
+}
+
+/// How long each of so many volumes takes.
+async fn lives(volumes: usize) -> [(&'static str, Duration); 4] {
+    let each = |began: Instant| began.elapsed() / u32::try_from(volumes).expect("a node is not that large");
+    let mut node = Node::start().await;
+    node.provide(0..volumes);
+    let began = Instant::now();
+    node.come(0..volumes).await;
+    let come = each(began);
+    node.restart().await;
+    let began = Instant::now();
+    node.idle().await;
+    let read_back = each(began);
+    let began = Instant::now();
+    node.come(0..volumes).await;
+    let taken_over = each(began);
+    let began = Instant::now();
+    node.go(0..volumes).await;
+    let gone = each(began);
+    [("come", come), ("read back after a restart", read_back), ("taken over", taken_over), ("gone", gone)]
+}
+
+/// How much the simulation gets done.
+fn simulation() {
+    const WHILE: Duration = Duration::from_secs(10);
+    const STEPS: usize = 40;
+    let (mut events, mut simulated, mut seeds) = (0, 0, 0_u64);
+    let began = Instant::now();
+    while began.elapsed() < WHILE {
+        let scenario = Scenario::of(seeds);
+        match simulate(&scenario, &scenario.script(STEPS)) {
+            Outcome::Clean(statistics) => {
+                events += statistics.events;
+                simulated += statistics.simulated_ms;
+            }
+            Outcome::Violated(violated) => panic!("{violated}"),
+        }
+        seeds += 1;
+    }
+    let took = began.elapsed().as_secs_f64();
+    println!(
+        "simulation: {:.2} million events a minute (aim 1); {seeds} seeds, {:.0} times real time",
+        events as f64 / took * 60.0 / 1e6,
+        simulated as f64 / 1e3 / took
+    );
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn row(what: &str, more: Duration, few: Duration) {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    println!("{what:<54} {:>9.1} us {:>9.1} us {:>8.2}", us(more), us(few), us(more) / us(few));
+}

@@ -1,0 +1,34 @@
+//! Counts what is allocated and not yet freed, in this program.
+
+#![expect(unsafe_code, reason = "an allocator can be wrapped in no other way")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, counted.
+struct Counted;
+
+// SAFETY: every call goes to the system's allocator as it came; a number beside it promises nothing.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: what is asked of us is what we ask.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: it came from the system's allocator, as everything does that `alloc` gave.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTED: Counted = Counted;
+
+/// How many bytes are in use now.
+pub(crate) fn held() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
