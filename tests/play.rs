@@ -151,6 +151,58 @@ fn a_step_that_cannot_be_meant_is_refused_with_its_line() {
     );
 }
 
+/// Ends a scenario in the midst of a call that never answers, and returns its exit code once nothing is left of it.
+fn interrupted(signal: Signal) -> Option<i32> {
+    let steps = "- {do: waitMounted, pod: a}\n- {do: inject, rule: {method: NodeUnpublishVolume, hang: true}}\n\
+                 - {do: removePod, pod: a}\n- {do: waitRPC, method: NodeUnpublishVolume}\n- {do: sh, cmd: sleep 100}";
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let text = format!("{SCENARIO}{steps}\n");
+    let run = Volproof::new().file("x.yaml", &text).args("play --scenario x.yaml").env(name, &mark);
+    let (mut run, _directory) = run.start();
+    let mut lines = BufReader::new(run.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    // The step is told when it begins.
+    assert!(lines.any(|line| line.contains("sh sleep 100")), "the scenario ended before that step");
+    let group = Pid::from_raw(run.id().try_into().expect("a process id"));
+    killpg(group, signal).expect("it waits");
+    lines.for_each(drop);
+    let status = run.wait().expect("it ends");
+    assert_eq!(settle(&before, &mark, Duration::from_secs(30)), Vec::<String>::new());
+    status.code()
+}
+
+#[test]
+#[file_serial(root)]
+fn a_scenario_that_is_interrupted_or_killed_leaves_nothing() {
+    if has_root() {
+        assert_eq!(interrupted(Signal::SIGINT), Some(130));
+        assert_eq!(interrupted(Signal::SIGKILL), None);
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn a_command_that_fails_is_told_with_its_line() {
+    if has_root() {
+        scenario(
+            "- {do: waitMounted, pod: a}\n- {do: sh, cmd: 'echo no; exit 3'}",
+            expect![[r#"
+                exit 1
+                --- stdout
+                  1  addPod a
+                  2  waitMounted a
+                       csi    Stage v1
+                       csi    Publish v1 a
+                       mount  <publish:v1/a>
+                  3  sh echo no; exit 3
+                     ! exit status: 3: no
+                --- stderr
+                line 12, step 3, sh echo no; exit 3: exit status: 3: no
+            "#]],
+        );
+    }
+}
+
 #[test]
 #[file_serial(root)]
 fn what_does_not_come_is_told_with_the_state_instead() {

@@ -19,6 +19,10 @@ use crate::worker::message::{Orders, Said, Task};
 
 /// Play manifests, or a scenario.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 all of it came, and went again; 1 something did not, and stderr says what there was \
+                  instead; 2 command line, manifest or scenario; 4 the environment; 130 interrupted."
+)]
 pub(super) struct Flags {
     /// Kubernetes manifests: pods, with their claims, classes, secrets and config maps. They are mounted until Ctrl-C
     #[arg(value_name = "FILE", required_unless_present = "scenario", conflicts_with = "scenario")]
