@@ -82,6 +82,9 @@ pub fn shell() -> ! {
 }
 
 fn come_up() -> BTreeMap<String, String> {
+    if let Err(errno) = leave_the_first_root() {
+        eprintln!("guest: containers cannot be started: {errno}");
+    }
     mount_all();
     let module_errors = load_modules(Path::new(MODULE_ORDER));
     loopback_up();
@@ -116,6 +119,19 @@ fn serve() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Goes on in a mount of the root that covers the one the kernel began with: nobody can leave that one for a root of
+/// his own, as a container does.
+fn leave_the_first_root() -> nix::Result<()> {
+    const NEXT: &str = "/root-of-all";
+    // One that is there is as good.
+    let _ = fs::create_dir(NEXT);
+    mount(Some("/"), NEXT, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    nix::unistd::chdir(NEXT)?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)?;
+    nix::unistd::chroot(".")?;
+    nix::unistd::chdir("/")
 }
 
 fn mount_all() {
