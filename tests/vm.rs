@@ -21,6 +21,13 @@ exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state}
 """]
 "#;
 
+/// A driver that is fake-csi, but keeps its volumes in memory.
+const FORGETS: &str = r#"
+command = ["/bin/sh", "-c", """
+exec /init __fake-csi --endpoint={endpoint} --node={node} --state-dir={state} --backing=tmpfs
+"""]
+"#;
+
 /// Whether guests can be booted here; says why not.
 fn has_guests() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -189,6 +196,21 @@ fn ctrl_c_leaves_no_guest() {
         left.extend(ended.temporary_files());
         assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
     }
+}
+
+#[test]
+fn a_driver_that_forgets_when_the_power_fails_is_noticed() {
+    if !has_guests() {
+        return;
+    }
+    let ended = guests()
+        .file("driver.toml", FORGETS)
+        .args("run --tier vm --driver driver.toml --jobs 1 --report out power::")
+        .run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let results = ended.results();
+    assert_eq!(results.bad().len(), results.cases().len(), "{}", ended.told());
+    assert!(ended.stdout.contains("`/data/greeting` cannot be read"), "{}", ended.told());
 }
 
 #[test]

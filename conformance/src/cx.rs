@@ -72,6 +72,17 @@ impl Cx {
         std::future::pending()
     }
 
+    /// Has the kernel panic, whatever anybody is in the middle of. There is nothing after this either.
+    #[track_caller]
+    pub fn panic_kernel(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.panic_kernel()", Location::caller());
+        async move {
+            (self.shared.say)(Said::Panics);
+            doing.done(self.shared.scene.panic_kernel())?;
+            std::future::pending().await
+        }
+    }
+
     pub(crate) fn shared(&self) -> Rc<Shared> {
         Rc::clone(&self.shared)
     }

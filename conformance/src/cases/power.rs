@@ -1,4 +1,4 @@
-//! The power of the whole machine fails, and it boots again with the disk it had.
+//! The power of the whole machine fails, or its kernel does, and it boots again with the disk it had.
 
 use crate::prelude::*;
 
@@ -33,4 +33,23 @@ async fn fails_in_mid_publish(cx: &mut Cx) -> Result {
         csi    Unstage data
     "#]])
         .await
+}
+
+/// When the kernel panics while a pod writes, the node that boots again gives the volume to its pod, and what was
+/// written durably is all there, whatever became of the rest.
+///
+/// CSI, NodeStageVolume: this operation MUST be idempotent; POSIX, fsync: what it returned for is on the disk.
+#[case(needs = [Filesystem, OwnProcess, PowerCut, Root])]
+async fn kernel_panics_in_mid_write(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    if cx.cuts() == 0 {
+        let web = cx.pod("web").volume(&data, "/data").start().await?;
+        web.writes("/data/greeting", "hello").await?;
+        web.keeps_writing("/data/growing")?;
+        cx.panic_kernel().await?;
+    }
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.reads("/data/greeting", "hello").await?;
+    web.writes("/data/farewell", "adieu").await?;
+    web.stop().await
 }

@@ -256,6 +256,13 @@ impl Pod {
         async move { doing.done(self.shared.scene.write_file(&self.spec, path, text).await) }
     }
 
+    /// Begins to write a file below a volume's path over and over, and never makes it durable.
+    #[track_caller]
+    pub fn keeps_writing(&self, path: &str) -> Result {
+        let doing = self.begin(&format!("keeps_writing(\"{path}\")"), Location::caller());
+        doing.done(self.shared.scene.begin_writing(&self.spec, path))
+    }
+
     /// Reads a file below a volume's path, and compares it.
     #[track_caller]
     pub fn reads(&self, path: &str, text: &str) -> impl Future<Output = Result> {

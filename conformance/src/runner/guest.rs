@@ -89,7 +89,7 @@ impl Guests {
     pub async fn look(&self) -> io::Result<Facts> {
         let run = Run {
             argv: [PROGRAM, "__guest", "facts"].map(str::to_owned).into(),
-            timeout_ms: millis(LOOKING),
+            timeout_ms: millis(self.patience(LOOKING)),
             ..Run::default()
         };
         let mut said = String::new();
@@ -111,8 +111,8 @@ impl Guests {
         }
     }
 
-    /// Runs one worker in a guest, as [`lane::run`] does here. One that cuts the power is run again, in a guest
-    /// that boots with the disk the first one had.
+    /// Runs one worker in a guest, as [`lane::run`] does here. One that cuts the power or has the kernel panic is run
+    /// again, in a guest that boots with the disk the first one had.
     pub async fn run(
         &self,
         orders: &Orders,
@@ -136,12 +136,15 @@ impl Guests {
                     was_cut = true;
                     cut.notify_one();
                 }
+                // Its guest ends by itself.
+                Said::Panics if cuts < CUTS => was_cut = true,
                 said => hear(said),
             };
             let either = futures::future::select(Box::pin(cut.notified()), &mut cancel);
             // The guest ends with its keeper, at once and without a word: that is the cut.
             let (ended, _) = self.once(keeper, &orders, hear, either).await?;
-            if !was_cut {
+            // A worker that comes to its end has a kernel that did not.
+            if !was_cut || matches!(ended, Ended::Exited(_) | Ended::Hung) {
                 return Ok(ended);
             }
         }

@@ -46,6 +46,7 @@ impl Verdict {
             Said::Step(_)
             | Said::Expectation(_)
             | Said::CutPower
+            | Said::Panics
             | Said::Abilities(_)
             | Said::Told(_)
             | Said::Ready

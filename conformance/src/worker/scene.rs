@@ -310,6 +310,11 @@ impl Scene {
         self.driver.lock().await.log_tail(1).pop()
     }
 
+    /// Ends the kernel: what it had not written yet is lost, and nobody says goodbye to anybody.
+    pub(crate) fn panic_kernel(&self) -> Result {
+        std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| SceneError::ours(&error))
+    }
+
     /// Notes a step of the case in the journal.
     pub(crate) fn step(&self, doing: &Doing) {
         self.journal.step(&doing.step, &doing.at.to_string());

@@ -3,7 +3,7 @@
 //! Touches files below a target that the driver has published, and nothing else.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,6 +62,23 @@ impl Scene {
     pub(crate) fn begin_reading(&self, pod: &PodSpec, path: &str) -> Result<JoinHandle<io::Result<String>>> {
         let file = self.real(pod, path)?;
         Ok(tokio::task::spawn_blocking(move || read(&file)))
+    }
+
+    /// Begins to write a file over and over, of which nothing need ever be durable. It ends with this process.
+    pub(crate) fn begin_writing(&self, pod: &PodSpec, path: &str) -> Result {
+        let file = self.real(pod, path)?;
+        let mut file = File::create(file).map_err(|error| SceneError::ours(&error))?;
+        drop(std::thread::spawn(move || {
+            let block = vec![b'x'; 64 << 10];
+            for number in 0_u64.. {
+                let written =
+                    file.seek(SeekFrom::Start((number % 16) << 16)).and_then(|_| file.write_all(&block));
+                if written.is_err() {
+                    return;
+                }
+            }
+        }));
+        Ok(())
     }
 
     /// Finds that a file still does not answer.
