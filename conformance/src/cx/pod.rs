@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 use std::rc::Rc;
+use std::time::Duration;
 
 use expect_test::Expect;
 use harness::api::VolumeSource;
@@ -233,6 +234,14 @@ impl Pod {
             doing.done(self.shared.scene.remove_pod(&self.spec.name).await)?;
             doing.done(self.shared.scene.wait_gone(&self.spec.name).await)
         }
+    }
+
+    /// Waits until nothing of it is left on the node, where so much time passes at once whenever nothing else
+    /// moves: what waits for so long is over.
+    #[track_caller]
+    pub fn is_gone_within(&self, time: Duration) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("is_gone_within({} s)", time.as_secs()), Location::caller());
+        async move { doing.done(self.shared.scene.wait_gone_within(&self.spec.name, time).await) }
     }
 
     /// Deletes it, its containers having ended, and does not wait.

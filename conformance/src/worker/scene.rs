@@ -118,6 +118,9 @@ impl SceneError {
 /// How long a wait lasts while no call is under way: enough for four tries of the back-off ladder.
 const FUTILE: Duration = Duration::from_secs(10);
 
+/// How long a node whose time can be let pass is waited for before it is.
+const MOMENT: Duration = Duration::from_secs(2);
+
 /// How long a pod that cannot have its volumes is waited for.
 const REFUSED: Duration = Duration::from_secs(1);
 
@@ -195,6 +198,22 @@ impl Scene {
         let node = self.node.lock().await;
         let waited = self.patiently(|limit| node.wait_gone(pod, limit)).await;
         waited.map_err(|error| SceneError::of_node(&error))?;
+        self.leaving.borrow_mut().remove(pod);
+        Ok(())
+    }
+
+    /// The same where the node's time passes: by so much, each time it comes to nothing for a moment.
+    pub(crate) async fn wait_gone_within(&self, pod: &str, time: Duration) -> Result {
+        let node = self.node.lock().await;
+        let end = Instant::now() + self.limit;
+        loop {
+            match node.wait_gone(pod, MOMENT).await {
+                Ok(()) => break,
+                Err(NodeError::Refused(_)) if Instant::now() < end => {}
+                Err(error) => return Err(SceneError::of_node(&error)),
+            }
+            node.advance(time).await.map_err(|error| SceneError::ours(&error))?;
+        }
         self.leaving.borrow_mut().remove(pod);
         Ok(())
     }

@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 
@@ -89,7 +90,10 @@ impl Host for LinuxHost {
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
-        there!(mount::unmount, target)
+        // The kernel may wait for a server, and nobody for the kernel: what happens then is not this call's any more.
+        let given_up = GivenUp::default();
+        let (target, mute) = (target.to_owned(), Arc::clone(&given_up.0));
+        blocking(move || mount::unmount(&target, || mute.load(Ordering::Relaxed))).await
     }
 
     async fn unmount_forced(&self, target: &Path) -> Result<()> {
@@ -263,6 +267,16 @@ impl Host for LinuxHost {
 
     async fn tmpfs_takes_noswap(&self) -> bool {
         blocking(probe::tmpfs_takes_noswap).await
+    }
+}
+
+/// Whoever waits for a call. It is true once he does not any more.
+#[derive(Default)]
+struct GivenUp(Arc<AtomicBool>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

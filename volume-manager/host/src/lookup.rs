@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use crate::door::{Bind, Host, Propagation};
 use crate::error::Result;
 
-/// Whether there is something at `path` (07 §5): by stat, and where that says no, by access as well, since
-/// some servers know a path there that their stat denies.
+/// Whether there is something at `path` (07 §5): by what the kernel knows of it, and where that says no, by
+/// access as well, since some servers know a path there that they deny.
 ///
-/// A mount that no longer answers is an error for which `is_corrupted_mount` is true: something is there.
+/// Whoever serves it is not asked: a server that is dead would keep the asker waiting until it is back. A mount
+/// that says so itself is an error for which `is_corrupted_mount` is true: something is there.
 pub async fn path_exists(host: &dyn Host, path: &Path) -> Result<bool> {
-    match host.metadata(path).await {
+    match host.is_likely_mount_point(path).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => match host.access(path).await {
             Ok(()) => Err(stale(path)),
@@ -20,19 +21,18 @@ pub async fn path_exists(host: &dyn Host, path: &Path) -> Result<bool> {
     }
 }
 
-/// Where else what `path` shows is mounted (07 §8). Missing or no longer answering: nowhere.
+/// Where else what `path` shows is mounted (07 §8). Missing or known to be dead: nowhere.
 pub async fn mount_refs(host: &dyn Host, path: &Path) -> Result<Vec<PathBuf>> {
-    match path_exists(host, path).await {
-        Ok(true) => {}
-        Ok(false) => return Ok(Vec::new()),
+    // Resolving asks nobody who serves it either.
+    match host.canonicalize(path).await {
+        Ok(path) => Ok(host.mount_table().await?.references(&path)),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) if error.is_corrupted_mount() => {
             tracing::warn!(path = %path.display(), %error, "a mount that does not answer has no references");
-            return Ok(Vec::new());
+            Ok(Vec::new())
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    let path = host.canonicalize(path).await?;
-    Ok(host.mount_table().await?.references(&path))
 }
 
 /// The source of what is mounted at `path`, and how many mounts it has. `None`: nothing is mounted there.

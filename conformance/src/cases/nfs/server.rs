@@ -1,5 +1,7 @@
 //! A server that dies while its export is mounted, and one that is not there yet.
 
+use std::time::Duration;
+
 use crate::prelude::*;
 
 /// While the server is dead a file of a hard mount does not answer; when the server is back, it does, with what
@@ -71,6 +73,30 @@ async fn pod_leaves_a_dead_server_softly(cx: &mut Cx, version: Nfs) -> Result {
         rmdir  <web>/data
     "#]])
         .await
+}
+
+/// A pod leaves a dead server in a bounded time where its mount is hard, too, whatever the version, and meanwhile
+/// the node goes on with others. What was written is on the server when it is back.
+///
+/// Kubernetes, NFS: a server that no longer answers is forced after a minute.
+#[case(needs = [Nfs], each = [V3, V4])]
+async fn pod_leaves_a_dead_server_by_force(cx: &mut Cx, version: Nfs) -> Result {
+    let server = cx.nfs_server().await?;
+    // Whoever asks for an attribute asks the server.
+    let data = server.volume("data", version, &["hard", "actimeo=0"]).await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    server.stop().await?;
+    web.remove().await?;
+    let other = cx.pod("other").inline("cache", empty_dir(), "/cache").start().await?;
+    other.stop().await?;
+    web.is_gone_within(Duration::from_secs(60)).await?;
+    cx.forget().await?;
+
+    server.start().await?;
+    server.has("greeting", "hello").await
 }
 
 /// A pod that was deleted while its server was dead is gone when the server is back, and with it all that was

@@ -109,18 +109,19 @@ pub(super) fn set_propagation(target: &Path, propagation: Propagation, recursive
     Ok(())
 }
 
-/// Takes the topmost mount away. What is no mount is left alone.
-pub(super) fn unmount(target: &Path) -> Result<()> {
-    unmount_with(target, UnmountFlags::NOFOLLOW)
+/// Takes the topmost mount away. What is no mount is left alone. Announced unless it has come too late for the caller.
+pub(super) fn unmount(target: &Path, too_late: impl Fn() -> bool) -> Result<()> {
+    unmount_with(target, UnmountFlags::NOFOLLOW, too_late)
 }
 
 /// The same, without waiting for a server.
 pub(super) fn unmount_forced(target: &Path) -> Result<()> {
-    unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)
+    unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE, || false)
 }
 
-fn unmount_with(target: &Path, flags: UnmountFlags) -> Result<()> {
+fn unmount_with(target: &Path, flags: UnmountFlags, too_late: impl Fn() -> bool) -> Result<()> {
     match rustix::mount::unmount(target, flags) {
+        Ok(()) if too_late() => Ok(()),
         Ok(()) => {
             Effect::new("umount", target).announce();
             Ok(())

@@ -4,7 +4,7 @@ use std::future::{pending, ready};
 
 use host::cleanup::{self, Check};
 use host::fake::{Order, Rule};
-use host::{HostError, errno};
+use host::{HostError, errno, lookup};
 
 use crate::ground::{on_both, on_the_fake};
 
@@ -134,6 +134,32 @@ fn force_is_used_only_when_the_deadline_has_passed() {
         assert!(ground.host.is_mount_point(&path).await.unwrap());
         force(Box::pin(ready(()))).await.unwrap();
         assert!(ground.host.metadata(&path).await.unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn what_is_out_of_the_tree_is_unmounted_before_its_server_has_answered() {
+    on_the_fake(async |ground| {
+        let path = ground.tmpfs("nfs").await;
+        let faults = ground.fake.as_ref().unwrap().faults();
+        faults.add(Rule::new(Order::HangAfter).on("unmount").times(1));
+        faults.add(Rule::new(Order::Fail(errno::EBUSY)).on("unmount_forced"));
+        cleanup::mount_point_with_force(&*ground.host, &path, Check::Extensive, ready(())).await.unwrap();
+        assert!(ground.host.metadata(&path).await.unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn nobody_is_asked_who_may_be_dead() {
+    on_the_fake(async |ground| {
+        let path = ground.tmpfs("nfs").await;
+        let faults = ground.fake.as_ref().unwrap().faults();
+        for asks in ["metadata", "symlink_metadata", "statfs", "access", "read_dir"] {
+            faults.add(Rule::new(Order::Hang).on(asks));
+        }
+        lookup::mount_refs(&*ground.host, &path).await.unwrap();
+        cleanup::mount_point(&*ground.host, &path, Check::Extensive).await.unwrap();
+        assert_eq!(ground.host.mount_table().await.unwrap().layers(&path), 0);
     });
 }
 
