@@ -5,6 +5,7 @@ mod container;
 mod content;
 mod csi;
 mod dead;
+mod disk;
 mod empty_dir;
 mod ephemeral;
 mod everything;

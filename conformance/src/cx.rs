@@ -5,6 +5,7 @@
 //! first line where it is polled.
 
 mod container;
+mod disk;
 mod fault;
 mod nfs;
 mod object;
@@ -25,6 +26,7 @@ use crate::worker::message::{Expectation, Orders, Said};
 use crate::worker::scene::{Scene, SceneError};
 
 pub use container::Container;
+pub use disk::FaultyDisk;
 pub use fault::{Code, Fault, Held, Method};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
 pub use pod::{Pod, PodBuilder};

@@ -79,6 +79,11 @@ needs! {
     Nfs: Host, "nfs";
     /// The machine's power can be cut, and it boots again with the disk it had: a guest (`--tier vm`).
     PowerCut: Host, "power cut";
+    /// The kernel and its devices are the case's own, and whatever is left in them dies with it: a guest
+    /// (`--tier vm`).
+    OwnKernel: Host, "own kernel";
+    /// The kernel maps devices (dm).
+    DeviceMapper: Host, "device-mapper";
 }
 
 impl Need {
@@ -89,7 +94,9 @@ impl Need {
             Self::Loop => Some(Fact::Loop),
             Self::DeviceRules => Some(Fact::DeviceRules),
             Self::Nfs => Some(Fact::Nfsd),
-            Self::PowerCut => Some(Fact::PowerCut),
+            // Both are what a guest is.
+            Self::PowerCut | Self::OwnKernel => Some(Fact::PowerCut),
+            Self::DeviceMapper => Some(Fact::DeviceMapper),
             Self::Fuse => Some(Fact::Fuse),
             Self::StageUnstage
             | Self::Block

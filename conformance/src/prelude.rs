@@ -9,3 +9,4 @@ pub use harness::fault_fs::{Fault as FileFault, Operation as FileCall, Rule as F
 pub use crate::cx::source::*;
 pub use crate::cx::{Code, Container, Cx, Method, Nfs, Pod, ReadError, Volume};
 pub use crate::failure::Result;
+pub use harness::device_mapper::Manner;

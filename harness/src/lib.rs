@@ -35,6 +35,7 @@ pub mod census;
 pub mod cgroup;
 pub mod cluster;
 pub mod container;
+pub mod device_mapper;
 pub mod driver;
 pub mod facts;
 pub mod fault_fs;

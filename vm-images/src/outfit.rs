@@ -65,6 +65,7 @@ const TOOLS: &[&str] = &[
     "resize2fs",
     "tune2fs",
     "dumpe2fs",
+    "debugfs",
     "mkfs.xfs",
     "xfs_growfs",
     "xfs_repair",

@@ -4,6 +4,7 @@
 
 mod behind;
 mod containers;
+mod disks;
 mod files;
 mod nfs;
 mod objects;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use harness::api::AccessMode;
 use harness::cgroup::Cgroup;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
+use harness::device_mapper::MappedDisk;
 use harness::driver::{Driver, Exit, Registrar};
 use harness::fault_fs::FaultFs;
 use harness::journal::Journal;
@@ -76,6 +78,8 @@ pub(crate) struct Scene {
     limit: Duration,
     /// Disks of the machine, which outlive every volume on them.
     disks: RefCell<Vec<LoopDevice>>,
+    /// Disks whose faults are the case's. One that was ended leaves its place empty.
+    mapped: RefCell<Vec<Option<MappedDisk>>>,
     /// What is served in it, which goes first.
     fuse: RefCell<Option<FaultFs>>,
     /// A part of the machine that is not the node's.

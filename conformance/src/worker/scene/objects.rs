@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use harness::api::{
@@ -10,10 +9,10 @@ use harness::api::{
     Volume, VolumeMode,
 };
 use harness::fault_fs::{Client, FaultFs, FaultFsOptions, Rule};
-use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::tmpfs::Tmpfs;
 use nix::mount::MsFlags;
 
+use super::disks::DISK;
 use super::{Result, Scene, SceneError};
 
 /// The namespace of everything.
@@ -42,46 +41,13 @@ impl Scene {
 
     /// A persistent volume that is a path of the node, and its claim.
     pub(crate) fn write_local(&self, name: &str, path: &Path, mode: VolumeMode) -> Result {
-        // A disk may be named by a link to it.
-        let real = std::fs::canonicalize(path);
-        if let Some(disk) =
-            self.disks.borrow().iter().find(|disk| real.as_deref().is_ok_and(|real| disk.path() == real))
-        {
-            self.journal.symbols().name_disk(name, &disk.dev().to_string(), &disk.path());
+        if let Some((device, path)) = self.disk_at(path) {
+            self.journal.symbols().name_disk(name, &device.to_string(), &path);
         }
         let path = path.to_string_lossy().into_owned();
         let source = PersistentSource::Local { path, fs_type: String::new() };
         let added = self.cluster.add_volume(name, source, mode, Bytes(DISK));
         added.map_err(|error| SceneError::ours(&error))
-    }
-
-    /// A disk of the node's machine, which is there until the case has ended.
-    pub(crate) fn add_disk(&self) -> Result<PathBuf> {
-        let directory = harness::Layout::standard().state().to_owned();
-        let disk = LoopDevice::create(&directory, DISK, &LoopOptions::default());
-        let disk = disk.map_err(|error| SceneError::ours(&error))?;
-        let path = disk.path().to_owned();
-        self.disks.borrow_mut().push(disk);
-        Ok(path)
-    }
-
-    /// The same with an ext4 that nothing can mend unasked: it has lost its root directory.
-    pub(crate) fn add_corrupt_disk(&self) -> Result<PathBuf> {
-        let disk = self.add_disk()?;
-        let run = |program: &str, arguments: &[&str]| {
-            let done = Command::new(program).args(arguments).arg(&disk).output();
-            let done =
-                done.map_err(|error| SceneError::Ours(vec![format!("cannot run `{program}`: {error}")]))?;
-            match done.status.success() {
-                true => Ok(()),
-                false => Err(SceneError::Ours(vec![String::from_utf8_lossy(&done.stderr).into_owned()])),
-            }
-        };
-        run("mkfs.ext4", &["-q", "-F"])?;
-        // What is not said to be in doubt is not checked.
-        run("debugfs", &["-w", "-R", "set_super_value state 2"])?;
-        run("debugfs", &["-w", "-R", "clri <2>"])?;
-        Ok(disk)
     }
 
     /// The directory of the node's machine that pods may be given: it is no volume's, and the node's root is
@@ -200,6 +166,3 @@ impl Scene {
         tokio::time::timeout(self.limit, waiting).await.map_err(late)
     }
 }
-
-/// How large a disk of the machine is: ext4 fits, and little is written to make one.
-const DISK: u64 = 16 << 20;

@@ -101,6 +101,7 @@ impl Scene {
             driver_is_back: Notify::new(),
             limit,
             disks: RefCell::default(),
+            mapped: RefCell::default(),
             fuse: RefCell::default(),
             machine: RefCell::default(),
             directory: orders.directory.clone(),

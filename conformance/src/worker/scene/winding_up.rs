@@ -35,6 +35,7 @@ impl Scene {
         let end = Instant::now() + if failed { IMPATIENCE } else { PATIENCE };
         self.proxy.clear("");
         self.gates.take().into_values().for_each(|gate| gate.open());
+        self.disks_recover();
         if self.driver_killed.get()
             && let Err(error) = self.start_driver().await
         {
@@ -101,7 +102,8 @@ impl Scene {
 
     /// Nothing may be mounted on what the machine has given any more.
     fn machine_leaves(&self) -> Vec<String> {
-        let closed = self.disks.take().into_iter().map(Guard::close);
+        let mapped = self.mapped.take().into_iter().flatten().map(Guard::close);
+        let closed = mapped.chain(self.disks.take().into_iter().map(Guard::close));
         let closed = closed.chain(self.fuse.take().map(Guard::close));
         let closed = closed.chain(self.machine.take().map(Guard::close));
         closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": "))).collect()

@@ -2,7 +2,7 @@
 //! of the project may.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -43,9 +43,25 @@ pub(super) fn probe(device: &Path) -> Result<DiskContent> {
     file::metadata(device)?;
     let (tool, ran) = run(disk_tools::probe(device))?;
     match disk_tools::read_probe(ran.code(), &ran.output) {
+        Some(DiskContent::Nothing) => readable(device).map(|()| DiskContent::Nothing),
         Some(content) => Ok(content),
         None => Err(ran.into_error("blkid", &tool.program, &tool.arguments.join(" "))),
     }
+}
+
+/// Reads where anything that lies on a disk has its mark: its beginning and its end. A disk that cannot be read and an
+/// empty one are the same to blkid, too, and one of them holds somebody's data.
+fn readable(device: &Path) -> Result<()> {
+    const BEGINNING: u64 = 256 << 10;
+    const END: u64 = 64 << 10;
+    let failed = |error| HostError::os(Action::Read, device, error);
+    let mut file = File::open(device).map_err(failed)?;
+    let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    for (from, many) in [(0, BEGINNING), (length.saturating_sub(END), END)] {
+        file.seek(SeekFrom::Start(from)).map_err(failed)?;
+        std::io::copy(&mut Read::by_ref(&mut file).take(many), &mut std::io::sink()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// fsck, with the answers the kubelet makes of its exit codes.

@@ -1,0 +1,150 @@
+//! Disks that fail under volumes of this very node: when they are formatted, while they are mounted, and when the
+//! power is cut.
+//!
+//! They need a kernel of their own: guests have one.
+
+use std::time::Duration;
+
+use crate::prelude::*;
+
+/// At how many flushes the power is cut.
+const CUTS: usize = 8;
+
+/// A disk that cannot be read is not formatted and not mounted: the user is told, nothing is left, and when it can
+/// be read the pod gets it.
+///
+/// Kubernetes, Volumes, local: a disk is formatted only when it is empty, and what cannot be read may not be.
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
+async fn cannot_be_read(cx: &mut Cx) -> Result {
+    let disk = cx.faulty_disk()?;
+    disk.is(Manner::Fails)?;
+    let data = cx.local("data", disk.path())?;
+
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
+    "#]]).await?;
+    web.stop().await?;
+    cx.sees(expect![""]).await?;
+
+    disk.is(Manner::Sound)?;
+    let web = cx.pod("again").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    web.stop().await
+}
+
+/// A disk that cannot be written to cannot be formatted: the user is told, nothing is left, and when it can be the
+/// pod gets it.
+///
+/// Kubernetes, Volumes, local.
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
+async fn cannot_be_written(cx: &mut Cx) -> Result {
+    let disk = cx.faulty_disk()?;
+    disk.is(Manner::FailsWrites)?;
+    let data = cx.local("data", disk.path())?;
+
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot format it as ext4: the node's log says why
+    "#]]).await?;
+    web.stop().await?;
+    cx.sees(expect![""]).await?;
+
+    disk.is(Manner::Sound)?;
+    let web = cx.pod("again").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    web.stop().await
+}
+
+/// When a disk dies under a pod, its files cannot be written any more, and the pod can leave: every mount is taken
+/// down. When the disk is back, what was written durably is there.
+///
+/// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
+async fn dies_under_a_pod(cx: &mut Cx) -> Result {
+    let disk = cx.faulty_disk()?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    disk.is(Manner::Fails)?;
+    inside.cannot_write("/data/other", "EIO").await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <web>/data
+        rmdir  <web>/data
+        umount <global:data>
+    "#]])
+        .await?;
+
+    disk.is(Manner::Sound)?;
+    let next = cx.pod("next").volume(&data, "/data").start().await?;
+    next.container().await?.reads("/data/greeting", "hello").await?;
+    next.stop().await
+}
+
+/// A disk that takes its time is waited for, and the pod gets it.
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
+async fn is_slow(cx: &mut Cx) -> Result {
+    let disk = cx.faulty_disk()?;
+    disk.is(Manner::Slow(Duration::from_millis(20)))?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    web.stop().await
+}
+
+/// While a disk does not answer, all others come and go; when it answers, its pod leaves and has lost nothing.
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
+async fn hangs_while_its_pod_leaves(cx: &mut Cx) -> Result {
+    let disk = cx.faulty_disk()?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    disk.hangs()?;
+    web.remove().await?;
+    let other = cx.pod("other").inline("cache", empty_dir(), "/cache").start().await?;
+    other.container().await?.writes("/cache/greeting", "hello").await?;
+    other.stop().await?;
+    disk.goes_on()?;
+    cx.forget().await?;
+
+    let next = cx.pod("next").volume(&data, "/data").start().await?;
+    next.container().await?.reads("/data/greeting", "hello").await?;
+    next.stop().await
+}
+
+/// Wherever the power is cut from the first byte of formatting on, the disk that is left can be given to a pod;
+/// and once a pod has written durably, what it wrote is there.
+///
+/// Linux, device-mapper log-writes: a disk holds what was written before its last flush.
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
+async fn loses_power_at_any_flush(cx: &mut Cx) -> Result {
+    let disk = cx.logged_disk()?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    disk.mark("written")?;
+    web.stop().await?;
+    let log = disk.log()?;
+
+    let written = log.marked("written");
+    let cuts = log.cuts();
+    // Some of them; another seed tries others.
+    let step = cuts.len().div_ceil(CUTS);
+    let first = usize::try_from(cx.seed()).unwrap_or_default() % step;
+    for (number, cut) in cuts.into_iter().enumerate().skip(first).step_by(step) {
+        let name = format!("after-{number}");
+        let left = cx.local(&name, &cx.disk_as_of(&log, cut)?)?;
+        let pod = cx.pod(&name).volume(&left, "/data").start().await?;
+        if written.is_some_and(|written| cut >= written) {
+            pod.container().await?.reads("/data/greeting", "hello").await?;
+        }
+        pod.stop().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Disks of the node's machine: sound ones, and ones whose faults are the case's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::device_mapper::write_log::{Cut, WriteLog};
+use harness::device_mapper::{Manner, MapError, MappedDisk};
+use harness::loop_device::{LoopDevice, LoopOptions};
+use harness::observe::Device;
+
+use super::{Result, Scene, SceneError};
+
+/// How large a disk of the machine is: ext4 fits, and little is written to make one.
+pub(super) const DISK: u64 = 16 << 20;
+
+/// How much is written to a disk with a log of it, at most. What is not written takes no room.
+const LOG: u64 = 64 << 20;
+
+impl Scene {
+    /// A disk of the node's machine, which is there until the case has ended.
+    pub(crate) fn add_disk(&self) -> Result<PathBuf> {
+        let disk = LoopDevice::create(&directory(), DISK, &LoopOptions::default());
+        let disk = disk.map_err(|error| SceneError::ours(&error))?;
+        let path = disk.path();
+        self.disks.borrow_mut().push(disk);
+        Ok(path)
+    }
+
+    /// The same with an ext4 that nothing can mend unasked: it has lost its root directory.
+    pub(crate) fn add_corrupt_disk(&self) -> Result<PathBuf> {
+        let disk = self.add_disk()?;
+        let run = |program: &str, arguments: &[&str]| {
+            let done = Command::new(program).args(arguments).arg(&disk).output();
+            let done =
+                done.map_err(|error| SceneError::Ours(vec![format!("cannot run `{program}`: {error}")]))?;
+            match done.status.success() {
+                true => Ok(()),
+                false => Err(SceneError::Ours(vec![String::from_utf8_lossy(&done.stderr).into_owned()])),
+            }
+        };
+        run("mkfs.ext4", &["-q", "-F"])?;
+        // What is not said to be in doubt is not checked.
+        run("debugfs", &["-w", "-R", "set_super_value state 2"])?;
+        run("debugfs", &["-w", "-R", "clri <2>"])?;
+        Ok(disk)
+    }
+
+    /// One whose faults can be chosen; its number, and its path.
+    pub(crate) fn add_faulty_disk(&self, logged: bool) -> Result<(usize, PathBuf)> {
+        let mut mapped = self.mapped.borrow_mut();
+        let number = mapped.len();
+        let name = format!("volproof-{number}");
+        let disk = match logged {
+            true => MappedDisk::logged(&name, &directory(), DISK, LOG),
+            false => MappedDisk::create(&name, &directory(), DISK),
+        };
+        let disk = disk.map_err(|error| SceneError::ours(&error))?;
+        let path = disk.path();
+        mapped.push(Some(disk));
+        Ok((number, path))
+    }
+
+    /// Does something with it.
+    pub(crate) fn with_disk(
+        &self,
+        number: usize,
+        what: impl FnOnce(&mut MappedDisk) -> std::result::Result<(), MapError>,
+    ) -> Result {
+        let mut mapped = self.mapped.borrow_mut();
+        let disk = mapped.get_mut(number).and_then(Option::as_mut).ok_or_else(ended)?;
+        what(disk).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Ends one that has a log; the log.
+    pub(crate) fn end_logged_disk(&self, number: usize) -> Result<WriteLog> {
+        let disk = self.mapped.borrow_mut().get_mut(number).and_then(Option::take).ok_or_else(ended)?;
+        disk.into_log().map_err(|error| SceneError::ours(&error))
+    }
+
+    /// A disk that holds what another did when the power was cut.
+    pub(crate) fn add_disk_of(&self, log: &WriteLog, cut: Cut) -> Result<PathBuf> {
+        let path = self.add_disk()?;
+        log.replay(cut, &path).map_err(|error| SceneError::ours(&error))?;
+        Ok(path)
+    }
+
+    /// The device and the node of the disk that a path, or a link at it, leads to.
+    pub(super) fn disk_at(&self, path: &Path) -> Option<(Device, PathBuf)> {
+        let real = std::fs::canonicalize(path).ok()?;
+        let (disks, mapped) = (self.disks.borrow(), self.mapped.borrow());
+        let sound = disks.iter().map(|disk| (disk.dev(), disk.path()));
+        let faulty = mapped.iter().flatten().map(|disk| (disk.dev(), disk.path()));
+        sound.chain(faulty).find(|(_, at)| *at == real)
+    }
+
+    /// Nothing is to wait for a disk that the case has let hang or fail.
+    pub(super) fn disks_recover(&self) {
+        for disk in self.mapped.borrow_mut().iter_mut().flatten() {
+            // One that will not is told of when it is closed.
+            drop(disk.behave(Manner::Sound));
+        }
+    }
+}
+
+fn directory() -> PathBuf {
+    harness::Layout::standard().state().to_owned()
+}
+
+fn ended() -> SceneError {
+    SceneError::Ours(vec!["the disk is not there any more".to_owned()])
+}

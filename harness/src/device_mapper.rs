@@ -1,0 +1,249 @@
+//! A disk whose faults are under control: a loop device seen through the kernel's device-mapper.
+//!
+//! Speaks to `/dev/mapper/control` itself; neither `dmsetup` nor udev is needed, and the device's node is the
+//! kernel's own, `/dev/dm-N`. A mapping outlives every process and every namespace, and no ledger knows of it: only
+//! a machine that dies with its case may have one.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::guard::{self, CloseError, Guard};
+use crate::loop_device::{LoopDevice, LoopError, LoopOptions};
+use crate::observe::Device;
+use crate::wait::Deadline;
+
+mod call;
+pub mod write_log;
+
+use call::Call;
+
+/// Bytes of a sector, which tables are written in.
+const SECTOR: u64 = 512;
+
+/// How long others get to let go of a device.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+/// What a disk does with what it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// All of it, as a disk should.
+    Sound,
+    /// Nothing: each read and each write is an error.
+    Fails,
+    /// It reads; each write is an error.
+    FailsWrites,
+    /// It reads; what is written is lost, and nobody is told.
+    LosesWrites,
+    /// All of it, each after this time.
+    Slow(Duration),
+}
+
+/// Why a disk cannot be had, or does not change its manner.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// What is below it could not be had.
+    #[error(transparent)]
+    Below(#[from] LoopError),
+    /// The kernel refused.
+    #[error("cannot {what} the mapped device `{name}`")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// The device's name.
+        name: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A mapped device, over loop devices of its own.
+#[derive(Debug)]
+pub struct MappedDisk {
+    name: String,
+    minor: u32,
+    major: u32,
+    sectors: u64,
+    mapped: bool,
+    suspended: bool,
+    below: LoopDevice,
+    /// Where its writes are told, if they are.
+    log: Option<LoopDevice>,
+}
+
+impl MappedDisk {
+    /// A sound disk of so many bytes, whose image is in a directory.
+    ///
+    /// # Errors
+    /// When there is no loop device, or the kernel refuses the mapping.
+    pub fn create(name: &str, directory: &Path, bytes: u64) -> Result<Self, MapError> {
+        Self::over(name, LoopDevice::create(directory, bytes, &LoopOptions::default())?, None)
+    }
+
+    /// The same, with a log of everything written, for as much as `log_bytes`.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn logged(name: &str, directory: &Path, bytes: u64, log_bytes: u64) -> Result<Self, MapError> {
+        let options = LoopOptions::default();
+        let log = LoopDevice::create(directory, log_bytes, &options)?;
+        Self::over(name, LoopDevice::create(directory, bytes, &options)?, Some(log))
+    }
+
+    fn over(name: &str, below: LoopDevice, log: Option<LoopDevice>) -> Result<Self, MapError> {
+        let length = below.backing().metadata().map_err(|source| failed("measure", name, source))?.len();
+        let call = Call::named(name);
+        let (major, minor) = call.create().map_err(|source| failed("create", name, source))?;
+        let mut disk = Self {
+            name: name.to_owned(),
+            minor,
+            major,
+            sectors: length / SECTOR,
+            mapped: true,
+            suspended: true,
+            below,
+            log,
+        };
+        disk.behave(Manner::Sound)?;
+        Ok(disk)
+    }
+
+    /// Its node.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/dm-{}", self.minor))
+    }
+
+    /// Its device number.
+    pub fn dev(&self) -> Device {
+        Device { major: self.major, minor: self.minor }
+    }
+
+    /// From now on it does so. What it was asked for before it has done.
+    ///
+    /// # Errors
+    /// When the kernel refuses, for example because it has no such target.
+    pub fn behave(&mut self, manner: Manner) -> Result<(), MapError> {
+        let (target, arguments) = self.table(manner);
+        let call = Call::named(&self.name);
+        call.load(self.sectors, target, &arguments)
+            .map_err(|source| failed("load a table into", &self.name, source))?;
+        self.hang()?;
+        self.go_on()
+    }
+
+    /// It answers nobody any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hang(&mut self) -> Result<(), MapError> {
+        if !self.suspended {
+            Call::named(&self.name).suspend().map_err(|source| failed("suspend", &self.name, source))?;
+            self.suspended = true;
+        }
+        Ok(())
+    }
+
+    /// It answers again, also what it was asked for meanwhile.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn go_on(&mut self) -> Result<(), MapError> {
+        Call::named(&self.name).resume().map_err(|source| failed("resume", &self.name, source))?;
+        self.suspended = false;
+        Ok(())
+    }
+
+    /// Writes a word into the log, behind everything that is written.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn mark(&self, word: &str) -> Result<(), MapError> {
+        let message = Call::named(&self.name).message(&format!("mark {word}"));
+        message.map_err(|source| failed("send a message to", &self.name, source))
+    }
+
+    /// Ends a disk with a log, and gives the log.
+    ///
+    /// # Errors
+    /// When somebody still has it, or the log cannot be read.
+    pub fn into_log(mut self) -> Result<write_log::WriteLog, CloseError> {
+        self.unmap()?;
+        let Some(log) = self.log.take() else {
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            return Err(CloseError::Os { what: format!("find the log of `{}`", self.name), source });
+        };
+        let path = log.path();
+        let read = write_log::WriteLog::read(&path, self.sectors * SECTOR);
+        read.map_err(|source| CloseError::Os {
+            what: format!("read the log in `{}`", path.display()),
+            source,
+        })
+    }
+
+    fn table(&self, manner: Manner) -> (&'static str, String) {
+        let below = self.below.path().display().to_string();
+        // Times in which it is up and down, in seconds: never the one, always the other.
+        let flakey = |feature: &str| ("flakey", format!("{below} 0 0 60 1 {feature}"));
+        match manner {
+            Manner::Sound => match &self.log {
+                Some(log) => ("log-writes", format!("{below} {}", log.path().display())),
+                None => ("linear", format!("{below} 0")),
+            },
+            Manner::Fails => ("error", String::new()),
+            Manner::FailsWrites => flakey("error_writes"),
+            Manner::LosesWrites => flakey("drop_writes"),
+            Manner::Slow(time) => {
+                let mut arguments = format!("{below} 0");
+                // Writing to a string cannot fail.
+                let _ = write!(arguments, " {}", time.as_millis());
+                ("delay", arguments)
+            }
+        }
+    }
+
+    fn unmap(&mut self) -> Result<(), CloseError> {
+        if !self.mapped {
+            return Ok(());
+        }
+        let os =
+            |source| CloseError::Os { what: format!("remove the mapped device `{}`", self.name), source };
+        if self.suspended {
+            // Whoever waits for it would hold it for ever. One that never had a table cannot, and nobody waits.
+            drop(Call::named(&self.name).resume());
+        }
+        let mut last = io::Error::from_raw_os_error(libc::EBUSY);
+        let gone = || match Call::named(&self.name).remove() {
+            Ok(()) => Some(()),
+            Err(error) => {
+                last = error;
+                None
+            }
+        };
+        match Deadline::after(LETTING_GO).until("the device is still in use", gone) {
+            Ok(()) => {
+                self.mapped = false;
+                Ok(())
+            }
+            Err(_) => Err(os(last)),
+        }
+    }
+}
+
+impl Guard for MappedDisk {
+    fn close(mut self) -> Result<(), CloseError> {
+        self.unmap()
+    }
+}
+
+impl Drop for MappedDisk {
+    fn drop(&mut self) {
+        let name = self.name.clone();
+        guard::undo(format_args!("mapped device {name}"), || self.unmap());
+    }
+}
+
+fn failed(what: &'static str, name: &str, source: io::Error) -> MapError {
+    MapError::Kernel { what, name: name.to_owned(), source }
+}

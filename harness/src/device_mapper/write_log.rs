@@ -1,0 +1,167 @@
+//! What was written to a disk, in the order in which it got there, as the kernel's `log-writes` target keeps it.
+//!
+//! A disk has on it what was written before its last flush, and of what came after it any part. So the power is cut
+//! at a flush here: everything up to it is there, and nothing of what came later.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What the log begins with.
+const MAGIC: u64 = 0x006a_7366_7773_6872;
+
+const FLUSH: u64 = 1;
+const FUA: u64 = 1 << 1;
+const DISCARD: u64 = 1 << 2;
+const MARK: u64 = 1 << 3;
+
+/// Fields of an entry: first sector, sectors, flags, length of what stands behind them.
+const ENTRY: usize = 32;
+
+/// One thing that happened to a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    offset: u64,
+    flags: u64,
+    /// What was written; the word of a mark.
+    data: Vec<u8>,
+}
+
+/// A log, read whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteLog {
+    entries: Vec<Entry>,
+    bytes: u64,
+}
+
+/// A moment at which the power may be cut: everything before it is on the disk for certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cut(usize);
+
+impl WriteLog {
+    /// Reads the log of a disk of so many bytes.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is none.
+    pub fn read(path: &Path, bytes: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let mut head = [0; 28];
+        file.read_exact_at(&mut head, 0)?;
+        let (magic, count, sector) =
+            (word(&head, 0), word(&head, 16), u64::from(u32::from_ne_bytes(last(&head))));
+        if magic != MAGIC || sector < 512 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "there is no log of writes"));
+        }
+        let (mut at, mut entries) = (sector, Vec::new());
+        for _ in 0..count {
+            let mut head = [0; ENTRY];
+            file.read_exact_at(&mut head, at)?;
+            let (first, sectors, flags) = (word(&head, 0), word(&head, 8), word(&head, 16));
+            let length = if flags & MARK != 0 { word(&head, 24) } else { 0 };
+            // A mark's word stands in the entry's own sector.
+            let written = if flags & (MARK | DISCARD) == 0 { sectors * sector } else { 0 };
+            let (from, many) =
+                if flags & MARK != 0 { (at + ENTRY as u64, length) } else { (at + sector, written) };
+            let mut data = vec![0; usize::try_from(many).map_err(io::Error::other)?];
+            file.read_exact_at(&mut data, from)?;
+            entries.push(Entry { offset: first * sector, flags, data });
+            at += sector + written;
+        }
+        Ok(Self { entries, bytes })
+    }
+
+    /// Every moment at which something was made durable, in order.
+    pub fn cuts(&self) -> Vec<Cut> {
+        let durable =
+            |(at, entry): (usize, &Entry)| (entry.flags & (FLUSH | FUA) != 0).then_some(Cut(at + 1));
+        self.entries.iter().enumerate().filter_map(durable).collect()
+    }
+
+    /// The moment at which that word was written into it.
+    pub fn marked(&self, mark: &str) -> Option<Cut> {
+        let is_it = |entry: &Entry| entry.flags & MARK != 0 && entry.data == mark.as_bytes();
+        self.entries.iter().position(is_it).map(Cut)
+    }
+
+    /// Writes the disk as it was then into a file or device, which must be empty.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn replay(&self, until: Cut, to: &Path) -> io::Result<()> {
+        let file = File::options().write(true).open(to)?;
+        let written = |entry: &&Entry| entry.flags & (MARK | DISCARD) == 0;
+        for entry in self.entries[..until.0].iter().filter(written) {
+            file.write_all_at(&entry.data, entry.offset)?;
+        }
+        file.sync_all()
+    }
+
+    /// How large the disk is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn last(head: &[u8; 28]) -> [u8; 4] {
+    head[24..].try_into().expect("four bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(sector: u64, sectors: u64, flags: u64, length: u64) -> Vec<u8> {
+        let mut bytes: Vec<u8> =
+            [sector, sectors, flags, length].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        bytes.resize(512, 0);
+        bytes
+    }
+
+    fn log(entries: &[Vec<u8>], count: u64) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut bytes: Vec<u8> = [MAGIC, 1, count].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        bytes.extend(512_u32.to_ne_bytes());
+        bytes.resize(512, 0);
+        bytes.extend(entries.concat());
+        std::fs::write(file.path(), bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_disk_is_what_was_written_until_the_cut() {
+        let mut mark = entry(0, 0, MARK, 4);
+        mark[ENTRY..ENTRY + 4].copy_from_slice(b"here");
+        let (ones, twos) = (vec![1; 512], vec![2; 512]);
+        let entries = [
+            entry(0, 1, 0, 0),
+            ones,
+            entry(0, 0, FLUSH, 0),
+            mark,
+            entry(1, 1, DISCARD, 0),
+            entry(0, 1, FUA, 0),
+            twos,
+        ];
+        let log = WriteLog::read(log(&entries, 5).path(), 1024).unwrap();
+        assert_eq!(log.cuts(), [Cut(2), Cut(5)]);
+        assert_eq!(log.marked("here"), Some(Cut(2)));
+        assert_eq!(log.marked("there"), None);
+        for (cut, byte) in [(Cut(0), 0), (Cut(2), 1), (Cut(5), 2)] {
+            let disk = tempfile::NamedTempFile::new().unwrap();
+            disk.as_file().set_len(1024).unwrap();
+            log.replay(cut, disk.path()).unwrap();
+            assert_eq!(std::fs::read(disk.path()).unwrap()[0], byte);
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        assert!(WriteLog::read(file.path(), 0).is_err());
+    }
+}
