@@ -5,11 +5,15 @@
 use crate::rule::Rule;
 
 mod attachment;
+mod attempt;
 mod back_off;
 mod block;
 mod claims;
+mod content;
+mod entitled;
 mod overlap;
 mod paths;
+mod prompt;
 mod requests;
 mod staging;
 mod teardown;
@@ -31,29 +35,41 @@ pub const RULES: &[&Rule] = &[
     &staging::STAGED_ONCE,
     &staging::ALL_OR_NOT_READY,
     &teardown::NOT_WHILE_IT_RUNS,
+    &entitled::ONLY_WHAT_IS_USED,
     &teardown::FINAL_MEANS_UNPUBLISHED,
     &uncertain::UNKNOWN_IS_UNCERTAIN,
     &uncertain::FAILED_LEAVES_NOTHING,
     &uncertain::NEVER_FORGOTTEN,
+    &attempt::NOTHING_RISKED,
     &uncertain::REMOUNT_KEEPS_MOUNTED,
     &uncertain::UNCERTAIN_IS_CLEARED,
     &uncertain::FAILED_UNMOUNT_IS_KEPT,
     &uncertain::FAILED_UNSTAGE_IS_UNCERTAIN,
     &back_off::LADDER,
+    &prompt::OWN_BACK_OFF_ONLY,
+    &prompt::IN_ITS_TURN,
     &back_off::EVERY_FAILURE_IS_TOLD,
     &claims::NOT_WHILE_GOING,
     &claims::ONLY_WHAT_IS_BOUND,
+    &entitled::OWN_CLAIM_ONLY,
     &claims::AS_IT_IS_MEANT,
+    &entitled::WITHIN_REACH,
     &attachment::ONE_POD_ONLY,
     &requests::ONE_PUBLISH_A_POD,
+    &staging::ONE_LABEL_AT_A_TIME,
     &staging::WANTED_STAYS,
     &staging::PUBLISHED_IN_THIS_LIFE,
+    &requests::UNDONE_AS_DONE,
+    &attachment::LISTED_WHEN_KNOWN,
+    &content::WANTED_STAYS_ON_DISK,
+    &content::NOT_THROUGH_A_MOUNT,
     &paths::ONE_PATH_A_VOLUME,
     &paths::TARGET_IS_THE_DRIVERS,
     &paths::METADATA_OUTLIVES,
     &paths::NOTHING_REMAINS,
     &requests::CONTEXT_IS_THE_VOLUMES,
     &requests::PUBLISH_CONTEXT_IS_THE_ATTACHMENTS,
+    &requests::SECRETS_WHERE_THEY_BELONG,
     &requests::SAME_CAPABILITY,
     &requests::SAME_CONTEXT_AGAIN,
     &requests::NOTHING_IS_EMPTY,
@@ -64,11 +80,19 @@ pub const RULES: &[&Rule] = &[
     &claims::READ_ONLY_DOES_NOT_GROW,
     &claims::CAPACITY_ONLY_GROWS,
     &staging::REFUSED_IN_USE_IS_FINAL,
+    &attempt::NOT_GROWN_IS_UNCERTAIN,
+    &content::NOTHING_OUTSIDE,
     &teardown::SUBPATHS_FIRST,
+    &content::NOT_OURS_TO_OWN,
+    &content::EMPTY_WITH_ITS_POD,
+    &content::LOCAL_IS_THE_USERS,
     &attachment::DETACHED_WHEN_UNUSED,
     &attachment::NOT_ATTACHED_WHEN_DETACHING,
     &attachment::ATTACHED_TO_ONE,
     &claims::PROTECTED_WHILE_USED,
+    &prompt::MOUNTED_AT_ONCE,
+    &prompt::TAKEN_BACK_AT_ONCE,
+    &prompt::STUCK_ALONE,
     &teardown::BOOKS_ARE_EMPTY,
 ];
 
@@ -80,5 +104,21 @@ mod tests {
     fn each_rule_has_its_own_number_and_they_are_in_order() {
         let ids: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
         assert!(ids.is_sorted() && ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+    }
+
+    /// The invariants of the specification are numbered from 1 to this.
+    const LAST: usize = 86;
+
+    #[test]
+    fn each_invariant_is_a_rule_or_says_why_it_is_none() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../volume-manager/README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let (_, table) = readme.split_once("## What no trace can tell").unwrap();
+        let without: String = table.lines().filter_map(|row| row.split('|').nth(1)).collect();
+        for number in 1..=LAST {
+            let id = format!("INV-{number:03}");
+            let is_rule = RULES.iter().any(|rule| rule.id == id);
+            assert_ne!(is_rule, without.contains(&id), "{id}: a rule, or a row of the table, and not both");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What keeps a claim alive while a pod uses it, and a volume while a claim does. Touches nothing.
 
-use volume_manager::api::{Object, Pod, VolumeSource};
+use volume_manager::api::{Object, Pod, PodVolume, VolumeSource};
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
@@ -47,11 +47,16 @@ fn uses_claim(object: &Object, namespace: &str, claim: &str) -> bool {
 
 /// The names of the claims a pod refers to.
 pub(super) fn claims(pod: &Pod) -> impl Iterator<Item = String> {
-    pod.volumes.iter().filter_map(|volume| match &volume.source {
+    pod.volumes.iter().filter_map(|volume| claim(pod, volume))
+}
+
+/// The name of the claim that one of its volumes refers to.
+pub(super) fn claim(pod: &Pod, volume: &PodVolume) -> Option<String> {
+    match &volume.source {
         VolumeSource::Claim { claim, .. } => Some(claim.clone()),
         VolumeSource::Ephemeral { .. } => Some(format!("{}-{}", pod.meta.name, volume.name)),
         _ => None,
-    })
+    }
 }
 
 fn uses_volume(object: &Object, volume: &str) -> bool {

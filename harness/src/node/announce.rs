@@ -1,34 +1,43 @@
 //! The node's end of the effects socket: a `tracing` layer that says each effect and waits for the journal.
 //!
 //! The thread that made a change does not go on before the change is in the journal. That is what puts
-//! effects in their true order among calls and mounts.
+//! effects in their true order among calls and mounts; and what the manager said before it comes first.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use super::barrier::Barrier;
+
 /// Says effects at a socket.
 #[derive(Debug)]
-pub(super) struct Announcer(Mutex<UnixStream>);
+pub(super) struct Announcer {
+    stream: Mutex<UnixStream>,
+    notices: Arc<OnceLock<Barrier>>,
+}
 
 impl Announcer {
-    pub(super) fn connect(socket: &Path) -> io::Result<Self> {
-        UnixStream::connect(socket).map(|stream| Self(Mutex::new(stream)))
+    /// `notices` is what lets it wait for the manager's notices, once there is a manager.
+    pub(super) fn connect(socket: &Path, notices: Arc<OnceLock<Barrier>>) -> io::Result<Self> {
+        UnixStream::connect(socket).map(|stream| Self { stream: Mutex::new(stream), notices })
     }
 
     fn announce(&self, fields: &BTreeMap<String, String>) -> io::Result<()> {
+        if let Some(notices) = self.notices.get() {
+            notices.pass_blocking();
+        }
         let mut line = serde_json::to_vec(fields).map_err(io::Error::from)?;
         line.push(b'\n');
         // One announcement at a time: the journal has one order.
-        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(&line)?;
         stream.read_exact(&mut [0])
     }

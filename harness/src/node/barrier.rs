@@ -1,8 +1,9 @@
-//! Keeps what the manager says before what it does: no call leaves the node before the journal has every
-//! notice that preceded it.
+//! Keeps what the manager says before what it does: no call leaves the node, and no effect is announced, before
+//! the journal has every notice that preceded it.
 //!
-//! Notices and calls travel through different sockets. Before a connection to a driver is made, a barrier is
-//! sent behind all notices so far, and the harness says when it has passed.
+//! Notices, calls and effects travel through different sockets. Before a connection to a driver is made, and
+//! before an effect is announced, a barrier is sent behind all notices so far, and the harness says when it has
+//! passed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,15 @@ impl Barrier {
         if self.requests.send(done).is_ok() {
             // An error means that the harness has gone, and this process is about to.
             let _ = passed.await;
+        }
+    }
+
+    /// The same for a thread that is not one of the runtime's own.
+    pub(super) fn pass_blocking(&self) {
+        let (done, passed) = oneshot::channel();
+        if self.requests.send(done).is_ok() {
+            // As above.
+            let _ = passed.blocking_recv();
         }
     }
 

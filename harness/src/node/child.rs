@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -60,7 +60,9 @@ pub fn main(settings: &str) -> ExitCode {
 fn run(settings: &str) -> Result<()> {
     let settings: Settings = serde_json::from_str(settings).context("cannot read the node's settings")?;
     let layout = Layout::new(&settings.root, &settings.state);
-    let announcer = Announcer::connect(&layout.effects_socket()).context("cannot reach the journal")?;
+    let said_before = Arc::new(OnceLock::new());
+    let announcer = Announcer::connect(&layout.effects_socket(), Arc::clone(&said_before));
+    let announcer = announcer.context("cannot reach the journal")?;
     let announced = filter_fn(|metadata| metadata.target() == host::effect::TARGET);
     // What the transport below the calls has to say would fill the log, and cost more than the calls.
     let ours = Targets::new().with_default(LevelFilter::WARN);
@@ -71,10 +73,10 @@ fn run(settings: &str) -> Result<()> {
     tracing_subscriber::registry().with(announcer.with_filter(announced)).with(log).init();
     // One thread decides; only the host's system calls have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(settings, layout))
+    runtime.block_on(serve(settings, layout, &said_before))
 }
 
-async fn serve(settings: Settings, layout: Layout) -> Result<()> {
+async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrier>) -> Result<()> {
     let api = ApiClient::connect(&layout.cluster_socket()).await?;
     let stream = UnixStream::connect(layout.node_socket()).await.context("cannot reach the harness")?;
     let (reader, mut writer) = stream.into_split();
@@ -97,6 +99,7 @@ async fn serve(settings: Settings, layout: Layout) -> Result<()> {
     let (surroundings, config) = start(settings, layout, Arc::new(api), barrier.clone()).await?;
     let notices = surroundings.manager.subscribe();
     tokio::spawn(barrier.clone().forward(requests, notices, heard.clone()));
+    said_before.set(barrier.clone()).expect("there is one manager in a process");
     tokio::spawn(status::report(surroundings.clone()));
     let begun = async {
         register_drivers(&surroundings, config, barrier.clone()).await;

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use contracts::event::{ApiChange, Event};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use volume_manager::api::{
-    ApiError, ApiSource, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token, TokenRequest, Watch,
+    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token,
+    TokenRequest, Watch,
 };
 
+use crate::shape;
 use crate::trace::Trace;
 
 /// The API. Clones are the same API.
@@ -40,9 +42,17 @@ impl SimulatedApi {
     /// Puts an object there, new or changed, whoever did it.
     pub(crate) fn put(&self, object: Object, by: &str) -> Object {
         let (verb, object) = self.open().store(object);
-        let body = body(&object);
+        let body = shape::of(&object);
         self.told(verb, &object.key(), by, body);
         object
+    }
+
+    /// Says in a node's status that one more volume is attached to it.
+    pub(crate) fn attached(&self, node: &str, volume: AttachedVolume) {
+        let found = self.open().objects.get(&Key::cluster(Kind::Node, node)).cloned();
+        let Some(Object::Node(mut node)) = found else { return };
+        Arc::make_mut(&mut node).volumes_attached.push(volume);
+        self.put(Object::Node(node), "controller");
     }
 
     /// Takes an object away.
@@ -110,17 +120,6 @@ impl Inner {
 
     fn tell(&mut self, kind: Kind, change: &Change) {
         self.watchers.retain(|(of, watcher)| *of != kind || watcher.send(change.clone()).is_ok());
-    }
-}
-
-/// What a rule may ask of an object.
-fn body(object: &Object) -> Value {
-    match object {
-        Object::Node(node) => json!({ "status": { "volumesInUse": node.volumes_in_use } }),
-        Object::Claim(claim) => json!({
-            "status": { "phase": format!("{:?}", claim.status.phase), "capacity": claim.status.capacity },
-        }),
-        _ => Value::Null,
     }
 }
 

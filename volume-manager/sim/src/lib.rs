@@ -14,8 +14,11 @@ mod api;
 mod driver;
 mod faults;
 mod minimise;
+mod objects;
 mod run;
 pub mod script;
+mod shape;
+mod status;
 pub mod trace;
 mod world;
 

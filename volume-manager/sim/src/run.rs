@@ -152,8 +152,10 @@ async fn settle(world: &mut World) -> Vec<String> {
     let mut unfinished = Vec::new();
     for (number, pod) in world.running() {
         let manager = world.manager().expect("it was started above").clone();
-        if let Err(error) = manager.wait_mounted(&pod, BOUND).await {
-            unfinished.push(format!("pod {number} does not get its volumes: {error}"));
+        match (manager.wait_mounted(&pod, BOUND).await, world.forbidden(number)) {
+            (Err(error), None) => unfinished.push(format!("pod {number} does not get its volumes: {error}")),
+            (Ok(()), Some(why)) => unfinished.push(format!("pod {number} gets a volume that is {why:?}")),
+            _ => {}
         }
     }
     let pods: BTreeSet<String> = world.running().into_iter().map(|(_, pod)| pod.to_string()).collect();

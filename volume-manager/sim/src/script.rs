@@ -27,6 +27,22 @@ pub struct Scenario {
     pub republishes: bool,
     /// Whether pods name their first volume twice.
     pub named_twice: bool,
+    /// Whether volumes must be attached; then they are.
+    pub attachable: bool,
+    /// Whether volumes have a secret, each for one of its calls.
+    pub secrets: bool,
+    /// Whether each volume is for one pod at a time, which has it with the label it runs with.
+    pub alone: bool,
+    /// Whether pods give their volumes a group.
+    pub grouped: bool,
+    /// Whether pods have an emptyDir as well.
+    pub scratch: bool,
+    /// Whether pods name a volume that none of their containers uses.
+    pub unused: bool,
+    /// Whether some pods have a volume that is made for them.
+    pub ephemeral: bool,
+    /// Whether some pods ask for a volume that they may not have. They never get all of theirs.
+    pub forbidden: bool,
 }
 
 /// One thing that is done to the world.
@@ -120,6 +136,14 @@ impl Scenario {
             api_hangs: random.bool(),
             republishes: random.u32(..3) == 0,
             named_twice: random.u32(..4) == 0,
+            attachable: random.bool(),
+            secrets: random.u32(..3) == 0,
+            alone: random.u32(..4) == 0,
+            grouped: random.u32(..3) == 0,
+            scratch: random.u32(..3) == 0,
+            unused: random.u32(..3) == 0,
+            ephemeral: random.u32(..3) == 0,
+            forbidden: random.u32(..4) == 0,
         }
     }
 
@@ -133,7 +157,10 @@ impl Scenario {
 struct Writer {
     random: Rng,
     volumes: usize,
-    alive: Vec<u32>,
+    /// Whether a volume is for one pod at a time.
+    alone: bool,
+    /// Who is there, with what.
+    alive: Vec<(u32, Vec<usize>)>,
     next_pod: u32,
     driver_up: bool,
     api_up: bool,
@@ -144,6 +171,7 @@ impl Writer {
         Self {
             random: Rng::with_seed(scenario.seed ^ 0x5eed),
             volumes: scenario.volumes.len(),
+            alone: scenario.alone,
             alive: Vec::new(),
             next_pod: 0,
             driver_up: true,
@@ -174,13 +202,16 @@ impl Writer {
         if self.alive.len() >= 4 {
             return self.remove();
         }
+        let held = |volume: &usize| self.alone && self.alive.iter().any(|(_, held)| held.contains(volume));
+        let free: Vec<usize> = (0..self.volumes).filter(|volume| !held(volume)).collect();
+        let Some(one) = self.random.choice(&free).copied() else { return self.remove() };
+        let mut volumes: Vec<usize> = free.into_iter().filter(|_| self.random.bool()).collect();
+        if volumes.is_empty() {
+            volumes.push(one);
+        }
         let pod = self.next_pod;
         self.next_pod += 1;
-        self.alive.push(pod);
-        let mut volumes: Vec<usize> = (0..self.volumes).filter(|_| self.random.bool()).collect();
-        if volumes.is_empty() {
-            volumes.push(self.random.usize(..self.volumes));
-        }
+        self.alive.push((pod, volumes.clone()));
         Step::AddPod { pod, volumes }
     }
 
@@ -189,12 +220,12 @@ impl Writer {
             return Step::Pass(Duration::from_millis(10));
         }
         let place = self.random.usize(..self.alive.len());
-        Step::Remove { pod: self.alive.remove(place) }
+        Step::Remove { pod: self.alive.remove(place).0 }
     }
 
     fn with_pod(&mut self, step: impl FnOnce(u32) -> Step) -> Step {
         match self.random.choice(&self.alive) {
-            Some(pod) => step(*pod),
+            Some((pod, _)) => step(*pod),
             None => Step::Pass(Duration::from_millis(10)),
         }
     }

@@ -9,29 +9,25 @@ use contracts::event::{Event, ProcessEdge, Step as Told};
 use host::fake::{FakeHost, FakeKernel};
 use host::{Host, Propagation};
 use tokio::sync::Notify;
-use volume_manager::api::pod::{VolumeDevice, VolumeMount};
-use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
-use volume_manager::api::{
-    AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Meta, Node, PersistentSource, Pod, PodVolume,
-    Resource, Volume, VolumeMode, VolumeSource,
-};
+use tokio::task::AbortHandle;
+use volume_manager::api::{Pod, Resource};
 use volume_manager::clock::TokioClock;
-use volume_manager::names::{DriverName, Namespaced, PodUid, VolumeHandle};
+use volume_manager::names::{DriverName, PodUid};
 use volume_manager::plugin::csi::CsiPlugin;
+use volume_manager::plugin::empty_dir::EmptyDirPlugin;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use crate::api::SimulatedApi;
 use crate::driver::{NAME, SOCKET, SimulatedDriver};
 use crate::faults::KernelFaults;
+use crate::objects::{self, Disk, Forbidden, NODE};
 use crate::script::Scenario;
+use crate::status;
 use crate::trace::Trace;
 
 /// The manager's root directory.
 pub(crate) const ROOT: &str = "/var/lib/kubelet";
-
-/// The node everything happens on.
-const NODE: &str = "node-1";
 
 /// Everything there is.
 pub(crate) struct World {
@@ -42,6 +38,8 @@ pub(crate) struct World {
     pub(crate) faults: KernelFaults,
     scenario: Scenario,
     manager: Option<VolumeManager>,
+    /// Whoever writes the node's status for it.
+    reporting: Option<AbortHandle>,
     /// Pods whose objects exist, with what their runtime does.
     pods: BTreeMap<u32, (Arc<Pod>, PodState)>,
     driver_up: bool,
@@ -71,6 +69,7 @@ impl World {
             driver,
             api,
             manager: None,
+            reporting: None,
             pods: BTreeMap::new(),
             driver_up: true,
         };
@@ -80,21 +79,32 @@ impl World {
 
     /// The objects every scenario starts with.
     fn furnish(&self) {
-        let node = Node { meta: Meta::named("", NODE), ready: true, ..Node::default() };
-        self.api.put(node.into_object(), "case");
-        let object = CsiDriver {
-            meta: Meta::named("", NAME),
-            attach_required: false,
-            requires_republish: self.scenario.republishes,
-            ..CsiDriver::default()
+        self.api.put(objects::driver(&self.scenario).into_object(), "case");
+        self.api.put(objects::secret().into_object(), "case");
+        let numbered = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
+        let forbidden = Forbidden::ALL.into_iter().filter(|why| *why != Forbidden::SomebodyElses);
+        let forbidden = forbidden.map(|why| Disk::forbidden(&self.scenario, why, 0));
+        let disks: Vec<Disk> = match self.scenario.forbidden {
+            true => numbered.chain(forbidden).collect(),
+            false => numbered.collect(),
         };
-        self.api.put(object.into_object(), "case");
-        for (number, block) in self.scenario.volumes.iter().enumerate() {
-            self.driver.create(&handle(number), *block).expect("every disk has its own name");
-            self.api.put(volume(number, *block).into_object(), "case");
-            self.api.put(claim(number, *block).into_object(), "case");
+        self.api.put(objects::node(Vec::new()).into_object(), "case");
+        disks.into_iter().for_each(|disk| self.make(disk));
+        if self.scenario.alone {
+            self.kernel.set_selinux(Path::new(ROOT), true).expect("it is a mount point");
         }
         self.trace.look_at_mounts(contracts::event::Actor::Harness);
+    }
+
+    /// Makes a disk with its objects, attached if it must be.
+    fn make(&self, disk: Disk) {
+        self.driver.create(&disk.handle, disk.block).expect("every disk has its own name");
+        if self.scenario.attachable {
+            self.api.put(disk.attachment().into_object(), "controller");
+            self.api.attached(NODE, disk.attached());
+        }
+        self.api.put(disk.volume.into_object(), "case");
+        self.api.put(disk.claim.into_object(), "case");
     }
 
     /// Starts the manager, as after a crash or a reboot of its process.
@@ -110,7 +120,7 @@ impl World {
             host: host.shared(),
             clock: TokioClock::shared(),
             dialer: Arc::new(self.driver.clone()),
-            registry: Registry::new(vec![Arc::new(CsiPlugin::new())]),
+            registry: Registry::new(vec![Arc::new(CsiPlugin::new()), Arc::new(EmptyDirPlugin)]),
         };
         self.node_edge("start");
         let manager = VolumeManager::start(config, parts);
@@ -120,6 +130,7 @@ impl World {
             manager.set_pod_state(&uid(pod), *state);
         }
         manager.sources_ready();
+        self.reporting = Some(status::report(self.api.clone(), manager.clone()));
         if self.driver_up {
             manager.driver_registered(DriverName::new(NAME), SOCKET);
         }
@@ -130,6 +141,9 @@ impl World {
     pub(crate) async fn crash(&mut self) {
         let Some(manager) = self.manager.take() else { return };
         manager.abort();
+        if let Some(reporting) = self.reporting.take() {
+            reporting.abort();
+        }
         // Its operations are dropped when the runtime gets to them, and tell nothing any more.
         tokio::task::yield_now().await;
         self.trace.listen(None);
@@ -142,7 +156,13 @@ impl World {
     }
 
     pub(crate) fn add_pod(&mut self, number: u32, volumes: &[usize]) {
-        let pod = Arc::new(self.pod(number, volumes));
+        let pod = Arc::new(objects::pod(&self.scenario, number, volumes));
+        if self.forbidden(number) == Some(Forbidden::SomebodyElses) {
+            self.make(Disk::forbidden(&self.scenario, Forbidden::SomebodyElses, number));
+        } else if objects::has_its_own(&self.scenario, number) {
+            self.make(Disk::own(&self.scenario, number));
+        }
+        self.api.put(Pod::clone(&pod).into_object(), "case");
         self.told("add_pod", &pod.meta.uid);
         self.pods.insert(number, (Arc::clone(&pod), PodState::Running));
         if let Some(manager) = &self.manager {
@@ -172,6 +192,7 @@ impl World {
         self.set_state(number, PodState::RuntimeGone);
         let Some((pod, _)) = self.pods.remove(&number) else { return };
         self.told("remove_pod", &pod.meta.uid);
+        self.api.remove(&pod.key(), "case");
         if let Some(manager) = &self.manager {
             manager.remove_pod(&uid(&pod));
         }
@@ -228,6 +249,11 @@ impl World {
         }
     }
 
+    /// Why a pod never gets all of its volumes, if it does not.
+    pub(crate) fn forbidden(&self, pod: u32) -> Option<Forbidden> {
+        Forbidden::of(&self.scenario, pod)
+    }
+
     pub(crate) fn manager(&self) -> Option<&VolumeManager> {
         self.manager.as_ref()
     }
@@ -254,91 +280,10 @@ impl World {
     fn told(&self, action: &str, on: &str) {
         self.trace.record(Event::Step(Told { action: action.to_owned(), on: on.to_owned(), at: None }));
     }
-
-    fn pod(&self, number: u32, volumes: &[usize]) -> Pod {
-        let name = |volume: &usize| format!("v{volume}");
-        let is_block = |volume: &&usize| self.scenario.volumes[**volume];
-        let mut container = Container { name: "c".to_owned(), ..Container::default() };
-        for volume in volumes.iter().filter(is_block) {
-            let path = format!("/dev/x{volume}");
-            container.devices.push(VolumeDevice { volume: name(volume), path });
-        }
-        for volume in volumes.iter().filter(|volume| !is_block(volume)) {
-            container.mounts.push(VolumeMount {
-                volume: name(volume),
-                path: format!("/data/{volume}"),
-                ..VolumeMount::default()
-            });
-        }
-        let mut meta = Meta::named("default", format!("p{number}"));
-        meta.uid = format!("uid-{number}");
-        let claimed = |outer: String, volume: &usize| PodVolume {
-            name: outer.into(),
-            source: VolumeSource::Claim { claim: name(volume), read_only: false },
-        };
-        let mut referred: Vec<_> = volumes.iter().map(|volume| claimed(name(volume), volume)).collect();
-        if let Some(first) = volumes.first().filter(|_| self.scenario.named_twice) {
-            referred.push(claimed("again".to_owned(), first));
-            match self.scenario.volumes[*first] {
-                true => container
-                    .devices
-                    .push(VolumeDevice { volume: "again".to_owned(), path: "/dev/again".to_owned() }),
-                false => container.mounts.push(VolumeMount {
-                    volume: "again".to_owned(),
-                    path: "/data/again".to_owned(),
-                    ..VolumeMount::default()
-                }),
-            }
-        }
-        Pod { meta, node: NODE.to_owned(), volumes: referred, containers: vec![container], ..Pod::default() }
-    }
 }
 
 fn uid(pod: &Pod) -> PodUid {
     PodUid::new(&pod.meta.uid)
-}
-
-fn handle(number: usize) -> String {
-    format!("disk-{number}")
-}
-
-fn mode(block: bool) -> VolumeMode {
-    if block { VolumeMode::Block } else { VolumeMode::Filesystem }
-}
-
-fn volume(number: usize, block: bool) -> Volume {
-    Volume {
-        meta: Meta::named("", format!("pv-{number}")),
-        capacity: Bytes(1 << 30),
-        access_modes: vec![AccessMode::ReadWriteMany],
-        claim: Some(ClaimReference {
-            claim: Namespaced::new("default", format!("v{number}")),
-            uid: format!("claim-{number}"),
-        }),
-        mode: Some(mode(block)),
-        source: PersistentSource::Csi(Box::new(CsiSource {
-            driver: DriverName::new(NAME),
-            handle: VolumeHandle::new(handle(number)),
-            fs_type: "ext4".to_owned(),
-            ..CsiSource::default()
-        })),
-        ..Volume::default()
-    }
-}
-
-fn claim(number: usize, block: bool) -> Claim {
-    let mut meta = Meta::named("default", format!("v{number}"));
-    meta.uid = format!("claim-{number}");
-    Claim {
-        meta,
-        spec: ClaimSpec {
-            access_modes: vec![AccessMode::ReadWriteMany],
-            volume: format!("pv-{number}"),
-            mode: mode(block),
-            ..ClaimSpec::default()
-        },
-        status: ClaimStatus { phase: ClaimPhase::Bound, capacity: Bytes(1 << 30), ..ClaimStatus::default() },
-    }
 }
 
 async fn names(host: &FakeHost, dir: &Path) -> Vec<String> {

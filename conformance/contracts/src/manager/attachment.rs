@@ -9,13 +9,13 @@ use crate::rule::{Books, Checked, Report, Rule, Witness};
 use super::staging::handle;
 
 /// The persistent volume of a handle, as far as the trace tells the API's objects.
-fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
+pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
     let mut volumes = books.objects_of("PersistentVolume");
     volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume)
 }
 
 /// Whether a volume must be attached; false where the trace does not tell.
-fn must_be_attached(books: &Books, volume: &str) -> bool {
+pub(super) fn must_be_attached(books: &Books, volume: &str) -> bool {
     let Some((_, body)) = persistent_volume(books, volume) else { return false };
     let driver = text(&body["spec"]["csi"], "driver");
     books.object("CSIDriver", driver).is_some_and(|driver| driver["spec"]["attachRequired"] != false)
@@ -28,9 +28,24 @@ fn is_attached(books: &Books, volume: &str) -> bool {
     })
 }
 
-fn is_in_use(books: &Books, volume: &str) -> bool {
+pub(super) fn is_in_use(books: &Books, volume: &str) -> bool {
     let listed = books.in_use.iter().flatten();
     listed.filter_map(|unique| handle(unique)).any(|listed| listed == volume)
+}
+
+/// Whether the node's status says that a volume is attached to it.
+pub(super) fn is_attached_to_node(books: &Books, volume: &str) -> bool {
+    books.objects_of("Node").any(|(_, node)| {
+        let mut listed = node["status"]["volumesAttached"].as_array().into_iter().flatten();
+        listed.any(|listed| handle(text(listed, "name")) == Some(volume))
+    })
+}
+
+/// Whether only one pod may have a volume at a time.
+pub(super) fn is_for_one_pod(books: &Books, volume: &str) -> bool {
+    let modes = persistent_volume(books, volume).map(|(_, body)| &body["spec"]["accessModes"]);
+    let modes = modes.and_then(Value::as_array);
+    modes.is_some_and(|modes| modes.len() == 1 && modes[0] == "ReadWriteOncePod")
 }
 
 /// The volume that a stage or publish is about to begin for.
@@ -94,6 +109,33 @@ fn change_of<'a>(line: &'a TraceLine, kind: &str, so: impl Fn(&ApiChange) -> boo
     }
 }
 
+/// INV-044.
+pub(super) static LISTED_WHEN_KNOWN: Rule = Rule {
+    id: "INV-044",
+    sentence: "a node that starts again writes volumesInUse only when its books have what may be there",
+    witnesses: &[Witness::Rpc, Witness::Api, Witness::Manager],
+    check: Checked::Each(listed_when_known),
+};
+
+fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Some(ApiChange { body, .. }) = change_of(line, "Node", |change| change.by == "node") else { return };
+    if books.life == 0 || !body["status"]["volumesInUse"].is_array() {
+        return;
+    }
+    let in_books = |volume: &str| {
+        let mut entries = books.actual.keys().filter_map(|key| key.strip_prefix("volume "));
+        entries.any(|unique| handle(unique) == Some(volume))
+    };
+    let unknown = books.volumes.iter().find(|(volume, known)| {
+        (!known.staged.is_empty() || !known.published.is_empty())
+            && must_be_attached(books, volume)
+            && !in_books(volume)
+    });
+    if let Some((volume, _)) = unknown {
+        report.broken("", "the list was written before the books had every volume", volume.as_str());
+    }
+}
+
 /// INV-008.
 pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
     id: "INV-008",
@@ -122,9 +164,7 @@ fn one_pod_only(books: &Books, line: &TraceLine, report: &mut Report) {
         return;
     }
     let volume = text(&start.req, "volumeId");
-    let Some((_, body)) = persistent_volume(books, volume) else { return };
-    let modes = body["spec"]["accessModes"].as_array();
-    if !modes.is_some_and(|modes| modes.len() == 1 && modes[0] == "ReadWriteOncePod") {
+    if !is_for_one_pod(books, volume) {
         return;
     }
     let target = text(&start.req, "targetPath");
@@ -158,11 +198,7 @@ pub(super) static NOT_ATTACHED_WHEN_DETACHING: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Event::RpcStart(start) = &line.event else { return };
         let volume = text(&start.req, "volumeId");
-        let lists = |(_, node): (&str, &Value)| {
-            let listed = node["status"]["volumesAttached"].as_array().into_iter().flatten();
-            listed.into_iter().any(|listed| handle(text(listed, "name")) == Some(volume))
-        };
-        if start.method == "ControllerUnpublishVolume" && books.objects_of("Node").any(lists) {
+        if start.method == "ControllerUnpublishVolume" && is_attached_to_node(books, volume) {
             report.broken(&start.method, "detached while the node's status said attached", volume);
         }
     }),
@@ -247,6 +283,18 @@ mod tests {
         let still = "reported as not in use while it was staged or published";
         breaks(rule, still, "in-use v1\nstage v1\nin-use", &[]);
         breaks(rule, still, "in-use v1\npublish v1 a Aborted\nin-use", &[]);
+    }
+
+    #[test]
+    fn the_list_waits_for_the_books() {
+        let rule = &LISTED_WHEN_KNOWN;
+        let died = [PV, "in-use v1\nstage v1\nnode kill\nnode start\n"].concat();
+        keeps(rule, &[&died, "state v1 DeviceMountUncertain\nin-use v1"].concat(), &[]);
+        keeps(rule, &[&died, "unstage v1\nin-use"].concat(), &[]);
+        keeps(rule, &[PV, "stage v1\nin-use v1"].concat(), &[]);
+        let early = "the list was written before the books had every volume";
+        breaks(rule, early, &[&died, "in-use v1"].concat(), &[]);
+        breaks(rule, early, &[&died, "state v2 DeviceMountUncertain\nin-use"].concat(), &[]);
     }
 
     #[test]

@@ -166,10 +166,91 @@ pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
     }),
 };
 
+/// INV-043.
+pub(super) static UNDONE_AS_DONE: Rule = Rule {
+    id: "INV-043",
+    sentence: "what another life of the node has done is undone with the id it was done with",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Event::RpcStart(start) = &line.event else { return };
+        let (field, published) = match start.method.as_str() {
+            "NodeUnpublishVolume" => ("targetPath", true),
+            "NodeUnstageVolume" => ("stagingTargetPath", false),
+            _ => return,
+        };
+        let (volume, path) = (text(&start.req, "volumeId"), text(&start.req, field));
+        let mut done = books.volumes.iter().filter(|(_, known)| match published {
+            true => known.published.contains_key(path),
+            false => known.staged.contains_key(path),
+        });
+        if done.clone().next().is_some() && !done.any(|(id, _)| id == volume) {
+            report.broken(&start.method, "undone with another id than it was done with", path);
+        }
+    }),
+};
+
+/// INV-055.
+pub(super) static SECRETS_WHERE_THEY_BELONG: Rule = Rule {
+    id: "INV-055",
+    sentence: "a call carries secrets exactly if its volume names a secret for it",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(secrets_where_they_belong),
+};
+
+fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let named = match start.method.as_str() {
+        "NodeStageVolume" => "nodeStageSecretRef",
+        "NodePublishVolume" => "nodePublishSecretRef",
+        "NodeExpandVolume" => "nodeExpandSecretRef",
+        _ => return,
+    };
+    let volume = text(&start.req, "volumeId");
+    let mut volumes = books.objects_of("PersistentVolume");
+    let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
+        return;
+    };
+    // A trace that does not tell of references has no such field at all.
+    let Some(named) = body["spec"]["csi"].get(named) else { return };
+    // Tokens may go the same way, and belong to no secret.
+    let sent = object(&start.req["secrets"]).keys().any(|key| !key.ends_with("serviceAccount.tokens"));
+    match (named.is_null(), sent) {
+        (true, true) => report.broken(&start.method, "sent a secret that is not for this call", volume),
+        (false, false) => report.broken(&start.method, "sent without its secret", volume),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, path};
+
+    #[test]
+    fn what_was_done_is_undone_with_its_own_id() {
+        let rule = &UNDONE_AS_DONE;
+        let done = "stage v1\npublish v1 a\nnode kill\nnode start\n";
+        keeps(rule, &[done, "unpublish v1 a\nunstage v1\nunpublish v2 a\nunstage v2"].concat(), &[]);
+        let other = "undone with another id than it was done with";
+        let target = format!("unpublish v2 a {{\"targetPath\":\"{}\"}}", path("target:v1/a"));
+        breaks(rule, other, &[done, &target].concat(), &[]);
+        let staging = format!("unstage v2 {{\"stagingTargetPath\":\"{}\"}}", path("staging:v1"));
+        breaks(rule, other, &[done, &staging].concat(), &[]);
+    }
+
+    #[test]
+    fn secrets_go_where_they_are_for() {
+        let rule = &SECRETS_WHERE_THEY_BELONG;
+        let volume = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1","nodeStageSecretRef":{"name":"s"},"nodePublishSecretRef":null}}}
+        "#;
+        let (stage, publish) =
+            (r#"stage v1 {"secrets":{"key":"***"}}"#, r#"publish v1 a {"secrets":{"key":"***"}}"#);
+        keeps(rule, &[volume, stage, "\npublish v1 a\nexpand v1 a"].concat(), &[]);
+        let token = r#"publish v1 a {"secrets":{"csi.storage.k8s.io/serviceAccount.tokens":"***"}}"#;
+        keeps(rule, &[volume, token].concat(), &[]);
+        breaks(rule, "sent without its secret", &[volume, "stage v1"].concat(), &[]);
+        breaks(rule, "sent a secret that is not for this call", &[volume, publish].concat(), &[]);
+    }
 
     const PV: &str = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1","volumeAttributes":{"tier":"fast"}}}}
     "#;

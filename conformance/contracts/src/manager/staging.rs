@@ -136,6 +136,34 @@ pub(super) static WANTED_STAYS: Rule = Rule {
     }),
 };
 
+/// INV-038.
+pub(super) static ONE_LABEL_AT_A_TIME: Rule = Rule {
+    id: "INV-038",
+    sentence: "a volume is published with the SELinux label that it is staged and published with already, or not yet",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(one_label_at_a_time),
+};
+
+fn one_label_at_a_time(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let uses = matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume");
+    let Some(known) = books.volume(text(&start.req, "volumeId")).filter(|_| uses) else { return };
+    let wanted = label(&start.req);
+    let staged = known.stage_request.iter().filter(|_| !known.staged.is_empty());
+    let published = known.publish_requests.iter().filter(|(target, _)| known.published.contains_key(*target));
+    let mut held = staged.chain(published.map(|(_, request)| request));
+    if held.any(|request| label(request) != wanted) {
+        report.broken(&start.method, "used with a label while it had another", text(&start.req, "volumeId"));
+    }
+}
+
+/// The label in the mount flags of a request; empty for none.
+fn label(request: &serde_json::Value) -> &str {
+    let flags = request["volumeCapability"]["mount"]["mountFlags"].as_array().into_iter().flatten();
+    let mut flags = flags.filter_map(|flag| flag.as_str());
+    flags.find_map(|flag| flag.strip_prefix("context=")).unwrap_or_default()
+}
+
 /// INV-063.
 pub(super) static EXPANDED_WHEN_PUBLISHED: Rule = Rule {
     id: "INV-063",
@@ -273,6 +301,30 @@ mod tests {
         let unpublished = "counted as mounted without having been published";
         breaks(rule, unpublished, "publish v1 b\nstate v1/a VolumeMounted", &[]);
         breaks(rule, unpublished, "publish v1 a\nnode kill\nnode start\nstate v1/a VolumeMounted", &[]);
+    }
+
+    #[test]
+    fn a_label_is_taken_off_before_another_is_put_on() {
+        let rule = &ONE_LABEL_AT_A_TIME;
+        let with = |call: &str, label: &str| {
+            format!(
+                "{call} {{\"volumeCapability\":{{\"mount\":{{\"mountFlags\":[\"ro\",\"context={label}\"]}}}}}}\n"
+            )
+        };
+        let had = [with("stage v1", "x"), with("publish v1 a", "x")].concat();
+        let other = with("publish v1 b", "y");
+        let both = "used with a label while it had another";
+        keeps(rule, &[&had, &*with("publish v1 b", "x")].concat(), &[]);
+        keeps(rule, &[&had, "unpublish v1 a\nunstage v1\n", &with("stage v1", "y"), &other].concat(), &[]);
+        breaks(rule, both, &[&had, &*other].concat(), &[]);
+        breaks(rule, both, &[&had, "unpublish v1 a\n", &other].concat(), &[]);
+        breaks(
+            rule,
+            both,
+            &[&had, "unpublish v1 a\nunstage v1 Internal\n", &with("stage v1", "y")].concat(),
+            &[],
+        );
+        breaks(rule, both, &[&had, "publish v1 b"].concat(), &[]);
     }
 
     #[test]

@@ -83,14 +83,14 @@ pub(super) static NOT_WHILE_IT_RUNS: Rule = Rule {
     check: Checked::With(|| Box::new(NotWhileItRuns::default())),
 };
 
-/// The pods whose containers may run, as whoever plays the runtime says.
+/// The pods whose containers may run, as whoever plays the runtime calls them: by UID or by name.
 #[derive(Default)]
 struct NotWhileItRuns {
     running: BTreeSet<String>,
 }
 
 impl Check for NotWhileItRuns {
-    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::Step(step) => match (step.action.as_str(), step.on.split_once(' ')) {
                 ("add_pod", _) => _ = self.running.insert(step.on.clone()),
@@ -101,7 +101,7 @@ impl Check for NotWhileItRuns {
             Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
                 let target = text(&start.req, "targetPath");
                 let pod = Place::of(target).and_then(Place::pod);
-                if pod.is_some_and(|pod| self.running.contains(pod)) {
+                if pod.is_some_and(|pod| self.running.iter().any(|runs| books.uid(runs) == pod)) {
                     report.broken(&start.method, "unpublished while its pod may run", target);
                 }
             }
@@ -229,6 +229,9 @@ mod tests {
         keeps(rule, &[runs, "step set_state uid-a RuntimeGone\nunpublish v1 a"].concat(), &[]);
         keeps(rule, &[runs, "step remove_pod uid-a\nunpublish v1 a"].concat(), &[]);
         keeps(rule, &[runs, "unpublish v1 b"].concat(), &[]);
+        let named = "step add_pod web\napi create Pod default/web case {\"metadata\":{\"uid\":\"uid-a\"}}\n";
+        keeps(rule, &[named, "publish v1 a\nstep remove_pod web\nunpublish v1 a"].concat(), &[]);
+        breaks(rule, "unpublished while its pod may run", &[named, "unpublish v1 a"].concat(), &[]);
         let early = "unpublished while its pod may run";
         breaks(rule, early, &[runs, "unpublish v1 a"].concat(), &[]);
         breaks(rule, early, &[runs, "step set_state uid-a Terminating\nunpublish v1 a"].concat(), &[]);

@@ -5,6 +5,7 @@
 //! publish v1 a begins          only the start; `publish v1 a ends` only the end
 //! mount target:v1/a ro         the kernel shows a mount, here with an option
 //! mkdir parent:v1/a            the manager made something, and the kernel agrees
+//! effect umount target:v1/a    the same, where the word alone means what the kernel shows
 //! state v1/a VolumeMounted     the manager's books; `-` for gone
 //! wants v1/a yes               its other book: what should be
 //! step add_pod uid-a           what was done to the world
@@ -12,7 +13,7 @@
 //! detach v1                    the controller's call
 //! ```
 //!
-//! Volumes whose name begins with `b` are block volumes.
+//! Volumes whose name begins with `b` are block volumes, and `empty:cache/a` is an emptyDir of pod `a`.
 
 use std::collections::BTreeMap;
 
@@ -123,13 +124,15 @@ impl Writer {
                 edge: (*edge).into(),
                 status: None,
             })),
-            [effect, at, source @ ..] => self.push(Event::Effect(Effect {
-                effect: (*effect).into(),
-                path: path(at),
-                source: source.first().map(|source| (*source).to_owned()),
-                fields: BTreeMap::new(),
-                confirmed: true,
-            })),
+            ["effect", effect, at, source @ ..] | [effect, at, source @ ..] => {
+                self.push(Event::Effect(Effect {
+                    effect: (*effect).into(),
+                    path: path(at),
+                    source: source.first().map(|source| (*source).to_owned()),
+                    fields: BTreeMap::new(),
+                    confirmed: true,
+                }))
+            }
             _ => panic!("no such line: {line}"),
         }
     }
@@ -198,7 +201,7 @@ impl Writer {
 
     fn state(&mut self, world: &str, key: &str, to: &str) {
         let key = match key.split_once('/') {
-            Some((volume, pod)) => format!("pod {} {}", uid(pod), unique(volume)),
+            Some((volume, pod)) => format!("pod {} {}", uid(pod), unique_in(volume, pod)),
             None => format!("volume {}", unique(key)),
         };
         let to = if to == "-" { String::new() } else { to.to_owned() };
@@ -210,7 +213,7 @@ impl Writer {
         let (volume, pod) = key.split_once('/').unwrap_or((key, ""));
         self.push(Event::Operation(OperationEdge {
             name: name.into(),
-            volume: unique(volume),
+            volume: unique_in(volume, pod),
             pod: if pod.is_empty() { String::new() } else { uid(pod) },
             edge: edge.into(),
             error: (!error.is_empty()).then(|| error.join(" ")),
@@ -234,6 +237,14 @@ fn uid(pod: &str) -> String {
 
 fn unique(volume: &str) -> String {
     format!("kubernetes.io/csi/d.example.com^{volume}")
+}
+
+/// The same of a volume that a pod may have to itself.
+fn unique_in(volume: &str, pod: &str) -> String {
+    match volume.strip_prefix("empty:") {
+        Some(name) => format!("kubernetes.io/empty-dir/{}-{name}", uid(pod)),
+        None => unique(volume),
+    }
 }
 
 fn is_block(volume: &str) -> bool {

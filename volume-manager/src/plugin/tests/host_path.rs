@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::VolumeSource;
+use crate::api::{PersistentSource, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::testing::Bench;
 
@@ -68,4 +68,20 @@ async fn a_path_that_goes_backwards_and_a_type_nobody_knows_are_refused() {
         let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
         assert!(story.contains(text), "{story}");
     }
+}
+
+#[tokio::test]
+async fn options_that_no_mount_would_take_are_refused_before_anything_is_done() {
+    let mut bench = Bench::new();
+    let path = bench.path("made");
+    let source =
+        PersistentSource::HostPath { path: path.display().to_string(), kind: "DirectoryOrCreate".into() };
+    bench.change_volume(|volume| {
+        volume.source = source;
+        volume.mount_options = vec!["noatime".into()];
+    });
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mount options are not supported for this volume type"), "{story}");
+    assert!(!story.contains("mark"), "{story}");
+    assert!(bench.context.host.metadata(&path).await.is_err(), "nothing was made");
 }

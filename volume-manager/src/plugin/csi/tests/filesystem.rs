@@ -137,3 +137,18 @@ async fn a_staged_volume_is_only_published_for_a_second_pod() {
         done
     "#]].assert_eq(&bench.run(Operation::Mount(Arc::new(mount))).await);
 }
+
+/// A node that comes back after its volumes were taken from it by force finds no attachment, and needs none.
+#[tokio::test]
+async fn is_taken_back_without_an_attachment() {
+    let mut bench = Bench::new();
+    let mounting = Arc::new(bench.mounting());
+    bench.run(Operation::Mount(mounting)).await;
+    bench.object(|driver| driver.attach_required = true);
+    let unmounting = Arc::new(bench.unmounting());
+    let story = bench.run(Operation::Unmount(unmounting)).await;
+    assert!(story.contains("call NodeUnpublishVolume") && story.ends_with("done\n"), "{story}");
+    let leaving = Arc::new(bench.leaving());
+    let story = bench.run(Operation::UnmountDevice(leaving)).await;
+    assert!(story.contains("call NodeUnstageVolume") && story.ends_with("done\n"), "{story}");
+}

@@ -1,0 +1,177 @@
+//! What an attempt that failed leaves in the books: nothing if it risked nothing, doubt if it did half of its work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::event::{Event, OperationEdge, RpcEnd, TraceLine};
+use crate::rule::books::text;
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+use super::staging::handle;
+
+/// Operations that do something for a pod.
+const MOUNTS: &[&str] = &["volume_mount", "map_volume"];
+
+/// Calls that may change something.
+const RISKS: &[&str] = &["NodeStageVolume", "NodePublishVolume", "NodeExpandVolume"];
+
+/// Whether an event is an edge of a mount for a pod of a CSI volume, and of which.
+fn mount_edge<'a>(line: &'a TraceLine, edge: &str) -> Option<(&'a OperationEdge, &'a str)> {
+    let Event::Operation(operation) = &line.event else { return None };
+    let volume = handle(&operation.volume)?;
+    (operation.edge == edge && MOUNTS.contains(&operation.name.as_str())).then_some((operation, volume))
+}
+
+fn pod_key(edge: &OperationEdge) -> String {
+    format!("pod {} {}", edge.pod, edge.volume)
+}
+
+/// INV-021.
+pub(super) static NOTHING_RISKED: Rule = Rule {
+    id: "INV-021",
+    sentence: "an attempt that ended before it had asked the driver for anything changes nothing in the books",
+    witnesses: &[Witness::Rpc, Witness::File, Witness::Manager, Witness::Operations],
+    check: Checked::With(|| Box::new(NothingRisked::default())),
+};
+
+/// The mounts under way that have asked for nothing yet, by their volumes: nothing else runs beside one.
+#[derive(Default)]
+struct NothingRisked {
+    attempts: BTreeMap<String, Attempt>,
+}
+
+/// What the books said when it was started, and what was made since, for whichever volume.
+struct Attempt {
+    before: [String; 2],
+    made: Vec<String>,
+}
+
+/// The first words of the states of a volume and of a pod's share of it.
+fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
+    [format!("volume {}", edge.volume), pod_key(edge)].map(|key| {
+        let state = books.actual.get(&key).map_or("", String::as_str);
+        state.split(' ').next().unwrap_or_default().to_owned()
+    })
+}
+
+impl Check for NothingRisked {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        if let Some((edge, volume)) = mount_edge(line, "start") {
+            self.attempts
+                .insert(volume.to_owned(), Attempt { before: states(books, edge), made: Vec::new() });
+        } else if let Some((edge, volume)) = mount_edge(line, "end") {
+            let Some(attempt) = self.attempts.remove(volume) else { return };
+            // What the kernel refused to make or to remove may be there, and then the books say so.
+            let refused = edge.error.as_ref().is_none_or(|error| error.contains("os error"));
+            let left = attempt.made.iter().any(|path| books.entries.contains_key(path));
+            if !refused && !left && attempt.before != states(books, edge) {
+                report.broken("", "an attempt that risked nothing changed the books", pod_key(edge));
+            }
+        }
+        match &line.event {
+            Event::RpcStart(start) if RISKS.contains(&start.method.as_str()) => {
+                self.attempts.remove(text(&start.req, "volumeId"));
+            }
+            Event::Effect(effect) if matches!(effect.effect.as_str(), "mkdir" | "write" | "link") => {
+                self.attempts.values_mut().for_each(|attempt| attempt.made.push(effect.path.clone()));
+            }
+            Event::Process(edge) if edge.who == "node" => self.attempts.clear(),
+            _ => {}
+        }
+    }
+}
+
+/// INV-067.
+pub(super) static NOT_GROWN_IS_UNCERTAIN: Rule = Rule {
+    id: "INV-067",
+    sentence: "a mount that failed to grow its volume leaves the pod waiting and the volume uncertain",
+    witnesses: &[Witness::Rpc, Witness::Manager, Witness::Operations],
+    check: Checked::With(|| Box::new(NotGrownIsUncertain::default())),
+};
+
+/// The mounts under way whose expansion has failed, by their volumes, and whether the pod had the volume before.
+#[derive(Default)]
+struct NotGrownIsUncertain {
+    had: BTreeMap<String, bool>,
+    failed: BTreeSet<String>,
+}
+
+impl Check for NotGrownIsUncertain {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        if let Some((edge, volume)) = mount_edge(line, "start") {
+            let had =
+                books.actual.get(&pod_key(edge)).is_some_and(|state| state.starts_with("VolumeMounted"));
+            self.failed.remove(volume);
+            self.had.insert(volume.to_owned(), had);
+        } else if let Some((edge, volume)) = mount_edge(line, "end") {
+            let had = self.had.remove(volume) == Some(true);
+            let failed = self.failed.remove(volume);
+            let state = books.actual.get(&pod_key(edge));
+            let uncertain = state.is_some_and(|state| state.contains("Uncertain"));
+            if failed && edge.error.is_some() && !had && !uncertain {
+                report.broken(
+                    "NodeExpandVolume",
+                    "a volume that was not grown is not uncertain",
+                    pod_key(edge),
+                );
+            }
+        }
+        match &line.event {
+            Event::RpcEnd(end) if end.method == "NodeExpandVolume" => self.expanded(books, end),
+            Event::Process(edge) if edge.who == "node" => *self = Self::default(),
+            _ => {}
+        }
+    }
+}
+
+impl NotGrownIsUncertain {
+    fn expanded(&mut self, books: &Books, end: &RpcEnd) {
+        // A refusal because the volume is in use stands in nobody's way.
+        let failed = !matches!(end.code.as_str(), "OK" | "FailedPrecondition");
+        let Some(call) = books.calls.get(&end.id).filter(|call| call.life == books.life) else { return };
+        if failed && self.had.contains_key(call.volume()) {
+            self.failed.insert(call.volume().to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn what_risked_nothing_changes_nothing() {
+        let rule = &NOTHING_RISKED;
+        let begin = "state v1 DeviceNotMounted\nop start volume_mount v1/a\n";
+        let end = "op end volume_mount v1/a driver not registered\n";
+        let doubt = "state v1/a VolumeMountUncertain\n";
+        let changed = "an attempt that risked nothing changed the books";
+        keeps(rule, &[begin, end].concat(), &[]);
+        keeps(rule, &[begin, doubt, "state v1/a -\n", end].concat(), &[]);
+        keeps(rule, &[begin, "publish v1 a Aborted\n", doubt, end].concat(), &[]);
+        keeps(rule, &[begin, doubt, "op end volume_mount v1/a"].concat(), &[]);
+        keeps(rule, &[begin, doubt, "op end volume_mount v1/a no space (os error 28)"].concat(), &[]);
+        keeps(rule, &[begin, "write data:v1\n", doubt, end].concat(), &[]);
+        breaks(rule, changed, &[begin, "write data:v1\nremove data:v1\n", doubt, end].concat(), &[]);
+        breaks(rule, changed, &[begin, doubt, end].concat(), &[]);
+        breaks(rule, changed, &[begin, "state v1 DeviceMountUncertain\n", end].concat(), &[]);
+        let had = ["state v1/a VolumeMounted\n", begin].concat();
+        breaks(rule, changed, &[&had, "state v1/a -\n", end].concat(), &[]);
+    }
+
+    #[test]
+    fn a_mount_that_did_not_grow_is_not_done() {
+        let rule = &NOT_GROWN_IS_UNCERTAIN;
+        let begin = "op start volume_mount v1/a\npublish v1 a\n";
+        let end = "op end volume_mount v1/a no\n";
+        let doubt = "state v1/a VolumeMountUncertain\n";
+        let wrong = "a volume that was not grown is not uncertain";
+        keeps(rule, &[begin, "expand v1 a Internal\n", doubt, end].concat(), &[]);
+        keeps(rule, &[begin, "expand v1 a FailedPrecondition\n", end].concat(), &[]);
+        keeps(rule, &[begin, end, "expand v1 a Internal\n", begin, end].concat(), &[]);
+        keeps(rule, &["state v1/a VolumeMounted\n", begin, "expand v1 a Internal\n", end].concat(), &[]);
+        breaks(rule, wrong, &[begin, "expand v1 a Internal\n", end].concat(), &[]);
+        let mounted = "state v1/a VolumeMounted\n";
+        breaks(rule, wrong, &[begin, "expand v1 a Internal\n", mounted, end].concat(), &[]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Which volumes a pod may have: those its containers use, its own, and those its node reaches.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::event::{Event, RpcStart, TraceLine};
+use crate::rule::books::text;
+use crate::rule::place::Place;
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+use super::attachment::persistent_volume;
+use super::staging::pod_and_handle;
+
+/// The claim that a volume is bound to, as `namespace/name`.
+fn claim_of<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
+    let (name, _) = persistent_volume(books, volume)?;
+    books.objects_of("PersistentVolumeClaim").find(|(_, body)| body["spec"]["volumeName"] == name)
+}
+
+fn pod_of<'a>(books: &'a Books, uid: &str) -> Option<&'a Value> {
+    books.objects_of("Pod").map(|(_, body)| body).find(|body| body["metadata"]["uid"] == uid)
+}
+
+/// Whether the pod lists the claim of a volume in a field of its own.
+fn lists(books: &Books, pod: &str, field: &str, volume: &str) -> bool {
+    let Some((claim, _)) = claim_of(books, volume) else { return false };
+    let claim = claim.rsplit('/').next().unwrap_or(claim);
+    let listed = pod_of(books, pod).and_then(|body| body["spec"][field].as_array());
+    listed.into_iter().flatten().any(|listed| listed == claim)
+}
+
+/// The pod that a publish is for.
+fn published_for(line: &TraceLine) -> Option<(&RpcStart, &str)> {
+    let Event::RpcStart(start) = &line.event else { return None };
+    let pod = Place::of(text(&start.req, "targetPath")).and_then(Place::pod)?;
+    (start.method == "NodePublishVolume").then_some((start, pod))
+}
+
+/// INV-016.
+pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
+    id: "INV-016",
+    sentence: "a volume that no container of its pod uses is neither wanted nor published for it",
+    witnesses: &[Witness::Rpc, Witness::Api, Witness::Manager],
+    check: Checked::Each(|books, line, report| {
+        if let Some((start, pod)) = published_for(line)
+            && lists(books, pod, "unused", text(&start.req, "volumeId"))
+        {
+            report.broken(
+                &start.method,
+                "published for a pod that does not use it",
+                text(&start.req, "targetPath"),
+            );
+        }
+        if let Event::State(change) = &line.event
+            && let Some((pod, volume)) = pod_and_handle(&change.key)
+            && change.world == "desired"
+            && !change.to.is_empty()
+            && lists(books, pod, "unused", volume)
+        {
+            report.broken("", "wanted for a pod that does not use it", change.key.as_str());
+        }
+    }),
+};
+
+/// INV-032.
+pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
+    id: "INV-032",
+    sentence: "an ephemeral volume is published only from a claim that belongs to its pod",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(|books, line, report| {
+        let Some((start, pod)) = published_for(line) else { return };
+        let volume = text(&start.req, "volumeId");
+        let owners =
+            claim_of(books, volume).and_then(|(_, claim)| claim["metadata"]["ownerReferences"].as_array());
+        let Some(owners) = owners.filter(|_| lists(books, pod, "ephemeral", volume)) else { return };
+        if !owners.iter().any(|owner| owner["uid"] == pod && owner["controller"] == true) {
+            report.broken(&start.method, "published from a claim of somebody else", volume);
+        }
+    }),
+};
+
+/// INV-034.
+pub(super) static WITHIN_REACH: Rule = Rule {
+    id: "INV-034",
+    sentence: "a volume that this node does not reach is neither staged nor published",
+    witnesses: &[Witness::Rpc, Witness::Api],
+    check: Checked::Each(within_reach),
+};
+
+fn within_reach(books: &Books, line: &TraceLine, report: &mut Report) {
+    let Event::RpcStart(start) = &line.event else { return };
+    let volume = text(&start.req, "volumeId");
+    let reached = || {
+        let (_, body) = persistent_volume(books, volume)?;
+        let terms = body["spec"]["nodeAffinity"].as_array()?;
+        let mut nodes =
+            books.objects_of("Node").filter_map(|(_, node)| node["metadata"]["labels"].as_object());
+        // With more than one node the trace does not say on which the call was made.
+        let (node, None) = (nodes.next()?, nodes.next()) else { return None };
+        let labels = node.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+        Some(matches(terms, &labels.collect()))
+    };
+    let uses = matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume");
+    if uses && reached() == Some(false) {
+        report.broken(&start.method, "used on a node that does not reach it", volume);
+    }
+}
+
+/// Whether one of the terms holds in full. An operator that compares numbers counts as holding.
+fn matches(terms: &[Value], labels: &BTreeMap<&str, &str>) -> bool {
+    let holds = |requirement: &Value| {
+        let label = labels.get(text(requirement, "key"));
+        let mut values = requirement["values"].as_array().into_iter().flatten();
+        match text(requirement, "operator") {
+            "In" => label.is_some_and(|label| values.any(|value| value == label)),
+            "NotIn" => label.is_none_or(|label| values.all(|value| value != label)),
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            _ => true,
+        }
+    };
+    terms.iter().filter_map(Value::as_array).any(|term| !term.is_empty() && term.iter().all(holds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const BOUND: &str = r#"
+        api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1"}}}
+        api create PersistentVolumeClaim default/c case {"spec":{"volumeName":"pv-v1"},"metadata":{"ownerReferences":[{"uid":"uid-a","controller":true}]}}
+    "#;
+
+    fn pod(uid: &str, field: &str) -> String {
+        format!(
+            "api create Pod default/p case {{\"metadata\":{{\"uid\":\"{uid}\"}},\"spec\":{{\"{field}\":[\"c\"]}}}}\n"
+        )
+    }
+
+    #[test]
+    fn what_no_container_uses_is_left_alone() {
+        let rule = &ONLY_WHAT_IS_USED;
+        let unused = [BOUND, &pod("uid-a", "unused")].concat();
+        keeps(rule, &[&unused, "publish v1 b\nwants v1/b yes\nwants v2/a yes"].concat(), &[]);
+        keeps(rule, &[BOUND, &pod("uid-a", "claims"), "wants v1/a yes\npublish v1 a"].concat(), &[]);
+        breaks(rule, "published for a pod that does not use it", &[&unused, "publish v1 a"].concat(), &[]);
+        breaks(rule, "wanted for a pod that does not use it", &[&unused, "wants v1/a yes"].concat(), &[]);
+    }
+
+    #[test]
+    fn an_ephemeral_volume_is_the_pods_own() {
+        let rule = &OWN_CLAIM_ONLY;
+        keeps(rule, &[BOUND, &pod("uid-a", "ephemeral"), "publish v1 a"].concat(), &[]);
+        keeps(rule, &[BOUND, &pod("uid-b", "claims"), "publish v1 b"].concat(), &[]);
+        let stolen = "published from a claim of somebody else";
+        breaks(rule, stolen, &[BOUND, &pod("uid-b", "ephemeral"), "publish v1 b"].concat(), &[]);
+    }
+
+    #[test]
+    fn a_volume_elsewhere_is_not_tried_here() {
+        let rule = &WITHIN_REACH;
+        let node = r#"
+            api create Node node-1 case {"metadata":{"labels":{"zone":"a"}}}
+        "#;
+        let volume = |operator: &str, key: &str| {
+            format!(
+                r#"api create PersistentVolume pv-v1 case {{"spec":{{"nodeAffinity":[[{{"key":"{key}","operator":"{operator}","values":["a"]}}]],"csi":{{"volumeHandle":"v1"}}}}}}
+                "#
+            )
+        };
+        for (operator, key, reached) in [
+            ("In", "zone", true),
+            ("In", "rack", false),
+            ("NotIn", "zone", false),
+            ("NotIn", "rack", true),
+            ("Exists", "zone", true),
+            ("Exists", "rack", false),
+            ("DoesNotExist", "zone", false),
+            ("Gt", "zone", true),
+        ] {
+            let script = [node, &volume(operator, key), "stage v1"].concat();
+            match reached {
+                true => keeps(rule, &script, &[]),
+                false => breaks(rule, "used on a node that does not reach it", &script, &[]),
+            }
+        }
+        let away = [node, &volume("Exists", "rack")].concat();
+        breaks(rule, "used on a node that does not reach it", &[&away, "publish v1 a"].concat(), &[]);
+        keeps(rule, &[&away, "unpublish v1 a\nunstage v1\nstage v2"].concat(), &[]);
+    }
+}

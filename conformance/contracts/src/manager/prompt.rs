@@ -1,0 +1,442 @@
+//! What can be done is done at once: nothing waits for what has nothing to do with it.
+//!
+//! These hold where `t_ms` is the manager's own clock. There time passes only while there is nothing to do, so
+//! what could have been begun and was not is late by the manager's doing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::event::{Event, OperationEdge, StateChange, Step, TraceLine};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+use super::attachment::{is_attached_to_node, is_for_one_pod, is_in_use, must_be_attached};
+use super::staging::handle;
+
+const WITNESSES: &[Witness] = &[Witness::Manager, Witness::Operations, Witness::Api, Witness::Clock];
+
+/// How long anything may stand that could be begun, in milliseconds.
+const AT_ONCE: f64 = 1_000.0;
+
+/// The same where only the failure of something else could be what it waits for.
+const NOT_ITS_BACK_OFF: f64 = 200.0;
+
+/// INV-027.
+pub(super) static OWN_BACK_OFF_ONLY: Rule = Rule {
+    id: "INV-027",
+    sentence: "an operation does not wait for the back-off of another one of its volume",
+    witnesses: WITNESSES,
+    check: Checked::With(|| {
+        Box::new(Prompt::new(NOT_ITS_BACK_OFF, "waited for another operation's back-off", |debt| {
+            debt.beside_a_failure
+        }))
+    }),
+};
+
+/// INV-083.
+pub(super) static MOUNTED_AT_ONCE: Rule = Rule {
+    id: "INV-083",
+    sentence: "a volume that a pod wants and that nothing stands in the way of is worked on within a second",
+    witnesses: WITNESSES,
+    check: Checked::With(|| {
+        Box::new(Prompt::new(AT_ONCE, "a volume that a pod wants was not worked on", |debt| {
+            matches!(debt.owed, Owed::Mount { .. })
+        }))
+    }),
+};
+
+/// INV-084.
+pub(super) static TAKEN_BACK_AT_ONCE: Rule = Rule {
+    id: "INV-084",
+    sentence: "a volume's unmount begins within a second of its pod's end, its unstaging of the last unmount",
+    witnesses: WITNESSES,
+    check: Checked::With(|| {
+        Box::new(Prompt::new(AT_ONCE, "a volume that nobody wants was not taken back", |debt| {
+            !matches!(debt.owed, Owed::Mount { .. })
+        }))
+    }),
+};
+
+/// INV-085.
+pub(super) static STUCK_ALONE: Rule = Rule {
+    id: "INV-085",
+    sentence: "what is stuck on one volume holds up nothing on another",
+    witnesses: WITNESSES,
+    check: Checked::With(|| {
+        Box::new(Prompt::new(AT_ONCE, "waited while another volume was stuck", |debt| {
+            debt.beside_a_stuck_one
+        }))
+    }),
+};
+
+/// INV-028.
+pub(super) static IN_ITS_TURN: Rule = Rule {
+    id: "INV-028",
+    sentence: "nothing is tried, and nothing climbs, before the node's status says attached and in use",
+    witnesses: WITNESSES,
+    check: Checked::Each(|books, line, report| {
+        let Event::Operation(edge) = &line.event else { return };
+        let Some(volume) = handle(&edge.volume) else { return };
+        let early = !is_in_use(books, volume) || !is_attached_to_node(books, volume);
+        if edge.edge == "start" && edge.name == VERIFY && must_be_attached(books, volume) && early {
+            report.broken("", "tried before the node's status said so", edge.volume.as_str());
+        }
+    }),
+};
+
+const VERIFY: &str = "verify_controller_attached_volume";
+const MOUNTS: &[&str] = &[VERIFY, "volume_mount", "map_volume"];
+const UNMOUNTS: &[&str] = &["volume_unmount", "unmap_volume"];
+const UNSTAGES: &[&str] = &["unmount_device", "unmap_device"];
+
+/// Something the manager could begin.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Owed {
+    Mount { pod: String, volume: String },
+    Unmount { pod: String, volume: String },
+    Unstage { volume: String },
+}
+
+impl Owed {
+    fn volume(&self) -> &str {
+        match self {
+            Self::Mount { volume, .. } | Self::Unmount { volume, .. } | Self::Unstage { volume } => volume,
+        }
+    }
+}
+
+/// The same, with what else is going on.
+struct Debt<'a> {
+    owed: &'a Owed,
+    /// Another operation of its volume has failed and was not done since.
+    beside_a_failure: bool,
+    /// An operation of another volume has been running all the time.
+    beside_a_stuck_one: bool,
+}
+
+/// An operation by its name, its volume and its pod.
+type Named = (String, String, String);
+
+/// What is owed since when, and what stands in the way.
+struct Prompt {
+    limit: f64,
+    cause: &'static str,
+    concerns: fn(&Debt<'_>) -> bool,
+    /// When the last event was.
+    now: f64,
+    since: BTreeMap<Owed, f64>,
+    running: BTreeMap<Named, f64>,
+    failed: BTreeSet<Named>,
+    /// Pods that get no new volumes, and of these those whose containers are gone.
+    ending: BTreeSet<String>,
+    gone: BTreeSet<String>,
+    /// What this life has begun already: it has read back what another one left, and may unmount.
+    begun: bool,
+    may_unmount: bool,
+}
+
+impl Prompt {
+    fn new(limit: f64, cause: &'static str, concerns: fn(&Debt<'_>) -> bool) -> Self {
+        Self {
+            limit,
+            cause,
+            concerns,
+            now: 0.0,
+            since: BTreeMap::new(),
+            running: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            ending: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            begun: true,
+            may_unmount: true,
+        }
+    }
+}
+
+impl Check for Prompt {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        // From the last event to this one the books stood still.
+        if line.t_ms > self.now && !books.down {
+            self.judge(books, line.t_ms, report);
+        }
+        self.now = line.t_ms;
+        match &line.event {
+            Event::Operation(edge) => self.operation(edge),
+            Event::State(change) if change.to.is_empty() => self.left(books, change),
+            Event::Step(step) => self.step(step),
+            Event::Process(edge) if edge.who == "node" => {
+                self.running.clear();
+                self.failed.clear();
+                self.since.clear();
+                (self.begun, self.may_unmount) = (false, false);
+            }
+            // It ends the back-off of its volumes.
+            Event::Process(edge) if matches!(edge.edge.as_str(), "start" | "registered") => {
+                self.failed.clear();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Prompt {
+    fn judge(&mut self, books: &Books, until: f64, report: &mut Report) {
+        let owed = self.owed(books);
+        self.since.retain(|debt, _| owed.contains(debt));
+        for debt in owed {
+            let since = *self.since.entry(debt.clone()).or_insert(self.now);
+            let beside = |(_, volume, _): &Named| volume == debt.volume();
+            let known = Debt {
+                owed: &debt,
+                beside_a_failure: self.failed.iter().any(beside),
+                beside_a_stuck_one: self
+                    .running
+                    .iter()
+                    .any(|(named, began)| !beside(named) && *began <= since),
+            };
+            if until - since > self.limit && (self.concerns)(&known) {
+                report.broken("", self.cause, format!("{debt:?}"));
+                // Once is enough.
+                self.since.insert(debt, f64::INFINITY);
+            }
+        }
+    }
+
+    /// Everything that could be begun with the books as they are.
+    fn owed(&self, books: &Books) -> BTreeSet<Owed> {
+        let mut owed = BTreeSet::new();
+        for (pod, volume) in books.actual.keys().filter_map(|key| pod_and_volume(key)) {
+            if self.owes_unmount(books, pod, volume) {
+                owed.insert(Owed::Unmount { pod: pod.to_owned(), volume: volume.to_owned() });
+            }
+        }
+        for (key, state) in &books.actual {
+            if let Some(volume) = key.strip_prefix("volume ")
+                && self.owes_unstage(books, volume, state)
+            {
+                owed.insert(Owed::Unstage { volume: volume.to_owned() });
+            }
+        }
+        for (pod, volume) in books.desired.keys().filter_map(|key| pod_and_volume(key)) {
+            if self.owes_mount(books, pod, volume) {
+                owed.insert(Owed::Mount { pod: pod.to_owned(), volume: volume.to_owned() });
+            }
+        }
+        owed
+    }
+
+    fn owes_unmount(&self, books: &Books, pod: &str, volume: &str) -> bool {
+        // Unmounts for other pods may run beside it.
+        let excluded = self.runs(volume, |name, of| !UNMOUNTS.contains(&name) || of == pod);
+        self.may_unmount
+            && self.gone.contains(pod)
+            && !books.desired.contains_key(&format!("pod {pod} {volume}"))
+            && !excluded
+            && !self.has_failed(volume, |name, of| UNMOUNTS.contains(&name) && of == pod)
+    }
+
+    fn owes_unstage(&self, books: &Books, volume: &str, state: &str) -> bool {
+        let staged = state.starts_with("DeviceGloballyMounted") || state.starts_with("DeviceMountUncertain");
+        let used = books.actual.keys().chain(books.desired.keys());
+        let used = used.filter_map(|key| pod_and_volume(key)).any(|(_, of)| of == volume);
+        self.may_unmount
+            && staged
+            && !used
+            && !self.runs(volume, |_, _| true)
+            && !self.has_failed(volume, |name, _| UNSTAGES.contains(&name))
+    }
+
+    fn owes_mount(&self, books: &Books, pod: &str, volume: &str) -> bool {
+        let mounted = books.actual.get(&format!("pod {pod} {volume}"));
+        let csi = handle(volume);
+        // What the node's status says counts when the manager has been told that it does.
+        let wanted = books.desired.get(&format!("pod {pod} {volume}"));
+        let told = !wanted.is_some_and(|wanted| wanted.contains("reportedInUse=false"));
+        let ready = csi.is_none_or(|volume| {
+            !must_be_attached(books, volume)
+                || (told && is_in_use(books, volume) && is_attached_to_node(books, volume))
+        });
+        // One that only one pod may have waits until the last one has left it, and its label with it.
+        let alone = csi.is_some_and(|volume| is_for_one_pod(books, volume));
+        let held = books.actual.keys().filter_map(|key| pod_and_volume(key));
+        let held = held.into_iter().any(|(other, of)| of == volume && other != pod);
+        let waits = alone && (held || self.has_failed(volume, |name, _| UNSTAGES.contains(&name)));
+        self.begun
+            && !self.ending.contains(pod)
+            && !mounted.is_some_and(|state| state.starts_with("VolumeMounted"))
+            && ready
+            && !waits
+            && !self.runs(volume, |_, _| true)
+            && !self.has_failed(volume, |name, _| MOUNTS.contains(&name))
+    }
+
+    fn runs(&self, volume: &str, which: impl Fn(&str, &str) -> bool) -> bool {
+        self.running.keys().any(|(name, of, pod)| of == volume && which(name, pod))
+    }
+
+    fn has_failed(&self, volume: &str, which: impl Fn(&str, &str) -> bool) -> bool {
+        self.failed.iter().any(|(name, of, pod)| of == volume && which(name, pod))
+    }
+
+    fn operation(&mut self, edge: &OperationEdge) {
+        let named = (edge.name.clone(), edge.volume.clone(), edge.pod.clone());
+        if edge.edge == "start" {
+            self.begun = true;
+            let undoes = [UNMOUNTS, UNSTAGES].concat();
+            self.may_unmount |= undoes.contains(&edge.name.as_str());
+            // Whatever is owed afterwards is owed anew.
+            self.since.retain(|debt, _| debt.volume() != edge.volume);
+            self.running.insert(named, self.now);
+            return;
+        }
+        self.running.remove(&named);
+        match edge.error {
+            Some(_) => _ = self.failed.insert(named),
+            // The pods of a volume share the ladder of its mounts.
+            None if MOUNTS.contains(&edge.name.as_str()) && handle(&edge.volume).is_some() => {
+                self.failed.retain(|(name, volume, _)| (name, volume) != (&edge.name, &edge.volume));
+            }
+            None => _ = self.failed.remove(&named),
+        }
+    }
+
+    /// A volume that has left both books is a new one when it comes back.
+    fn left(&mut self, books: &Books, change: &StateChange) {
+        let volume = change.key.rsplit(' ').next().unwrap_or_default();
+        let stays = |(world, book): (&str, &BTreeMap<String, String>)| {
+            let mut keys = book.keys().filter(|key| key.rsplit(' ').next() == Some(volume));
+            keys.any(|key| world != change.world || *key != change.key)
+        };
+        if ![("actual", &books.actual), ("desired", &books.desired)].into_iter().any(stays) {
+            self.failed.retain(|(_, of, _)| of != volume);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match (step.action.as_str(), step.on.split_once(' ')) {
+            ("add_pod", _) => {
+                self.ending.remove(&step.on);
+                self.gone.remove(&step.on);
+            }
+            ("remove_pod", _) => self.end(&step.on, true),
+            ("set_state", Some((pod, "RuntimeGone"))) => self.end(pod, true),
+            ("set_state", Some((pod, "Terminating"))) => self.end(pod, false),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, pod: &str, gone: bool) {
+        self.ending.insert(pod.to_owned());
+        if gone {
+            self.gone.insert(pod.to_owned());
+        }
+    }
+}
+
+/// The pod and the volume in the key of a pod's volume.
+fn pod_and_volume(key: &str) -> Option<(&str, &str)> {
+    key.strip_prefix("pod ")?.split_once(' ')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    const MOUNT_FAILED: &str = "step add_pod uid-a\nwants v1/a yes\nstate v1/a VolumeMountUncertain\n\
+        op start volume_mount v1/a\nop end volume_mount v1/a no\n";
+    const GONE: &str = "step set_state uid-a RuntimeGone\nwants v1/a -\n";
+
+    #[test]
+    fn an_unmount_does_not_wait_for_a_mounts_back_off() {
+        let rule = &OWN_BACK_OFF_ONLY;
+        let late = "waited for another operation's back-off";
+        let unmount = "op start volume_unmount v1/a\n";
+        keeps(rule, &[MOUNT_FAILED, GONE, "at 150\n", unmount, "at 9000\nnode kill"].concat(), &[]);
+        breaks(rule, late, &[MOUNT_FAILED, GONE, "at 250\n", unmount].concat(), &[]);
+        // Its own back-off it waits for, and for what runs.
+        let failed = "op start volume_unmount v1/a\nop end volume_unmount v1/a no\nat 450\n";
+        keeps(rule, &[MOUNT_FAILED, GONE, failed, unmount].concat(), &[]);
+        let running = "op start volume_mount v1/a\nat 900\nop end volume_mount v1/a\n";
+        keeps(rule, &[MOUNT_FAILED, GONE, running, unmount].concat(), &[]);
+        keeps(rule, &[MOUNT_FAILED, "wants v1/a -\nat 900\n", unmount].concat(), &[]);
+    }
+
+    #[test]
+    fn what_a_pod_wants_is_worked_on() {
+        let rule = &MOUNTED_AT_ONCE;
+        let late = "a volume that a pod wants was not worked on";
+        let wanted = "step add_pod uid-a\nwants v1/a yes\n";
+        keeps(
+            rule,
+            &[wanted, "at 900\nop start volume_mount v1/a\nat 9000\nop end volume_mount v1/a"].concat(),
+            &[],
+        );
+        keeps(rule, &[wanted, "state v1/a VolumeMounted\nat 9000\nnode kill"].concat(), &[]);
+        keeps(rule, &[MOUNT_FAILED, "at 9000\nop start volume_mount v1/a"].concat(), &[]);
+        keeps(rule, &[wanted, "step set_state uid-a Terminating\nat 9000\nnode kill"].concat(), &[]);
+        breaks(rule, late, &[wanted, "at 1100\nop start volume_mount v1/a"].concat(), &[]);
+        breaks(
+            rule,
+            late,
+            &[MOUNT_FAILED, "driver start\nat 9000\nop start volume_mount v1/a"].concat(),
+            &[],
+        );
+        let attachable = r#"
+            api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
+            api create PersistentVolume pv-v1 case {"spec":{"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
+        "#;
+        let attached = r#"
+            api update Node node-1 controller {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/d.example.com^v1"}]}}
+        "#;
+        let start = "at 5000\nop start verify_controller_attached_volume v1\n";
+        keeps(rule, &[attachable, "in-use v1\n", wanted, "at 4500\n", attached, start].concat(), &[]);
+        breaks(rule, late, &[attachable, "in-use v1\n", attached, wanted, start].concat(), &[]);
+        let untold = "step add_pod uid-a\nwants v1/a reportedInUse=false\n";
+        keeps(rule, &[attachable, "in-use v1\n", attached, untold, start].concat(), &[]);
+    }
+
+    #[test]
+    fn what_nobody_wants_is_taken_back() {
+        let rule = &TAKEN_BACK_AT_ONCE;
+        let late = "a volume that nobody wants was not taken back";
+        let had = "state v1 DeviceGloballyMounted\nstate v1/a VolumeMounted\n";
+        let unmounted = "op start volume_unmount v1/a\nop end volume_unmount v1/a\nstate v1/a -\n";
+        let unstaged = "op start unmount_device v1";
+        keeps(rule, &[had, GONE, "at 900\n", unmounted, "at 1800\n", unstaged].concat(), &[]);
+        breaks(rule, late, &[had, GONE, "at 1100\n", unmounted, unstaged].concat(), &[]);
+        breaks(rule, late, &[had, GONE, unmounted, "at 1100\n", unstaged].concat(), &[]);
+        // A second life first learns what the first has left.
+        let second = ["node kill\nnode start\n", had, GONE].concat();
+        keeps(rule, &[&second, "at 9000\n", unmounted].concat(), &[]);
+        breaks(rule, late, &[&second, unmounted, "at 9000\n", unstaged].concat(), &[]);
+    }
+
+    #[test]
+    fn what_is_stuck_is_stuck_alone() {
+        let rule = &STUCK_ALONE;
+        let late = "waited while another volume was stuck";
+        let stuck = "op start volume_mount v2/b\nat 100\n";
+        let wanted = "step add_pod uid-a\nwants v1/a yes\n";
+        let start = "op start volume_mount v1/a";
+        keeps(rule, &[stuck, wanted, "at 900\n", start].concat(), &[]);
+        keeps(rule, &[wanted, "at 9000\n", start].concat(), &[]);
+        breaks(rule, late, &[stuck, wanted, "at 1200\n", start].concat(), &[]);
+    }
+
+    #[test]
+    fn a_volume_is_tried_in_its_turn() {
+        let rule = &IN_ITS_TURN;
+        let attachable = r#"
+            api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
+            api create PersistentVolume pv-v1 case {"spec":{"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
+        "#;
+        let attached = r#"
+            api update Node node-1 controller {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/d.example.com^v1"}]}}
+        "#;
+        let start = "op start verify_controller_attached_volume v1";
+        let early = "tried before the node's status said so";
+        keeps(rule, start, &[]);
+        keeps(rule, &[attachable, "in-use v1\n", attached, start].concat(), &[]);
+        breaks(rule, early, &[attachable, attached, start].concat(), &[]);
+        breaks(rule, early, &[attachable, "in-use v1\n", start].concat(), &[]);
+    }
+}

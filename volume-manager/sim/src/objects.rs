@@ -1,0 +1,274 @@
+//! The objects of a simulated cluster, as a scenario wants them.
+
+use std::collections::BTreeMap;
+
+use volume_manager::api::node::AttachedVolume;
+use volume_manager::api::object::Owner;
+use volume_manager::api::pod::{SeLinuxOptions, VolumeDevice, VolumeMount};
+use volume_manager::api::storage::{
+    Attachment, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate, CsiSource, FsGroupPolicy,
+    NodeAffinity, Requirement,
+};
+use volume_manager::api::{
+    AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Meta, Node, PersistentSource, Pod, PodVolume,
+    Secret, Sensitive, Volume, VolumeMode, VolumeSource,
+};
+use volume_manager::names::{
+    AttachmentName, DriverName, Namespaced, NodeName, PluginName, VolumeHandle, VolumeName,
+};
+use volume_manager::plugin::csi;
+
+use crate::driver::NAME;
+use crate::script::Scenario;
+
+/// The node everything happens on.
+pub(crate) const NODE: &str = "node-1";
+
+/// A volume that no pod may have, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forbidden {
+    /// Its claim is not bound.
+    Unbound,
+    /// Its claim is being deleted, and nothing protects it.
+    Going,
+    /// This node does not reach it.
+    Elsewhere,
+    /// It is a device, and the pod wants a directory.
+    OtherMode,
+    /// Its claim has the name of the pod's own, and belongs to somebody else.
+    SomebodyElses,
+}
+
+impl Forbidden {
+    /// Those that are there from the beginning.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Unbound, Self::Going, Self::Elsewhere, Self::OtherMode, Self::SomebodyElses];
+
+    /// The one that a pod asks for, if it asks for one.
+    pub(crate) fn of(scenario: &Scenario, pod: u32) -> Option<Self> {
+        let asks = scenario.forbidden && pod % 4 == 3;
+        asks.then(|| Self::ALL[pod as usize / 4 % Self::ALL.len()])
+    }
+
+    fn name(self, pod: u32) -> String {
+        match self {
+            Self::SomebodyElses => format!("p{pod}-own"),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+}
+
+/// Whether a pod has a volume that is made for it and dies with it.
+pub(crate) fn has_its_own(scenario: &Scenario, pod: u32) -> bool {
+    scenario.ephemeral && pod % 4 == 1
+}
+
+/// A disk of the driver with the volume and the claim it is bound to.
+pub(crate) struct Disk {
+    pub(crate) handle: String,
+    pub(crate) block: bool,
+    pub(crate) volume: Volume,
+    pub(crate) claim: Claim,
+}
+
+impl Disk {
+    fn new(scenario: &Scenario, name: &str, block: bool) -> Self {
+        let handle = format!("disk-{name}");
+        let volume = volume(scenario, name, &handle, block);
+        Self { handle, block, volume, claim: claim(name, block) }
+    }
+
+    /// One of the scenario's volumes.
+    pub(crate) fn numbered(scenario: &Scenario, number: usize) -> Self {
+        let mut disk = Self::new(scenario, &format!("v{number}"), scenario.volumes[number]);
+        if let PersistentSource::Csi(csi) = &mut disk.volume.source
+            && scenario.secrets
+        {
+            let secret = Some(Namespaced::new("default", SECRET));
+            match number % 2 {
+                0 => csi.node_stage_secret = secret,
+                _ => csi.node_publish_secret = secret,
+            }
+        }
+        disk
+    }
+
+    /// The one that is made for a pod.
+    pub(crate) fn own(scenario: &Scenario, pod: u32) -> Self {
+        let mut disk = Self::new(scenario, &format!("p{pod}-own"), false);
+        disk.claim.meta.owners = vec![owner(&pod_uid(pod))];
+        disk
+    }
+
+    /// One that no pod may have; `pod` is the one that asks for it.
+    pub(crate) fn forbidden(scenario: &Scenario, why: Forbidden, pod: u32) -> Self {
+        let mut disk = Self::new(scenario, &why.name(pod), why == Forbidden::OtherMode);
+        match why {
+            Forbidden::Unbound => disk.claim.status.phase = ClaimPhase::Lost,
+            Forbidden::Going => disk.claim.meta.deleted = Some("2026-01-01T00:00:00Z".to_owned()),
+            Forbidden::Elsewhere => disk.volume.affinity = Some(zone("b")),
+            Forbidden::OtherMode => {}
+            Forbidden::SomebodyElses => disk.claim.meta.owners = vec![owner("uid-of-somebody-else")],
+        }
+        disk
+    }
+
+    /// The controller's word that it is attached.
+    pub(crate) fn attachment(&self) -> Attachment {
+        let name = AttachmentName::of(
+            &VolumeHandle::new(&self.handle),
+            &DriverName::new(NAME),
+            &NodeName::new(NODE),
+        );
+        Attachment {
+            meta: Meta::named("", name.to_string()),
+            attacher: NAME.to_owned(),
+            node: NODE.to_owned(),
+            volume: self.volume.meta.name.clone(),
+            attached: true,
+            metadata: BTreeMap::from([("slot".to_owned(), self.handle.clone())]),
+            ..Attachment::default()
+        }
+    }
+
+    /// The same in the node's status.
+    pub(crate) fn attached(&self) -> AttachedVolume {
+        let name = VolumeName::shared(&PluginName::new(csi::NAME), &format!("{NAME}^{}", self.handle));
+        AttachedVolume { name, device_path: String::new() }
+    }
+}
+
+fn owner(uid: &str) -> Owner {
+    Owner { uid: uid.to_owned(), controller: true, ..Owner::default() }
+}
+
+fn zone(zone: &str) -> NodeAffinity {
+    let operator = "In".to_owned();
+    let requirement = Requirement { key: "zone".to_owned(), operator, values: vec![zone.to_owned()] };
+    NodeAffinity { terms: vec![vec![requirement]] }
+}
+
+/// The secret of all volumes that have one.
+const SECRET: &str = "credentials";
+
+/// Its object.
+pub(crate) fn secret() -> Secret {
+    let data = BTreeMap::from([("key".to_owned(), Sensitive::new(b"of the simulation".to_vec()))]);
+    Secret { meta: Meta::named("default", SECRET), data }
+}
+
+/// The node, with what is attached to it.
+pub(crate) fn node(volumes_attached: Vec<AttachedVolume>) -> Node {
+    let mut meta = Meta::named("", NODE);
+    meta.labels.insert("zone".to_owned(), "a".to_owned());
+    Node { meta, ready: true, volumes_attached, ..Node::default() }
+}
+
+/// What the driver wants from the node.
+pub(crate) fn driver(scenario: &Scenario) -> CsiDriver {
+    CsiDriver {
+        meta: Meta::named("", NAME),
+        attach_required: scenario.attachable,
+        requires_republish: scenario.republishes,
+        selinux_mount: scenario.alone,
+        fs_group_policy: Some(match scenario.seed % 3 {
+            0 => FsGroupPolicy::None,
+            1 => FsGroupPolicy::File,
+            _ => FsGroupPolicy::ReadWriteOnceWithFsType,
+        }),
+        ..CsiDriver::default()
+    }
+}
+
+fn volume(scenario: &Scenario, name: &str, handle: &str, block: bool) -> Volume {
+    Volume {
+        meta: Meta::named("", format!("pv-{name}")),
+        capacity: Bytes(1 << 30),
+        access_modes: modes(scenario),
+        claim: Some(ClaimReference { claim: Namespaced::new("default", name), uid: format!("claim-{name}") }),
+        mode: Some(mode(block)),
+        affinity: scenario.forbidden.then(|| zone("a")),
+        source: PersistentSource::Csi(Box::new(CsiSource {
+            driver: DriverName::new(NAME),
+            handle: VolumeHandle::new(handle),
+            fs_type: "ext4".to_owned(),
+            attributes: BTreeMap::from([("tier".to_owned(), "fast".to_owned())]),
+            ..CsiSource::default()
+        })),
+        ..Volume::default()
+    }
+}
+
+fn claim(name: &str, block: bool) -> Claim {
+    let mut meta = Meta::named("default", name);
+    meta.uid = format!("claim-{name}");
+    Claim {
+        meta,
+        spec: ClaimSpec { volume: format!("pv-{name}"), mode: mode(block), ..ClaimSpec::default() },
+        status: ClaimStatus { phase: ClaimPhase::Bound, capacity: Bytes(1 << 30), ..ClaimStatus::default() },
+    }
+}
+
+fn modes(scenario: &Scenario) -> Vec<AccessMode> {
+    vec![if scenario.alone { AccessMode::ReadWriteOncePod } else { AccessMode::ReadWriteMany }]
+}
+
+fn mode(block: bool) -> VolumeMode {
+    if block { VolumeMode::Block } else { VolumeMode::Filesystem }
+}
+
+fn pod_uid(number: u32) -> String {
+    format!("uid-{number}")
+}
+
+/// A pod with these volumes of the scenario, and what else pods of it have.
+pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
+    let mut pod = Pod { meta: Meta::named("default", format!("p{number}")), ..Pod::default() };
+    pod.meta.uid = pod_uid(number);
+    pod.node = NODE.to_owned();
+    pod.containers = vec![Container { name: "c".to_owned(), ..Container::default() }];
+    let name = |volume: usize| format!("v{volume}");
+    for volume in volumes {
+        add(&mut pod, &name(*volume), claimed(&name(*volume)), scenario.volumes[*volume]);
+    }
+    if let Some(first) = volumes.first().filter(|_| scenario.named_twice) {
+        add(&mut pod, "again", claimed(&name(*first)), scenario.volumes[*first]);
+    }
+    let rest = (0..scenario.volumes.len()).find(|volume| !volumes.contains(volume));
+    if let Some(other) = rest.filter(|_| scenario.unused) {
+        pod.volumes.push(PodVolume { name: "unused".into(), source: claimed(&name(other)) });
+    }
+    if scenario.scratch {
+        add(&mut pod, "scratch", VolumeSource::EmptyDir { medium: String::new(), size_limit: None }, false);
+    }
+    let own = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+    match Forbidden::of(scenario, number) {
+        Some(Forbidden::SomebodyElses) => add(&mut pod, "own", own(), false),
+        Some(why) => add(&mut pod, "forbidden", claimed(&why.name(number)), false),
+        None if has_its_own(scenario, number) => add(&mut pod, "own", own(), false),
+        None => {}
+    }
+    pod.security.fs_group = scenario.grouped.then_some(2000);
+    if scenario.alone {
+        let level = format!("s0:c{}", number % 2);
+        pod.security.selinux = Some(SeLinuxOptions { level, ..SeLinuxOptions::default() });
+    }
+    pod
+}
+
+fn claimed(claim: &str) -> VolumeSource {
+    VolumeSource::Claim { claim: claim.to_owned(), read_only: false }
+}
+
+/// Gives a pod a volume, and its container a use of it.
+fn add(pod: &mut Pod, name: &str, source: VolumeSource, device: bool) {
+    pod.volumes.push(PodVolume { name: name.into(), source });
+    let (volume, container) = (name.to_owned(), &mut pod.containers[0]);
+    match device {
+        true => container.devices.push(VolumeDevice { volume, path: format!("/dev/{name}") }),
+        false => {
+            let path = format!("/data/{name}");
+            container.mounts.push(VolumeMount { volume, path, ..VolumeMount::default() });
+        }
+    }
+}
