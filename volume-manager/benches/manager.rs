@@ -83,6 +83,8 @@ type Idle = (u64, f64);
 async fn idle() -> Idle {
     let metrics = Handle::current().metrics();
     let now = || (metrics.worker_park_count(0), metrics.worker_total_busy_duration(0));
+    // What was done last comes to its end first.
+    tokio::time::sleep(WHILE / 10).await;
     let before = now();
     tokio::time::sleep(WHILE).await;
     let after = now();

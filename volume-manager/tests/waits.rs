@@ -1,0 +1,156 @@
+//! Who waits is told when what they wait for has come, and neither sooner nor later: time passes here only
+//! when nothing else does, so that a wake-up nobody sent is one that comes at the end of its time.
+#![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
+
+#[path = "world/world.rs"]
+mod world;
+
+use std::time::Duration;
+
+use expect_test::expect;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use volume_manager::error::ErrorClass::Uncertain;
+use volume_manager::names::PodUid;
+use volume_manager::{WAIT_LIMIT, WaitError};
+use world::{LONG, World};
+
+type Waiting = JoinHandle<(Result<(), WaitError>, Duration)>;
+
+/// Waits in the background, and says how long that took.
+fn waiting(wait: impl Future<Output = Result<(), WaitError>> + Send + 'static) -> Waiting {
+    let began = Instant::now();
+    tokio::spawn(async move { (wait.await, began.elapsed()) })
+}
+
+fn mounted(world: &World, pod: &PodUid, limit: Duration) -> Waiting {
+    let (manager, pod) = (world.manager.clone(), pod.clone());
+    waiting(async move { manager.wait_mounted(&pod, limit).await })
+}
+
+fn unmounted(world: &World, pod: &PodUid, limit: Duration) -> Waiting {
+    let (manager, pod) = (world.manager.clone(), pod.clone());
+    waiting(async move { manager.wait_unmounted(&pod, limit).await })
+}
+
+fn idle(world: &World, limit: Duration) -> Waiting {
+    let manager = world.manager.clone();
+    waiting(async move { manager.wait_idle(limit).await })
+}
+
+async fn second() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn each_hears_of_its_own_pod_when_it_is_time() {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.volume(name);
+        world.toy.hold(&format!("publish {name} {name}"));
+    }
+    let (a, b) = (world.add("a", &["a"]), world.add("b", &["b"]));
+    let waits = [mounted(&world, &a, LONG), mounted(&world, &a, LONG), mounted(&world, &b, LONG)];
+    let all = idle(&world, LONG);
+    second().await;
+    world.toy.release("publish a a");
+    second().await;
+    world.toy.release("publish b b");
+    let [one, other, last] = waits;
+    for (wait, after) in [(one, 1), (other, 1), (last, 2), (all, 2)] {
+        let (result, took) = wait.await.expect("it only waits");
+        assert_eq!((result, took), (Ok(()), SECOND * after));
+    }
+
+    world.toy.hold("unpublish a a");
+    let (gone, stays) = (unmounted(&world, &a, LONG), unmounted(&world, &b, SECOND * 2));
+    world.end(&a);
+    second().await;
+    world.toy.release("unpublish a a");
+    assert_eq!(gone.await.expect("it only waits"), (Ok(()), SECOND));
+    let (result, took) = stays.await.expect("it only waits");
+    expect!["mounted volumes=[b]: context deadline exceeded"]
+        .assert_eq(&result.expect_err("it has it").to_string());
+    assert_eq!(took, SECOND * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_nobody_listens_to_stands_in_nobodys_way() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.hold("stage data");
+    let web = world.add("web", &["data"]);
+    let (dropped, kept) = (mounted(&world, &web, LONG), mounted(&world, &web, LONG));
+    second().await;
+    dropped.abort();
+    second().await;
+    world.toy.release("stage data");
+    assert_eq!(kept.await.expect("it only waits"), (Ok(()), SECOND * 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_ends_without_a_result_ends_the_wait_for_its_pods_end() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.hold("stage data");
+    let web = world.add("web", &["data"]);
+    second().await;
+    world.end(&web);
+    let gone = unmounted(&world, &web, LONG);
+    second().await;
+    world.toy.release("stage data");
+    assert_eq!(gone.await.expect("it only waits"), (Ok(()), SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_gone_before_what_was_left_is_known() {
+    let mut world = World::starting();
+    world.crash();
+    let took = unmounted(&world, &"web".into(), LONG).await.expect("it only waits");
+    assert_eq!(took, (Ok(()), Duration::ZERO));
+    world.left("web", "data");
+    world.crash();
+    let (result, _) = unmounted(&world, &"web".into(), SECOND).await.expect("it only waits");
+    expect!["mounted volumes=[data]: context deadline exceeded"]
+        .assert_eq(&result.expect_err("it may still have it").to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_there_is_not_there_yet() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.fail("publish data web", &[Uncertain]);
+    let web = world.add("web", &["data"]);
+    let took = mounted(&world, &web, WAIT_LIMIT).await.expect("it only waits");
+    assert_eq!(took, (Ok(()), Duration::from_millis(500)), "the next attempt gets it there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_attached_is_not_called_unattached() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.set_attachable(true);
+    world.attach(&["data"]).await;
+    world.toy.hold("stage data");
+    let web = world.add("web", &["data"]);
+    world.idle().await;
+    world.manager.mark_reported_in_use(vec![world::unique("data")]);
+    let (result, took) = mounted(&world, &web, SECOND).await.expect("it only waits");
+    expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context deadline exceeded"]
+        .assert_eq(&result.expect_err("it is held").to_string());
+    assert_eq!(took, SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_is_named_when_the_time_is_over() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.hold("stage data");
+    world.add("web", &["data"]);
+    let (result, took) = idle(&world, SECOND).await.expect("it only waits");
+    expect!["the manager is not idle: volume_mount kubernetes.io/toy/data web: context deadline exceeded"]
+        .assert_eq(&result.expect_err("it is held").to_string());
+    assert_eq!(took, SECOND);
+}
