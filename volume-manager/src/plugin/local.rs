@@ -234,9 +234,10 @@ impl DeviceMounter for LocalPlugin {
         if !is_device(cx, path).await? {
             return Ok(());
         }
-        cx.host.make_dir_all(&request.path, 0o750).await?;
-        if cx.host.is_mount_point(&request.path).await? {
-            return Ok(());
+        match cx.host.is_mount_point(&request.path).await {
+            Ok(true) => return Ok(()),
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
         }
         let read_only = if request.spec.read_only { &["ro"][..] } else { &[] };
         let order = FormatAndMount {
@@ -246,7 +247,9 @@ impl DeviceMounter for LocalPlugin {
             options: MountOptions::new(read_only),
             format_options: Vec::new(),
         };
+        // Refused if nobody wants the volume any more, and then nobody would remove a directory.
         cx.mark.device_uncertain(&request.path).await?;
+        cx.host.make_dir_all(&request.path, 0o750).await?;
         if let Err(why) = format_and_mount(&*cx.host, &order).await {
             tracing::warn!(volume = %request.spec.name(), error = crate::error::chain(&why), "cannot mount a disk");
             let failure = LocalError::Mount { why }.into();

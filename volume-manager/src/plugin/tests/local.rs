@@ -90,6 +90,21 @@ async fn a_device_is_formatted_once_mounted_for_the_node_and_bound_for_pods() {
 
 #[tokio::test]
 #[file_serial(root)]
+async fn a_device_that_nobody_wants_any_more_gets_no_directory() {
+    let mut bench = Bench::new();
+    if !bench.private_mounts().await {
+        return;
+    }
+    let Some(disk) = Disk::new(&bench, 16 << 20).await else { return };
+    use_path(&mut bench, &disk.device);
+    bench.withdrawn = true;
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(!story.ends_with("done\n"), "{story}");
+    assert!(!bench.path(GLOBAL).exists());
+}
+
+#[tokio::test]
+#[file_serial(root)]
 async fn a_device_is_handed_over_as_it_is() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
