@@ -251,13 +251,6 @@ impl Pod {
         async move { doing.done(self.shared.scene.remove_pod(&self.spec.name).await) }
     }
 
-    /// Finds that, deleted as it is, it cannot go yet.
-    #[track_caller]
-    pub fn cannot_go(&self) -> impl Future<Output = Result> {
-        let doing = self.begin("cannot_go()", Location::caller());
-        async move { doing.done(self.shared.scene.going_is_refused(&self.spec.name).await) }
-    }
-
     /// Writes a file below a volume's path, as its container would, and reads it back.
     #[track_caller]
     pub fn writes(&self, path: &str, text: &str) -> impl Future<Output = Result> {

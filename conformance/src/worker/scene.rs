@@ -175,15 +175,6 @@ impl Scene {
         }
     }
 
-    /// Finds that a deleted pod cannot go, for a reason that the node tells.
-    pub(crate) async fn going_is_refused(&self, pod: &str) -> Result {
-        match self.node.lock().await.wait_gone(pod, REFUSED).await {
-            Err(NodeError::Refused(_)) => Ok(()),
-            Err(error) => Err(SceneError::ours(&error)),
-            Ok(()) => Err(SceneError::Broken(vec![format!("The pod `{pod}` is gone all the same.")])),
-        }
-    }
-
     /// Deletes a pod whose containers have ended.
     pub(crate) async fn remove_pod(&self, pod: &str) -> Result {
         self.end_container(pod).await?;

@@ -119,9 +119,10 @@ pub(super) static LISTED_WHEN_KNOWN: Rule = Rule {
 
 fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(ApiChange { body, .. }) = change_of(line, "Node", |change| change.by == "node") else { return };
-    if books.life == 0 || !body["status"]["volumesInUse"].is_array() {
-        return;
-    }
+    let Some(list) = body["status"]["volumesInUse"].as_array().filter(|_| books.life > 0) else { return };
+    // What is listed still may have been so before: it is kept, whatever the node has written.
+    let listed =
+        |volume: &str| list.iter().filter_map(Value::as_str).any(|name| handle(name) == Some(volume));
     let in_books = |volume: &str| {
         let mut entries = books.actual.keys().filter_map(|key| key.strip_prefix("volume "));
         entries.any(|unique| handle(unique) == Some(volume))
@@ -130,9 +131,14 @@ fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
         (!known.staged.is_empty() || !known.published.is_empty())
             && must_be_attached(books, volume)
             && !in_books(volume)
+            && !listed(volume)
     });
     if let Some((volume, _)) = unknown {
-        report.broken("", "the list was written before the books had every volume", volume.as_str());
+        report.broken(
+            "",
+            "the list was written without it before the books had every volume",
+            volume.as_str(),
+        );
     }
 }
 
@@ -290,10 +296,11 @@ mod tests {
         let rule = &LISTED_WHEN_KNOWN;
         let died = [PV, "in-use v1\nstage v1\nnode kill\nnode start\n"].concat();
         keeps(rule, &[&died, "state v1 DeviceMountUncertain\nin-use v1"].concat(), &[]);
+        keeps(rule, &[&died, "in-use v1"].concat(), &[]);
         keeps(rule, &[&died, "unstage v1\nin-use"].concat(), &[]);
         keeps(rule, &[PV, "stage v1\nin-use v1"].concat(), &[]);
-        let early = "the list was written before the books had every volume";
-        breaks(rule, early, &[&died, "in-use v1"].concat(), &[]);
+        let early = "the list was written without it before the books had every volume";
+        breaks(rule, early, &[&died, "in-use"].concat(), &[]);
         breaks(rule, early, &[&died, "state v2 DeviceMountUncertain\nin-use"].concat(), &[]);
     }
 

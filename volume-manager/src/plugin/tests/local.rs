@@ -100,7 +100,8 @@ async fn a_device_that_nobody_wants_any_more_gets_no_directory() {
     bench.withdrawn = true;
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(!story.ends_with("done\n"), "{story}");
-    assert!(!bench.path(GLOBAL).exists());
+    let found = bench.context.host.metadata(&bench.path(GLOBAL)).await;
+    assert!(found.unwrap_err().is_not_found());
 }
 
 #[tokio::test]
