@@ -100,7 +100,7 @@ fn an_unknown_case_selects_nothing() {
         error: no case matches `csi::publish::read_onyl`
           nearest: csi::publish::read_only
                    csi::staging::pod_deleted_meanwhile
-                   csi::block::is_unmapped_in_reverse_order
+                   block::is_only_read
 
           hint: `volproof list` shows all cases
     "#]],
@@ -210,8 +210,8 @@ fn an_expected_failure_of_no_case() {
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only
+              nearest: csi::group::is_named_when_it_stages
               nearest: csi::staging::pod_deleted_meanwhile
-              nearest: csi::sharing::two_pods_share_one_staging
         "#]],
     );
 }
