@@ -146,7 +146,11 @@ fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Resid
         let mut left = settle(&before, &mark, PATIENCE);
         left.extend(ended.temporary_files());
         left.extend(ground.volumes());
-        assert!(left.is_empty(), "{what}: left {left:#?}\n{}", ended.told());
+        if !left.is_empty() {
+            // What is asked for again says why it was not done.
+            let swept = Volproof::new().args("sweep").run();
+            panic!("{what}: left {left:#?}\n{}\nsweep: {}", ended.told(), swept.told());
+        }
         killed += u32::from(hit);
     }
 }
