@@ -47,7 +47,8 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// In use: EBUSY. A final symbolic link is not followed (and so is "not a mount point"). Effect `umount`.
     async fn unmount(&self, target: &Path) -> Result<()>;
 
-    /// The same with MNT_FORCE, for a server that no longer answers. Effect `umount`.
+    /// The same with MNT_FORCE, for a server that no longer answers, once [`Host::unmount`] was given up: what that has
+    /// taken away since is an effect of this one. Effect `umount`.
     async fn unmount_forced(&self, target: &Path) -> Result<()>;
 
     /// All mounts this process sees, read consistently.

@@ -111,24 +111,27 @@ pub(super) fn set_propagation(target: &Path, propagation: Propagation, recursive
 
 /// Takes the topmost mount away. What is no mount is left alone. Announced unless it has come too late for the caller.
 pub(super) fn unmount(target: &Path, too_late: impl Fn() -> bool) -> Result<()> {
-    unmount_with(target, UnmountFlags::NOFOLLOW, too_late)
+    if was_mounted(target, UnmountFlags::NOFOLLOW)? && !too_late() {
+        Effect::new("umount", target).announce();
+    }
+    Ok(())
 }
 
-/// The same, without waiting for a server.
+/// The same, without waiting for a server, once a call that waits was given up. That one is silent from then on, so
+/// that what it has taken away meanwhile is announced here.
 pub(super) fn unmount_forced(target: &Path) -> Result<()> {
-    unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE, || false)
+    was_mounted(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)?;
+    Effect::new("umount", target).announce();
+    Ok(())
 }
 
-fn unmount_with(target: &Path, flags: UnmountFlags, too_late: impl Fn() -> bool) -> Result<()> {
+/// Takes the topmost mount away. False if there is none.
+fn was_mounted(target: &Path, flags: UnmountFlags) -> Result<bool> {
     match rustix::mount::unmount(target, flags) {
-        Ok(()) if too_late() => Ok(()),
-        Ok(()) => {
-            Effect::new("umount", target).announce();
-            Ok(())
-        }
+        Ok(()) => Ok(true),
         // Not a mount point; or one that belongs to an outer user namespace and is locked here, which has
         // to stay an error.
-        Err(Errno::INVAL) if !super::mount_point::is_root_of_mount(target).unwrap_or(false) => Ok(()),
+        Err(Errno::INVAL) if !super::mount_point::is_root_of_mount(target).unwrap_or(false) => Ok(false),
         Err(error) => Err(HostError::os(Action::Unmount, target, error)),
     }
 }
