@@ -78,7 +78,7 @@ pub struct Announcement {
     pub effect: String,
     /// What it was done to.
     pub path: PathBuf,
-    /// What is shown there now: a bind's source, a lock's loop device.
+    /// What is shown there now: a bind's source, a lock's loop device. For an `unlock`, the file that was held.
     pub source: Option<PathBuf>,
     /// Everything else: `to`, `fstype`, `options`.
     pub fields: BTreeMap<String, String>,

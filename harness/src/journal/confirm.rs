@@ -19,7 +19,7 @@ pub(super) fn shows(said: &Announcement) -> bool {
         "rename" => said.fields.get("to").is_none_or(|to| !is_missing(Path::new(to))),
         "chmod" => has_mode(path, said.fields.get("to").map(String::as_str)),
         "lock" => said.source.as_deref().is_none_or(|device| backs(path, device)),
-        "unlock" => is_unbound(path),
+        "unlock" => is_unbound(path, said.source.as_deref()),
         _ => true,
     }
 }
@@ -47,10 +47,15 @@ fn backs(file: &Path, device: &Path) -> bool {
     sysfs(device, "backing_file").is_some_and(|backing| Path::new(&backing) == file)
 }
 
-/// Whether the loop device has let go of its file, or will at its last close: a device that was told to go
-/// stays bound as long as anybody, such as udev, has it open.
-fn is_unbound(device: &Path) -> bool {
-    sysfs(device, "backing_file").is_none() || sysfs(device, "autoclear").as_deref() == Some("1")
+/// Whether the loop device has let go of the file, or will at its last close: a device that was told to go
+/// stays bound as long as anybody, such as udev, has it open. Over another file, it has been taken by the next.
+fn is_unbound(device: &Path, held: Option<&Path>) -> bool {
+    let is_let_go = match (sysfs(device, "backing_file"), held) {
+        (None, _) => true,
+        (Some(now), Some(held)) => held != Path::new(now.strip_suffix(" (deleted)").unwrap_or(&now)),
+        (Some(_), None) => false,
+    };
+    is_let_go || sysfs(device, "autoclear").as_deref() == Some("1")
 }
 
 fn sysfs(device: &Path, attribute: &str) -> Option<String> {
@@ -94,6 +99,6 @@ mod tests {
     #[test]
     fn a_device_that_is_no_loop_device_backs_nothing() {
         assert!(!backs(Path::new("/x"), Path::new("/dev/null")));
-        assert!(is_unbound(Path::new("/dev/null")));
+        assert!(is_unbound(Path::new("/dev/null"), None));
     }
 }

@@ -1,10 +1,15 @@
 //! Loop devices: attached without a race, detached for certain.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use harness::Layout;
 use harness::guard::Guard;
+use harness::journal::{Announcement, Journal};
 use harness::loop_device::{LoopDevice, LoopOptions, table};
+use harness::symbols::Symbols;
 use libtest_mimic::{Failed, Trial};
 
 use crate::rooted;
@@ -14,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         rooted("loops::many_threads_get_a_device_each", many_threads_get_a_device_each),
         rooted("loops::options_reach_the_kernel", options_reach_the_kernel),
         rooted("loops::a_held_device_names_its_holder", a_held_device_names_its_holder),
+        rooted("loops::an_unlocked_device_is_free_for_the_next", an_unlocked_device_is_free_for_the_next),
     ]
 }
 
@@ -80,5 +86,44 @@ fn a_held_device_names_its_holder() -> Result<(), Failed> {
     holder.kill()?;
     holder.wait()?;
     assert_eq!(error, expected);
+    Ok(())
+}
+
+/// A lock is no device of the harness: it stays when its last user closes it.
+struct Lock(loopdev::LoopDevice);
+
+impl Lock {
+    fn over(file: &Path) -> Result<Self, Failed> {
+        let device = loopdev::LoopControl::open()?.next_free()?;
+        device.with().autoclear(false).attach(file)?;
+        Ok(Self(device))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.0.detach().ok();
+    }
+}
+
+fn an_unlocked_device_is_free_for_the_next() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let (before, next) = (dir.path().join("before"), dir.path().join("next"));
+    for file in [&before, &next] {
+        std::fs::File::create(file)?.set_len(1 << 20)?;
+    }
+    let journal = Journal::new(Symbols::new(Layout::new(dir.path(), dir.path())), None);
+    let lock = Lock::over(&next)?;
+    let unlocked = |held: Option<&Path>| {
+        journal.effect(Announcement {
+            effect: "unlock".into(),
+            path: lock.0.path().unwrap(),
+            source: held.map(Path::to_owned),
+            fields: BTreeMap::new(),
+        })
+    };
+    assert!(unlocked(Some(&before)), "the next has it by now, and the file of before is let go");
+    assert!(!unlocked(Some(&next)), "it still holds the file it is said to have let go");
+    assert!(!unlocked(None), "it still holds a file");
     Ok(())
 }

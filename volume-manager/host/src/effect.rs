@@ -16,7 +16,8 @@ pub struct Effect<'a> {
     pub effect: &'static str,
     /// What it was done to.
     pub path: Option<&'a Path>,
-    /// What is shown there now: a mount's or a bind's source, a lock's loop device.
+    /// What is shown there now: a mount's or a bind's source, a lock's loop device. For an `unlock`, the file
+    /// that was held.
     pub source: Option<&'a Path>,
     /// Where it leads or went: a link's target, a rename's new name, a new mode or owner.
     pub to: Option<&'a str>,

@@ -201,18 +201,18 @@ impl State {
         Ok(loop_path(minor))
     }
 
-    /// Detaches a loop device. `false`: it was not attached, or there is no such node.
-    pub(super) fn detach_loop(&mut self, device: &Path) -> Result<bool, Errno> {
+    /// Detaches a loop device, and says which file it was over. None: it was not attached, or there is no such node.
+    pub(super) fn detach_loop(&mut self, device: &Path) -> Result<Option<PathBuf>, Errno> {
         let number = match self.number_at(device) {
             Ok(number) => number,
-            Err(Errno(errno::ENOENT)) => return Ok(false),
+            Err(Errno(errno::ENOENT)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(block) = self.devices.blocks.get_mut(&number) else { return Ok(false) };
-        let Some(backing) = block.backing.take() else { return Ok(false) };
+        let Some(block) = self.devices.blocks.get_mut(&number) else { return Ok(None) };
+        let Some(backing) = block.backing.take() else { return Ok(None) };
         self.fs_mut(backing.fs).unpin(backing.ino);
         self.release_fs(backing.fs);
-        Ok(true)
+        Ok(Some(backing.path))
     }
 
     /// Every attached loop device and the path of its backing file.

@@ -393,9 +393,9 @@ impl Host for FakeHost {
 
     async fn unlock_device(&self, device: &Path) -> Result<()> {
         let act = |kernel: &mut State| kernel.detach_loop(device);
-        let tell = |detached: &bool| {
-            if *detached {
-                Effect::new("unlock", device).announce();
+        let tell = |held: &Option<PathBuf>| {
+            if let Some(held) = held {
+                Effect::new("unlock", device).source(held).announce();
             }
         };
         self.change("unlock_device", device, act, tell).await.map_err(on(Action::UnlockDevice, device))?;

@@ -123,12 +123,16 @@ fn loop_number(name: &str) -> Option<u32> {
 
 /// Whether sysfs names one of the paths as the backing file. Unreadable: it does not.
 fn names_backing(number: u32, path: &Path, resolved: &Path) -> bool {
-    let Ok(text) = fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")) else {
-        return false;
-    };
+    let backing = backing_file(Path::new(&format!("/dev/loop{number}")));
+    backing.is_some_and(|backing| backing == path || backing == resolved)
+}
+
+/// The file a loop device is over, as sysfs names it. None if it is over none.
+fn backing_file(device: &Path) -> Option<PathBuf> {
+    let device = Path::new("/sys/block").join(device.file_name()?);
+    let text = fs::read_to_string(device.join("loop/backing_file")).ok()?;
     let text = text.trim_end_matches('\n');
-    let backing = Path::new(text.strip_suffix(" (deleted)").unwrap_or(text));
-    backing == path || backing == resolved
+    Some(PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(text)))
 }
 
 /// Whether the driver's own record of the backing file is this file.
@@ -139,7 +143,8 @@ fn is_over(number: u32, own: &fs::Metadata) -> bool {
     status.is_ok_and(|info| info.lo_device == own.dev() && info.lo_inode == own.ino())
 }
 
-/// Detaches. The kernel lets go at the last close, so this waits a moment for others to close, too.
+/// Detaches. The kernel lets go at the last close, so this waits a moment for others to close, too. The effect
+/// names the file that was let go: the device itself may be somebody else's at once.
 pub(super) fn unlock(device: &Path) -> Result<()> {
     let failed = |error: std::io::Error| HostError::os(Action::UnlockDevice, device, error);
     let node = match File::open(device) {
@@ -152,6 +157,7 @@ pub(super) fn unlock(device: &Path) -> Result<()> {
     if !node.metadata().map_err(failed)?.file_type().is_block_device() {
         return Err(failed(Errno::NOTBLK.into()));
     }
+    let held = backing_file(device);
     // SAFETY: this call takes no argument.
     match unsafe { ioctl(&node, NoArg::<{ raw::LOOP_CLR_FD }>::new()) } {
         Ok(()) => {}
@@ -159,16 +165,20 @@ pub(super) fn unlock(device: &Path) -> Result<()> {
         Err(error) => return Err(failed(error.into())),
     }
     drop(node);
-    wait_until_free(device);
-    Effect::new("unlock", device).announce();
+    let unlocked = Effect::new("unlock", device);
+    match &held {
+        Some(held) => {
+            wait_until_free(device, held);
+            unlocked.source(held).announce();
+        }
+        None => unlocked.announce(),
+    }
     Ok(())
 }
 
-fn wait_until_free(device: &Path) {
-    let Some(name) = device.file_name() else { return };
-    let bound = Path::new("/sys/block").join(name).join("loop");
+fn wait_until_free(device: &Path, held: &Path) {
     for _ in 0..200 {
-        if !bound.exists() {
+        if backing_file(device).is_none_or(|now| now != held) {
             return;
         }
         thread::sleep(Duration::from_millis(5));

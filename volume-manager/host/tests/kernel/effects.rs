@@ -1,10 +1,13 @@
 //! What is announced: every change, once, after it succeeded; and nothing that did not happen.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use expect_test::expect;
-use host::{Bind, MountOptions, MountSpec, OwnershipChange, Propagation, Removal, WalkProgress, effect};
+use host::{
+    Bind, MountOptions, MountSpec, OwnershipChange, Propagation, Removal, WalkProgress, bind, effect,
+};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -37,6 +40,15 @@ impl Visit for Line {
             name => write!(self.0, " {name}={value}").unwrap(),
         }
     }
+}
+
+/// What is announced meanwhile, a line each.
+async fn said(doing: impl Future<Output = ()>) -> String {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::registry().with(lines.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    doing.await;
+    std::mem::take(&mut lines.0.lock().unwrap())
 }
 
 /// Everything that changes something, and everything that has nothing to change.
@@ -80,12 +92,7 @@ async fn everything(ground: &Ground) {
 #[test]
 fn each_change_is_announced_once_and_in_order() {
     on_both(async |ground| {
-        let lines = Lines::default();
-        let subscriber = tracing_subscriber::registry().with(lines.clone());
-        let guard = tracing::subscriber::set_default(subscriber);
-        everything(ground).await;
-        drop(guard);
-        let said = lines.0.lock().unwrap().replace(ground.root.to_str().unwrap(), "");
+        let said = said(everything(ground)).await.replace(ground.root.to_str().unwrap(), "");
         expect![[r#"
             mkdir path=/a
             mkdir path=/a/b
@@ -113,5 +120,32 @@ fn each_change_is_announced_once_and_in_order() {
             remove path=/c
         "#]]
         .assert_eq(&said);
+    });
+}
+
+#[test]
+fn a_lock_names_its_device_and_its_end_the_file_it_held() {
+    on_both(async |ground| {
+        let (disk, map) = (ground.disk(1 << 20).await, ground.path("map"));
+        bind::device_node(&*ground.host, &disk, &map).await.unwrap();
+        let mut device = PathBuf::new();
+        let said = said(async {
+            for _ in 0..2 {
+                device = ground.host.lock_device(&map).await.unwrap();
+                ground.owns_loop(&device);
+            }
+            for _ in 0..2 {
+                ground.host.unlock_device(&device).await.unwrap();
+            }
+        });
+        let said = said.await;
+        let names = [(ground.root.as_path(), ""), (device.as_path(), "/dev/loopN")];
+        let said = names.iter().fold(said, |said, (path, name)| said.replace(path.to_str().unwrap(), name));
+        expect![[r#"
+            lock path=/map source=/dev/loopN
+            unlock path=/dev/loopN source=/map
+        "#]]
+        .assert_eq(&said);
+        bind::release_device_node(&*ground.host, &map).await.unwrap();
     });
 }
