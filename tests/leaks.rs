@@ -147,12 +147,19 @@ fn kill_at_each_moment(mode: Mode, role: Role, mut after: impl FnMut(u32, &Resid
         left.extend(ended.temporary_files());
         left.extend(ground.volumes());
         if !left.is_empty() {
+            let why = janitors_said();
             // What is asked for again says why it was not done.
             let swept = Volproof::new().args("sweep").run();
-            panic!("{what}: left {left:#?}\n{}\nsweep: {}", ended.told(), swept.told());
+            panic!("{what}: left {left:#?}\n{}\njanitors: {why:?}\nsweep: {}", ended.told(), swept.told());
         }
         killed += u32::from(hit);
     }
+}
+
+/// What janitors that gave up have written beside their ledgers.
+fn janitors_said() -> Vec<String> {
+    let runs = std::fs::read_dir("/run/volproof").into_iter().flatten().flatten();
+    runs.filter_map(|run| std::fs::read_to_string(run.path().join("left")).ok()).collect()
 }
 
 /// Every other time the run is killed with its janitor, so that nobody but `sweep` is left to clean up.

@@ -26,6 +26,9 @@ mod undo;
 /// The hidden subcommand that [`main`] answers; the run's directory is its argument.
 pub const SUBCOMMAND: &str = "__janitor";
 
+/// The file in which a janitor that gave up says why.
+const LEFT: &str = "left";
+
 /// How long the lock of a run that has just ended is waited for.
 const LOCK: Duration = Duration::from_secs(10);
 
@@ -135,7 +138,12 @@ pub fn main(dir: &Path) -> ExitCode {
             let line = serde_json::to_string(&undone).expect("lists of strings are always JSON");
             // The run may be gone, which is what a janitor is for.
             let _ = io::Write::write_all(&mut io::stdout(), format!("{line}\n").as_bytes());
-            if undone.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if undone.left.is_empty() {
+                return ExitCode::SUCCESS;
+            }
+            // Beside the ledger, for whoever wonders why that is there.
+            let _ = std::fs::write(dir.join(LEFT), undone.left.join("\n"));
+            ExitCode::FAILURE
         }
         Err(_) => ExitCode::FAILURE,
     }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use contracts::event::{
-    Actor, ApiChange, Effect, Event, Irregular, ProcessEdge, RpcEnd, RpcStart, Step, TraceLine,
+    Actor, ApiChange, Effect, Event, Irregular, OperationEdge, ProcessEdge, RpcEnd, RpcStart, Step, TraceLine,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -55,6 +55,8 @@ struct State {
     teller: Teller,
     kernel: Kernel,
     flights: BTreeMap<u64, Flight>,
+    /// The node's operations under way, by name, volume and pod.
+    operations: BTreeSet<[String; 3]>,
     /// Volumes with a call whose caller went away: the driver may still be at work on them.
     abandoned: BTreeSet<String>,
     next_call: u64,
@@ -119,6 +121,7 @@ impl Journal {
             teller: Teller::new(symbols.clone()),
             kernel: Kernel::new(witness),
             flights: BTreeMap::new(),
+            operations: BTreeSet::new(),
             abandoned: BTreeSet::new(),
             next_call: 1,
             kept: None,
@@ -227,8 +230,7 @@ impl Journal {
         confirmed
     }
 
-    /// The story since the last look. To be asked when the node is idle: what a running operation has done
-    /// but not yet announced counts as stray.
+    /// The story since the last look.
     pub fn look(&self) -> Story {
         let mut story = Story::default();
         self.change(|state| {
@@ -245,7 +247,7 @@ impl Journal {
         self.state().lines.clone()
     }
 
-    /// Strays and phantoms so far. To be asked when the node is idle or gone.
+    /// Strays and phantoms so far.
     pub fn irregular(&self) -> Vec<Irregular> {
         self.change(State::tell_strays);
         let irregular = |line: &TraceLine| match &line.event {
@@ -323,6 +325,11 @@ impl Journal {
 
 impl State {
     fn push(&mut self, event: Event) {
+        match &event {
+            Event::Operation(operation) => self.follow(operation),
+            Event::Process(edge) if edge.who == "node" => self.operations.clear(),
+            _ => {}
+        }
         let seq = self.lines.len() as u64 + 1;
         let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
         let line = TraceLine { seq, t_ms, event };
@@ -330,6 +337,14 @@ impl State {
             report::append(kept, &line);
         }
         self.lines.push(line);
+    }
+
+    fn follow(&mut self, operation: &OperationEdge) {
+        let key = [&operation.name, &operation.volume, &operation.pod].map(Clone::clone);
+        match operation.edge.as_str() {
+            "start" => self.operations.insert(key),
+            _ => self.operations.remove(&key),
+        };
     }
 
     /// Records what the kernel has to say, judging who did it.
@@ -344,8 +359,12 @@ impl State {
         }
     }
 
-    /// Mount events of the node that no effect has claimed by now will never be claimed.
+    /// Mount events that no effect has claimed by now will never be claimed, unless an operation is under way: it
+    /// may announce them yet.
     fn tell_strays(&mut self) {
+        if !self.operations.is_empty() {
+            return;
+        }
         for stray in self.kernel.take_unclaimed() {
             self.push(Event::Stray(stray));
         }

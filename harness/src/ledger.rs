@@ -3,10 +3,13 @@
 //! A run owns a directory `<base>/<run-id>/` with two files: `alive`, locked for as long as the run lives, and
 //! `ledger.jsonl`, where everybody in the run appends. A run is alive if and only if the lock is held, so
 //! nobody ever undoes the work of a live one, and a lock cannot outlive its process.
+//!
+//! The processes of a run outlive it by a moment. So whoever has the ledger open shares a lock on it, and it is
+//! undone by who holds that lock alone: nobody is left then who could add a line, and nobody can come.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -233,15 +236,23 @@ pub fn base() -> PathBuf {
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
+    /// Locked for as long as this, or a forked process's copy of it, is open.
     file: File,
 }
 
 impl Ledger {
-    /// Opens a ledger for appending, making it if need be.
+    /// Opens a ledger for appending, making it if need be. One that is being undone cannot be opened any more.
     pub fn open(path: &Path) -> Result<Ledger, LedgerError> {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600).open(path);
-        Ok(Ledger { path: path.to_owned(), file: file.map_err(|source| failed("open", path, source))? })
+        let file = file.map_err(|source| failed("open", path, source))?;
+        file.try_lock_shared().map_err(|error| failed("share", path, error.into()))?;
+        Ok(Ledger { path: path.to_owned(), file })
+    }
+
+    /// What keeps the ledger open. A process that has no other use for it holds on to this.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// The ledger's path.
@@ -258,6 +269,19 @@ impl Ledger {
             .write_all(&line)
             .and_then(|()| self.file.sync_data())
             .map_err(|source| failed("append to", &self.path, source))
+    }
+}
+
+/// Closes a ledger for good, or until the answer is dropped: nobody can open it. `None` while anybody has it open.
+pub(crate) fn close(path: &Path) -> Result<Option<File>, LedgerError> {
+    let file = match OpenOptions::new().create(true).append(true).mode(0o600).open(path) {
+        Ok(file) => file,
+        Err(source) => return Err(failed("open", path, source)),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(source)) => Err(failed("lock", path, source)),
     }
 }
 

@@ -95,11 +95,13 @@ impl Sandbox {
         let begin = std::time::Instant::now();
         // Opened by its path out here; the descriptor goes along.
         let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
+        // Only now that the ledger waits for us: from here on the end of the run is the end of this, too.
+        init::refuse_to_outlive(options.lifeline.as_ref());
         init::refuse_threads()?;
         let shared = options.shared.as_ref();
         let shared = shared.map(|shared| shared::prepare(shared, ledger.as_ref(), options.node_bytes));
         let shared = shared.transpose()?;
-        let lives = init::become_init(&options, shared.as_ref())?;
+        let lives = init::become_init(&options, shared.as_ref(), ledger.as_ref())?;
         drop(options.lifeline.take());
         let is_shared = shared.is_some();
         let layout = shared.unwrap_or_else(Layout::standard);

@@ -37,10 +37,12 @@ pub(super) fn runs(base: &Path) -> Result<Vec<PathBuf>, JanitorError> {
 
 /// Undoes the ledger in `dir`, whose lock the caller holds, and removes it if nothing is left.
 pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
-    let entries = ledger::read(&dir.join("ledger.jsonl"))?;
+    let path = dir.join("ledger.jsonl");
     let mut undone = Undone::default();
-    if same_boot(&entries) {
-        // In this order: a living process could attach what has just been detached.
+    // In this order: a living process could add to the ledger, or attach what has just been detached.
+    let closed = close(&path, &mut undone)?;
+    let entries = ledger::read(&path)?;
+    if undone.left.is_empty() && same_boot(&entries) {
         await_processes(&entries, &mut undone);
         if undone.left.is_empty() {
             remove_cgroups(&entries, &mut undone);
@@ -57,7 +59,21 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
     {
         undone.left.push(format!("{}: {error}", dir.display()));
     }
+    drop(closed);
     Ok(undone)
+}
+
+/// Waits until nobody of the run has its ledger open any more, and keeps it so.
+fn close(path: &Path, undone: &mut Undone) -> Result<Option<File>, LedgerError> {
+    let closed = Deadline::after(END).until("", || ledger::close(path).transpose());
+    match closed {
+        Ok(closed) => closed.map(Some),
+        Err(_) => {
+            let pids = running(&ledger::read(path)?);
+            undone.left.push(still_running(&pids));
+            Ok(None)
+        }
+    }
 }
 
 fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
@@ -99,8 +115,15 @@ fn await_processes(entries: &[Entry], undone: &mut Undone) {
     // that server is in there, too, and its death ends the wait.
     let ended = || running(entries).is_empty().then_some(());
     if Deadline::after(END).until("", ended).is_err() {
-        let pids: Vec<String> = running(entries).iter().map(|life| life.pid.to_string()).collect();
-        undone.left.push(format!("processes {} of the run do not end", pids.join(", ")));
+        undone.left.push(still_running(&running(entries)));
+    }
+}
+
+fn still_running(lives: &[Life]) -> String {
+    let pids: Vec<String> = lives.iter().map(|life| life.pid.to_string()).collect();
+    match pids.is_empty() {
+        true => "a process of the run does not end".to_owned(),
+        false => format!("processes {} of the run do not end", pids.join(", ")),
     }
 }
 
@@ -204,4 +227,53 @@ fn mounted_anywhere() -> BTreeMap<u64, BTreeSet<u64>> {
 fn device_in(line: &str) -> Option<u64> {
     let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
     Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Ledger, Run};
+
+    #[test]
+    fn who_is_still_at_work_is_waited_for_and_what_it_adds_is_undone() {
+        let base = tempfile::tempdir().unwrap();
+        let run = Run::begin_in(base.path()).unwrap();
+        let late = Ledger::open(run.ledger().path()).unwrap();
+        let dir = run.end();
+        let scratch = base.path().join("scratch");
+        let at_work = std::thread::spawn({
+            let (dir, scratch) = (dir.clone(), scratch.clone());
+            move || {
+                // Somebody who undoes the run closes its ledger, so that nobody new can come.
+                while ledger::hold(&dir).unwrap().is_some() {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(100));
+                late.record(&Entry::Scratch { path: scratch.clone() }).unwrap();
+                fs::create_dir(scratch).unwrap();
+            }
+        });
+        let lock = loop {
+            if let Some(lock) = ledger::hold(&dir).unwrap() {
+                break lock;
+            }
+        };
+        let undone = undo(&dir).unwrap();
+        drop(lock);
+        at_work.join().unwrap();
+        assert_eq!(undone.done, [format!("removed {}", scratch.display())]);
+        assert!(!dir.exists() && !scratch.exists());
+    }
+
+    #[test]
+    fn nobody_can_join_a_run_that_is_being_undone() {
+        let base = tempfile::tempdir().unwrap();
+        let run = Run::begin_in(base.path()).unwrap();
+        let path = run.ledger().path().to_owned();
+        assert!(ledger::close(&path).unwrap().is_none(), "the run has it open");
+        run.end();
+        let closed = ledger::close(&path).unwrap();
+        assert!(closed.is_some());
+        Ledger::open(&path).unwrap_err();
+    }
 }

@@ -128,6 +128,26 @@ fn a_mount_the_node_does_not_announce_is_a_stray() {
 }
 
 #[test]
+fn a_running_operation_may_announce_it_yet() {
+    let (journal, kernel) = journal();
+    let edge = |edge: &str| {
+        journal.record(Event::Operation(OperationEdge {
+            name: "volume_mount".into(),
+            volume: "kubernetes.io/csi/data".into(),
+            pod: "uid-web".into(),
+            edge: edge.into(),
+            error: None,
+        }));
+    };
+    edge("start");
+    kernel.send(added(TARGET, NODE)).unwrap();
+    check(&journal, expect![""]);
+    assert!(journal.irregular().is_empty());
+    edge("end");
+    assert_eq!(journal.irregular().len(), 1);
+}
+
+#[test]
 fn what_a_killed_node_did_last_is_no_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();

@@ -15,7 +15,7 @@ use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid, setpgid};
 
 use super::{SandboxError, SandboxOptions, shared};
 use crate::Layout;
-use crate::ledger::{self, Life};
+use crate::ledger::{self, Ledger, Life};
 
 /// The exit status of a sandbox whose run is gone.
 pub const LOST_LIFELINE: i32 = 125;
@@ -30,7 +30,11 @@ pub(super) struct Lives {
 }
 
 /// Leaves the caller waiting, makes the namespaces, and returns in the worker inside them.
-pub(super) fn become_init(options: &SandboxOptions, shared: Option<&Layout>) -> Result<Lives, SandboxError> {
+pub(super) fn become_init(
+    options: &SandboxOptions,
+    shared: Option<&Layout>,
+    ledger: Option<&Ledger>,
+) -> Result<Lives, SandboxError> {
     let keeper = my_life()?;
     // First of all, so that no step below can outlive the run for want of it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| process("ask to die with the parent", e))?;
@@ -48,7 +52,7 @@ pub(super) fn become_init(options: &SandboxOptions, shared: Option<&Layout>) -> 
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| process("make the keeper's pipe", e))?;
     // SAFETY: `Sandbox::enter` has seen that this process has one thread, so the child may do anything.
     match unsafe { fork() }.map_err(|e| process("fork PID 1 of the sandbox", e))? {
-        ForkResult::Parent { child } => keep(child, &keep_alive, shared),
+        ForkResult::Parent { child } => keep(child, &keep_alive, shared, ledger),
         ForkResult::Child => {
             drop(keep_alive);
             fork_worker(options.lifeline.as_ref().map(AsFd::as_fd), alive, keeper)
@@ -63,6 +67,16 @@ pub(super) fn refuse_threads() -> Result<(), SandboxError> {
     match tasks.count() {
         1 => Ok(()),
         count => Err(SandboxError::Threads { count }),
+    }
+}
+
+/// Ends this process if its run has ended already.
+pub(super) fn refuse_to_outlive(lifeline: Option<&OwnedFd>) {
+    let Some(lifeline) = lifeline else { return };
+    let mut watched = [PollFd::new(lifeline.as_fd(), PollFlags::empty())];
+    let told = poll(&mut watched, PollTimeout::ZERO);
+    if told.is_ok() && watched[0].any().unwrap_or(false) {
+        std::process::exit(LOST_LIFELINE);
     }
 }
 
@@ -86,10 +100,13 @@ fn write_map(file: &'static str, line: &str) -> Result<(), SandboxError> {
     fs::write(file, line).map_err(|source| SandboxError::IdMap { file, source })
 }
 
-/// The keeper: waits for PID 1 and ends as it did. What the sandbox shared with the machine it takes away.
-fn keep(init: Pid, keep_alive: &OwnedFd, shared: Option<&Layout>) -> ! {
+/// The keeper: waits for PID 1 and ends as it did. What the sandbox shared with the machine it takes away. Until
+/// then the ledger stays open.
+fn keep(init: Pid, keep_alive: &OwnedFd, shared: Option<&Layout>, ledger: Option<&Ledger>) -> ! {
     let _ = prctl::set_name(c"volproof-keeper");
-    close_all_but(&mut [keep_alive.as_raw_fd()]);
+    let mut kept = vec![keep_alive.as_raw_fd()];
+    kept.extend(ledger.map(|ledger| ledger.as_fd().as_raw_fd()));
+    close_all_but(&mut kept);
     let code = loop {
         match waitpid(init, None) {
             Ok(WaitStatus::Exited(_, code)) => break code,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contracts::event::{Event, ProcessEdge, Step as Told};
-use host::fake::{FakeHost, FakeKernel};
+use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -111,8 +111,15 @@ impl World {
     pub(crate) fn start_manager(&mut self) {
         self.faults.revive();
         let host = FakeHost::new(self.kernel.clone());
-        let faults = self.faults.clone();
-        host.faults().decide_with(move |step| faults.decide(step));
+        let (faults, trace) = (self.faults.clone(), self.trace.clone());
+        host.faults().decide_with(move |step| {
+            let order = faults.decide(step);
+            if matches!(order, Order::Fail(_) | Order::FailAfter(_)) {
+                let on = format!("{} {}", step.method, step.path.display());
+                trace.record(Event::Step(Told { action: "fail".to_owned(), on, at: None }));
+            }
+            order
+        });
         let mut config = Config::new(NODE, ROOT);
         config.client_style = if self.scenario.lean { ClientStyle::Lean } else { ClientStyle::Kubelet };
         let parts = Parts {

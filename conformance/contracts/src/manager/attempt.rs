@@ -1,6 +1,7 @@
 //! What an attempt that failed leaves in the books: nothing if it risked nothing, doubt if it did half of its work.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::event::{Event, OperationEdge, RpcEnd, TraceLine};
 use crate::rule::books::text;
@@ -39,10 +40,20 @@ struct NothingRisked {
     attempts: BTreeMap<String, Attempt>,
 }
 
-/// What the books said when it was started, and what was made since, for whichever volume.
+/// What the books said when it was started, what was made since, for whichever volume, and whether the kernel
+/// failed at any of that.
 struct Attempt {
     before: [String; 2],
     made: Vec<String>,
+    refused: bool,
+}
+
+impl Attempt {
+    fn failed_at(&mut self, path: &str) {
+        let path = Path::new(path);
+        let concerns = |made: &String| path.starts_with(made) || Path::new(made).starts_with(path);
+        self.refused |= self.made.iter().any(concerns);
+    }
 }
 
 /// The first words of the states of a volume and of a pod's share of it.
@@ -56,13 +67,13 @@ fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
 impl Check for NothingRisked {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         if let Some((edge, volume)) = mount_edge(line, "start") {
-            self.attempts
-                .insert(volume.to_owned(), Attempt { before: states(books, edge), made: Vec::new() });
+            let attempt = Attempt { before: states(books, edge), made: Vec::new(), refused: false };
+            self.attempts.insert(volume.to_owned(), attempt);
         } else if let Some((edge, volume)) = mount_edge(line, "end") {
             let Some(attempt) = self.attempts.remove(volume) else { return };
             // What the kernel refused to make or to remove may be there, and then the books say so.
             let refused = edge.error.as_ref().is_none_or(|error| error.contains("os error"));
-            let left = attempt.made.iter().any(|path| books.entries.contains_key(path));
+            let left = attempt.refused || attempt.made.iter().any(|path| books.entries.contains_key(path));
             if !refused && !left && attempt.before != states(books, edge) {
                 report.broken("", "an attempt that risked nothing changed the books", pod_key(edge));
             }
@@ -73,6 +84,11 @@ impl Check for NothingRisked {
             }
             Event::Effect(effect) if matches!(effect.effect.as_str(), "mkdir" | "write" | "link") => {
                 self.attempts.values_mut().for_each(|attempt| attempt.made.push(effect.path.clone()));
+            }
+            // A kernel that is made to fail may have removed what it says it has not.
+            Event::Step(step) if step.action == "fail" => {
+                let path = step.on.split_once(' ').map_or("", |(_, path)| path);
+                self.attempts.values_mut().for_each(|attempt| attempt.failed_at(path));
             }
             Event::Process(edge) if edge.who == "node" => self.attempts.clear(),
             _ => {}
@@ -152,6 +168,10 @@ mod tests {
         keeps(rule, &[begin, doubt, "op end volume_mount v1/a"].concat(), &[]);
         keeps(rule, &[begin, doubt, "op end volume_mount v1/a no space (os error 28)"].concat(), &[]);
         keeps(rule, &[begin, "write data:v1\n", doubt, end].concat(), &[]);
+        let removed = "remove /kept/v1\n";
+        let made = [begin, "write /kept/v1\n"].concat();
+        keeps(rule, &[&made, "step fail remove_tree /kept\n", removed, doubt, end].concat(), &[]);
+        breaks(rule, changed, &[&made, "step fail remove_tree /else\n", removed, doubt, end].concat(), &[]);
         breaks(rule, changed, &[begin, "write data:v1\nremove data:v1\n", doubt, end].concat(), &[]);
         breaks(rule, changed, &[begin, doubt, end].concat(), &[]);
         breaks(rule, changed, &[begin, "state v1 DeviceMountUncertain\n", end].concat(), &[]);
