@@ -194,16 +194,18 @@ impl VolumeRecord {
                 if !device_path.is_empty() {
                     self.device_path = device_path;
                 }
-                if !selinux_label.is_empty() {
-                    self.selinux_label = Some(selinux_label);
-                }
+                self.labelled(selinux_label);
                 D::Mounted { at: path }
             }
 
             (D::NotMounted | D::Attempted { .. }, T::DeviceFailed { class: E::Final | E::Transient, .. }) => {
                 D::NotMounted
             }
-            (D::NotMounted | D::Attempted { .. }, T::DeviceFailed { path, class: E::Uncertain }) => {
+            (
+                D::NotMounted | D::Attempted { .. },
+                T::DeviceFailed { path, class: E::Uncertain, selinux_label },
+            ) => {
+                self.labelled(selinux_label);
                 D::Uncertain { at: path }
             }
             (D::Uncertain { at }, T::DeviceFailed { .. }) => D::Uncertain { at: at.clone() },
@@ -213,6 +215,13 @@ impl VolumeRecord {
 
             (state, transition) => impossible(volume, state, &transition),
         };
+    }
+
+    /// The step per node was, or may have been, done with a label.
+    fn labelled(&mut self, label: String) {
+        if !label.is_empty() {
+            self.selinux_label = Some(label);
+        }
     }
 
     /// What is known of the step per pod, and what a report about it makes of that.

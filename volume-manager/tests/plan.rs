@@ -362,7 +362,11 @@ fn what_may_be_there_is_mounted_again_or_unmounted() {
 
 #[test]
 fn a_stage_that_may_be_there_is_undone() {
-    let failed = Transition::DeviceFailed { path: "/global/data".into(), class: ErrorClass::Uncertain };
+    let failed = Transition::DeviceFailed {
+        path: "/global/data".into(),
+        class: ErrorClass::Uncertain,
+        selinux_label: String::new(),
+    };
     check(
         World::new().attached("data").learns("data", failed),
         expect![[r#"

@@ -62,7 +62,11 @@ fn device_mounted() -> Transition {
 }
 
 fn device_failed(class: ErrorClass) -> Transition {
-    Transition::DeviceFailed { path: "/at".into(), class }
+    device_failed_with("", class)
+}
+
+fn device_failed_with(label: &str, class: ErrorClass) -> Transition {
+    Transition::DeviceFailed { path: "/at".into(), class, selinux_label: label.to_owned() }
 }
 
 /// Tries every transition in every state, and writes down what becomes of it.
@@ -282,7 +286,11 @@ fn what_growing_has_come_to_is_known() {
 #[test]
 fn where_the_step_per_node_may_be_is_never_lost() {
     let at = |path: &str| Transition::DeviceUncertain { path: path.into() };
-    let failed = |path: &str| Transition::DeviceFailed { path: path.into(), class: ErrorClass::Uncertain };
+    let failed = |path: &str| Transition::DeviceFailed {
+        path: path.into(),
+        class: ErrorClass::Uncertain,
+        selinux_label: String::new(),
+    };
     let path = |way: &[Transition]| book(way).volume(&name()).unwrap().device.path().cloned();
     let some = |path: &str| Some(PathBuf::from(path));
     assert_eq!(path(&[at("/a")]), some("/a"));
@@ -323,6 +331,21 @@ fn the_device_path_outlives_the_step() {
     let record = actual.volume(&name()).expect("it was there");
     assert_eq!((&*record.device_path, record.selinux_label.as_deref()), ("attachment", Some("label")));
     assert_eq!(record.device.path(), None);
+}
+
+#[test]
+fn what_may_be_staged_has_the_label_of_the_attempt() {
+    let label_after = |ways: &[Transition]| book(ways).volume(&name()).unwrap().selinux_label.clone();
+    let mut ways = vec![device_uncertain(), device_failed_with("one", ErrorClass::Uncertain)];
+    assert_eq!(label_after(&ways).as_deref(), Some("one"));
+    // Whatever comes of the next attempt, the first may still be there.
+    for class in CLASSES {
+        ways.extend([device_uncertain(), device_failed_with("one", class)]);
+        assert_eq!(label_after(&ways).as_deref(), Some("one"));
+    }
+    for class in [ErrorClass::Final, ErrorClass::Transient] {
+        assert_eq!(label_after(&[device_uncertain(), device_failed_with("one", class)]), None);
+    }
 }
 
 #[test]

@@ -86,8 +86,14 @@ impl Mark {
     }
 
     /// After the step per node has failed.
-    pub async fn device_failed(&self, path: impl Into<PathBuf>, class: ErrorClass) {
-        self.tell(Transition::DeviceFailed { path: path.into(), class }).await;
+    pub async fn device_failed(
+        &self,
+        path: impl Into<PathBuf>,
+        class: ErrorClass,
+        selinux_label: impl Into<String>,
+    ) {
+        let (path, selinux_label) = (path.into(), selinux_label.into());
+        self.tell(Transition::DeviceFailed { path, class, selinux_label }).await;
     }
 
     /// Before the step per node is undone.

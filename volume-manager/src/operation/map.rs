@@ -85,7 +85,7 @@ async fn stage(
             Ok(())
         }
         Err((step, failure)) => {
-            cx.mark.device_failed(global, failure.class()).await;
+            cx.mark.device_failed(global, failure.class(), "").await;
             Err((step, failure))
         }
     }

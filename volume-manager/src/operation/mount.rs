@@ -104,7 +104,7 @@ async fn mount_device(
     };
     if let Err(failure) = mounter.mount_device(cx, &request).await {
         tell_mismatch(cx, mount, &failure);
-        cx.mark.device_failed(path, failure.class()).await;
+        cx.mark.device_failed(path, failure.class(), &mount.selinux_label).await;
         return Err(told("MountVolume.MountDevice failed")(failure));
     }
     cx.mark.device_mounted(path, device_path, &mount.selinux_label).await;

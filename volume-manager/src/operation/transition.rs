@@ -49,6 +49,8 @@ pub enum Transition {
         path: PathBuf,
         /// What the error says.
         class: ErrorClass,
+        /// The label it was to be mounted with; empty for none.
+        selinux_label: String,
     },
     /// The step per node is about to be undone.
     DeviceUndoing,
