@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{self, LedgerError, Run};
+use crate::ledger::{self, LedgerError, Place, Run};
 use crate::wait::Deadline;
 
 mod debts;
@@ -83,9 +83,11 @@ pub struct Janitor {
 
 impl Janitor {
     /// Starts the janitor of a run: this program again, with the subcommand that leads to [`main`].
-    pub fn start(run: &Run, lifeline: &Lifeline) -> Result<Janitor, JanitorError> {
+    ///
+    /// To be done before the run begins: one that is killed as soon as it has begun has its janitor by then.
+    pub fn start(place: &Place, lifeline: &Lifeline) -> Result<Janitor, JanitorError> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("volproof-janitor").arg(SUBCOMMAND).arg(run.dir());
+        command.arg0("volproof-janitor").arg(SUBCOMMAND).arg(place.dir());
         command.stdin(lifeline.reader().map_err(JanitorError::Start)?);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         // SAFETY: setsid and signal are async-signal-safe. Done before exec, so that there is no moment at

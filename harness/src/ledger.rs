@@ -172,22 +172,40 @@ pub struct Run {
     ledger: Ledger,
 }
 
-impl Run {
-    /// Begins a run in the place where this user's runs are kept.
-    pub fn begin() -> Result<Run, LedgerError> {
-        Run::begin_in(&base())
+/// Where a run that is about to begin will keep its ledger. Nothing is made yet, so its janitor can be there first.
+#[derive(Debug)]
+pub struct Place {
+    id: String,
+    dir: PathBuf,
+}
+
+impl Place {
+    /// A new one where this user's runs are kept.
+    pub fn choose() -> Place {
+        Place::choose_in(&base())
     }
 
-    /// Begins a run below `base`.
-    pub fn begin_in(base: &Path) -> Result<Run, LedgerError> {
-        let make = |dir: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
-        make(base).map_err(|source| failed("create", base, source))?;
+    /// A new one below `base`.
+    pub fn choose_in(base: &Path) -> Place {
+        let id = format!("{:x}-{:08x}", std::process::id(), random());
+        Place { dir: base.join(&id), id }
+    }
+
+    /// The directory it will be.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Run {
+    /// Begins a run.
+    pub fn begin(place: Place) -> Result<Run, LedgerError> {
+        let Place { id, dir } = place;
         loop {
-            let id = format!("{:x}-{:08x}", std::process::id(), random());
-            let dir = base.join(&id);
-            make(&dir).map_err(|source| failed("create", &dir, source))?;
+            let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir);
+            made.map_err(|source| failed("create", &dir, source))?;
             // A sweep that looks between these two steps takes the empty directory for a dead run's and
-            // removes it; then this run tries again under another name.
+            // removes it; then this run tries again.
             let Some(alive) = hold(&dir)? else { continue };
             let ledger = match Ledger::open(&dir.join("ledger.jsonl")) {
                 Err(LedgerError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,

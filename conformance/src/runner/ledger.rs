@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use harness::census::Census;
 use harness::janitor::{Janitor, Lifeline, Undone};
-use harness::ledger::{self, Debts, Entry, Run};
+use harness::ledger::{self, Debts, Entry, Place, Run};
 
 /// A ledger with a janitor that reads it once this process is gone, however it goes.
 #[derive(Debug)]
@@ -19,9 +19,10 @@ pub struct Ledger {
 impl Ledger {
     /// Begins a ledger and starts its janitor. To be done before anything else is made.
     pub fn open() -> anyhow::Result<Self> {
-        let run = Run::begin().context("cannot begin a ledger")?;
+        let place = Place::choose();
         let lifeline = Lifeline::new().context("cannot make a pipe")?;
-        let janitor = Janitor::start(&run, &lifeline)?;
+        let janitor = Janitor::start(&place, &lifeline)?;
+        let run = Run::begin(place).context("cannot begin a ledger")?;
         Ok(Self { janitor, lifeline, run })
     }
 

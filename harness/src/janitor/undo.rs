@@ -232,12 +232,12 @@ fn device_in(line: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Ledger, Run};
+    use crate::ledger::{Ledger, Place, Run};
 
     #[test]
     fn who_is_still_at_work_is_waited_for_and_what_it_adds_is_undone() {
         let base = tempfile::tempdir().unwrap();
-        let run = Run::begin_in(base.path()).unwrap();
+        let run = Run::begin(Place::choose_in(base.path())).unwrap();
         let late = Ledger::open(run.ledger().path()).unwrap();
         let dir = run.end();
         let scratch = base.path().join("scratch");
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn nobody_can_join_a_run_that_is_being_undone() {
         let base = tempfile::tempdir().unwrap();
-        let run = Run::begin_in(base.path()).unwrap();
+        let run = Run::begin(Place::choose_in(base.path())).unwrap();
         let path = run.ledger().path().to_owned();
         assert!(ledger::close(&path).unwrap().is_none(), "the run has it open");
         run.end();

@@ -13,7 +13,7 @@ use harness::facts::{Fact, Facts};
 use harness::filesystem::{DiskFormat, Filesystem, Mounted};
 use harness::guard::Guard;
 use harness::janitor::{Janitor, Lifeline};
-use harness::ledger::{Entry, Ledger, Run};
+use harness::ledger::{Entry, Ledger, Place, Run};
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::tmpfs::Tmpfs;
@@ -198,9 +198,10 @@ fn run_ok(program: &str, arguments: &[&str]) {
 
 /// A run in miniature: ledger, janitor, one worker after the other. Prints `ready` once the first one works.
 fn run(base: &Path, naive: bool) {
-    let run = Run::begin_in(base).unwrap();
+    let place = Place::choose_in(base);
     let lifeline = Lifeline::new().unwrap();
-    let janitor = Janitor::start(&run, &lifeline).unwrap();
+    let janitor = Janitor::start(&place, &lifeline).unwrap();
+    let run = Run::begin(place).unwrap();
     println!("run {}", run.id());
     let ledger = run.ledger().path().to_str().unwrap();
     let tag = base.file_name().and_then(|name| name.to_str()).unwrap();
