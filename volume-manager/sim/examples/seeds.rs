@@ -1,7 +1,7 @@
 //! Plays seeds until one breaks a promise, and says which: what `volproof sim` does, without all that belongs
 //! to `volproof`. Built aside with a bug in the manager, it has to find the bug.
 //!
-//! `seeds N` plays the seeds below N.
+//! `seeds N` plays the seeds below N, `seeds N FIRST` those from FIRST on.
 
 use std::process::ExitCode;
 
@@ -12,18 +12,22 @@ use sim::{Outcome, simulate};
 const STEPS: usize = 40;
 
 fn main() -> ExitCode {
-    let seeds = std::env::args().nth(1).and_then(|seeds| seeds.parse().ok());
-    let Some(seeds) = seeds else {
-        eprintln!("usage: seeds N");
-        return ExitCode::from(2);
+    let arguments: Option<Vec<u64>> = std::env::args().skip(1).map(|number| number.parse().ok()).collect();
+    let (first, end) = match arguments.as_deref() {
+        Some(&[end]) => (0, end),
+        Some(&[end, first]) => (first, end),
+        _ => {
+            eprintln!("usage: seeds N [FIRST]");
+            return ExitCode::from(2);
+        }
     };
-    for seed in 0..seeds {
+    for seed in first..end {
         let scenario = Scenario::of(seed);
         if let Outcome::Violated(violated) = simulate(&scenario, &scenario.script(STEPS)) {
             println!("{violated}");
             return ExitCode::from(1);
         }
     }
-    println!("{seeds} seeds are clean");
+    println!("{} seeds are clean", end.saturating_sub(first));
     ExitCode::SUCCESS
 }
