@@ -122,6 +122,30 @@ fn a_shard_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn no_seeds_play_nothing() {
+    check(
+        |volproof| volproof.args("sim --seeds 0"),
+        expect![[r#"
+            exit 3
+            --- stderr
+            error: --seeds 0 plays nothing
+        "#]],
+    );
+}
+
+#[test]
+fn seeds_beyond_the_last_are_refused() {
+    check(
+        |volproof| volproof.args("sim --first-seed 18446744073709551615 --seeds 2"),
+        expect![[r#"
+            exit 2
+            --- stderr
+            error: --first-seed and --seeds go beyond the last seed, 18446744073709551615
+        "#]],
+    );
+}
+
+#[test]
 fn a_kernel_without_a_guest_means_nothing() {
     check(
         |volproof| volproof.args("run --kernel all --tier host"),

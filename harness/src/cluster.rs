@@ -14,7 +14,6 @@ mod protection;
 mod provisioner;
 mod resizer;
 mod serve;
-mod shape;
 mod store;
 mod time;
 mod wire;

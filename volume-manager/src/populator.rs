@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::actual::ActualState;
-use crate::api::{Bytes, Pod, VolumeSource};
+use crate::api::{Bytes, Pod};
 use crate::clock::Instant;
 use crate::desired::{DesiredState, Wanted};
 use crate::event::PodState;
@@ -336,13 +336,7 @@ impl Tracked {
 
 /// The claims a pod refers to.
 fn claims_of(pod: &Pod) -> impl Iterator<Item = Namespaced> {
-    pod.volumes.iter().filter_map(|volume| match &volume.source {
-        VolumeSource::Claim { claim, .. } => Some(Namespaced::new(&pod.meta.namespace, claim)),
-        VolumeSource::Ephemeral { .. } => {
-            Some(Namespaced::new(&pod.meta.namespace, lookup::ephemeral_claim(pod, &volume.name)))
-        }
-        _ => None,
-    })
+    pod.claims().map(|claim| Namespaced::new(&pod.meta.namespace, claim))
 }
 
 /// Puts one volume of a pod into the desired state: the kubelet's `AddPodToVolume`.

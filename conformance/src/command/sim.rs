@@ -45,10 +45,10 @@ pub(super) struct Flags {
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let Some(end) = flags.first_seed.checked_add(flags.seeds) else {
-        return Err(Exit::usage("there are no such seeds"));
+        return Err(Exit::usage(format!("--first-seed and --seeds go beyond the last seed, {}", u64::MAX)));
     };
     if flags.seeds == 0 {
-        return Err(Exit::new(exit_code::NOTHING_RAN, "no seed was to be played"));
+        return Err(Exit::new(exit_code::NOTHING_RAN, "--seeds 0 plays nothing"));
     }
     let begun = Instant::now();
     let played = Played::new(flags, end);

@@ -19,7 +19,7 @@ use volume_manager::api::{
 };
 use volume_manager::names::{AttachmentName, VolumeName};
 
-use super::{Cluster, protection};
+use super::Cluster;
 use crate::driver::Capabilities;
 
 /// A running controller for one driver and one node. Dropping it ends it.
@@ -122,7 +122,7 @@ impl Controller {
             if ended || pod.node != self.node {
                 continue;
             }
-            for claim in protection::claims(&pod) {
+            for claim in pod.claims() {
                 let Some(claim) = self.cluster.get::<Claim>(&pod.meta.namespace, &claim) else { continue };
                 let Some(volume) = self.cluster.get::<Volume>("", &claim.spec.volume) else { continue };
                 let PersistentSource::Csi(csi) = &volume.source else { continue };

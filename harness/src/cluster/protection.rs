@@ -1,6 +1,6 @@
 //! What keeps a claim alive while a pod uses it, and a volume while a claim does. Touches nothing.
 
-use volume_manager::api::{Object, Pod, PodVolume, VolumeSource};
+use volume_manager::api::Object;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
@@ -42,21 +42,7 @@ pub(super) fn next_freed<'a>(objects: impl Iterator<Item = &'a Object> + Clone) 
 /// Any pod object that was scheduled counts, also one that has ended.
 fn uses_claim(object: &Object, namespace: &str, claim: &str) -> bool {
     let Object::Pod(pod) = object else { return false };
-    pod.meta.namespace == namespace && claims(pod).any(|name| name == claim)
-}
-
-/// The names of the claims a pod refers to.
-pub(super) fn claims(pod: &Pod) -> impl Iterator<Item = String> {
-    pod.volumes.iter().filter_map(|volume| claim(pod, volume))
-}
-
-/// The name of the claim that one of its volumes refers to.
-pub(super) fn claim(pod: &Pod, volume: &PodVolume) -> Option<String> {
-    match &volume.source {
-        VolumeSource::Claim { claim, .. } => Some(claim.clone()),
-        VolumeSource::Ephemeral { .. } => Some(format!("{}-{}", pod.meta.name, volume.name)),
-        _ => None,
-    }
+    pod.meta.namespace == namespace && pod.claims().any(|name| name == claim)
 }
 
 fn uses_volume(object: &Object, volume: &str) -> bool {

@@ -7,12 +7,13 @@ use std::time::Duration;
 use contracts::event::{ApiChange, Emitted, Event};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use volume_manager::api::convert::shape;
 use volume_manager::api::{
     ApiError, Change, Key, Kind, Notification, Object, Patch, PatchBody, Sensitive, Token, TokenRequest,
     Watch,
 };
 
-use super::{protection, shape, time};
+use super::{protection, time};
 use crate::journal::Journal;
 
 #[derive(Debug)]
@@ -130,7 +131,7 @@ impl Store {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
         let key = object.key();
-        self.record(verb, &key, shape::of(&object), by);
+        self.record(verb, &key, shape(&object), by);
         self.objects.insert(key.clone(), object.clone());
         self.tell(key.kind, &Change::Applied(object.clone()));
         object

@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use contracts::event::{ApiChange, Event};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use volume_manager::api::convert::shape;
 use volume_manager::api::{
     ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token,
     TokenRequest, Watch,
 };
 
-use crate::shape;
 use crate::trace::Trace;
 
 /// The API. Clones are the same API.
@@ -42,7 +42,7 @@ impl SimulatedApi {
     /// Puts an object there, new or changed, whoever did it.
     pub(crate) fn put(&self, object: Object, by: &str) -> Object {
         let (verb, object) = self.open().store(object);
-        let body = shape::of(&object);
+        let body = shape(&object);
         self.told(verb, &object.key(), by, body);
         object
     }

@@ -17,7 +17,6 @@ mod minimise;
 mod objects;
 mod run;
 pub mod script;
-mod shape;
 mod status;
 pub mod trace;
 mod world;

@@ -1,7 +1,8 @@
 //! Ordinary Kubernetes manifests become the lean objects of this API: the edge where Kubernetes' own shapes
-//! end. Defaults are those the API server would have set.
+//! end. Defaults are those the API server would have set. [`shape`] goes the other way.
 
 mod pod;
+mod shape;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ use serde_json::Value;
 use super::content::{ConfigMap, Secret, Sensitive};
 use super::object::{Bytes, Meta, Owner};
 use super::{Object, Resource};
+
+pub use shape::shape;
 
 /// Why a manifest could not be taken.
 #[derive(Debug, thiserror::Error)]

@@ -347,6 +347,20 @@ impl Pod {
         self.containers.iter().flat_map(|c| &c.devices).map(|d| OuterName::new(&d.volume)).collect()
     }
 
+    /// The name of the claim behind one of its volumes. A generic ephemeral volume's claim is named after both.
+    pub fn claim(&self, volume: &PodVolume) -> Option<String> {
+        match &volume.source {
+            VolumeSource::Claim { claim, .. } => Some(claim.clone()),
+            VolumeSource::Ephemeral { .. } => Some(format!("{}-{}", self.meta.name, volume.name)),
+            _ => None,
+        }
+    }
+
+    /// The names of all claims it refers to.
+    pub fn claims(&self) -> impl Iterator<Item = String> {
+        self.volumes.iter().filter_map(|volume| self.claim(volume))
+    }
+
     /// The user all containers agree on; `None` if one differs or says nothing.
     pub fn common_user(&self) -> Option<u32> {
         let mut users = self.containers.iter().map(|c| c.run_as_user.or(self.security.run_as_user));

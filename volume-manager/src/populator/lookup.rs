@@ -38,11 +38,6 @@ pub struct Found {
 const GID_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// The claim of a generic ephemeral volume.
-pub(super) fn ephemeral_claim(pod: &Pod, volume: &OuterName) -> String {
-    format!("{}-{volume}", pod.meta.name)
-}
-
 /// Looks up every volume of a pod that some container uses. Volumes nobody uses are not even asked for.
 pub async fn resolve(look: Look, api: Arc<dyn ApiSource>) -> Resolved {
     let Look { pod, number } = look;
@@ -60,19 +55,17 @@ pub async fn resolve(look: Look, api: Arc<dyn ApiSource>) -> Resolved {
 
 /// Whether a look needs no answer from anybody: then it can be taken on the spot.
 pub fn is_local(pod: &Pod) -> bool {
-    let asks =
-        |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral { .. });
-    !pod.volumes.iter().any(|volume| asks(&volume.source))
+    pod.claims().next().is_none()
 }
 
 async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Found, String> {
-    let (name, read_only, owned) = match &volume.source {
-        VolumeSource::Claim { claim, read_only } => (claim.clone(), *read_only, false),
-        VolumeSource::Ephemeral { .. } => (ephemeral_claim(pod, &volume.name), false, true),
-        _ => {
-            let spec = Spec::inline(Arc::new(volume.clone()));
-            return Ok(Found { spec, gid: None, claim_capacity: None });
-        }
+    let Some(name) = pod.claim(volume) else {
+        let spec = Spec::inline(Arc::new(volume.clone()));
+        return Ok(Found { spec, gid: None, claim_capacity: None });
+    };
+    let (read_only, owned) = match &volume.source {
+        VolumeSource::Claim { read_only, .. } => (*read_only, false),
+        _ => (false, true),
     };
     let namespace = &pod.meta.namespace;
     let wrong = |error: String| format!("error processing PVC {namespace}/{name}: {error}");

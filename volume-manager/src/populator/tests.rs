@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use super::*;
 use crate::api::pod::{Content, SeLinuxOptions, VolumeMount};
 use crate::api::storage::ClaimTemplate;
-use crate::api::{AccessMode, Container, CsiDriver, Meta, PodVolume};
+use crate::api::{AccessMode, Container, CsiDriver, Meta, PodVolume, VolumeSource};
 use crate::operation::{PodRecord, Transition};
 use crate::plugin::Mounted;
 use crate::plugin::testing::{DRIVER, volume};
