@@ -44,7 +44,7 @@ fn run_against(arguments: &[&str]) -> Ended {
     );
     Volproof::new()
         .file("driver.toml", &manifest)
-        .args("run --driver driver.toml --report out --jobs 4 --timeout 10s")
+        .args("run --driver driver.toml --report out --jobs 4 --timeout 15s")
         .run()
 }
 
