@@ -83,9 +83,14 @@ fn each_recording_is_retold_but_for_what_is_argued() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What describes the manager, and holds the table of its deviations.
+fn readme() -> String {
+    fs::read_to_string(root().join("volume-manager/README.md")).expect("it is there")
+}
+
 #[test]
 fn each_deviation_is_a_row_of_the_table() {
-    let table = fs::read_to_string(root().join("volume-manager/README.md")).expect("it is there");
+    let table = readme();
     let rows: BTreeSet<&str> =
         table.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(1)).collect();
     assert!(rows.len() > 20, "the table was not found");
@@ -101,6 +106,42 @@ fn each_deviation_is_a_row_of_the_table() {
         for reason in reasons {
             assert!(rows.contains(reason.as_str()), "no row of the table says: {reason}");
         }
+    }
+}
+
+/// The number that the name of a scenario begins with.
+fn number(name: &str) -> &str {
+    name.split('-').next().unwrap_or_default()
+}
+
+/// The numbers that follow this word in a text: 10 is one where it says "golden 10".
+fn named<'a>(text: &'a str, word: &'a str) -> BTreeSet<&'a str> {
+    let numbers = text.split(word).skip(1).filter_map(|rest| rest.get(..2));
+    numbers.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit())).collect()
+}
+
+#[test]
+fn each_scenario_that_the_table_names_is_there() {
+    let readme = readme();
+    for (word, part) in [("ours/", "ours"), ("golden ", "scenarios")] {
+        let there = scenarios(part);
+        let there: BTreeSet<&str> = there.iter().map(|scenario| number(stem(scenario))).collect();
+        let numbers = named(&readme, word);
+        assert!(!numbers.is_empty(), "the README names no `{word}NN`");
+        let missing: Vec<_> = numbers.difference(&there).collect();
+        assert!(missing.is_empty(), "the README names {missing:?}, which tests/golden/{part} does not have");
+    }
+}
+
+#[test]
+fn each_deviation_shows_a_row_of_the_table() {
+    let readme = readme();
+    let shown: String =
+        readme.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(4)).collect();
+    for entry in fs::read_dir(golden("deviations")).expect("it is there") {
+        let file = entry.expect("it can be listed").path();
+        let name = stem(&file);
+        assert!(named(&shown, "golden ").contains(number(name)), "no row of the table is shown by `{name}`");
     }
 }
 
