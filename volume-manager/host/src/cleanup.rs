@@ -4,7 +4,6 @@ use std::future::Future;
 use std::path::Path;
 
 use crate::door::Host;
-use crate::effect::Effect;
 use crate::error::{HostError, Result};
 
 /// How a mount point is recognised before it is unmounted.
@@ -49,9 +48,6 @@ pub async fn mount_point_with_force(
 
 /// Unmounts; if that has not ended when `deadline` does, unmounts with force, without a deadline. A failure
 /// before the deadline is returned without force.
-///
-/// The kernel takes a mount out of the tree first and then says goodbye to its server: one that is out of the tree
-/// by then is unmounted, however long its last words take.
 pub async fn unmount_with_force(
     host: &dyn Host,
     path: &Path,
@@ -60,14 +56,7 @@ pub async fn unmount_with_force(
     tokio::select! {
         biased;
         result = host.unmount(path) => result,
-        () = deadline => match host.is_likely_mount_point(path).await {
-            Ok(false) => {
-                // Whoever did it still waits, and will not be heard any more.
-                Effect::new("umount", path).announce();
-                Ok(())
-            }
-            _ => host.unmount_forced(path).await,
-        },
+        () = deadline => host.unmount_forced(path).await,
     }
 }
 

@@ -75,15 +75,15 @@ async fn pod_leaves_a_dead_server_softly(cx: &mut Cx, version: Nfs) -> Result {
         .await
 }
 
-/// A pod leaves a dead server in a bounded time where its mount is hard, too, and meanwhile the node goes on with
-/// others. What was written is on the server when it is back.
+/// A pod leaves a dead server in a bounded time where its mount is hard, too, whatever the version, and meanwhile
+/// the node goes on with others. What was written is on the server when it is back.
 ///
 /// Kubernetes, NFS: a server that no longer answers is forced after a minute.
-#[case(needs = [Nfs])]
-async fn pod_leaves_a_dead_server_by_force(cx: &mut Cx) -> Result {
+#[case(needs = [Nfs], each = [V3, V4])]
+async fn pod_leaves_a_dead_server_by_force(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     // Whoever asks for an attribute asks the server.
-    let data = server.volume("data", Nfs::V3, &["hard", "actimeo=0"]).await?;
+    let data = server.volume("data", version, &["hard", "actimeo=0"]).await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
     cx.forget().await?;

@@ -84,7 +84,12 @@ impl ExecHost {
         let command = MountCommand::unmount(target, force);
         match self.must("umount", &command).await {
             // Here, too, unmounting what is no mount is success.
-            Err(HostError::Tool(error)) if error.output.contains("not mounted") => return Ok(()),
+            Err(HostError::Tool(error)) if error.output.contains("not mounted") => {
+                // With force it is the second attempt: the first was given up, and has done it.
+                if !force {
+                    return Ok(());
+                }
+            }
             other => other?,
         }
         if before.is_some() && self.mount_id_at(target).await == before {

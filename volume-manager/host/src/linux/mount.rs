@@ -118,9 +118,12 @@ pub(super) fn unmount(target: &Path, too_late: impl Fn() -> bool) -> Result<()> 
 }
 
 /// The same, without waiting for a server, once a call that waits was given up. That one is silent from then on, so
-/// that what it has taken away meanwhile is announced here.
+/// that what it has taken away meanwhile is announced here: the kernel takes a mount out of the tree first and then
+/// says goodbye to its server, and one that is out of the tree is unmounted, however long its last words take.
 pub(super) fn unmount_forced(target: &Path) -> Result<()> {
-    was_mounted(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)?;
+    if super::mount_point::is_root_of_mount(target) != Ok(false) {
+        was_mounted(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)?;
+    }
     Effect::new("umount", target).announce();
     Ok(())
 }
