@@ -177,6 +177,20 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_is_too_long_leaves_the_outcome_open() {
+        let status = Status::out_of_range(
+            "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+        );
+        let error = CallError::new("M", &status, []);
+        assert!(!error.is_final());
+        assert_eq!(
+            error.to_string(),
+            "rpc error: code = ResourceExhausted desc = received message larger than max"
+        );
+        assert!(CallError::new("M", &Status::out_of_range("no such size"), []).is_final());
+    }
+
+    #[test]
     fn a_secret_in_the_drivers_message_is_masked() {
         let status = Status::internal("cannot log in with hunter2 as a");
         let error = CallError::new("M", &status, ["hunter2", "a"]);
