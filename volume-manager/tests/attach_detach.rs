@@ -350,6 +350,43 @@ async fn pods_that_are_over_want_nothing() {
         .await;
 }
 
+/// Kubernetes detaches as soon as such a pod has no running container.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_being_deleted_keeps_its_volumes_until_it_is_over_or_gone() {
+    for goes in [true, false] {
+        let control = Control::new().await;
+        control.volume("data", AccessMode::ReadWriteOnce);
+        control.run("web", "one", &["data"]).await;
+        control.in_use("one", &[]).await;
+        let mut web = pod("web", &["data"]);
+        web.node = "one".to_owned();
+        web.meta.deleted = Some("2026-01-01T00:00:00Z".to_owned());
+        control.api.put(Object::Pod(Arc::new(web.clone())));
+        control.pass(3_600_000).await;
+        control
+            .sees(expect![[r#"
+                attach data to one
+                one is told [kubernetes.io/toy/data]
+                two is told []
+            "#]])
+            .await;
+        if goes {
+            control.end("web").await;
+        } else {
+            web.phase = "Succeeded".to_owned();
+            control.api.put(Object::Pod(Arc::new(web)));
+            control.pass(10).await;
+        }
+        control
+            .sees(expect![[r#"
+                detach data from one
+                one is told []
+                two is told []
+            "#]])
+            .await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_attachment_that_vanishes_is_made_again() {
     let control = Control::new().await;

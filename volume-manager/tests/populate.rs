@@ -11,7 +11,8 @@ use volume_manager::api::object::Bytes;
 use volume_manager::api::pod::{PodVolume, SeLinuxOptions, VolumeDevice};
 use volume_manager::api::storage::ClaimTemplate;
 use volume_manager::api::{
-    AccessMode, Claim, ClaimPhase, Kind, Object, Owner, Pod, Volume, VolumeMode, VolumeSource, get,
+    AccessMode, Claim, ClaimPhase, Kind, Object, Owner, PersistentSource, Pod, Volume, VolumeMode,
+    VolumeSource, get,
 };
 use volume_manager::{PodState, WAIT_LIMIT, WaitError};
 use world::{World, pod, unique, volume};
@@ -168,6 +169,25 @@ async fn kinds_nobody_takes_are_refused() {
     let mut web = pod("web", &["data"]);
     web.volumes[0].source = VolumeSource::Other { kind: "flocker".to_owned() };
     expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched"#]].assert_eq(&outcome(&world, web).await);
+}
+
+/// The kubelet has them done by the drivers that came after them.
+#[tokio::test(start_paused = true)]
+async fn a_clouds_own_kinds_are_not_its_drivers() {
+    for persistent in [true, false] {
+        let world = World::new().await;
+        world.manager.driver_registered("ebs.csi.aws.com".into(), "/ebs.sock");
+        world.volume("data");
+        let kind = "awsElasticBlockStore".to_owned();
+        let mut web = pod("web", &["data"]);
+        if persistent {
+            let source = PersistentSource::Other { kind };
+            change_objects(&world, |_, volume| volume.source = source).await;
+        } else {
+            web.volumes[0].source = VolumeSource::Other { kind };
+        }
+        expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched"#]].assert_eq(&outcome(&world, web).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]

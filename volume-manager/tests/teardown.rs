@@ -1,13 +1,37 @@
 //! Volumes in and out of pods: what is done, in which order, and what a failure leaves to be done.
+#![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
 
 #[path = "world/world.rs"]
 mod world;
 
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
 use expect_test::expect;
-use volume_manager::WAIT_LIMIT;
+use volume_manager::api::pod::SeLinuxOptions;
+use volume_manager::api::storage::{NodeAffinity, Requirement};
+use volume_manager::api::{AccessMode, Claim, Object, Pod, get};
 use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
 use volume_manager::names::PodUid;
-use world::{LONG, World, volume};
+use volume_manager::operation::OperationName;
+use volume_manager::{PodState, WAIT_LIMIT};
+use world::{LONG, World, pod, volume};
+
+/// Changes what the claim of `data` says about its growth.
+async fn says_of_its_growth(world: &World, resize: &str) {
+    let claim = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
+    let mut claim = (*claim).clone();
+    claim.status.resize = resize.to_owned();
+    world.api.put(Object::Claim(Arc::new(claim)));
+}
+
+/// A pod that uses `data`, and whose containers run with a label of this level.
+fn labelled(name: &str, level: &str) -> Arc<Pod> {
+    let mut pod = pod(name, &["data"]);
+    pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
+    Arc::new(pod)
+}
 
 macro_rules! paused {
     ($($(#[$about:meta])* async fn $name:ident() $body:block)*) => {
@@ -80,9 +104,9 @@ paused! {
         world.volume("data");
         world.toy.hold("stage data");
         let web = world.add("web", &["data"]);
-        world.manager.wait_mounted(&web, std::time::Duration::from_secs(1)).await.expect_err("it is held");
+        world.manager.wait_mounted(&web, Duration::from_secs(1)).await.expect_err("it is held");
         world.end(&web);
-        let left = world.manager.wait_unmounted(&web, std::time::Duration::from_secs(1)).await;
+        let left = world.manager.wait_unmounted(&web, Duration::from_secs(1)).await;
         expect!["mounted volumes=[volume_mount kubernetes.io/toy/data web]: context deadline exceeded"].assert_eq(&left.expect_err("what is under way counts").to_string());
         world.toy.release("stage data");
         world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect("nothing stands in the way");
@@ -113,7 +137,7 @@ paused! {
         let web = world.add("web", &["data"]);
         let began = tokio::time::Instant::now();
         world.manager.wait_mounted(&web, LONG).await.expect("it works in the end");
-        assert_eq!(began.elapsed(), std::time::Duration::from_millis(500 + 1000 + 2000));
+        assert_eq!(began.elapsed(), Duration::from_millis(500 + 1000 + 2000));
         world.sees(expect![[r#"
             stage data
               Final
@@ -124,6 +148,18 @@ paused! {
             stage data
             publish data web
         "#]]);
+    }
+
+    /// The kubelet tries what fails before it has begun ten times a second.
+    async fn a_start_error_climbs_the_ladder() {
+        let world = World::new().await;
+        let mut far = volume("data");
+        let zone = Requirement { key: "zone".into(), operator: "In".into(), values: vec!["far".into()] };
+        far.affinity = Some(NodeAffinity { terms: vec![vec![zone]] });
+        world.put_volume(far);
+        world.add("web", &["data"]);
+        assert_eq!(world.starts_of(OperationName::Mount, 3000).await, [0, 500, 1500]);
+        world.sees(expect![[""]]);
     }
 
     /// The kubelet drops the stage here, and it leaks.
@@ -290,14 +326,14 @@ paused! {
 
     async fn containers_that_may_run_keep_their_volumes() {
         let (world, web) = after(|_| {}).await;
-        world.manager.set_pod_state(&web, volume_manager::PodState::Terminating);
+        world.manager.set_pod_state(&web, PodState::Terminating);
         world.manager.remove_pod(&web);
         world.pass(10_000).await;
         world.sees(expect![[r#"
             stage data
             publish data web
         "#]]);
-        world.manager.set_pod_state(&web, volume_manager::PodState::RuntimeGone);
+        world.manager.set_pod_state(&web, PodState::RuntimeGone);
         world.idle().await;
         world.sees(expect![[r#"
             unpublish data web
@@ -346,10 +382,60 @@ paused! {
         "#]]);
         let mut grown = volume("data");
         grown.capacity.0 *= 2;
-        world.api.put(volume_manager::api::Object::Volume(std::sync::Arc::new(grown)));
+        world.api.put(Object::Volume(Arc::new(grown)));
         world.idle().await;
         world.sees(expect![[r#"
             expand data from 1Mi to 2Mi
+        "#]]);
+    }
+
+    /// The kubelet reads the claim ten times a second.
+    async fn whose_turn_it_is_to_grow_is_asked_on_the_ladder_and_when_the_claim_says_so() {
+        let (world, _) = after(|_| {}).await;
+        world.toy.story();
+        says_of_its_growth(&world, "ControllerResizeInProgress").await;
+        let mut grown = volume("data");
+        grown.capacity.0 *= 2;
+        world.api.put(Object::Volume(Arc::new(grown)));
+        assert_eq!(world.starts_of(OperationName::Expand, 4000).await, [0, 500, 1500, 3500]);
+        world.sees(expect![[""]]);
+        says_of_its_growth(&world, "NodeResizePending").await;
+        assert_eq!(world.starts_of(OperationName::Expand, 1000).await, [0]);
+        world.sees(expect![[r#"
+            expand data from 1Mi to 2Mi
+        "#]]);
+    }
+
+    /// The kubelet waits for the next status of its node here.
+    async fn what_the_node_still_names_is_not_asked_for_again() {
+        let mut world = World::starting();
+        world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+        world.crash();
+        world.manager.sources_ready();
+        let mut alone = volume("data");
+        alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+        world.put_volume(alone);
+        world.toy.set_attachable(true);
+        world.attach(&["data"]).await;
+        world.manager.add_pod(labelled("web", "s0:c1"));
+        world.idle().await;
+        world.manager.mark_reported_in_use(vec![world::unique("data")]);
+        world.idle().await;
+        world.toy.hold("unstage data");
+        world.end(&"web".into());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        // With another label it is another volume: nothing is left of the first by the time it is staged.
+        world.manager.add_pod(labelled("new", "s0:c2"));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        world.toy.release("unstage data");
+        world.idle().await;
+        world.sees(expect![[r#"
+            stage data
+            publish data web
+            unpublish data web
+            unstage data
+            stage data
+            publish data new
         "#]]);
     }
 

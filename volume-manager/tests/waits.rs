@@ -5,15 +5,18 @@
 #[path = "world/world.rs"]
 mod world;
 
+use std::path::Path;
 use std::time::Duration;
 
 use expect_test::expect;
+use host::fake::{Order, Rule};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use volume_manager::api::PersistentSource;
 use volume_manager::error::ErrorClass::Uncertain;
 use volume_manager::names::PodUid;
 use volume_manager::{WAIT_LIMIT, WaitError};
-use world::{LONG, World};
+use world::{LONG, ROOT, World, volume};
 
 type Waiting = JoinHandle<(Result<(), WaitError>, Duration)>;
 
@@ -141,6 +144,28 @@ async fn what_is_attached_is_not_called_unattached() {
     expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context deadline exceeded"]
         .assert_eq(&result.expect_err("it is held").to_string());
     assert_eq!(took, SECOND);
+}
+
+/// The kubelet sets local volumes up one after the other where their paths are the same.
+#[tokio::test(start_paused = true)]
+async fn local_volumes_of_one_path_do_not_wait_for_each_other() {
+    let world = World::new().await;
+    world.kernel.make_dir_all(Path::new("/data"), 0o755).expect("the kernel is empty");
+    for name in ["a", "b"] {
+        let mut volume = volume(name);
+        volume.source = PersistentSource::Local { path: "/data".to_owned(), fs_type: String::new() };
+        world.put_volume(volume);
+    }
+    let of_a = Path::new(ROOT).join("pods/a");
+    world.host.faults().add(Rule::new(Order::Delay(SECOND)).on("bind").below(of_a));
+    let a = world.add("a", &["a"]);
+    let first = mounted(&world, &a, LONG);
+    tokio::time::sleep(SECOND / 2).await;
+    let b = world.add("b", &["b"]);
+    let second = mounted(&world, &b, LONG);
+    for (wait, took) in [(second, Duration::ZERO), (first, SECOND)] {
+        assert_eq!(wait.await.expect("it only waits"), (Ok(()), took));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
+use host::fake::{FakeHost, FakeKernel};
 use host::{FileKind, Host, Propagation};
 use tokio::sync::{mpsc, watch};
 
@@ -118,6 +119,14 @@ impl Bench {
         };
         bench.object(|driver| driver.attach_required = false);
         bench
+    }
+
+    /// The same on a simulated kernel, which does as it is told.
+    pub(crate) fn simulated() -> (Self, FakeHost) {
+        let host = FakeHost::new(FakeKernel::new());
+        let bench = Self::on(host.shared(), ClientStyle::Kubelet);
+        host.kernel().make_dir_all(bench.root.path(), 0o750).expect("the kernel is empty");
+        (bench, host)
     }
 
     /// Changes what the driver's CSIDriver object says.

@@ -146,6 +146,10 @@ impl VolumePlugin for Toy {
         self.lock().remounts
     }
 
+    fn takes_selinux_mount(&self, _: &Spec, _: &Facts) -> bool {
+        true
+    }
+
     fn can_attach(&self, _: &Spec, _: &Facts) -> bool {
         self.lock().attachable
     }

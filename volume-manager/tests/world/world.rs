@@ -1,4 +1,5 @@
-//! A manager with an API in memory, a toy for a plugin and time that passes only when nothing else does.
+//! A manager with an API in memory, a toy for a plugin, local volumes beside it, and time that passes
+//! only when nothing else does.
 #![allow(dead_code, reason = "each test file uses its own part of this world")]
 #![allow(clippy::disallowed_methods, reason = "a test may prepare files and let time pass")]
 
@@ -25,6 +26,8 @@ use volume_manager::api::{
 use volume_manager::clock::TokioClock;
 use volume_manager::event::Notice;
 use volume_manager::names::{Namespaced, PodUid, VolumeName};
+use volume_manager::operation::OperationName;
+use volume_manager::plugin::local::LocalPlugin;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
 
@@ -40,7 +43,7 @@ pub(crate) struct World {
     pub(crate) api: Arc<MemoryApi>,
     pub(crate) toy: Toy,
     pub(crate) kernel: FakeKernel,
-    host: FakeHost,
+    pub(crate) host: FakeHost,
 }
 
 /// There are no drivers here.
@@ -155,6 +158,22 @@ impl World {
         expected.assert_eq(&self.toy.story());
     }
 
+    /// Lets some time pass, and tells how many milliseconds from now each operation of this name was started.
+    pub(crate) async fn starts_of(&self, wanted: OperationName, within: u64) -> Vec<u128> {
+        let (began, mut notices) = (tokio::time::Instant::now(), self.listen());
+        let mut starts = Vec::new();
+        let listening = async {
+            while let Some(notice) = notices.recv().await {
+                if matches!(notice, Notice::Started { name, .. } if name == wanted) {
+                    starts.push(began.elapsed().as_millis());
+                }
+            }
+        };
+        let over = tokio::time::timeout(Duration::from_millis(within), listening).await;
+        over.expect_err("the manager runs on");
+        starts
+    }
+
     /// Kubernetes events from now on.
     pub(crate) fn listen(&self) -> tokio::sync::mpsc::UnboundedReceiver<Notice> {
         self.manager.subscribe()
@@ -167,7 +186,7 @@ fn start(api: &Arc<MemoryApi>, toy: &Toy, host: &FakeHost) -> VolumeManager {
         host: host.shared(),
         clock: TokioClock::shared(),
         dialer: Arc::new(NoDialer),
-        registry: Registry::new(vec![Arc::new(toy.clone())]),
+        registry: Registry::new(vec![Arc::new(toy.clone()), Arc::new(LocalPlugin)]),
     };
     VolumeManager::start(Config::new("node", ROOT), parts)
 }

@@ -56,6 +56,25 @@ fn what_stays_below_is_opened_and_what_leaves_is_refused() {
     });
 }
 
+/// The kubelet follows it by its name.
+#[test]
+fn an_absolute_link_leads_out_even_where_it_leads_back() {
+    on_both(async |ground| {
+        let volume = volume(ground).await;
+        for (link, target) in [("back", volume.join("dir")), ("back-to-all", volume.clone())] {
+            ground.host.symlink(&target, &volume.join(link)).await.unwrap();
+            assert!(ground.host.metadata(&volume.join(link)).await.unwrap().is_dir());
+            for sub in [link.to_owned(), format!("{link}/deep")] {
+                let error = ground.host.open_beneath(&volume, Path::new(&sub)).await.unwrap_err();
+                assert!(error.is_escape(), "{sub}: {error:?}");
+                let new = Path::new(&sub).join("new");
+                let error = ground.host.make_dirs_beneath(&volume, &new, 0o755).await.unwrap_err();
+                assert!(error.is_escape(), "{sub}: {error:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn what_was_opened_is_bound_whatever_its_name_means_by_then() {
     on_both(async |ground| {

@@ -1,15 +1,19 @@
 //! Empty directories on disk and in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use expect_test::expect;
+use host::fake::{Order, Rule};
 
 use crate::api::{Bytes, Node, VolumeSource};
-use crate::operation::Operation;
+use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~empty-dir/data";
+
+/// EIO.
+const BROKEN: i32 = 5;
 
 fn empty_dir(medium: &str, size_limit: Option<u64>) -> VolumeSource {
     VolumeSource::EmptyDir { medium: medium.into(), size_limit: size_limit.map(Bytes) }
@@ -150,6 +154,44 @@ async fn what_somebody_mounted_in_it_is_not_emptied_with_it() {
     host.unmount(&inside).await.unwrap();
     let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
     assert!(story.ends_with("done\n"), "{story}");
+}
+
+/// The kubelet forgets it, and the tmpfs stays.
+#[tokio::test]
+async fn memory_that_was_mounted_in_vain_is_taken_away_again() {
+    let (mut bench, host) = Bench::simulated();
+    bench.inline(empty_dir("Memory", None));
+    host.faults().add(Rule::new(Order::Fail(BROKEN)).on("create_file").times(1));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    assert!(host.kernel().is_mount_point(&bench.path(DIR)));
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    assert!(!host.kernel().is_mount_point(&bench.path(DIR)));
+}
+
+/// The kubelet may set a project quota here.
+#[tokio::test]
+async fn a_limit_of_a_directory_on_disk_changes_nothing() {
+    let (mut bench, host) = Bench::simulated();
+    let steps: Arc<Mutex<Vec<String>>> = Arc::default();
+    host.faults().decide_with({
+        let steps = Arc::clone(&steps);
+        move |step| {
+            steps.lock().unwrap().push(format!("{} {}", step.method, step.path.display()));
+            Order::Go
+        }
+    });
+    let mut lives = Vec::new();
+    for limit in [None, Some(8 << 20)] {
+        bench.inline(empty_dir("", limit));
+        let mounting = MountVolume { size_limit: limit.map(Bytes), ..bench.mounting() };
+        bench.run(Operation::Mount(Arc::new(mounting))).await;
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        lives.push(std::mem::take(&mut *steps.lock().unwrap()));
+    }
+    assert!(lives[0].len() > 5, "{lives:?}");
+    assert_eq!(lives[0], lives[1]);
 }
 
 #[tokio::test]

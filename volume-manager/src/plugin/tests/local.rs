@@ -3,16 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host::fake::{FakeHost, Order, Rule};
 use serial_test::file_serial;
 
 use crate::api::{PersistentSource, VolumeMode};
 use crate::operation::Operation;
 use crate::plugin::local::LocalPlugin;
 use crate::plugin::testing::{Bench, Disk};
-use crate::plugin::{Before, Scene, VolumePlugin};
+use crate::plugin::{Before, DeviceMounter, Scene, VolumePlugin};
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~local-volume/pv";
 const GLOBAL: &str = "plugins/kubernetes.io/local-volume/mounts/pv";
+
+/// EIO.
+const BROKEN: i32 = 5;
 
 fn use_path(bench: &mut Bench, path: &Path) {
     let path = path.display().to_string();
@@ -42,6 +46,54 @@ async fn a_directory_is_bound_and_never_touched_otherwise() {
     assert!(story.ends_with("done\n"), "{story}");
     assert_eq!(bench.mount_at(DIR).await, None);
     assert_eq!(host.read_file(&data.join("canary")).await.unwrap(), b"1");
+}
+
+/// A directory of a simulated node, used by the bench's volume.
+fn simulated() -> (Bench, FakeHost) {
+    let (mut bench, host) = Bench::simulated();
+    let data = bench.path("data");
+    host.kernel().make_dir(&data, 0o755).unwrap();
+    use_path(&mut bench, &data);
+    (bench, host)
+}
+
+/// The kubelet takes the directory itself for that mount, and keeps it while another volume shows it.
+#[tokio::test]
+async fn a_directory_is_no_mount_of_the_node() {
+    let (mut bench, host) = simulated();
+    let at = LocalPlugin.device_mount_path(&bench.context.paths, &bench.spec).unwrap();
+    assert_eq!(at, bench.path(GLOBAL));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let (unmounting, leaving) = (bench.unmounting(), bench.leaving());
+
+    bench.change_volume(|volume| volume.meta.name = "pw".to_owned());
+    bench.pod.meta.uid = "u2".into();
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let other = bench.path("pods/u2/volumes/kubernetes.io~local-volume/pw");
+    assert!(host.kernel().is_mount_point(&other));
+
+    bench.run(Operation::Unmount(Arc::new(unmounting))).await;
+    let story = bench.run(Operation::UnmountDevice(Arc::new(leaving))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    assert!(host.kernel().is_mount_point(&other));
+}
+
+/// The kubelet forgets it, and the bind stays.
+#[tokio::test]
+async fn a_bind_that_was_made_in_vain_is_taken_away_again() {
+    for fails in [&["change_ownership"][..], &["remount_bind", "unmount"]] {
+        let (mut bench, host) = simulated();
+        bench.pod.security.fs_group = Some(4711);
+        for method in fails {
+            host.faults().add(Rule::new(Order::Fail(BROKEN)).on(method).times(1));
+        }
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+        assert!(host.kernel().is_mount_point(&bench.path(DIR)), "{fails:?}");
+        let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        assert!(story.ends_with("done\n"), "{story}");
+        assert!(!host.kernel().is_mount_point(&bench.path(DIR)), "{fails:?}");
+    }
 }
 
 #[tokio::test]

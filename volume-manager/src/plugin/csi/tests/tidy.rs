@@ -8,7 +8,6 @@ use host::linux::LinuxHost;
 use tonic::Code;
 
 use crate::api::VolumeMode;
-use crate::manager::ClientStyle;
 use crate::names::{PodUid, SpecName};
 use crate::operation::Operation;
 use crate::plugin::testing::{Bench, DRIVER};
@@ -27,10 +26,7 @@ struct Refusing {
 
 impl Refusing {
     async fn new() -> Self {
-        let kernel = FakeKernel::new();
-        let host = FakeHost::new(kernel.clone());
-        let bench = Bench::on(host.shared(), ClientStyle::Kubelet);
-        kernel.make_dir_all(bench.root.path(), 0o750).unwrap();
+        let (bench, host) = Bench::simulated();
         // The bench's driver looks at the real kernel for what must be there when it is called.
         let paths = &bench.context.paths;
         let (inner, pod) = (SpecName::new("pv"), PodUid::new("u1"));
@@ -42,7 +38,7 @@ impl Refusing {
         ] {
             LinuxHost::shared().make_dir_all(&dir, 0o750).await.unwrap();
         }
-        Self { bench, kernel, host }
+        Self { bench, kernel: host.kernel().clone(), host }
     }
 
     async fn of_devices() -> Self {
