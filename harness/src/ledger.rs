@@ -292,10 +292,8 @@ impl Ledger {
 
 /// Closes a ledger for good, or until the answer is dropped: nobody can open it. `None` while anybody has it open.
 pub(crate) fn close(path: &Path) -> Result<Option<File>, LedgerError> {
-    let file = match OpenOptions::new().create(true).append(true).mode(0o600).open(path) {
-        Ok(file) => file,
-        Err(source) => return Err(failed("open", path, source)),
-    };
+    let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+    let file = opened.map_err(|source| failed("open", path, source))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
