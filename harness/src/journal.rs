@@ -57,6 +57,8 @@ struct State {
     flights: BTreeMap<u64, Flight>,
     /// The node's operations under way, by name, volume and pod.
     operations: BTreeSet<[String; 3]>,
+    /// It was killed, or has ended, and was not started since.
+    node_is_dead: bool,
     /// Volumes with a call whose caller went away: the driver may still be at work on them.
     abandoned: BTreeSet<String>,
     next_call: u64,
@@ -122,6 +124,7 @@ impl Journal {
             kernel: Kernel::new(witness),
             flights: BTreeMap::new(),
             operations: BTreeSet::new(),
+            node_is_dead: false,
             abandoned: BTreeSet::new(),
             next_call: 1,
             kept: None,
@@ -152,6 +155,16 @@ impl Journal {
     /// Records anything that has no method of its own here.
     pub fn record(&self, event: Event) {
         self.change(|state| state.push(event));
+    }
+
+    /// Records what the node says of itself. What one that was killed had still on its way is nothing that it did:
+    /// its books died with it.
+    pub fn hear(&self, event: Event) {
+        self.change(|state| {
+            if !state.node_is_dead {
+                state.push(event);
+            }
+        });
     }
 
     /// Records what the case does.
@@ -327,7 +340,10 @@ impl State {
     fn push(&mut self, event: Event) {
         match &event {
             Event::Operation(operation) => self.follow(operation),
-            Event::Process(edge) if edge.who == "node" => self.operations.clear(),
+            Event::Process(edge) if edge.who == "node" => {
+                self.node_is_dead = edge.edge != "start";
+                self.operations.clear();
+            }
             _ => {}
         }
         let seq = self.lines.len() as u64 + 1;

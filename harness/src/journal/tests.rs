@@ -148,6 +148,28 @@ fn a_running_operation_may_announce_it_yet() {
 }
 
 #[test]
+fn what_a_killed_node_had_on_its_way_is_not_heard() {
+    let (journal, _kernel) = journal();
+    let change = || {
+        let (world, key) = ("actual".into(), "pod uid-web data".into());
+        Event::State(contracts::event::StateChange {
+            world,
+            key,
+            from: String::new(),
+            to: "VolumeMounted".into(),
+        })
+    };
+    journal.hear(change());
+    for (edge, heard) in [("kill", 1), ("exit", 1), ("start", 2)] {
+        journal.process("node", edge, None);
+        journal.hear(change());
+        let trace = journal.trace();
+        let changes = trace.iter().filter(|line| matches!(line.event, Event::State(_)));
+        assert_eq!(changes.count(), heard, "{edge}");
+    }
+}
+
+#[test]
 fn what_a_killed_node_did_last_is_no_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();

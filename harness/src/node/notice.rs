@@ -11,7 +11,7 @@ pub(super) fn record(journal: &Journal, notice: Notice) {
         let (pod, edge) = (pod.unwrap_or_default(), edge.to_owned());
         Event::Operation(OperationEdge { name, volume, pod, edge, error })
     };
-    journal.record(match notice {
+    journal.hear(match notice {
         Notice::State { world, key, from, to } => Event::State(StateChange { world, key, from, to }),
         Notice::Started { name, volume, pod } => {
             edge(name.to_string(), volume.to_string(), pod.map(|pod| pod.to_string()), "start", None)
