@@ -38,6 +38,14 @@ impl Control {
         Self { api, toy, controller }
     }
 
+    /// The same with a volume that is `data`, for one node alone, and its pod `web` on the node `one`.
+    async fn with_data_on_one() -> Self {
+        let control = Self::new().await;
+        control.volume("data", AccessMode::ReadWriteOnce);
+        control.run("web", "one", &["data"]).await;
+        control
+    }
+
     async fn restart(&mut self) {
         self.controller = start(&self.api, &self.toy);
         self.pass(10).await;
@@ -115,9 +123,7 @@ fn start(api: &Arc<MemoryApi>, toy: &Toy) -> AttachDetach {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_attached_for_a_pod_and_the_node_is_told() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control
         .sees(expect![[r#"
         attach data to one
@@ -133,9 +139,7 @@ async fn a_volume_is_attached_for_a_pod_and_the_node_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_in_use_is_never_taken_away() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.end("web").await;
     control.pass(3_600_000).await;
@@ -160,9 +164,7 @@ async fn a_volume_in_use_is_never_taken_away() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_node_cannot_be_told_is_not_detached() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control.in_use("one", &[]).await;
     control.api.set_down(Kind::Node, true);
     control.end("web").await;
@@ -187,9 +189,7 @@ async fn what_the_node_cannot_be_told_is_not_detached() {
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_for_one_node_moves_only_when_the_first_has_let_go() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.run("db", "two", &["data"]).await;
     control
@@ -234,9 +234,7 @@ async fn a_volume_for_many_nodes_is_attached_to_many() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_gone_for_six_minutes_loses_its_volumes() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.change("one", |node| node.ready = false).await;
     control.end("web").await;
@@ -260,9 +258,7 @@ async fn a_node_that_is_gone_for_six_minutes_loses_its_volumes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_declared_gone_loses_them_at_once() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.end("web").await;
     let taint = Taint { key: "node.kubernetes.io/out-of-service".into(), ..Taint::default() };
@@ -354,9 +350,7 @@ async fn pods_that_are_over_want_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_being_deleted_keeps_its_volumes_until_it_is_over_or_gone() {
     for goes in [true, false] {
-        let control = Control::new().await;
-        control.volume("data", AccessMode::ReadWriteOnce);
-        control.run("web", "one", &["data"]).await;
+        let control = Control::with_data_on_one().await;
         control.in_use("one", &[]).await;
         let mut web = pod("web", &["data"]);
         web.node = "one".to_owned();
@@ -389,9 +383,7 @@ async fn a_pod_that_is_being_deleted_keeps_its_volumes_until_it_is_over_or_gone(
 
 #[tokio::test(start_paused = true)]
 async fn an_attachment_that_vanishes_is_made_again() {
-    let control = Control::new().await;
-    control.volume("data", AccessMode::ReadWriteOnce);
-    control.run("web", "one", &["data"]).await;
+    let control = Control::with_data_on_one().await;
     control.toy.set_lost(true);
     control.pass(60_000).await;
     control.toy.set_lost(false);

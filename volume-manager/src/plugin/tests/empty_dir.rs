@@ -12,9 +12,6 @@ use crate::plugin::testing::Bench;
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~empty-dir/data";
 
-/// EIO.
-const BROKEN: i32 = 5;
-
 fn empty_dir(medium: &str, size_limit: Option<u64>) -> VolumeSource {
     VolumeSource::EmptyDir { medium: medium.into(), size_limit: size_limit.map(Bytes) }
 }
@@ -161,7 +158,7 @@ async fn what_somebody_mounted_in_it_is_not_emptied_with_it() {
 async fn memory_that_was_mounted_in_vain_is_taken_away_again() {
     let (mut bench, host) = Bench::simulated();
     bench.inline(empty_dir("Memory", None));
-    host.faults().add(Rule::new(Order::Fail(BROKEN)).on("create_file").times(1));
+    host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on("create_file").times(1));
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(story.contains("mark pod failed: Uncertain"), "{story}");
     assert!(host.kernel().is_mount_point(&bench.path(DIR)));

@@ -15,9 +15,6 @@ use crate::plugin::{Before, DeviceMounter, Scene, VolumePlugin};
 const DIR: &str = "pods/u1/volumes/kubernetes.io~local-volume/pv";
 const GLOBAL: &str = "plugins/kubernetes.io/local-volume/mounts/pv";
 
-/// EIO.
-const BROKEN: i32 = 5;
-
 fn use_path(bench: &mut Bench, path: &Path) {
     let path = path.display().to_string();
     bench.change_volume(|volume| volume.source = PersistentSource::Local { path, fs_type: String::new() });
@@ -85,7 +82,7 @@ async fn a_bind_that_was_made_in_vain_is_taken_away_again() {
         let (mut bench, host) = simulated();
         bench.pod.security.fs_group = Some(4711);
         for method in fails {
-            host.faults().add(Rule::new(Order::Fail(BROKEN)).on(method).times(1));
+            host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on(method).times(1));
         }
         let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
         assert!(story.contains("mark pod failed: Uncertain"), "{story}");

@@ -15,9 +15,6 @@ use crate::plugin::{Scene, VolumePlugin};
 
 const CSI: &str = "plugins/kubernetes.io/csi";
 
-/// EIO.
-const BROKEN: i32 = 5;
-
 struct Refusing {
     bench: Bench,
     kernel: FakeKernel,
@@ -48,7 +45,7 @@ impl Refusing {
     }
 
     fn refuse(&self, method: &'static str) {
-        self.host.faults().add(Rule::new(Order::Fail(BROKEN)).on(method).times(1));
+        self.host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on(method).times(1));
     }
 
     async fn mount(&mut self) -> String {
@@ -101,7 +98,7 @@ async fn an_unstage_that_stopped_half_way_is_finished() {
     let unmounting = Arc::new(refusing.bench.unmounting());
     refusing.bench.run(Operation::Unmount(unmounting)).await;
     // The second directory is the one that held the record.
-    refusing.host.faults().add(Rule::new(Order::Fail(BROKEN)).on("remove_dir").after(1).times(1));
+    refusing.host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on("remove_dir").after(1).times(1));
     for end in ["failed", "done"] {
         let leaving = Arc::new(refusing.bench.leaving());
         let story = refusing.bench.run(Operation::UnmountDevice(leaving)).await;
@@ -136,7 +133,7 @@ async fn a_device_leaves_the_node_when_its_files_have() {
     refusing.bench.driver.fail("NodePublishVolume", Code::Internal);
     refusing.map().await;
     // Once for the staging directory, which is the driver's, and then for our own.
-    refusing.host.faults().add(Rule::new(Order::Fail(BROKEN)).on("remove_tree").after(1).times(1));
+    refusing.host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on("remove_tree").after(1).times(1));
     for end in ["failed", "done"] {
         let leaving = Arc::new(refusing.bench.leaving());
         let story = refusing.bench.run(Operation::UnmapDevice(leaving)).await;
