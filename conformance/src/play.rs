@@ -15,6 +15,7 @@ mod steps;
 mod time;
 mod trace;
 mod world;
+mod yaml;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -9,8 +9,8 @@ use harness::api::{Bytes, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::manifest;
 use super::scenario::{Bad, DriverOptions, Scenario, VolumeConf, known};
+use super::{manifest, yaml};
 
 /// What stands in the files.
 #[derive(Debug, Clone, Default)]
@@ -145,7 +145,12 @@ fn claims_are_there<'a>(pod: &Value, claims: impl Iterator<Item = &'a Value> + C
 /// The documents of a file; of a list, its items.
 fn documents(text: &str, all: &mut Vec<Value>) -> Result<(), Bad> {
     for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = Value::deserialize(document).map_err(|error| {
+        let read = |document| {
+            let mut value = serde_yaml_ng::Value::deserialize(document)?;
+            yaml::as_kubernetes_reads(&mut value)?;
+            serde_yaml_ng::from_value::<Value>(value)
+        };
+        let value = read(document).map_err(|error: serde_yaml_ng::Error| {
             let what = error.to_string();
             let what = what.split(" at line ").next().unwrap_or(&what).to_owned();
             Bad::at(error.location().map_or(0, |place| place.line()), what)

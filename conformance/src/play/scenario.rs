@@ -10,7 +10,7 @@ use harness::manifest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::manifest;
+use super::{manifest, yaml};
 pub(crate) use step::{Action, Step};
 
 /// One scenario.
@@ -96,7 +96,7 @@ pub(crate) struct Bad {
 impl Scenario {
     /// Reads a scenario.
     pub(crate) fn parse(text: &str) -> Result<Self, Bad> {
-        let mut scenario: Self = serde_yaml_ng::from_str(text).map_err(|error| Bad::of_yaml(&error, text))?;
+        let mut scenario = Self::read(text).map_err(|error| Bad::of_yaml(&error, text))?;
         for volume in &mut scenario.volumes {
             if volume.access_modes.is_empty() {
                 volume.access_modes.push("ReadWriteOnce".to_owned());
@@ -108,6 +108,16 @@ impl Scenario {
         }
         scenario.check(text)?;
         Ok(scenario)
+    }
+
+    fn read(text: &str) -> Result<Self, serde_yaml_ng::Error> {
+        let mut document: serde_yaml_ng::Value = serde_yaml_ng::from_str(text)?;
+        yaml::as_kubernetes_reads(&mut document)?;
+        serde_yaml_ng::from_value(document).map_err(|error| {
+            // Only the text itself knows the line.
+            let placed = serde_yaml_ng::from_str::<Self>(text).err();
+            placed.filter(|placed| placed.to_string().contains(&error.to_string())).unwrap_or(error)
+        })
     }
 
     /// The names of its pods, in order.

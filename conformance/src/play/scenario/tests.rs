@@ -134,3 +134,15 @@ fn octal_numbers_of_yaml_arrive_as_they_were_meant() {
     let pod = manifest::pod(&scenario.pods[0], "").expect("it is a pod");
     assert!(format!("{:?}", pod.volumes).contains("default_mode: 288"), "{:?}", pod.volumes);
 }
+
+#[test]
+fn yaml_is_read_as_kubernetes_reads_it() {
+    let text = POD.replace("name: data\n      persistent", "<<: *named\n      persistent");
+    let text =
+        text.replace("volumes:\n- {name: v1}", "volumes:\n- &named {name: data}\n- {name: v1, block: no}");
+    let steps = "- &wait {do: waitMounted, pod: a}\n- {<<: *wait, timeoutMs: 5}\n- {do: removePod, pod: a, force: yes}\n";
+    let scenario = Scenario::parse(&format!("{text}{steps}")).expect("it is a scenario");
+    assert_eq!(scenario.steps[2].timeout_ms, Some(5));
+    assert_eq!((scenario.steps[2].line, scenario.steps[3].force), (18, Some(true)));
+    assert_eq!(scenario.pods[0]["spec"]["volumes"][0]["name"], "data");
+}
