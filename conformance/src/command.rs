@@ -14,6 +14,7 @@ use crate::exit_code;
 
 mod compare;
 mod doctor;
+mod enter;
 mod explain;
 mod init;
 mod list;
@@ -66,6 +67,8 @@ enum Command {
     Sim(sim::Flags),
     /// Undo what runs that were killed have left behind
     Sweep(sweep::Flags),
+    /// Look around in the sandbox of a case that was kept, or of what is played now
+    Enter(enter::Flags),
     /// Write a commented driver.toml
     Init(init::Flags),
     /// Fetch kernels for guests, try what this machine can run, or look around in one
@@ -170,6 +173,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Doctor(flags) => doctor::run(&flags),
         Command::Sim(flags) => sim::run(&flags),
         Command::Sweep(flags) => sweep::run(&flags),
+        Command::Enter(flags) => enter::run(&flags),
         Command::Init(flags) => init::run(&flags),
         Command::Vm(flags) => vm::run(&flags),
     };

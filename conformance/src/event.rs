@@ -38,6 +38,11 @@ pub enum Event {
         /// What `volproof sweep` would undo, when there was no time to be tidy.
         sweep: Option<Vec<String>>,
     },
+    /// All cases have ended, and the sandboxes of these stay until the reader has seen enough.
+    Kept {
+        /// Those that did not pass.
+        cases: Vec<CaseId>,
+    },
     /// Everything is over.
     RunFinished(Box<RunRecord>),
 }
@@ -216,6 +221,9 @@ pub struct CaseReport {
     pub log_files: Vec<String>,
     /// The command that runs this case again.
     pub again: String,
+    /// How to look around in its sandbox, where one can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look: Option<String>,
 }
 
 /// A whole run: what `results.json` holds.
@@ -275,6 +283,7 @@ impl CaseReport {
             logs: None,
             log_files: vec![],
             again: format!("volproof run {id}"),
+            look: None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! the user sees is emitted from here.
 
 pub mod guest;
+mod kept;
 pub mod lane;
 mod ledger;
 mod verdict;
@@ -15,6 +16,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use futures::future::join_all;
 use harness::kernel_log::KernelLog;
 use harness::manifest::Manifest;
 use harness::nfs_export::Misbehaviour;
@@ -30,6 +32,7 @@ use crate::report::Reporter;
 use crate::worker::message::{Abilities, Expectation, Orders, Said, Task};
 
 pub use guest::Guests;
+use kept::Kept;
 pub use ledger::Ledger;
 use verdict::Verdict;
 
@@ -60,6 +63,8 @@ pub struct Plan {
     pub again: String,
     /// Whether stories that differ are written into the source.
     pub update: bool,
+    /// Whether the sandboxes of cases that do not pass stay until the reader lets go.
+    pub keep: bool,
     /// How the suite's own NFS server misbehaves.
     pub spoil: Option<Misbehaviour>,
     /// The cases that run in guests, if any do.
@@ -97,7 +102,8 @@ struct Job {
 enum Message {
     Step(CaseId, String),
     Expectation(Expectation),
-    Ended(Job, Box<Verdict>),
+    /// A case, how it went, and its sandbox if that stays.
+    Ended(Job, Box<Verdict>, Option<Kept>),
 }
 
 struct Dispatcher {
@@ -111,6 +117,8 @@ struct Dispatcher {
     /// The running case that wants to be alone.
     alone: bool,
     done: Vec<CaseReport>,
+    /// The sandboxes that stay, each with the case it is of.
+    kept: Vec<(CaseId, Kept)>,
     messages: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
     expectations: Vec<Expectation>,
@@ -136,6 +144,7 @@ impl Dispatcher {
             running: BTreeMap::new(),
             alone: false,
             done: Vec::new(),
+            kept: Vec::new(),
             messages,
             inbox,
             expectations: Vec::new(),
@@ -161,7 +170,9 @@ impl Dispatcher {
             }
         }
         self.write_expectations()?;
-        self.finish().await
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.let_go(&mut interrupts).await?;
+        self.finish(seconds).await
     }
 
     /// Starts as many cases as there is room for.
@@ -189,7 +200,7 @@ impl Dispatcher {
         let messages = self.messages.clone();
         let guests = self.away(&id).map(|away| Rc::clone(&away.guests));
         tokio::task::spawn_local(async move {
-            let mut verdict = Verdict::new(&orders);
+            let mut verdict = Verdict::new(&orders, guests.is_some());
             let hear = |said| match said {
                 Said::Step(step) => {
                     verdict.step(&step);
@@ -202,8 +213,8 @@ impl Dispatcher {
                 Some(guests) => guests.run(&orders, hear, cancelled).await,
                 None => lane::run(&orders, hear, cancelled).await,
             };
-            verdict.ended(ended);
-            drop(messages.send(Message::Ended(job, Box::new(verdict))));
+            let kept = verdict.ended(ended);
+            drop(messages.send(Message::Ended(job, Box::new(verdict), kept)));
         });
         Ok(())
     }
@@ -220,6 +231,7 @@ impl Dispatcher {
         let directory = plan.directory.join("cases").join(name);
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot create `{}`", directory.display()))?;
+        let is_away = self.away(&id).is_some();
         let (manifest, abilities) = match self.away(&id) {
             Some(away) => (&away.manifest, &away.abilities),
             None => (&plan.manifest, &plan.abilities),
@@ -233,6 +245,7 @@ impl Dispatcher {
             seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
             timeout: plan.timeout,
             update: plan.update,
+            keep: plan.keep && !is_away,
             disk: None,
             cuts: 0,
             spoil: plan.spoil,
@@ -250,7 +263,7 @@ impl Dispatcher {
                 }
                 Ok(())
             }
-            Message::Ended(job, verdict) => {
+            Message::Ended(job, verdict, kept) => {
                 self.running.remove(&(job.case.id(), job.repetition));
                 self.alone = false;
                 // A case that was cut short by the user says nothing about anybody.
@@ -260,6 +273,12 @@ impl Dispatcher {
                 let report = verdict.report(job.case, self.blank(job.case), &self.plan);
                 if self.plan.fail_fast && report.status.is_bad() {
                     self.queue.clear();
+                }
+                match kept {
+                    Some(kept) if report.status.is_bad() => self.kept.push((report.id.clone(), kept)),
+                    // It failed as was expected: there is nothing to look at.
+                    Some(kept) => drop(tokio::task::spawn_local(kept.let_go())),
+                    None => {}
                 }
                 self.file(report)
             }
@@ -305,6 +324,7 @@ impl Dispatcher {
             logs: None,
             log_files: vec![],
             again: format!("{} {}", self.plan.again, case.id()),
+            look: None,
         }
     }
 
@@ -336,7 +356,29 @@ impl Dispatcher {
         Ok(())
     }
 
-    async fn finish(mut self) -> anyhow::Result<RunRecord> {
+    /// Waits until the reader has seen enough of what was kept, or nothing of it is there any more.
+    async fn let_go(&mut self, interrupts: &mut Interrupts) -> anyhow::Result<()> {
+        let (mut cases, mut kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.kept).into_iter().unzip();
+        cases.dedup();
+        if !cases.is_empty() && !self.interrupted {
+            self.emit(&Event::Kept { cases })?;
+            tokio::select! {
+                () = interrupts.next() => {}
+                _ = join_all(kept.iter_mut().map(Kept::ended)) => {}
+            }
+        }
+        let gone = join_all(kept.into_iter().map(Kept::let_go));
+        tokio::select! {
+            biased;
+            () = interrupts.next() => {
+                self.interrupted = true;
+                self.interrupt()
+            }
+            gone = gone => gone.into_iter().collect::<std::io::Result<()>>().context("cannot let go of a sandbox"),
+        }
+    }
+
+    async fn finish(mut self, seconds: f64) -> anyhow::Result<RunRecord> {
         // Guests go before anything is said of the end.
         self.plan.away = None;
         let left = match self.ledger.take() {
@@ -349,7 +391,7 @@ impl Dispatcher {
             findings: gather(&self.done),
             cases: std::mem::take(&mut self.done),
             kernel: self.kernel_log.take().map(verdict::unattributed).unwrap_or_default(),
-            seconds: self.started.elapsed().as_secs_f64(),
+            seconds,
             interrupted: self.interrupted,
             exit_code: exit_code::OK,
             hints: vec![],

@@ -122,7 +122,16 @@ async fn run_case(
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before, failure.is_some()).await;
-    Said::Outcome(Box::new(outcome(case, failure, after, cx.shared().scene.journal().symbols(), seconds)))
+    let outcome = outcome(case, failure, after, cx.shared().scene.journal().symbols(), seconds);
+    let stays = orders.keep && outcome.status.is_bad();
+    let said = Said::Outcome(Box::new(outcome));
+    if stays {
+        voice.say(&said);
+        voice.say(&Said::Kept);
+        // The scene goes on meanwhile: what still runs in it has its calls answered.
+        return std::future::pending().await;
+    }
+    said
 }
 
 /// Runs the body to its end, its panic or its deadline.

@@ -21,6 +21,7 @@ mod error;
 mod furnish;
 mod init;
 mod shared;
+pub mod visit;
 
 pub use error::SandboxError;
 pub use init::{LOST_LIFELINE, SIGNALLED};

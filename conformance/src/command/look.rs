@@ -46,6 +46,7 @@ pub(super) async fn ask(
         seed: 0,
         timeout,
         update: false,
+        keep: false,
         disk: None,
         cuts: 0,
         spoil: None,

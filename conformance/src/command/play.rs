@@ -113,6 +113,7 @@ async fn play(
         seed: 0,
         timeout: flags.timeout,
         update: false,
+        keep: false,
         disk: None,
         cuts: 0,
         spoil: None,
@@ -136,6 +137,7 @@ async fn play(
     let ended = lane::run(&orders, hear, cancel).await.map_err(anyhow::Error::from)?;
     let played = match (end, ended) {
         (Some(end), _) => end,
+        (None, Ended::Kept(_)) => unreachable!("nobody told the player to keep anything"),
         (None, Ended::Cancelled) => Err(Exit::new(exit_code::INTERRUPTED, "interrupted")),
         (None, Ended::Lost(why)) => Err(Exit::environment("the player is lost").details([why])),
         (None, Ended::Hung) => Err(Exit::environment("the scenario did not end in time")),

@@ -66,6 +66,9 @@ pub(super) struct Flags {
     /// Start no case after the first that failed
     #[arg(long)]
     fail_fast: bool,
+    /// Leave the sandboxes of cases that do not pass as they are until Ctrl-C, for `volproof enter`
+    #[arg(long)]
+    keep: bool,
     /// Fail (exit 4) where a case would be skipped for the machine's sake
     #[arg(long, value_name = "WHO", value_enum)]
     require: Option<Require>,
@@ -254,7 +257,9 @@ async fn prepare(
         directory: reports.directory.clone(),
         timeout: flags.timeout,
         repeat: flags.repeat,
-        fail_fast: flags.fail_fast,
+        // A driver that was there before has room for one sandbox.
+        fail_fast: flags.fail_fast || (flags.keep && main.manifest.is_running_already()),
+        keep: flags.keep,
         again: String::new(),
         update: std::env::var_os("UPDATE_EXPECT").is_some(),
         spoil: flags.spoil,
@@ -436,6 +441,10 @@ pub(super) fn refuse_running(manifest: &Manifest, place: &str) -> Result<(), Exi
 fn check_tier(flags: &Flags) -> Result<(), Exit> {
     let root = nix::unistd::geteuid().is_root();
     match flags.tier {
+        Tier::Vm if flags.keep => {
+            Err(Exit::usage("--keep keeps sandboxes on this machine, and not in guests")
+                .hint("`volproof vm shell` gives a prompt in a guest"))
+        }
         Tier::Vm => Ok(()),
         _ if !flags.kernel.is_empty() => {
             Err(Exit::usage("--kernel chooses the kernels of guests, and means nothing without --tier vm"))

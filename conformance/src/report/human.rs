@@ -74,6 +74,12 @@ impl<W: Write> Human<W> {
                     writeln!(self.out, "  `volproof sweep` would find nothing to undo")?;
                 }
             }
+            Event::Kept { cases } => {
+                writeln!(self.out, "  kept until Ctrl-C, for a look from another terminal:")?;
+                for case in cases {
+                    writeln!(self.out, "    volproof enter {case}")?;
+                }
+            }
             Event::RunFinished(run) => write!(self.out, "{}", SummaryLines(palette, run))?,
         }
         self.out.flush()
@@ -124,7 +130,7 @@ impl Live {
                 self.bar.inc(1);
             }
             Event::Interrupted { .. } => {}
-            Event::RunFinished(_) => return self.bar.finish_and_clear(),
+            Event::Kept { .. } | Event::RunFinished(_) => return self.bar.finish_and_clear(),
         }
         let lane = |(id, step): (&CaseId, &String)| match step.is_empty() {
             true => id.to_string(),

@@ -144,6 +144,7 @@ mod tests {
 
               logs   out/cases/csi::block::is_unmapped_in_reverse_order/   driver.log  journal.txt
               again  volproof run csi::block::is_unmapped_in_reverse_order
+              look   volproof enter csi::block::is_unmapped_in_reverse_order
             </failure>
                     </testcase>
                 </testsuite>

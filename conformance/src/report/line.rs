@@ -208,7 +208,8 @@ impl Display for Details<'_> {
         if let Some(logs) = case.logs.as_ref().filter(|_| !case.log_files.is_empty()) {
             writeln!(f, "  logs   {}/   {}", logs.display(), case.log_files.join("  "))?;
         }
-        writeln!(f, "  again  {}", case.again)
+        writeln!(f, "  again  {}", case.again)?;
+        case.look.iter().try_for_each(|look| writeln!(f, "  look   {look}"))
     }
 }
 

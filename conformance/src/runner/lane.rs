@@ -14,13 +14,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
+use super::kept::Kept;
 use crate::worker::message::{LIFELINE_FD, Orders, REPORT_FD, Said};
 
 /// How long after the worker's own deadline it is ended from outside.
 pub(super) const GRACE: Duration = Duration::from_secs(15);
-
-/// How long a worker may take to die once its lifeline is cut.
-const DYING: Duration = Duration::from_secs(10);
 
 /// How a worker ended.
 #[derive(Debug)]
@@ -31,13 +29,16 @@ pub enum Ended {
     Hung,
     /// The run gave it up.
     Cancelled,
+    /// It has said everything, and its sandbox stays.
+    Kept(Kept),
     /// The guest it ran in did not come up, or died: why.
     Lost(String),
 }
 
 /// Runs one worker to its end. Every line it says goes to `hear`; when `cancel` resolves, it is ended.
 pub async fn run(orders: &Orders, mut hear: impl FnMut(Said), cancel: impl Future) -> io::Result<Ended> {
-    let (mut child, lines, lifeline) = start(orders).await?;
+    let (child, lines, lifeline) = start(orders).await?;
+    let mut worker = Kept::new(child, lifeline);
     let mut lines = BufReader::new(lines).lines();
     let deadline = tokio::time::sleep(orders.timeout + GRACE);
     tokio::pin!(cancel, deadline);
@@ -47,24 +48,21 @@ pub async fn run(orders: &Orders, mut hear: impl FnMut(Said), cancel: impl Futur
             biased;
             line = lines.next_line() => match line? {
                 // A line that is no message is a bug in the worker; the missing outcome will tell.
-                Some(line) => if let Ok(said) = serde_json::from_str(&line) { hear(said) },
+                Some(line) => match serde_json::from_str(&line) {
+                    Ok(Said::Kept) => return Ok(Ended::Kept(worker)),
+                    Ok(said) => hear(said),
+                    Err(_) => {}
+                },
                 None => break,
             },
             () = &mut deadline, if ended.is_none() => { ended = Some(Ended::Hung); break }
             _ = &mut cancel, if ended.is_none() => { ended = Some(Ended::Cancelled); break }
         }
     }
-    // The whole sandbox dies of this; there is nothing to wait for politely.
-    if let Some(ended) = ended {
-        drop(lifeline);
-        if tokio::time::timeout(DYING, child.wait()).await.is_err() {
-            child.kill().await?;
-        }
-        return Ok(ended);
+    match ended {
+        Some(ended) => worker.let_go().await.map(|()| ended),
+        None => worker.ended().await.map(Ended::Exited),
     }
-    let status = child.wait().await?;
-    drop(lifeline);
-    Ok(Ended::Exited(status))
 }
 
 async fn start(orders: &Orders) -> io::Result<(Child, pipe::Receiver, OwnedFd)> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use harness::kernel_log::{KernelLog, Splat, splats};
 
 use super::Plan;
+use super::kept::Kept;
 use super::lane::{Ended, last_words};
 use crate::case::Case;
 use crate::event::{Breakage, CaseReport, Place, RunRecord, Status};
@@ -21,10 +22,14 @@ pub(super) struct Verdict {
     outcome: Option<Outcome>,
     refusal: Option<Refusal>,
     ended: Option<std::io::Result<Ended>>,
+    /// Whether its sandbox is still there.
+    stays: bool,
+    /// Whether it ran in a guest, where nobody can look.
+    is_away: bool,
 }
 
 impl Verdict {
-    pub(super) fn new(orders: &Orders) -> Self {
+    pub(super) fn new(orders: &Orders, is_away: bool) -> Self {
         Self {
             directory: orders.directory.clone(),
             timeout: orders.timeout.as_secs_f64(),
@@ -32,6 +37,8 @@ impl Verdict {
             outcome: None,
             refusal: None,
             ended: None,
+            stays: false,
+            is_away,
         }
     }
 
@@ -50,12 +57,23 @@ impl Verdict {
             | Said::Abilities(_)
             | Said::Told(_)
             | Said::Ready
-            | Said::Played(_) => {}
+            | Said::Played(_)
+            | Said::Kept => {}
         }
     }
 
-    pub(super) fn ended(&mut self, ended: std::io::Result<Ended>) {
-        self.ended = Some(ended);
+    /// Takes note of the end; answers with the sandbox, if that stays.
+    pub(super) fn ended(&mut self, ended: std::io::Result<Ended>) -> Option<Kept> {
+        match ended {
+            Ok(Ended::Kept(kept)) => {
+                self.stays = true;
+                Some(kept)
+            }
+            ended => {
+                self.ended = Some(ended);
+                None
+            }
+        }
     }
 
     pub(super) fn was_cancelled(&self) -> bool {
@@ -82,8 +100,10 @@ impl Verdict {
     fn raw(self, blank: CaseReport) -> CaseReport {
         let logs = Some(self.directory.clone());
         let log_files = log_files(&self.directory);
-        if let (Some(outcome), Some(Ok(Ended::Exited(_)))) = (self.outcome.clone(), &self.ended) {
+        let said_all = self.stays || matches!(self.ended, Some(Ok(Ended::Exited(_))));
+        if let Some(outcome) = self.outcome.clone().filter(|_| said_all) {
             let Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked } = outcome;
+            let look = self.look(status, &blank);
             return CaseReport {
                 status,
                 seconds,
@@ -94,6 +114,7 @@ impl Verdict {
                 unchecked,
                 logs,
                 log_files,
+                look,
                 ..blank
             };
         }
@@ -104,6 +125,16 @@ impl Verdict {
         };
         let breakage = Some(self.no_outcome(&blank.at));
         CaseReport { status, seconds, breakage, logs, log_files, ..blank }
+    }
+
+    /// How somebody gets to see for himself what the case left.
+    fn look(&self, status: Status, of: &CaseReport) -> Option<String> {
+        let enter = format!("volproof enter {}", of.id);
+        match self.stays {
+            true => Some(enter),
+            false if self.is_away || !status.is_bad() => None,
+            false => Some(format!("the same with --keep, then: {enter}")),
+        }
     }
 
     /// The breakage of a case whose worker never said how it went.

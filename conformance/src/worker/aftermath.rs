@@ -60,16 +60,22 @@ impl Aftermath {
         failed: bool,
     ) -> Self {
         let mut after = Self { driver_exited: scene.driver_exit().await, ..Self::default() };
-        if after.driver_exited.is_none() {
+        // What somebody wants to look at is not taken down first.
+        let stays = failed && orders.keep;
+        if stays {
+            after.unchecked.push("leftovers: everything stays as it was when the case broke".to_owned());
+        } else if after.driver_exited.is_none() {
             after.left_behind = scene.wind_up(failed).await;
         }
-        let settled = after.driver_exited.is_none() && after.left_behind.is_empty();
+        let settled = !stays && after.driver_exited.is_none() && after.left_behind.is_empty();
         if settled {
             after.check_books(scene).await;
         }
         let devices = scene.devices();
-        after.take_census(sandbox, before.census.as_ref(), scene);
-        after.left_behind.extend(scene.foreign_loops());
+        if !stays {
+            after.take_census(sandbox, before.census.as_ref(), scene);
+            after.left_behind.extend(scene.foreign_loops());
+        }
         let trace = scene.journal().trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
@@ -84,9 +90,11 @@ impl Aftermath {
         after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
         let symbols = scene.journal().symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
-        scene.end().await;
+        if !stays {
+            scene.end().await;
+            after.count_processes(before.census.as_ref());
+        }
         after.findings.extend(limits::used_up(scene.cgroup(), sandbox.layout().state()));
-        after.count_processes(before.census.as_ref());
         after.read_kernel_log(before.log, &devices, &orders.directory);
         after.scan_for_secrets(scene, &orders.directory);
         if let Err(error) = scene.journal().write(&orders.directory) {

@@ -37,6 +37,9 @@ pub struct Orders {
     pub timeout: Duration,
     /// Whether stories that differ are to be written into the source instead of failing.
     pub update: bool,
+    /// Whether the sandbox is to stay as it is when the case does not pass.
+    #[serde(default)]
+    pub keep: bool,
     /// The disk that keeps what the node and the driver write, in a guest whose power is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<PathBuf>,
@@ -89,8 +92,10 @@ pub enum Said {
     Ready,
     /// The end of a scenario. The last line.
     Played(Played),
-    /// The end of a case. The last line.
+    /// The end of a case. The last line, unless the sandbox is kept.
     Outcome(Box<Outcome>),
+    /// The sandbox stays as it is until the run lets go. The last line.
+    Kept,
 }
 
 /// A story as it was seen, and the place in the source where another one stands.

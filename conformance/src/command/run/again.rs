@@ -15,7 +15,7 @@ pub(super) fn again(called: &Called, filters: &[String]) -> String {
             if !word.contains('=') {
                 words.next();
             }
-        } else if !filters.contains(word) && word != "--fail-fast" {
+        } else if !filters.contains(word) && !["--fail-fast", "--keep"].contains(&word.as_str()) {
             kept.push(quoted(word));
         }
     }

@@ -97,6 +97,7 @@ fn broken_block() -> CaseReport {
     case.left_behind = vec!["bind   <publish:disk/web>  =  <device:disk>".into()];
     case.logs = Some("out/cases/csi::block::is_unmapped_in_reverse_order".into());
     case.log_files = vec!["driver.log".into(), "journal.txt".into()];
+    case.look = Some("volproof enter csi::block::is_unmapped_in_reverse_order".into());
     case.with_findings([still_mounted()])
 }
 
@@ -170,6 +171,7 @@ fn a_failure_says_where_in_the_story_it_broke_and_why() {
 
               logs   out/cases/csi::block::is_unmapped_in_reverse_order/   driver.log  journal.txt
               again  volproof run csi::block::is_unmapped_in_reverse_order
+              look   volproof enter csi::block::is_unmapped_in_reverse_order
 
         "#]],
     );
@@ -280,6 +282,20 @@ fn a_summary_of_one_and_of_none() {
             ────────────
                  Summary [  41.70s] 0 cases: none ran
         "#]],
+    );
+}
+
+#[test]
+fn what_is_kept_is_named_with_the_way_in() {
+    let cases = vec![CaseId::new("csi::a"), CaseId::new("csi::b")];
+    check(
+        [Event::Kept { cases }],
+        expect![[r#"
+        $ volproof run
+          kept until Ctrl-C, for a look from another terminal:
+            volproof enter csi::a
+            volproof enter csi::b
+    "#]],
     );
 }
 

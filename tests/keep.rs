@@ -1,0 +1,109 @@
+//! `run --keep` and `enter`: what broke stays to be looked at until Ctrl-C, and then nothing of it is left.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Child;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serial_test::file_serial;
+use tempfile::TempDir;
+use tests::{Ended, Residue, Volproof, built, has_root, settle};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+
+/// A run that has kept a sandbox.
+struct Keeping {
+    run: Child,
+    /// What it has printed until then.
+    said: String,
+    out: BufReader<std::process::ChildStdout>,
+    directory: TempDir,
+}
+
+impl Keeping {
+    /// Runs a case against a driver that leaves its mounts, until the run says that it waits.
+    fn start(name: &str, mark: &str) -> Keeping {
+        let driver = format!(
+            "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} --sabotage unpublish-leaves-mount",
+            built().display()
+        );
+        let volproof = Volproof::new().args("run --keep --report out --driver-cmd").arg(driver).arg(CASE);
+        let (mut run, directory) = volproof.env(name, mark).start();
+        let mut out = BufReader::new(run.stdout.take().expect("it is piped"));
+        let mut said = String::new();
+        while !said.contains("kept until Ctrl-C") {
+            let read = out.read_line(&mut said).expect("it can be read");
+            assert_ne!(read, 0, "the run has ended:\n{said}");
+        }
+        Keeping { run, said, out, directory }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let run = Pid::from_raw(self.run.id().try_into().expect("a process id"));
+        kill(run, signal).expect("the run is there");
+    }
+
+    fn end(mut self) -> Ended {
+        self.out.read_to_string(&mut self.said).expect("it can be read");
+        let mut ended = Ended::of(self.run.wait_with_output().expect("its output"), self.directory);
+        ended.stdout = self.said;
+        ended
+    }
+}
+
+/// Runs a line of shell in the sandbox of a case.
+fn enter(case: &str, line: &str) -> Ended {
+    Volproof::new().args("enter").arg(case).args("-- sh -c").arg(line).run()
+}
+
+#[test]
+#[file_serial(root)]
+fn what_broke_can_be_looked_at_until_ctrl_c() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let keeping = Keeping::start(name, &mark);
+
+    // What the driver should have unmounted is there, the node's root is where the shell begins, and the driver
+    // still runs: nothing has been taken down.
+    let mounts = enter(CASE, "cat /proc/self/mountinfo");
+    assert_eq!(mounts.code, Some(0), "{}", mounts.told());
+    assert!(mounts.stdout.contains("/volumes/kubernetes.io~csi/"), "{}", mounts.told());
+    let place = enter("file_system_in", "pwd");
+    assert_eq!(place.stdout, "/var/lib/kubelet\n", "{}", place.told());
+    let driver = enter(CASE, "grep -l __fake-csi /proc/[0-9]*/cmdline");
+    assert_eq!(driver.code, Some(0), "{}", driver.told());
+    // What is run there says how it ends.
+    assert_eq!(enter(CASE, "exit 7").code, Some(7));
+    assert_eq!(enter("no::such::case", "true").code, Some(3));
+
+    keeping.signal(Signal::SIGINT);
+    let ended = keeping.end();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    assert!(ended.stdout.contains(&format!("look   volproof enter {CASE}")), "{}", ended.told());
+    let cases = ended.results().cases();
+    assert_eq!(cases.len(), 1, "{}", ended.told());
+    assert_eq!(cases[0].status, "failed", "{}", ended.told());
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new(), "{}", ended.told());
+    assert_eq!(enter(CASE, "true").code, Some(3), "it is gone");
+}
+
+#[test]
+#[file_serial(root)]
+fn what_is_kept_goes_with_a_run_that_is_killed() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let keeping = Keeping::start(name, &mark);
+    keeping.signal(Signal::SIGKILL);
+    let ended = keeping.end();
+    assert_eq!(ended.code, None, "{}", ended.told());
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new(), "{}", ended.told());
+}
