@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use expect_test::Expect;
+
 use crate::prelude::*;
 
 /// At how many flushes the power is cut.
@@ -16,21 +18,10 @@ const CUTS: usize = 8;
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty, and what cannot be read may not be.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn cannot_be_read(cx: &mut Cx) -> Result {
-    let disk = cx.faulty_disk()?;
-    disk.is(Manner::Fails)?;
-    let data = cx.local("data", disk.path())?;
-
-    let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.is_told(expect![[r#"
+    let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
-    "#]]).await?;
-    web.stop().await?;
-    cx.sees(expect![""]).await?;
-
-    disk.is(Manner::Sound)?;
-    let web = cx.pod("again").volume(&data, "/data").start().await?;
-    web.container().await?.writes("/data/greeting", "hello").await?;
-    web.stop().await
+    "#]];
+    refused_until_sound(cx, Manner::Fails, told).await
 }
 
 /// A disk that cannot be written to cannot be formatted: the user is told, nothing is left, and when it can be the
@@ -39,21 +30,10 @@ async fn cannot_be_read(cx: &mut Cx) -> Result {
 /// Kubernetes, Volumes, local.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn cannot_be_written(cx: &mut Cx) -> Result {
-    let disk = cx.faulty_disk()?;
-    disk.is(Manner::FailsWrites)?;
-    let data = cx.local("data", disk.path())?;
-
-    let web = cx.pod("web").volume(&data, "/data").add().await?;
-    web.is_told(expect![[r#"
+    let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot format it as ext4: the node's log says why
-    "#]]).await?;
-    web.stop().await?;
-    cx.sees(expect![""]).await?;
-
-    disk.is(Manner::Sound)?;
-    let web = cx.pod("again").volume(&data, "/data").start().await?;
-    web.container().await?.writes("/data/greeting", "hello").await?;
-    web.stop().await
+    "#]];
+    refused_until_sound(cx, Manner::FailsWrites, told).await
 }
 
 /// When a disk dies under a pod, its files cannot be written any more, and the pod can leave: every mount is taken
@@ -147,4 +127,20 @@ async fn loses_power_at_any_flush(cx: &mut Cx) -> Result {
         pod.stop().await?;
     }
     Ok(())
+}
+
+/// A pod that wants a disk of this manner is told so and gets nothing of it; the next one gets it when it is sound.
+async fn refused_until_sound(cx: &Cx, manner: Manner, told: Expect) -> Result {
+    let disk = cx.faulty_disk()?;
+    disk.is(manner)?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    web.is_told(told).await?;
+    web.stop().await?;
+    cx.sees(expect![""]).await?;
+
+    disk.is(Manner::Sound)?;
+    let web = cx.pod("again").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    web.stop().await
 }
