@@ -196,6 +196,14 @@ pub(crate) fn unified() -> Option<PathBuf> {
     mounts.find(|(_, kind, _)| *kind == "cgroup2").map(|(at, ..)| PathBuf::from(at))
 }
 
+/// Where a group of this name would be in each hierarchy there is: a runtime makes one in all of them.
+pub fn everywhere(name: &str) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = table.lines().filter_map(mounted);
+    let hierarchies = mounts.filter(|(_, kind, _)| matches!(*kind, "cgroup" | "cgroup2"));
+    hierarchies.map(|(at, ..)| Path::new(at).join(name)).collect()
+}
+
 /// The version of the machine's control groups, and the directories below which groups are made.
 fn find() -> Result<(Version, Vec<PathBuf>), CgroupError> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

@@ -37,6 +37,7 @@ use runc::Bundle;
 pub use device_group::{DeviceGroup, DeviceGroupError, place as device_group};
 pub use inside::main;
 pub use oci_spec::runtime::Spec;
+pub use runc::groups as runc_groups;
 pub use view::View;
 
 /// The hidden subcommand that [`main`] answers.

@@ -5,43 +5,56 @@
 
 #[path = "scenes/opinions.rs"]
 mod opinions;
+#[path = "scenes/run.rs"]
+mod run;
 #[path = "scenes/stage.rs"]
 mod stage;
 
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use expect_test::expect;
+use harness::facts::{Fact, Facts};
 use harness::journal::Edge;
+use harness::ledger;
 use harness::proxy::Rule;
 
 use stage::{LIMIT, PodSketch, Stage};
 
-type Scene = fn() -> Result<()>;
+type Scene = fn(&Path) -> Result<()>;
 
 const SCENES: &[(&str, Scene)] = &[
-    ("a_file_system_goes_in_and_out", || stage::play(a_file_system_goes_in_and_out)),
-    ("a_block_volume_goes_in_and_out", || stage::play(a_block_volume_goes_in_and_out)),
-    ("a_block_volume_goes_in_and_out_polled", || stage::play_polled(a_block_volume_goes_in_and_out)),
-    ("a_killed_node_finds_what_it_left_polled", || stage::play_polled(a_killed_node_finds_what_it_left)),
-    ("a_read_only_claim_is_read_only_polled", || stage::play_polled(a_read_only_claim_is_read_only)),
-    ("two_pods_share_a_volume", || stage::play(two_pods_share_a_volume)),
-    ("a_read_only_claim_is_read_only", || stage::play(a_read_only_claim_is_read_only)),
-    ("a_failed_stage_is_tried_again_on_the_node_s_clock", || {
-        stage::play(a_failed_stage_is_tried_again_on_the_node_s_clock)
+    ("a_file_system_goes_in_and_out", |ledger| stage::play(ledger, a_file_system_goes_in_and_out)),
+    ("a_block_volume_goes_in_and_out", |ledger| stage::play(ledger, a_block_volume_goes_in_and_out)),
+    ("a_block_volume_goes_in_and_out_polled", |ledger| {
+        stage::play_polled(ledger, a_block_volume_goes_in_and_out)
     }),
-    ("a_pod_that_goes_during_its_stage_is_not_published", || {
-        stage::play(a_pod_that_goes_during_its_stage_is_not_published)
+    ("a_killed_node_finds_what_it_left_polled", |ledger| {
+        stage::play_polled(ledger, a_killed_node_finds_what_it_left)
     }),
-    ("a_killed_node_finds_what_it_left", || stage::play(a_killed_node_finds_what_it_left)),
-    ("a_driver_that_dies_in_a_publish_is_asked_again", || {
-        stage::play(a_driver_that_dies_in_a_publish_is_asked_again)
+    ("a_read_only_claim_is_read_only_polled", |ledger| {
+        stage::play_polled(ledger, a_read_only_claim_is_read_only)
     }),
-    ("runc_sees_what_our_own_container_sees", || stage::play(runc_sees_what_our_own_container_sees)),
-    ("a_lost_answer_is_asked_for_again", || stage::play(a_lost_answer_is_asked_for_again)),
-    ("an_attachment_lives_as_long_as_the_volume_is_in_use", || {
-        stage::play(an_attachment_lives_as_long_as_the_volume_is_in_use)
+    ("two_pods_share_a_volume", |ledger| stage::play(ledger, two_pods_share_a_volume)),
+    ("a_read_only_claim_is_read_only", |ledger| stage::play(ledger, a_read_only_claim_is_read_only)),
+    ("a_failed_stage_is_tried_again_on_the_node_s_clock", |ledger| {
+        stage::play(ledger, a_failed_stage_is_tried_again_on_the_node_s_clock)
+    }),
+    ("a_pod_that_goes_during_its_stage_is_not_published", |ledger| {
+        stage::play(ledger, a_pod_that_goes_during_its_stage_is_not_published)
+    }),
+    ("a_killed_node_finds_what_it_left", |ledger| stage::play(ledger, a_killed_node_finds_what_it_left)),
+    ("a_driver_that_dies_in_a_publish_is_asked_again", |ledger| {
+        stage::play(ledger, a_driver_that_dies_in_a_publish_is_asked_again)
+    }),
+    ("runc_sees_what_our_own_container_sees", |ledger| {
+        stage::play(ledger, runc_sees_what_our_own_container_sees)
+    }),
+    ("a_lost_answer_is_asked_for_again", |ledger| stage::play(ledger, a_lost_answer_is_asked_for_again)),
+    ("an_attachment_lives_as_long_as_the_volume_is_in_use", |ledger| {
+        stage::play(ledger, an_attachment_lives_as_long_as_the_volume_is_in_use)
     }),
 ];
 
@@ -50,38 +63,55 @@ fn main() -> ExitCode {
         return code;
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, name] = words.as_slice()
-        && flag == "__scene"
-    {
-        return one(name);
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["__scene", name, ledger] => return one(name, Path::new(ledger)),
+        ["__run", name, base] => return code(run::play(Path::new(base), name)),
+        _ => {}
     }
+    let names = || SCENES.iter().map(|(name, _)| *name).chain([KILLED]);
     if words.iter().any(|word| word == "--list") {
-        SCENES.iter().for_each(|(name, _)| println!("{name}: test"));
+        names().for_each(|name| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped {} scenes: loop devices need root", SCENES.len());
+        println!("skipped {} scenes: loop devices need root", names().count());
         return ExitCode::SUCCESS;
     }
     let filters: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
     let chosen =
-        |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
-    let failed = SCENES.iter().filter(|(name, _)| chosen(name)).filter(|(name, _)| !succeeds(name)).count();
+        |name: &&str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
+    let failed = names().filter(chosen).filter(|name| !succeeds(name)).count();
     println!("{failed} scenes failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn succeeds(name: &str) -> bool {
-    let ended = Command::new("/proc/self/exe").args(["__scene", name]).status();
-    let succeeds = ended.is_ok_and(|status| status.success());
+    let ended = match name {
+        KILLED => killed().map(|()| true),
+        _ => run::play(&ledger::base(), name),
+    };
+    let succeeds = code(ended) == ExitCode::SUCCESS;
     println!("scene {name} ... {}", if succeeds { "ok" } else { "FAILED" });
     succeeds
 }
 
-fn one(name: &str) -> ExitCode {
+/// A run that is killed while a container of its own or of runc's is up.
+const KILLED: &str = "a_killed_run_leaves_no_control_groups";
+
+fn killed() -> Result<()> {
+    let runc = Facts::get().why_not(Fact::Runc).is_none();
+    run::killed_leaves_no_groups("runc_sees_what_our_own_container_sees", if runc { 2 } else { 0 })
+}
+
+fn one(name: &str, ledger: &Path) -> ExitCode {
     let Some((_, scene)) = SCENES.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
-    match scene() {
-        Ok(()) => ExitCode::SUCCESS,
+    code(scene(ledger).map(|()| true))
+}
+
+fn code(ended: Result<bool>) -> ExitCode {
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:?}");
             ExitCode::FAILURE
@@ -111,7 +141,6 @@ async fn a_file_system_goes_in_and_out(stage: &mut Stage) -> Result<()> {
 
 /// The same configuration, carried out by us and by runc: the same mounts, devices, owners, user and groups.
 async fn runc_sees_what_our_own_container_sees(stage: &mut Stage) -> Result<()> {
-    use harness::facts::{Fact, Facts};
     if let Some(absence) = Facts::get().why_not(Fact::Runc) {
         println!("skipped: {absence}");
         return Ok(());

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use oci_spec::runtime::{Mount, MountBuilder, Process, Spec};
 
 use super::{ContainerError, SUBCOMMAND};
+use crate::cgroup;
 
 /// What the process inside is called with.
 pub(super) const ANSWER: &str = "answer";
@@ -89,6 +90,11 @@ fn keep_socket() -> io::Result<()> {
     let nothing = done(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) })?;
     // SAFETY: both are open.
     done(unsafe { libc::dup2(nothing, libc::STDIN_FILENO) }).map(drop)
+}
+
+/// Where runc makes control groups for the bundle in this directory: to be written down before it is started.
+pub fn groups(directory: &Path) -> Vec<PathBuf> {
+    cgroup::everywhere(&name(directory))
 }
 
 /// What runc calls it: of this process and this directory, so that two never meet in the machine's control groups.

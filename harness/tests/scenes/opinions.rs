@@ -24,6 +24,7 @@ pub(crate) async fn configuration(stage: &Stage, pod: &str) -> Result<Spec> {
 pub(crate) async fn ours(stage: &Stage, spec: &Spec) -> Result<String> {
     let own = std::fs::metadata("/proc/self/ns/pid").map(|own| std::os::unix::fs::MetadataExt::ino(&own))?;
     let group = container::device_group(&format!("volproof-scene-{own}"))?;
+    stage.will_make(vec![group.clone()])?;
     let group = DeviceGroup::create(&group, spec)?;
     let mut container = Container::start(spec, &stage.log("container.log"), Some(group)).await?;
     let seen = seen(stage, &mut container).await?;
@@ -35,6 +36,7 @@ pub(crate) async fn ours(stage: &Stage, spec: &Spec) -> Result<String> {
 pub(crate) async fn of_runc(stage: &Stage, spec: &Spec) -> Result<String> {
     let directory = Layout::standard().state().join("runc");
     std::fs::create_dir_all(&directory)?;
+    stage.will_make(container::runc_groups(&directory))?;
     let log = stage.log("runc.log");
     let mut container = match Container::start_with_runc(spec, &log, &directory).await {
         Ok(container) => container,

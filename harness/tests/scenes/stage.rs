@@ -1,6 +1,7 @@
 //! Everything a scene needs, put together in a sandbox and judged at its end.
 
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +10,7 @@ use expect_test::Expect;
 use harness::cluster::{AttachDetach, Cluster, Provisioner, Served, VolumeRequest, driver_object};
 use harness::driver::{Driver, DriverOptions, Registrar};
 use harness::journal::Journal;
+use harness::ledger::{Entry, Ledger};
 use harness::manifest::Manifest;
 use harness::node::{Node, NodeOptions};
 use harness::observe::{MountWatch, Witness};
@@ -32,6 +34,7 @@ pub(crate) struct Stage {
     pub(crate) proxy: Proxy,
     pub(crate) driver: Driver,
     pub(crate) journal: Journal,
+    ledger: PathBuf,
     logs: PathBuf,
 }
 
@@ -101,22 +104,33 @@ impl PodSketch {
     }
 }
 
-/// Plays one scene in a sandbox, and looks afterwards whether the journal found anything irregular.
-pub(crate) fn play(scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
-    play_before(Witness::Fanotify, scene)
+/// Plays one scene in a sandbox of the run with this ledger, which holds the other end of standard input. Looks
+/// afterwards whether the journal found anything irregular.
+pub(crate) fn play(ledger: &Path, scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+    play_before(Witness::Fanotify, ledger, scene)
 }
 
 /// The same with mounts seen as on a kernel that reports none: by comparing tables, and without names.
-pub(crate) fn play_polled(scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
-    play_before(Witness::Poll, scene)
+pub(crate) fn play_polled(ledger: &Path, scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+    play_before(Witness::Poll, ledger, scene)
 }
 
-fn play_before(witness: Witness, scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+fn play_before(
+    witness: Witness,
+    ledger: &Path,
+    scene: impl AsyncFnOnce(&mut Stage) -> Result<()>,
+) -> Result<()> {
     let logs = tempfile::tempdir()?;
-    let sandbox = Sandbox::enter(SandboxOptions { name: "scene".to_owned(), ..Default::default() })?;
+    let sandbox = Sandbox::enter(SandboxOptions {
+        lifeline: Some(std::io::stdin().as_fd().try_clone_to_owned()?),
+        ledger: Some(ledger.to_owned()),
+        name: "scene".to_owned(),
+        ..Default::default()
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut stage = Stage::set(&sandbox, witness, logs.path().to_owned()).await?;
+        let (ledger, logs) = (ledger.to_owned(), logs.path().to_owned());
+        let mut stage = Stage::set(&sandbox, witness, ledger, logs).await?;
         let played = tokio::time::timeout(2 * LIMIT, scene(&mut stage)).await.context("the scene hangs")?;
         let irregular = stage.journal.irregular();
         if played.is_err() || !irregular.is_empty() {
@@ -136,7 +150,7 @@ fn play_before(witness: Witness, scene: impl AsyncFnOnce(&mut Stage) -> Result<(
 }
 
 impl Stage {
-    async fn set(sandbox: &Sandbox, witness: Witness, logs: PathBuf) -> Result<Self> {
+    async fn set(sandbox: &Sandbox, witness: Witness, ledger: PathBuf, logs: PathBuf) -> Result<Self> {
         let layout = sandbox.layout();
         // A kernel that reports no mounts has the other witness only.
         let witness = MountWatch::start_with(witness).or_else(|_| MountWatch::start())?;
@@ -178,8 +192,14 @@ impl Stage {
             proxy,
             driver,
             journal,
+            ledger,
             logs,
         })
+    }
+
+    /// Writes control groups down that are about to be made.
+    pub(crate) fn will_make(&self, paths: Vec<PathBuf>) -> Result<()> {
+        Ok(Ledger::open(&self.ledger)?.record(&Entry::Cgroups { paths })?)
     }
 
     /// The file of this name among the logs.
