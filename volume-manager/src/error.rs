@@ -7,6 +7,9 @@
 use std::error::Error;
 use std::fmt;
 
+use host::HostError;
+use host::format::FormatError;
+
 use crate::api::ApiError;
 
 /// What an error says about the step it ended.
@@ -71,9 +74,14 @@ impl Failure {
         Self { class, ..self }
     }
 
-    /// The error and all its causes in one line, as an event shows them.
+    /// The error and all its causes in one line, for the log.
     pub fn chain(&self) -> String {
         chain(&*self.error)
+    }
+
+    /// The same as users are told it: what the node answered, and none of its paths.
+    pub fn told(&self) -> String {
+        told(&*self.error)
     }
 }
 
@@ -113,7 +121,20 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-impl Classified for host::HostError {
+/// An error and its causes as users are told them. The host's own errors name paths, and each has words without.
+fn told(error: &(dyn Error + 'static)) -> String {
+    let without_paths = error
+        .downcast_ref::<HostError>()
+        .map(HostError::reason)
+        .or_else(|| error.downcast_ref::<FormatError>().map(FormatError::reason));
+    match (without_paths, error.source()) {
+        (Some(reason), _) => reason,
+        (None, Some(cause)) => format!("{error}: {}", told(cause)),
+        (None, None) => error.to_string(),
+    }
+}
+
+impl Classified for HostError {
     /// What fails in our own hands has failed: the kernel said so. A plugin that cannot know, as after a
     /// mount that was cut short, says [`Failure::with_class`].
     fn class(&self) -> ErrorClass {
@@ -182,5 +203,51 @@ pub enum Unfit {
 impl Classified for Unfit {
     fn class(&self) -> ErrorClass {
         ErrorClass::Transient
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use host::{Action, ToolError};
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot save the record")]
+    struct Outer(#[source] HostError);
+
+    impl Classified for Outer {
+        fn class(&self) -> ErrorClass {
+            ErrorClass::Final
+        }
+    }
+
+    #[test]
+    fn users_are_told_why_and_no_path_of_the_node() {
+        let full = || io::Error::from_raw_os_error(28);
+        let write = || HostError::os(Action::Write, "/root/file", full());
+        let tool = HostError::from(ToolError {
+            what: "mount".to_owned(),
+            status: "exit status 32".to_owned(),
+            code: Some(32),
+            program: "mount".to_owned(),
+            arguments: "-t nfs server:/x /root /root/pods".to_owned(),
+            output: "mount.nfs: server:/x on /root/pods: denied\n  for /root\n".to_owned(),
+        });
+        for (failure, told) in [
+            (Failure::from(write()), "No space left on device (os error 28)"),
+            (Outer(write()).into(), "cannot save the record: No space left on device (os error 28)"),
+            (
+                HostError::pair(Action::Bind, "/root/a", "/root/b", full()).into(),
+                "No space left on device (os error 28)",
+            ),
+            (HostError::StillMounted { path: "/root/a".into() }.into(), "the node's log says why"),
+            (tool.into(), "mount failed: exit status 32: mount.nfs: server:/x on <path>: denied: for <path>"),
+        ] {
+            assert_eq!(failure.told(), told);
+            assert!(failure.chain().contains("/root"), "the log has it all: {}", failure.chain());
+        }
     }
 }

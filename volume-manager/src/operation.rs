@@ -232,9 +232,18 @@ impl Failed {
         Self { step, volume: volume.to_string(), reason: Some(reason), source: source.into() }
     }
 
-    /// The text of the event, as the kubelet writes it: with a blank before the colon.
+    /// All there is to say, as the kubelet writes it: with a blank before the colon.
     pub fn message(&self) -> String {
-        format!("{} for volume \"{}\" : {}", self.step, self.volume, self.source.chain())
+        self.saying(&self.source.chain())
+    }
+
+    /// The same without paths of the node: the text of the event.
+    pub fn told_as(&self) -> String {
+        self.saying(&self.source.told())
+    }
+
+    fn saying(&self, why: &str) -> String {
+        format!("{} for volume \"{}\" : {why}", self.step, self.volume)
     }
 }
 

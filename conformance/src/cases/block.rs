@@ -121,8 +121,8 @@ async fn link_to_the_device(cx: &mut Cx) -> Result {
         .await
 }
 
-/// Where the driver says it has published a device, and there is none, the user is told, nothing of it reaches the
-/// pod, and it is unpublished all the same, since it may be there.
+/// Where the driver says it has published a device, and there is none, the user is told, without a path of
+/// the node, nothing of it reaches the pod, and it is unpublished all the same, since it may be there.
 ///
 /// CSI, NodePublishVolume: on success the volume is at target_path.
 #[case(needs = [Block, Root, Loop])]
@@ -136,7 +136,7 @@ async fn nothing_at_the_target(cx: &mut Cx) -> Result {
     cx.fail(Method::Publish, Code::Internal).times(u32::MAX);
     publish.release();
     web.is_told(expect![[r#"
-        FailedMapVolume: MapVolume.EvalHostSymlinks failed for volume "pv-disk" : cannot resolve `<publish:disk/web>`: No such file or directory (os error 2)
+        FailedMapVolume: MapVolume.EvalHostSymlinks failed for volume "pv-disk" : No such file or directory (os error 2)
     "#]]).await?;
 
     web.remove().await?;

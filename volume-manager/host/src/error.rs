@@ -83,6 +83,9 @@ pub enum HostError {
     Container(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// What users are told where every word names a path, or where there are too many words.
+pub(crate) const SEE_LOG: &str = "the node's log says why";
+
 impl HostError {
     /// A failed call about one path.
     pub fn os(action: Action, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
@@ -102,9 +105,10 @@ impl HostError {
 
     /// Why, without a path of the node: for users.
     pub fn reason(&self) -> String {
-        match self.errno() {
-            Some(number) => io::Error::from_raw_os_error(number).to_string(),
-            None => "the node's log says why".to_owned(),
+        match (self, self.errno()) {
+            (_, Some(number)) => io::Error::from_raw_os_error(number).to_string(),
+            (Self::Tool(error), None) => error.reason(),
+            (_, None) => SEE_LOG.to_owned(),
         }
     }
 
@@ -202,6 +206,23 @@ pub struct ToolError {
     pub arguments: String,
     /// What it wrote, both streams in one.
     pub output: String,
+}
+
+impl ToolError {
+    /// What it wrote, without the paths it was given.
+    fn reason(&self) -> String {
+        let mut paths: Vec<&str> =
+            self.arguments.split(' ').filter(|argument| argument.starts_with('/')).collect();
+        // One may be the beginning of another.
+        paths.sort_by_key(|path| std::cmp::Reverse(path.len()));
+        let said = paths.into_iter().fold(self.output.clone(), |said, path| said.replace(path, "<path>"));
+        let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let said: Vec<String> = [format!("{} failed", self.what), self.status.clone()]
+            .into_iter()
+            .chain(lines.map(str::to_owned))
+            .collect();
+        said.join(": ")
+    }
 }
 
 /// What was tried, as the words between "cannot" and the path.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::door::Host;
-use crate::error::HostError;
+use crate::error::{HostError, SEE_LOG};
 use crate::options::{MountOptions, MountSpec, Scope};
 
 /// What a device holds.
@@ -178,9 +178,7 @@ impl FormatError {
             Self::UnformattedReadOnly { .. } => {
                 "it is not formatted, and cannot be as it is read-only".to_owned()
             }
-            Self::Format { fs_type, source, .. } => {
-                format!("cannot format it as {fs_type}: {}", source.reason())
-            }
+            Self::Format { fs_type, .. } => format!("cannot format it as {fs_type}: {SEE_LOG}"),
             Self::Check { source, .. } => format!("cannot check its file system: {}", source.reason()),
             Self::HasErrors { .. } => {
                 "its file system has errors that 'fsck' found but could not correct".to_owned()

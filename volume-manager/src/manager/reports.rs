@@ -59,14 +59,18 @@ impl Manager {
         let (ended, error) = match outcome {
             Outcome::Done if self.is_still_small(id) => (Ended::Badly, None),
             Outcome::Done => (Ended::Well, None),
-            Outcome::Failed(failed) if failed.source.sign() == Some(Sign::Withdrawn) => {
-                (Ended::Unwanted, Some(failed.message()))
+            Outcome::Failed(failed) => {
+                let unwanted = failed.source.sign() == Some(Sign::Withdrawn);
+                let ended = if unwanted { Ended::Unwanted } else { Ended::Badly };
+                // What the pod is told of is told here in the same words.
+                let said = if failed.reason.is_some() { failed.told_as() } else { failed.message() };
+                (ended, Some((failed.message(), said)))
             }
-            Outcome::Failed(failed) => (Ended::Badly, Some(failed.message())),
             Outcome::Panicked(text) => {
                 self.count("operation_panics");
                 tracing::error!(operation = %id, text, "an operation panicked");
-                (Ended::Badly, Some(format!("panicked: {text}")))
+                let text = format!("panicked: {text}");
+                (Ended::Badly, Some((text.clone(), text)))
             }
         };
         let Some(running) = self.pending.finish(id, ended, self.now()) else { return };
@@ -76,11 +80,12 @@ impl Manager {
         }
         match &error {
             None => tracing::debug!(operation = %name, %volume, "done"),
-            Some(error) => tracing::info!(operation = %name, %volume, error, "failed"),
+            Some((error, _)) => tracing::info!(operation = %name, %volume, error, "failed"),
         }
         self.count(if ended == Ended::Badly { "operations_failed" } else { "operations_done" });
         // Only mounts make attempts, and they have the volume or the pod's share of it to themselves.
         self.actual.settle(&volume, pod.as_ref());
+        let error = error.map(|(_, said)| said);
         self.notify(|| Notice::Ended { name, volume: volume.clone(), pod: pod.clone(), error });
         if self.desired.volume(&volume).is_none() && self.actual.volume(&volume).is_none() {
             self.pending.forget(&volume);

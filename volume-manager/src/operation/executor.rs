@@ -112,7 +112,7 @@ fn pod_of(operation: &Operation) -> Option<&Pod> {
 /// Tells the pod of a failure that has a reason. That nobody wanted the volume any more is none.
 fn tell(cx: &OperationContext, pod: &Pod, failed: &Failed) {
     if let Some(reason) = failed.reason.filter(|_| failed.source.sign() != Some(Sign::Withdrawn)) {
-        cx.events.warn_pod(pod, reason, failed.message());
+        cx.events.warn_pod(pod, reason, failed.told_as());
     }
 }
 

@@ -264,7 +264,7 @@ impl Task<'_> {
         conditions.push(Condition {
             kind: NODE_ERROR.to_owned(),
             status: "True".to_owned(),
-            message: failure.chain(),
+            message: failure.told(),
         });
         let status = ClaimStatusPatch {
             resize: infeasible.then(|| INFEASIBLE.to_owned()),

@@ -118,7 +118,7 @@ fn tell_mismatch(cx: &OperationContext, mount: &MountVolume, failure: &Failure) 
     }
     if let Some(volume) = mount.spec.volume() {
         let about = Reference::to(Kind::Volume, &volume.meta);
-        cx.events.emit(about, Severity::Warning, Reason::FailedMountOnFilesystemMismatch, failure.chain());
+        cx.events.emit(about, Severity::Warning, Reason::FailedMountOnFilesystemMismatch, failure.told());
     }
 }
 

@@ -183,8 +183,11 @@ impl Writer<'_> {
             let path = self.dir.join(&name);
             match self.host.make_dir(&path, 0o755).await {
                 Ok(()) => {
-                    self.host.chmod(&path, 0o755).await?;
-                    return Ok(name);
+                    let changed = self.host.chmod(&path, 0o755).await;
+                    if changed.is_err() {
+                        let _ = self.host.remove_dir(&path).await;
+                    }
+                    return changed.map(|()| name);
                 }
                 // A crash has left it, and perhaps in the middle of writing.
                 Err(error) if error.is_exists() => next += 1,
@@ -270,16 +273,9 @@ pub(crate) enum WriteError {
         /// What is wrong with it.
         defect: &'static str,
     },
-    /// The kernel said no. Users are told why, and no path of the node.
-    #[error("cannot write the files of the volume: {}", .0.reason())]
-    Host(HostError),
-}
-
-impl From<HostError> for WriteError {
-    fn from(error: HostError) -> Self {
-        tracing::warn!(error = crate::error::chain(&error), "cannot write the files of a volume");
-        Self::Host(error)
-    }
+    /// The kernel said no.
+    #[error("cannot write the files of the volume")]
+    Host(#[from] HostError),
 }
 
 impl fmt::Debug for Writer<'_> {
@@ -300,8 +296,8 @@ mod tests {
         {
             assert_eq!(cleaned(path).unwrap(), Path::new(short), "{path}");
         }
-        let long = "x".repeat(256);
-        for path in ["", "/a", "..", "a/../b", "..data", "..a/b", ".", "./", "a\0", &long] {
+        let (long, deep) = ("x".repeat(256), "x/".repeat(2049));
+        for path in ["", "/a", "..", "a/../b", "..data", "..a/b", ".", "./", "a\0", &long, &deep] {
             assert!(cleaned(path).is_err(), "{path:?}");
         }
     }

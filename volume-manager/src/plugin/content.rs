@@ -90,9 +90,9 @@ pub(super) enum ContentError {
     /// The volume is not one of this kind.
     #[error("volume `{0}` is of another kind")]
     WrongSource(SpecName),
-    /// The directory could not be made. Users are told why, and no path of the node.
-    #[error("cannot make the directory of the volume: {}", .0.reason())]
-    Host(HostError),
+    /// The directory could not be made.
+    #[error("cannot make the directory of the volume")]
+    Host(#[from] HostError),
     /// The files could not be written.
     #[error(transparent)]
     Write(WriteError),
@@ -112,13 +112,6 @@ impl Classified for ContentError {
             // A part of it may be there.
             Self::Host(_) | Self::Write(_) => ErrorClass::Uncertain,
         }
-    }
-}
-
-impl From<HostError> for ContentError {
-    fn from(error: HostError) -> Self {
-        tracing::warn!(error = crate::error::chain(&error), "cannot make the directory of a volume");
-        Self::Host(error)
     }
 }
 

@@ -41,11 +41,19 @@ pub enum LocalError {
     /// Its path is neither of the two.
     #[error("only directory and block device are supported, and `{0}` is neither")]
     WrongType(String),
-    /// Its device cannot be mounted. Users are told why, and no path of the node.
-    #[error("local: failed to mount the volume's device: {}", why.reason())]
+    /// Nothing can be found out about its path.
+    #[error("local: cannot look at `{path}`")]
+    Unseen {
+        /// The path, as the volume has it.
+        path: String,
+        /// Why.
+        source: HostError,
+    },
+    /// Its device cannot be mounted.
+    #[error("local: failed to mount the volume's device")]
     Mount {
         /// Why.
-        why: FormatError,
+        source: FormatError,
     },
     /// The device holds something that cannot grow.
     #[error("cannot grow `{device}`: it holds {content}")]
@@ -69,15 +77,17 @@ impl Classified for LocalError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Ownership { .. } => ErrorClass::Uncertain,
-            Self::Backwards(_) | Self::WrongType(_) | Self::Mount { .. } | Self::CannotGrow { .. } => {
-                ErrorClass::Final
-            }
+            Self::Backwards(_)
+            | Self::WrongType(_)
+            | Self::Unseen { .. }
+            | Self::Mount { .. }
+            | Self::CannotGrow { .. } => ErrorClass::Final,
         }
     }
 
     fn sign(&self) -> Option<Sign> {
         match self {
-            Self::Mount { why } if why.is_mismatch() => Some(Sign::FilesystemMismatch),
+            Self::Mount { source } if source.is_mismatch() => Some(Sign::FilesystemMismatch),
             _ => None,
         }
     }
@@ -97,7 +107,8 @@ async fn is_device(cx: &OperationContext, path: &str) -> Result<bool, Failure> {
     if at.components().any(|part| part == Component::ParentDir) {
         return Err(LocalError::Backwards(path.to_owned()).into());
     }
-    match cx.host.metadata(at).await?.kind {
+    let unseen = |source| LocalError::Unseen { path: path.to_owned(), source };
+    match cx.host.metadata(at).await.map_err(unseen)?.kind {
         FileKind::Directory => Ok(false),
         FileKind::BlockDevice => Ok(true),
         _ => Err(LocalError::WrongType(path.to_owned()).into()),
@@ -250,9 +261,8 @@ impl DeviceMounter for LocalPlugin {
         // Refused if nobody wants the volume any more, and then nobody would remove a directory.
         cx.mark.device_uncertain(&request.path).await?;
         cx.host.make_dir_all(&request.path, 0o750).await?;
-        if let Err(why) = format_and_mount(&*cx.host, &order).await {
-            tracing::warn!(volume = %request.spec.name(), error = crate::error::chain(&why), "cannot mount a disk");
-            let failure = LocalError::Mount { why }.into();
+        if let Err(source) = format_and_mount(&*cx.host, &order).await {
+            let failure = LocalError::Mount { source }.into();
             return Err(undo(cx, &request.path, failure).await);
         }
         Ok(())

@@ -207,7 +207,7 @@ async fn what_is_neither_and_what_is_missing_is_refused() {
     bench.context.host.write_file(&bench.path("file"), b"", 0o600).await.unwrap();
     for (path, text) in [
         (bench.path("file"), "only directory and block device are supported"),
-        (bench.path("missing"), "cannot stat"),
+        (bench.path("missing"), "cannot look at"),
         (PathBuf::from("/a/../b"), "must not contain '..'"),
     ] {
         use_path(&mut bench, &path);
