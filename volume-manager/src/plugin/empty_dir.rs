@@ -191,6 +191,25 @@ fn page_size(medium: &str, pod: &Pod) -> Result<String, MediumError> {
     }
 }
 
+/// Refuses a directory that has pages of another size than its medium names. The kernel writes `2M` for what
+/// Kubernetes calls `2Mi`.
+async fn check_page_size(host: &dyn Host, path: &Path, medium: &str, size: &str) -> Result<(), Failure> {
+    match host.is_likely_mount_point(path).await {
+        Ok(true) => {}
+        Ok(false) => return Ok(()),
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    let mount = host.mount_of(path).await?;
+    let there = mount.super_options.iter().find_map(|option| option.strip_prefix("pagesize="));
+    match there.map(|there| format!("{}i", there.trim_end_matches('i'))) {
+        Some(there) if Bytes::from_quantity(&there) != Bytes::from_quantity(size) => {
+            Err(MediumError::OtherSize { medium: medium.to_owned(), there }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Why a directory cannot be made of what it is to be made of.
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
@@ -203,6 +222,14 @@ pub enum MediumError {
     /// The pod has huge pages of several sizes, and the volume does not say which.
     #[error("medium {0}: more than one page size requested for huge pages in a pod")]
     SeveralSizes(String),
+    /// It is there already, with pages of another size.
+    #[error("medium {medium}: the page size and that of the mount, {there}, differ")]
+    OtherSize {
+        /// What is wanted.
+        medium: String,
+        /// What is there.
+        there: String,
+    },
 }
 
 impl Classified for MediumError {
@@ -240,14 +267,18 @@ impl VolumePlugin for EmptyDirPlugin {
             let (plugin, volume) = (NAME.to_owned(), request.spec.name().to_string());
             return Err(Unfit::WrongSource { plugin, volume }.into());
         };
+        let dir = dir_of(&cx.paths, &request.pod.uid(), &request.spec.name());
         let medium = match medium.as_str() {
             "" => Medium::Disk,
             "Memory" => Medium::Memory(memory_limit(cx, &request.pod, *size_limit)),
             "HugePages" => Medium::HugePages(page_size(medium, &request.pod)?),
-            sized if sized.starts_with("HugePages-") => Medium::HugePages(page_size(sized, &request.pod)?),
+            sized if sized.starts_with("HugePages-") => {
+                let size = page_size(sized, &request.pod)?;
+                check_page_size(&*cx.host, &dir.path, sized, &size).await?;
+                Medium::HugePages(size)
+            }
             _ => return Err(MediumError::Unknown(medium.clone()).into()),
         };
-        let dir = dir_of(&cx.paths, &request.pod.uid(), &request.spec.name());
         cx.mark.pod_uncertain().await?;
         let made = dir.set_up(cx, &medium, &request.pod, request.group).await;
         // Whatever failed, a part of it may be there.

@@ -3,14 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use expect_test::expect;
+use host::Host;
 use host::fake::{Order, Rule};
+use nix::libc::EIO;
 
-use crate::api::{Bytes, Node, VolumeSource};
+use crate::api::{Bytes, Container, ContainerKind, Node, VolumeSource};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~empty-dir/data";
+const READY: &str = "pods/u1/plugins/kubernetes.io~empty-dir/data/ready";
 
 fn empty_dir(medium: &str, size_limit: Option<u64>) -> VolumeSource {
     VolumeSource::EmptyDir { medium: medium.into(), size_limit: size_limit.map(Bytes) }
@@ -158,7 +161,7 @@ async fn what_somebody_mounted_in_it_is_not_emptied_with_it() {
 async fn memory_that_was_mounted_in_vain_is_taken_away_again() {
     let (mut bench, host) = Bench::simulated();
     bench.inline(empty_dir("Memory", None));
-    host.faults().add(Rule::new(Order::Fail(nix::libc::EIO)).on("create_file").times(1));
+    host.faults().add(Rule::new(Order::Fail(EIO)).on("create_file").times(1));
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(story.contains("mark pod failed: Uncertain"), "{story}");
     assert!(host.kernel().is_mount_point(&bench.path(DIR)));
@@ -189,6 +192,126 @@ async fn a_limit_of_a_directory_on_disk_changes_nothing() {
     }
     assert!(lives[0].len() > 5, "{lives:?}");
     assert_eq!(lives[0], lives[1]);
+}
+
+#[tokio::test]
+async fn memory_is_asked_for_with_its_size_and_then_without_swap() {
+    let (mut bench, _) = Bench::simulated();
+    bench.inline(empty_dir("Memory", Some(8 << 20)));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let mount = bench.mount_at(DIR).await.unwrap();
+    assert!(mount.ends_with(",size=8388608,noswap"), "{mount}");
+}
+
+#[tokio::test]
+async fn memory_that_is_there_without_its_marker_is_not_mounted_again() {
+    let (mut bench, host) = Bench::simulated();
+    bench.inline(empty_dir("Memory", None));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    host.remove_file(&bench.path(READY)).await.unwrap();
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert_eq!(host.kernel().mount_table().layers(&bench.path(DIR)), 1);
+    assert!(host.metadata(&bench.path(READY)).await.is_ok(), "the marker is back");
+}
+
+/// A container of this kind that asks for huge pages of these sizes.
+fn with_pages(kind: ContainerKind, sizes: &[&str]) -> Container {
+    let request = |size: &&str| (format!("requests.hugepages-{size}"), "4Mi".to_owned());
+    Container { kind, resources: sizes.iter().map(request).collect(), ..Container::default() }
+}
+
+#[tokio::test]
+async fn huge_pages_are_of_the_size_that_a_container_requests() {
+    for kernel in [true, false] {
+        let mut bench = if kernel { Bench::new() } else { Bench::simulated().0 };
+        if kernel && !bench.private_mounts().await {
+            continue;
+        }
+        bench.pod.containers = vec![with_pages(ContainerKind::Init, &["2Mi"])];
+        for medium in ["HugePages", "HugePages-2Mi"] {
+            bench.inline(empty_dir(medium, None));
+            // Each time it is asked for anew: the marker alone says nothing.
+            for _ in 0..2 {
+                let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+                assert!(story.ends_with("done\n"), "{story}");
+                let mount = bench.mount_at(DIR).await.unwrap();
+                assert!(mount.starts_with("hugetlbfs ") && mount.contains("pagesize=2M"), "{mount}");
+                assert_eq!(bench.context.host.mount_table().await.unwrap().layers(&bench.path(DIR)), 1);
+            }
+            bench.context.host.unmount(&bench.path(DIR)).await.unwrap();
+            bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+            assert!(bench.mount_at(DIR).await.is_some(), "there after a reboot");
+            bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+            assert_eq!(bench.mount_at(DIR).await, None);
+            assert_eq!(bench.files().await, [""; 0]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn huge_pages_of_several_sizes_have_to_be_named_and_are_not_taken_for_each_other() {
+    let (mut bench, host) = Bench::simulated();
+    let regular = || with_pages(ContainerKind::Regular, &["1Gi"]);
+    bench.pod.containers = vec![with_pages(ContainerKind::Init, &["2Mi"]), regular()];
+    bench.inline(empty_dir("HugePages", None));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("more than one page size requested"), "{story}");
+    assert_eq!(bench.mount_at(DIR).await, None);
+
+    bench.inline(empty_dir("HugePages-1Gi", None));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(bench.mount_at(DIR).await.unwrap().contains("pagesize=1Gi"));
+    bench.inline(empty_dir("HugePages-2Mi", None));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(
+        story.contains("medium HugePages-2Mi: the page size and that of the mount, 1Gi, differ"),
+        "{story}"
+    );
+    assert_eq!(host.kernel().mount_table().layers(&bench.path(DIR)), 1);
+}
+
+/// As with the kubelet, whose pods get the volume all the same.
+#[tokio::test]
+async fn a_group_that_cannot_be_given_is_no_failure_and_tried_whatever_was_made() {
+    let (mut bench, host) = Bench::simulated();
+    bench.pod.security.fs_group = Some(4711);
+    bench.inline(empty_dir("Memory", None));
+    host.faults().add(Rule::new(Order::Fail(EIO)).on("change_ownership").times(1));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+
+    host.faults().add(Rule::new(Order::Fail(EIO)).on("mount").times(1));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    let root = host.metadata(&bench.path(DIR)).await.unwrap();
+    assert_eq!((root.gid, root.mode), (4711, 0o2777));
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_looked_at_is_not_made() {
+    let (mut bench, host) = Bench::simulated();
+    bench.inline(empty_dir("", None));
+    host.faults().add(Rule::new(Order::Fail(EIO)).on("is_likely_mount_point").times(1));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("Input/output error"), "{story}");
+    assert_eq!(bench.tree().await, "");
+}
+
+#[tokio::test]
+async fn what_is_half_gone_does_not_look_complete() {
+    let (mut bench, host) = Bench::simulated();
+    bench.inline(empty_dir("", None));
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    host.faults().add(Rule::new(Order::Fail(EIO)).on("remove_tree").below(bench.path(DIR)).times(1));
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.contains("failed"), "{story}");
+    assert!(host.metadata(&bench.path(DIR)).await.is_ok());
+    assert!(host.metadata(&bench.path(READY)).await.unwrap_err().is_not_found(), "its marker went first");
+
+    host.remove_dir(&bench.path(DIR)).await.unwrap();
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.ends_with("done\n"), "what is not there is taken away: {story}");
 }
 
 #[tokio::test]
