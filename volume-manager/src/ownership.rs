@@ -56,7 +56,7 @@ pub(crate) async fn apply(
             biased;
             outcome = &mut walk => return outcome,
             () = cx.clock.sleep_until(next) => {
-                tell(cx, pod, (!first).then(|| progress.entries()));
+                tell(cx, pod, root, (!first).then(|| progress.entries()));
                 first = false;
                 next += NOTICE;
             }
@@ -64,13 +64,15 @@ pub(crate) async fn apply(
     }
 }
 
-fn tell(cx: &OperationContext, pod: &Pod, entries: Option<u64>) {
+fn tell(cx: &OperationContext, pod: &Pod, root: &Path, entries: Option<u64>) {
+    // The part below the node's own directories, which are the node's affair.
+    let root = root.strip_prefix(cx.paths.pods()).unwrap_or(Path::new(&pod.meta.uid));
     let so_far = entries.map(|entries| format!(", processed {entries} files")).unwrap_or_default();
     let message = format!(
         "Setting volume ownership for {} is taking longer than expected, consider using OnRootMismatch - \
          https://kubernetes.io/docs/tasks/configure-pod-container/security-context/\
          #configure-volume-permission-and-ownership-change-policy-for-pods{so_far}",
-        pod.meta.uid
+        root.display()
     );
     cx.events.warn_pod(pod, Reason::VolumePermissionChangeInProgress, message);
 }
@@ -80,5 +82,43 @@ struct StopOnDrop(WalkProgress);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use host::fake::{Order, Rule};
+
+    use crate::api::PersistentSource;
+    use crate::operation::Operation;
+    use crate::plugin::testing::Bench;
+
+    /// Half a minute, then each minute, for as long as it takes.
+    #[tokio::test(start_paused = true)]
+    async fn a_walk_that_takes_long_is_told_of_and_has_no_deadline() {
+        let (mut bench, host) = Bench::simulated();
+        let data = bench.path("data");
+        host.kernel().make_dir(&data, 0o755).unwrap();
+        let path = data.display().to_string();
+        bench.change_volume(|volume| {
+            volume.source = PersistentSource::Local { path, fs_type: String::new() };
+        });
+        bench.pod.security.fs_group = Some(4711);
+        let took = std::time::Duration::from_secs(95);
+        host.faults().add(Rule::new(Order::Delay(took)).on("change_ownership"));
+        let began = bench.now();
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.ends_with("done\n"), "{story}");
+        assert_eq!(bench.now().duration_since(began), took);
+        let told = story.lines().filter(|line| line.contains("VolumePermissionChangeInProgress"));
+        let told: Vec<&str> = told.collect();
+        assert_eq!(told.len(), 2, "{story}");
+        let text = "event Pod Warning VolumePermissionChangeInProgress: Setting volume ownership for \
+                    u1/volumes/kubernetes.io~local-volume/pv is taking longer than expected, consider using \
+                    OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/\
+                    #configure-volume-permission-and-ownership-change-policy-for-pods";
+        assert_eq!(told, [text.to_owned(), format!("{text}, processed 0 files")]);
     }
 }
