@@ -5,4 +5,6 @@ mod content;
 mod empty_dir;
 mod host_path;
 mod local;
+mod nfs;
 mod subpath;
+mod updates;

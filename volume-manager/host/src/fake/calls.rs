@@ -198,6 +198,11 @@ impl FakeKernel {
         Ok(())
     }
 
+    /// Where mounts were made that were to have a scope of their own (systemd), in order.
+    pub fn scoped(&self) -> Vec<PathBuf> {
+        self.lock().scoped.clone()
+    }
+
     /// Adds an empty disk of `size` bytes with the node `/dev/<name>`. A name that is taken: EEXIST.
     pub fn add_disk(&self, name: &str, size: u64) -> Result<DeviceNumber, Errno> {
         self.lock().add_disk(name, size)

@@ -17,7 +17,7 @@ use crate::error::{Action, HostError, Result};
 use crate::file::{DirEntry, FileKind, FsStats, Metadata, Usage};
 use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 use crate::mount_table::{MountEntry, MountTable};
-use crate::options::{MountOptions, MountSpec};
+use crate::options::{MountOptions, MountSpec, Scope};
 use crate::ownership::{OwnershipChange, WalkProgress};
 use crate::sub_path::{names, refusal};
 
@@ -45,6 +45,9 @@ impl Host for FakeHost {
                 },
             };
             kernel.mount_new(&spec.source, &spec.target, &fs_type, &exposed(&spec.options))?;
+            if spec.scope == Scope::Systemd {
+                kernel.scoped.push(spec.target.clone());
+            }
             Ok(fs_type)
         };
         let done = self.change("mount", &spec.target, act, |fs_type: &String| {

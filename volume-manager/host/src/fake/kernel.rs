@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::device::Devices;
@@ -64,6 +64,8 @@ pub(super) struct State {
     /// How often the table has changed.
     pub(super) table_changes: u64,
     pub(super) selinux: bool,
+    /// Where something was mounted that was to have a scope of its own.
+    pub(super) scoped: Vec<PathBuf>,
 }
 
 /// A file system, and how many mounts and descriptors keep it.
@@ -89,6 +91,7 @@ impl State {
             table: None,
             table_changes: 0,
             selinux: false,
+            scoped: Vec::new(),
         };
         let vda = DeviceNumber::new(254, 0);
         let disk = state.add_fs(Filesystem::new("ext4", OsStr::new("/dev/vda"), vda, 0o755));

@@ -144,6 +144,22 @@ fn what_the_check_finds_decides_whether_it_is_mounted() {
 }
 
 #[test]
+fn a_disk_that_was_just_formatted_is_not_checked() {
+    on_the_fake(async |ground| {
+        let (disk, target) = (ground.disk(size_for("ext4")).await, ground.dir("target").await);
+        let faults = ground.fake.as_ref().unwrap().faults();
+        faults.add(Rule::new(Order::Fail(errno::EIO)).on("check_device"));
+        let order = order(&disk, target.clone(), "ext4", &[]);
+        format_and_mount(&*ground.host, &order).await.unwrap();
+        assert_eq!(ground.kernel().unwrap().scoped(), std::slice::from_ref(&target));
+        ground.host.unmount(&target).await.unwrap();
+        let error = format_and_mount(&*ground.host, &order).await.unwrap_err();
+        assert!(matches!(error, FormatError::Check { .. }), "{error:?}");
+        assert!(!ground.host.is_mount_point(&target).await.unwrap());
+    });
+}
+
+#[test]
 fn each_failure_has_its_class() {
     on_the_fake(async |ground| {
         let (disk, target) = (ground.disk(size_for("ext4")).await, ground.dir("target").await);

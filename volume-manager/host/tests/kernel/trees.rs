@@ -155,6 +155,21 @@ fn every_entry_gets_the_group_and_at_least_the_bits() {
     });
 }
 
+/// A pod with one odd file starts all the same.
+#[test]
+fn what_cannot_be_given_is_passed_over() {
+    on_both(async |ground| {
+        let (tree, fixed) = (tree(ground).await, ground.dir("fixed").await);
+        ground.file("fixed/file", "").await;
+        let shown = ground.dir("tree/a").await;
+        bind::mount(&*ground.host, &fixed, &shown, &MountOptions::new(["ro"])).await.unwrap();
+        ground.host.change_ownership(&tree, WRITE, &WalkProgress::new()).await.unwrap();
+        for (name, gid) in [("a", 0), ("a/file", 0), ("dir/file", 4242), ("", 4242)] {
+            assert_eq!(ground.host.metadata(&tree.join(name)).await.unwrap().gid, gid, "{name}");
+        }
+    });
+}
+
 #[test]
 fn a_read_only_volume_is_made_readable_and_no_more() {
     on_both(async |ground| {

@@ -14,6 +14,7 @@ use crate::api::{
 pub(crate) struct ToyApi {
     objects: Mutex<BTreeMap<Key, Object>>,
     away: Mutex<bool>,
+    tokens: Mutex<u32>,
 }
 
 impl ToyApi {
@@ -28,6 +29,11 @@ impl ToyApi {
     /// Whether nobody answers.
     pub(crate) fn set_away(&self, away: bool) {
         *self.away.lock().unwrap_or_else(PoisonError::into_inner) = away;
+    }
+
+    /// How many tokens were asked for.
+    pub(crate) fn tokens(&self) -> u32 {
+        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self) -> Result<(), ApiError> {
@@ -119,6 +125,7 @@ impl ApiSource for ToyApi {
 
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
         self.check()?;
+        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let token = format!("secret-token-for-{}", request.audiences.join("+"));
         Ok(Token { token: Sensitive::new(token), expires: "2030-01-01T00:00:00Z".into() })
     }

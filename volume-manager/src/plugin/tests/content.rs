@@ -172,6 +172,8 @@ async fn secrets_are_in_memory_only_and_widened_for_the_group() {
     assert_eq!((root.gid, root.mode), (4711, 0o3777));
     let file = bench.context.host.metadata(&bench.path(dir).join("password")).await.unwrap();
     assert_eq!((file.gid, file.mode), (4711, 0o440), "readable for the group, and not writable");
+    let link = bench.context.host.symlink_metadata(&bench.path(dir).join("password")).await.unwrap();
+    assert_eq!(link.gid, 4711, "its directory passes the group on");
     bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
     assert_eq!(bench.mount_at(dir).await, None);
     assert_eq!(bench.files().await, [""; 0]);

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use host::{DeviceNumber, FileKind, Host};
+
 use crate::api::{PersistentSource, VolumeSource};
 use crate::operation::Operation;
+use crate::plugin::Spec;
 use crate::plugin::testing::Bench;
 
 fn host_path(bench: &Bench, below: &str, kind: &str) -> VolumeSource {
@@ -33,6 +36,61 @@ async fn each_type_takes_what_it_says_and_nothing_else() {
             assert_eq!(taken, takes.contains(&below), "{kind} {below}: {story}");
             assert!(taken || story.contains("hostPath type check failed"), "{story}");
         }
+    }
+}
+
+#[tokio::test]
+async fn sockets_and_devices_are_told_apart() {
+    let (mut bench, host) = Bench::simulated();
+    let kinds = [
+        ("Socket", FileKind::Socket),
+        ("CharDevice", FileKind::CharDevice),
+        ("BlockDevice", FileKind::BlockDevice),
+    ];
+    for (name, kind) in kinds {
+        host.kernel().make_node(&bench.path(name), kind, DeviceNumber::new(252, 7), 0o600).unwrap();
+    }
+    for (wanted, _) in kinds {
+        for (below, _) in kinds {
+            let source = host_path(&bench, below, wanted);
+            bench.inline(source);
+            let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+            assert_eq!(story.ends_with("done\n"), wanted == below, "{wanted} {below}: {story}");
+        }
+    }
+}
+
+/// An inline one never is, whatever the mounts say.
+#[tokio::test]
+async fn only_a_claim_can_say_that_it_is_read_only() {
+    for read_only in [false, true] {
+        let mut bench = Bench::simulated().0;
+        let path = bench.root.path().display().to_string();
+        bench.change_volume(|volume| {
+            volume.source = PersistentSource::HostPath { path, kind: "Directory".into() };
+        });
+        bench.spec = Arc::new(Spec { read_only, ..(*bench.spec).clone() });
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert_eq!(story.contains("mark pod mounted read-only"), read_only, "{story}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_it_is_the_pods() {
+    let (mut bench, host) = Bench::simulated();
+    let dir = bench.path("dir");
+    host.make_dir(&dir, 0o755).await.unwrap();
+    let source = host_path(&bench, "dir", "Directory");
+    bench.inline(source);
+    bench.pod.security.fs_group = Some(4711);
+    for operation in
+        [Operation::Mount(Arc::new(bench.mounting())), Operation::Unmount(Arc::new(bench.unmounting()))]
+    {
+        let story = bench.run(operation).await;
+        assert!(story.ends_with("done\n"), "{story}");
+        let there = host.metadata(&dir).await.unwrap();
+        assert_eq!((there.gid, there.mode), (0, 0o755), "it is the node's");
+        assert_eq!(bench.tree().await, "$R/dir 755/\n", "nothing is below the pod's directory");
     }
 }
 

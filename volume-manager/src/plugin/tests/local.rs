@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use host::Host;
 use host::fake::{FakeHost, Order, Rule};
+use host::format::DiskContent;
 use serial_test::file_serial;
 
-use crate::api::{PersistentSource, VolumeMode};
+use crate::api::{Bytes, PersistentSource, VolumeMode, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::local::LocalPlugin;
 use crate::plugin::testing::{Bench, Disk};
-use crate::plugin::{Before, DeviceMounter, Scene, VolumePlugin};
+use crate::plugin::{Before, DeviceMounter, Expand, Expander, Scene, Spec, VolumePlugin};
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~local-volume/pv";
 const GLOBAL: &str = "plugins/kubernetes.io/local-volume/mounts/pv";
@@ -244,5 +247,127 @@ async fn another_pods_group_is_kept_and_told_about() {
     second.pod = "u2".into();
     for unmount in [first, second] {
         bench.run(Operation::Unmount(Arc::new(unmount))).await;
+    }
+}
+
+/// A disk of a simulated node, used by the bench's volume.
+fn simulated_disk(content: DiskContent) -> (Bench, FakeHost) {
+    let (mut bench, host) = Bench::simulated();
+    host.kernel().add_disk("sda", 1 << 30).unwrap();
+    match content {
+        DiskContent::FileSystem(fs_type) => host.kernel().format(Path::new("/dev/sda"), &fs_type).unwrap(),
+        content => host.kernel().set_content(Path::new("/dev/sda"), content).unwrap(),
+    }
+    use_path(&mut bench, Path::new("/dev/sda"));
+    (bench, host)
+}
+
+#[tokio::test]
+async fn a_device_that_is_only_read_is_mounted_so_and_not_formatted_for_it() {
+    for (content, mounts) in [(DiskContent::FileSystem("ext4".into()), true), (DiskContent::Nothing, false)] {
+        let (mut bench, host) = simulated_disk(content);
+        bench.spec = Arc::new(Spec { read_only: true, ..(*bench.spec).clone() });
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert_eq!(story.ends_with("done\n"), mounts, "{story}");
+        match mounts {
+            true => assert!(bench.mount_at(GLOBAL).await.unwrap().starts_with("ext4 ro"), "{story}"),
+            false => {
+                assert!(story.contains("it is not formatted, and cannot be as it is read-only"), "{story}");
+                assert!(host.metadata(&bench.path(GLOBAL)).await.is_err(), "its directory is gone");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_disk_with_another_file_system_is_told_of_on_the_volume() {
+    let (mut bench, host) = simulated_disk(DiskContent::FileSystem("xfs".into()));
+    host.faults().add(Rule::new(Order::Fail(nix::libc::EINVAL)).on("mount").times(1));
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let why = "failed to mount the volume as \"ext4\", it already contains xfs. Mount error: Invalid argument (os error 22)";
+    let told = format!(
+        "event PersistentVolume Warning FailedMountOnFilesystemMismatch: local: failed to mount the volume's device: {why}"
+    );
+    assert!(story.contains(&told), "{story}");
+}
+
+/// Only what a tool runs in a scope of its own outlives the node's agent: file systems on disks.
+#[tokio::test]
+async fn only_mounts_of_disks_are_made_in_a_scope_of_their_own() {
+    let (mut bench, host) = simulated_disk(DiskContent::Nothing);
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    for source in [
+        VolumeSource::EmptyDir { medium: "Memory".into(), size_limit: None },
+        VolumeSource::Nfs { server: "server".into(), path: "/data".into(), read_only: false },
+    ] {
+        bench.inline(source);
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.ends_with("done\n"), "{story}");
+    }
+    assert_eq!(host.kernel().scoped(), [bench.path(GLOBAL)]);
+}
+
+#[tokio::test]
+async fn a_bind_has_the_options_of_its_volume_and_is_made_once() {
+    let (mut bench, host) = simulated();
+    bench.change_volume(|volume| volume.mount_options = vec!["nosuid".into(), "noexec".into()]);
+    for read_only in [false, true] {
+        bench.spec = Arc::new(Spec { read_only, ..(*bench.spec).clone() });
+        for _ in 0..2 {
+            let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+            assert!(story.ends_with("done\n"), "{story}");
+            assert_eq!(story.contains("mounted read-only"), read_only, "{story}");
+        }
+        let mount = bench.mount_at(DIR).await.unwrap();
+        let access = if read_only { "ro" } else { "rw" };
+        assert!(mount.contains(&format!("{access},nosuid,noexec")), "{mount}");
+        assert_eq!(host.kernel().mount_table().layers(&bench.path(DIR)), 1);
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_on_a_device_grows_as_its_kind_does_and_a_directory_or_a_bare_device_not_at_all() {
+    let fs = |name: &str| DiskContent::FileSystem(name.to_owned());
+    for (content, mode, grows) in [
+        (fs("ext4"), VolumeMode::Filesystem, Ok(true)),
+        (fs("xfs"), VolumeMode::Filesystem, Ok(true)),
+        (DiskContent::Nothing, VolumeMode::Filesystem, Ok(false)),
+        (fs("vfat"), VolumeMode::Filesystem, Err("resize of format vfat is not supported")),
+        (DiskContent::Partitions, VolumeMode::Filesystem, Err("it holds unknown data, probably partitions")),
+        (fs("ext4"), VolumeMode::Block, Ok(false)),
+    ] {
+        let (mut bench, host) = simulated_disk(content.clone());
+        bench.change_volume(|volume| volume.mode = Some(mode));
+        assert_eq!(grow(&bench, &host).await, grows.map_err(str::to_owned), "{content:?} {mode:?}");
+    }
+    let (bench, host) = simulated();
+    assert_eq!(grow(&bench, &host).await, Ok(false), "a directory");
+}
+
+/// Grows the volume; whether a tool was asked to, or the end of what went wrong.
+async fn grow(bench: &Bench, host: &FakeHost) -> Result<bool, String> {
+    let asked = Arc::new(AtomicBool::new(false));
+    host.faults().decide_with({
+        let asked = Arc::clone(&asked);
+        move |step| {
+            asked.fetch_or(step.method == "grow_filesystem", Ordering::Relaxed);
+            Order::Go
+        }
+    });
+    let request = Expand {
+        spec: Arc::clone(&bench.spec),
+        new_size: Bytes(2 << 30),
+        old_size: Bytes(1 << 30),
+        volume_path: bench.path(DIR),
+        device_path: String::new(),
+        staging_path: PathBuf::new(),
+    };
+    match LocalPlugin.expand(&bench.context, &request).await {
+        Ok(()) => Ok(asked.load(Ordering::Relaxed)),
+        Err(failure) => {
+            let text = failure.chain();
+            Err(text.rsplit_once(": ").map_or(text.clone(), |(_, end)| end.to_owned()))
+        }
     }
 }

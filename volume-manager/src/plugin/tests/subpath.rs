@@ -4,7 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use host::Host;
+use host::fake::{Order, Rule};
+
+use crate::api::VolumeSource;
 use crate::names::{ContainerName, PodUid, SpecName};
+use crate::operation::Operation;
 use crate::plugin::testing::Bench;
 use crate::subpath::{self, SubPath, SubPathError};
 
@@ -138,15 +143,49 @@ async fn a_link_that_is_swapped_in_while_we_look_never_shows_the_outside() {
 async fn a_volume_leaves_only_after_its_sub_paths() {
     let Some(mut scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
-    let source = crate::api::VolumeSource::EmptyDir { medium: "Memory".into(), size_limit: None };
+    let source = VolumeSource::EmptyDir { medium: "Memory".into(), size_limit: None };
     scene.bench.inline(source);
-    scene.bench.run(crate::operation::Operation::Mount(Arc::new(scene.bench.mounting()))).await;
+    scene.bench.run(Operation::Mount(Arc::new(scene.bench.mounting()))).await;
     scene.volume = scene.bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
     scene.inner = "data".into();
     let target = scene.prepare("sub").await.unwrap();
-    let story =
-        scene.bench.run(crate::operation::Operation::Unmount(Arc::new(scene.bench.unmounting()))).await;
+    let story = scene.bench.run(Operation::Unmount(Arc::new(scene.bench.unmounting()))).await;
     assert!(story.ends_with("done\n"), "{story}");
     let table = host.mount_table().await.unwrap();
     assert!(table.at(&target).is_none() && table.at(&scene.volume).is_none());
+}
+
+#[tokio::test]
+async fn a_bind_that_cannot_go_keeps_its_volume_and_other_volumes_keep_theirs() {
+    let (mut bench, host) = Bench::simulated();
+    bench.inline(VolumeSource::EmptyDir { medium: "Memory".into(), size_limit: None });
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let volume = bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
+    let mut targets = Vec::new();
+    for (inner, container, index) in [("data", "a", 0), ("data", "a", 1), ("data", "b", 0), ("other", "a", 0)]
+    {
+        let request = SubPath {
+            pod: &"u1".into(),
+            inner: &inner.into(),
+            volume_path: &volume,
+            container: &container.into(),
+            index,
+            sub_path: Path::new("sub"),
+        };
+        targets.push(subpath::prepare(&host, &bench.context.paths, &request).await.unwrap());
+    }
+    host.faults().add(Rule::new(Order::Fail(nix::libc::EBUSY)).on("unmount").below(&targets[2]).times(1));
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.contains("error cleaning subPath mounts"), "{story}");
+    assert!(!story.contains("mark"), "the volume itself is as it was: {story}");
+    assert!(host.kernel().is_mount_point(&targets[2]) && host.kernel().is_mount_point(&volume));
+
+    subpath::clean(&host, &bench.context.paths, &"u1".into(), &"data".into()).await.unwrap();
+    let there: Vec<bool> = targets.iter().map(|target| host.kernel().is_mount_point(target)).collect();
+    assert_eq!(there, [false, false, false, true]);
+    assert!(host.metadata(&bench.path("pods/u1/volume-subpaths/data")).await.is_err());
+    subpath::clean(&host, &bench.context.paths, &"u1".into(), &"other".into()).await.unwrap();
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    assert!(host.metadata(&bench.path("pods/u1/volume-subpaths")).await.is_err(), "the last takes it along");
 }
