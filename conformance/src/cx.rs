@@ -166,6 +166,7 @@ impl Cx {
                 return Ok(());
             }
             let after = self.shared.last.borrow().step.clone();
+            let pending = pending.into_iter().map(|what| format!("under way: {what}")).collect();
             Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
         }
     }

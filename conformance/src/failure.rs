@@ -50,12 +50,22 @@ impl Failure {
         self
     }
 
+    /// With what was still under way when the case gave up waiting.
+    pub(crate) fn with_under_way(mut self, lines: Vec<String>) -> Self {
+        match &mut *self.what {
+            What::Story { pending, .. } => pending.extend(lines),
+            What::Broken { chain, .. } => chain.extend(lines.into_iter().map(|what| format!("still {what}"))),
+            What::Ours(_) => {}
+        }
+        self
+    }
+
     /// The same for reporters.
     pub(crate) fn breakage(&self) -> Breakage {
         let (expected, actual, cause) = match &*self.what {
             What::Story { expected, actual, pending } => {
                 let mut cause = vec![story_cause(expected, actual)];
-                cause.extend(pending.iter().map(|what| format!("still under way: {what}")));
+                cause.extend(pending.iter().map(|what| format!("still {what}")));
                 (Some(expected.clone()), Some(actual.clone()), cause)
             }
             What::Broken { chain, seen } => (None, seen.clone(), chain.clone()),

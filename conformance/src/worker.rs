@@ -151,17 +151,20 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
     };
     let last = shared.last();
     match ended {
-        Ok(Ok(result)) => {
-            result.map_err(|failure| failure.after_step(&last.step).with_story(|| shared.scene.look()))
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(failure))) => {
+            let failure = failure.after_step(&last.step).with_story(|| shared.scene.look());
+            Err(failure.with_under_way(shared.scene.under_way().await))
         }
         Ok(Err(_)) => {
             let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
             Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]).into() })
         }
         Err(_) => {
-            let mut chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
-            chain.extend(shared.scene.under_way().into_iter().map(|what| format!("still under way: {what}")));
-            Err(Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None }.into() })
+            let chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
+            let failure =
+                Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None }.into() };
+            Err(failure.with_under_way(shared.scene.under_way().await))
         }
     }
 }

@@ -106,7 +106,7 @@ async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
     print(&pods, &loops, bare.describe());
     provisioner.delete("data").await?;
     node.kill().await;
-    driver.terminate().await;
+    driver.terminate(LIMIT).await;
     Ok(())
 }
 

@@ -14,10 +14,12 @@ use crate::sandbox::Sandbox;
 
 mod holders;
 pub mod process;
+mod stuck;
 mod tree;
 
 pub use holders::{Holder, Holders, holders_of_loop, holders_of_mount};
 pub use process::Process;
+pub use stuck::{Stuck, stuck, stuck_in_sandbox};
 
 /// Everything of a sandbox that could be left behind, at one moment.
 #[derive(Debug, Clone, Default)]

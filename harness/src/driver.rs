@@ -207,21 +207,21 @@ impl Driver {
         if let Some(process) = &self.process {
             self.journal.process("driver", "kill", None);
             process.kill();
-            process.exited().await;
+            // Who sleeps in the kernel where no signal reaches him is left to the census.
+            let _ = tokio::time::timeout(DYING, process.exited()).await;
         }
     }
 
-    /// Asks it to end (SIGTERM), and kills it when it does not within the time it may take for a call.
-    pub async fn terminate(&mut self) -> Option<Exit> {
+    /// Asks it to end (SIGTERM), and kills it when it does not within that time. Nothing where even that is in vain.
+    pub async fn terminate(&mut self, within: Duration) -> Option<Exit> {
         let process = self.process.as_ref()?;
         self.journal.process("driver", "terminate", None);
         process.terminate();
-        let limit = self.options.manifest.call_timeout();
-        if let Ok(exit) = tokio::time::timeout(limit, process.exited()).await {
+        if let Ok(exit) = tokio::time::timeout(within, process.exited()).await {
             return Some(exit);
         }
         process.kill();
-        Some(process.exited().await)
+        tokio::time::timeout(DYING, process.exited()).await.ok()
     }
 
     /// Starts it again with the state it has, after it was killed or has exited.
@@ -305,6 +305,9 @@ impl Driver {
 
 /// So many lines explain most failures, and fit a terminal.
 const TAIL: usize = 10;
+
+/// How long a process that was killed is waited for.
+const DYING: Duration = Duration::from_secs(5);
 
 fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverError> {
     let state = options.layout.driver_state();

@@ -116,6 +116,9 @@ impl Drop for Running {
     }
 }
 
+/// How long a process that was killed is waited for.
+const DYING: Duration = Duration::from_secs(5);
+
 /// Longer than any machine needs to start a process, and short enough to be waited for.
 const READY: Duration = Duration::from_secs(20);
 
@@ -311,7 +314,8 @@ impl Node {
         self.journal().process("node", "kill", None);
         // A group without members is dead already.
         let _ = killpg(running.group, Signal::SIGKILL);
-        exited(running.exit.clone()).await;
+        // Who sleeps in the kernel where no signal reaches him is left to the census.
+        let _ = tokio::time::timeout(DYING, exited(running.exit.clone())).await;
     }
 
     /// Lets it die (SIGKILL) directly after it has done so many things more, before it can go on. Zero takes

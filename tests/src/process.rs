@@ -30,6 +30,8 @@ pub enum Role {
     Node,
     /// The driver.
     Driver,
+    /// The one that serves a file system with faults.
+    FaultFs,
     /// Something that one of them has started.
     Other,
 }
@@ -64,6 +66,7 @@ impl Role {
             Some(b"__worker") => Role::Worker,
             Some(b"__node") => Role::Node,
             Some(b"__fake-csi") => Role::Driver,
+            Some(b"__faultfs") => Role::FaultFs,
             _ => Role::Other,
         }
     }

@@ -140,7 +140,9 @@ async fn play(
         (None, Ended::Kept(_)) => unreachable!("nobody told the player to keep anything"),
         (None, Ended::Cancelled) => Err(Exit::new(exit_code::INTERRUPTED, "interrupted")),
         (None, Ended::Lost(why)) => Err(Exit::environment("the player is lost").details([why])),
-        (None, Ended::Hung) => Err(Exit::environment("the scenario did not end in time")),
+        (None, Ended::Hung(stuck)) => {
+            Err(Exit::environment("the scenario did not end in time").details(stuck))
+        }
         (None, Ended::Exited(status)) => Err(Exit::environment(format!("the player has ended: {status}"))
             .details(lane::last_words(&directory))),
     };

@@ -4,7 +4,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use harness::api::{Claim, ConfigMap, Pod, Volume};
-use harness::driver::Driver;
 use harness::journal::Edge;
 use serde_json::json;
 
@@ -403,7 +402,8 @@ impl World {
         }
         self.node.kill().await;
         if let Some(driver) = self.driver.as_mut() {
-            Driver::terminate(driver).await;
+            let within = driver.manifest().call_timeout();
+            driver.terminate(within).await;
         }
         left
     }

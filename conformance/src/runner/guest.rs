@@ -144,7 +144,7 @@ impl Guests {
             // The guest ends with its keeper, at once and without a word: that is the cut.
             let (ended, _) = self.once(keeper, &orders, hear, either).await?;
             // A worker that comes to its end has a kernel that did not.
-            if !was_cut || matches!(ended, Ended::Exited(_) | Ended::Hung) {
+            if !was_cut || matches!(ended, Ended::Exited(_) | Ended::Hung(_)) {
                 return Ok(ended);
             }
         }
@@ -208,7 +208,7 @@ impl Guests {
         let ended = match ended {
             Finished::Exited(Some(code)) => Ended::Exited(exit_status(code)),
             Finished::Exited(None) => Ended::Lost("the guest could not run the worker".to_owned()),
-            Finished::Hung => Ended::Hung,
+            Finished::Hung => Ended::Hung(vec![]),
             Finished::Lost(why) => Ended::Lost(why),
             Finished::Unwanted => Ended::Cancelled,
         };

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use harness::census;
 use tokio::process::Child;
 
 /// How long a worker may take to die once its lifeline is cut.
@@ -20,6 +21,13 @@ pub struct Kept {
 impl Kept {
     pub(super) fn new(child: Child, lifeline: OwnedFd) -> Self {
         Self { child, lifeline }
+    }
+
+    /// Those of its processes that get nowhere.
+    pub(super) fn stuck(&self) -> Vec<String> {
+        let keeper = self.child.id().map(u32::cast_signed);
+        let stuck = keeper.map(census::stuck_in_sandbox).unwrap_or_default();
+        stuck.iter().map(ToString::to_string).collect()
     }
 
     /// Waits until it ends by itself.

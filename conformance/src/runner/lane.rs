@@ -25,8 +25,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(15);
 pub enum Ended {
     /// By itself. What it said last is what counts.
     Exited(ExitStatus),
-    /// It was past its deadline and the grace after it, and was killed.
-    Hung,
+    /// It was past its deadline and the grace after it, and was killed. These of its processes got nowhere.
+    Hung(Vec<String>),
     /// The run gave it up.
     Cancelled,
     /// It has said everything, and its sandbox stays.
@@ -55,7 +55,7 @@ pub async fn run(orders: &Orders, mut hear: impl FnMut(Said), cancel: impl Futur
                 },
                 None => break,
             },
-            () = &mut deadline, if ended.is_none() => { ended = Some(Ended::Hung); break }
+            () = &mut deadline, if ended.is_none() => { ended = Some(Ended::Hung(worker.stuck())); break }
             _ = &mut cancel, if ended.is_none() => { ended = Some(Ended::Cancelled); break }
         }
     }

@@ -118,7 +118,7 @@ impl Verdict {
                 ..blank
             };
         }
-        let seconds = if matches!(self.ended, Some(Ok(Ended::Hung))) { self.timeout } else { 0.0 };
+        let seconds = if matches!(self.ended, Some(Ok(Ended::Hung(_)))) { self.timeout } else { 0.0 };
         let status = match &self.refusal {
             Some(refusal) if refusal.driver => Status::DriverExited,
             _ => Status::Error,
@@ -141,8 +141,9 @@ impl Verdict {
     fn no_outcome(self, at: &Place) -> Breakage {
         let mut cause = match (self.refusal, self.ended) {
             (Some(refusal), _) => refusal.chain.into_iter().chain(refusal.log).collect(),
-            (None, Some(Ok(Ended::Hung))) => {
-                vec![format!("the worker did not end within {} s and was killed", self.timeout)]
+            (None, Some(Ok(Ended::Hung(stuck)))) => {
+                let late = format!("the worker did not end within {} s and was killed", self.timeout);
+                std::iter::once(late).chain(stuck.into_iter().map(|stuck| format!("still {stuck}"))).collect()
             }
             (None, Some(Ok(Ended::Exited(status)))) => {
                 vec![format!("the worker ended without an outcome: {status}")]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use contracts::rule::Rest;
 use harness::census::{Census, Leftover};
@@ -19,6 +20,9 @@ use crate::runner::lane;
 
 /// So many forgotten processes are told one by one: a driver that forks without end leaves thousands.
 const PROCESSES: usize = 10;
+
+/// How long the dead of a driver that has just ended may lie about: its orphans are PID 1's to wait for.
+const BURIAL: Duration = Duration::from_secs(1);
 
 /// What was there before the case.
 #[derive(Debug)]
@@ -91,8 +95,8 @@ impl Aftermath {
         let symbols = scene.journal().symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         if !stays {
-            scene.end().await;
-            after.count_processes(before.census.as_ref());
+            scene.end(failed).await;
+            after.count_processes(before.census.as_ref()).await;
         }
         after.findings.extend(limits::used_up(scene.cgroup(), sandbox.layout().state()));
         after.read_kernel_log(before.log, &devices, &orders.directory);
@@ -119,10 +123,19 @@ impl Aftermath {
     }
 
     /// Processes are counted when the node and the driver have ended: whoever runs then was forgotten.
-    fn count_processes(&mut self, before: Option<&Census>) {
-        let (Some(before), Ok(now)) = (before, Census::of(&[])) else { return };
-        let mut left = now.leftovers(before);
-        left.retain(|left| matches!(left, Leftover::Process(_)));
+    async fn count_processes(&mut self, before: Option<&Census>) {
+        let Some(before) = before else { return };
+        let end = Instant::now() + BURIAL;
+        let left = loop {
+            let Ok(now) = Census::of(&[]) else { return };
+            let mut left = now.leftovers(before);
+            left.retain(|left| matches!(left, Leftover::Process(_)));
+            let unburied = |left: &Leftover| matches!(left, Leftover::Process(process) if process.zombie);
+            if !left.iter().any(unburied) || Instant::now() > end {
+                break left;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
         self.left_behind.extend(left.iter().take(PROCESSES).map(ToString::to_string));
         if left.len() > PROCESSES {
             self.left_behind.push(format!("process … and {} more", left.len() - PROCESSES));

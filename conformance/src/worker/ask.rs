@@ -28,7 +28,7 @@ pub(super) async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities,
         let log = driver.log_tail(10);
         Refusal { chain, hint: None, log, driver: true }
     });
-    driver.terminate().await;
+    driver.terminate(orders.manifest.call_timeout()).await;
     answer
 }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harness::api::AccessMode;
+use harness::census;
 use harness::cgroup::Cgroup;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
 use harness::device_mapper::MappedDisk;
@@ -127,6 +128,9 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 /// How long a pod that cannot have its volumes is waited for.
 const REFUSED: Duration = Duration::from_secs(1);
+
+/// How long whoever waits for a disk may sleep in the kernel before that is worth telling.
+const GLANCE: Duration = Duration::from_millis(200);
 
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
@@ -382,9 +386,17 @@ impl Scene {
         self.journal.look().to_string()
     }
 
-    /// The calls that have not been answered.
-    pub(crate) fn under_way(&self) -> Vec<String> {
-        self.journal.in_flight()
+    /// The calls that have not been answered, and the processes that get nowhere.
+    pub(crate) async fn under_way(&self) -> Vec<String> {
+        let calls = self.journal.in_flight();
+        let mut stuck = census::stuck();
+        if !stuck.is_empty() {
+            tokio::time::sleep(GLANCE).await;
+            let again = census::stuck();
+            stuck.retain(|one| again.contains(one));
+        }
+        let calls = calls.into_iter().map(|call| format!("under way: {call}"));
+        calls.chain(stuck.iter().map(ToString::to_string)).collect()
     }
 
     /// Everything that happened.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A running process. Two are equal if they are the same process, not only the same number.
 #[derive(Debug, Clone)]
@@ -53,17 +53,36 @@ pub fn ours() -> Vec<Process> {
     found
 }
 
+/// The processes of a PID namespace, by number: those that show that they are in it.
+pub(super) fn of_namespace(namespace: &Path) -> Vec<Process> {
+    let mut found = all();
+    found.retain(|process| {
+        fs::read_link(format!("/proc/{}/ns/pid", process.pid)).is_ok_and(|own| own == namespace)
+    });
+    found
+}
+
 /// One process, if it exists.
 pub fn get(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in brackets and may itself contain some, so the last one ends it.
-    let (head, tail) = stat.rsplit_once(')')?;
+    let (head, tail) = split(&stat)?;
     let name = head.split_once('(')?.1.to_owned();
     let mut fields = tail.split_ascii_whitespace();
     let zombie = matches!(fields.next()?, "Z" | "X");
     // `starttime` is the 22nd field; the state was the third.
     let started = fields.nth(18)?.parse().ok()?;
     Some(Process { pid, name, started, zombie })
+}
+
+/// The letter for what a process or a thread does now.
+pub(super) fn state(of: &Path) -> Option<char> {
+    let stat = fs::read_to_string(of.join("stat")).ok()?;
+    split(&stat)?.1.trim_start().chars().next()
+}
+
+/// What stands before the name's end and what after it. The name is in brackets and may itself contain some.
+fn split(stat: &str) -> Option<(&str, &str)> {
+    stat.rsplit_once(')')
 }
 
 /// Threads of the kernel have no executable, and neither has a zombie.

@@ -32,7 +32,7 @@ impl Scene {
 
     /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.
     pub(in crate::worker) async fn wind_up(&self, failed: bool) -> Vec<String> {
-        let end = Instant::now() + if failed { IMPATIENCE } else { PATIENCE };
+        let end = Instant::now() + patience(failed);
         self.proxy.clear("");
         self.gates.take().into_values().for_each(|gate| gate.open());
         self.disks_recover();
@@ -152,11 +152,19 @@ impl Scene {
     }
 
     /// Ends the node, then the driver.
-    pub(in crate::worker) async fn end(&self) {
+    pub(in crate::worker) async fn end(&self, failed: bool) {
+        // Nobody can be killed who waits for a file system that does not answer: that has to die first.
+        if let Some(fuse) = self.fuse.borrow_mut().as_mut() {
+            drop(fuse.die());
+        }
         self.node.lock().await.kill().await;
         self.driver_killed.set(true);
-        self.driver.lock().await.terminate().await;
+        self.driver.lock().await.terminate(patience(failed)).await;
     }
+}
+
+fn patience(failed: bool) -> Duration {
+    if failed { IMPATIENCE } else { PATIENCE }
 }
 
 /// What is left of the time; never nothing, so that what has already happened is always seen.

@@ -1,0 +1,91 @@
+//! Processes that get nowhere: stopped, or asleep in the kernel where no signal reaches them. Reads `/proc`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+
+use super::process::{self, Process};
+
+/// A process of which at least one thread gets nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stuck {
+    name: String,
+    pid: i32,
+    /// The kernel's function it sleeps in; nothing if it is stopped.
+    asleep: Option<String>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, pid, asleep } = self;
+        match asleep.as_deref() {
+            None => write!(f, "stopped: {name}[{pid}]"),
+            Some("") => write!(f, "asleep in the kernel: {name}[{pid}]"),
+            Some(at) => write!(f, "asleep in the kernel: {name}[{pid}], in {at}"),
+        }
+    }
+}
+
+/// Where the kernel waits for the server of a FUSE file system.
+const FUSE: &str = "request_wait_answer";
+
+/// The processes of our PID namespace that get nowhere at this moment. Whoever waits for a disk sleeps like that
+/// for a moment, too: what is in two looks is stuck.
+pub fn stuck() -> BTreeSet<Stuck> {
+    among(process::ours())
+}
+
+/// The same for the sandbox of a keeper, seen from outside.
+pub fn stuck_in_sandbox(keeper: i32) -> BTreeSet<Stuck> {
+    let namespace = fs::read_link(format!("/proc/{keeper}/ns/pid_for_children"));
+    namespace.map_or_else(|_| BTreeSet::new(), |namespace| among(process::of_namespace(&namespace)))
+}
+
+fn among(processes: Vec<Process>) -> BTreeSet<Stuck> {
+    let mut found = BTreeSet::new();
+    for process in processes {
+        let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
+        for thread in threads {
+            // Where the kernel does not tell, it says 0.
+            let place = || fs::read_to_string(thread.path().join("wchan")).unwrap_or_default();
+            let place = || place().trim_start_matches('0').to_owned();
+            let asleep = match process::state(&thread.path()) {
+                Some('T') => None,
+                Some('D') => Some(place()),
+                // No signal wakes this one either, once its request has been taken up.
+                Some('S') => match place() {
+                    place if place == FUSE => Some(place),
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            found.insert(Stuck { name: process.name.clone(), pid: process.pid, asleep });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    use super::*;
+    use crate::wait::Deadline;
+
+    #[test]
+    fn who_is_stopped_is_named_and_who_sleeps_is_not() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let named = || stuck().into_iter().find(|stuck| stuck.pid == pid.as_raw());
+        assert_eq!(named(), None);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        let seen = Deadline::after(Duration::from_secs(10)).until("nobody is stopped", named);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(seen.unwrap().to_string(), format!("stopped: sleep[{pid}]"));
+    }
+}

@@ -1,0 +1,112 @@
+//! What drivers and servers do as processes when they are at their worst: hang, fork without end, fill their disk. The
+//! run ends by itself and says which it was, nothing is left, and the machine has felt nothing.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serial_test::file_serial;
+use tests::{Ended, Process, Residue, Role, Volproof, built, has_root, settle};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Long enough for any of the cases below on a busy machine, and soon over for one that hangs.
+const LIMIT: &str = "--timeout 15s --report out";
+
+const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+
+/// What a driver does first is answer questions; this waits until it is at work.
+const AT_WORK: &str = "until grep -q globalmount /proc/self/mountinfo; do sleep 0.02; done";
+
+/// fake-csi, started by a shell that does something before it or beside it.
+fn driver(mischief: &str) -> String {
+    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
+    format!("sh -c '{mischief} exec {} {serve}'", built().display())
+}
+
+/// Runs to the end, and expects nothing to be left.
+fn ended(volproof: Volproof, meanwhile: impl FnOnce(&mut Child, &str)) -> Ended {
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let (mut run, directory) = volproof.env(name, &mark).start();
+    meanwhile(&mut run, &mark);
+    let ended = Ended::of(run.wait_with_output().expect("its output"), directory);
+    let mut left = settle(&before, &mark, PATIENCE);
+    left.extend(ended.temporary_files());
+    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended
+}
+
+fn run_against(driver: &str) -> Ended {
+    let volproof = Volproof::new().arg("run").arg(CASE).args(LIMIT).arg("--driver-cmd").arg(driver);
+    ended(volproof, |_, _| {})
+}
+
+#[track_caller]
+fn says(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, Some(code), "{}", ended.told());
+    let told = ended.told();
+    assert!(words.iter().all(|word| told.contains(word)), "expected {words:?}:\n{told}");
+}
+
+#[test]
+#[file_serial(root)]
+fn a_driver_that_hangs_is_named_with_the_call_it_owes() {
+    if !has_root() {
+        return;
+    }
+    // `$$` is the shell, and then the driver.
+    let stopped = run_against(&driver(&format!("({AT_WORK}; kill -STOP $$) &")));
+    says(&stopped, 1, &["still under way: Node", "still stopped: volproof["]);
+}
+
+#[test]
+#[file_serial(root)]
+fn a_driver_that_forks_without_end_meets_its_limit() {
+    if !has_root() {
+        return;
+    }
+    let forking = run_against(&driver(&format!("({AT_WORK}; while :; do sleep 600 & done) &")));
+    says(&forking, 1, &["The driver used up its processes"]);
+}
+
+#[test]
+#[file_serial(root)]
+fn a_driver_that_fills_its_disk_fills_no_other() {
+    if !has_root() {
+        return;
+    }
+    let full = run_against(&driver("cat /dev/zero > {state}/junk;"));
+    says(&full, 4, &["No space left on device"]);
+}
+
+/// Nobody can be killed who waits for a FUSE server that is stopped: only the server's end frees him.
+#[test]
+#[file_serial(root)]
+fn a_file_system_that_hangs_does_not_hang_the_run() {
+    if !has_root() {
+        return;
+    }
+    let volproof = Volproof::new().args("run dead::").args(LIMIT).args("--jobs 1");
+    let stop_the_server = |run: &mut Child, mark: &str| {
+        // As soon as a pod has something of it: from then on the node has to do with it.
+        let is_used = |server: &Process| {
+            let table =
+                std::fs::read_to_string(format!("/proc/{}/mountinfo", server.pid)).unwrap_or_default();
+            table.lines().any(|line| line.contains("/pods/") && line.contains(" - fuse"))
+        };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let servers = Process::marked(mark).into_iter().filter(|process| process.role == Role::FaultFs);
+            let stop = |server: Process| kill(Pid::from_raw(server.pid), Signal::SIGSTOP).is_ok();
+            if servers.filter(is_used).any(stop) {
+                return;
+            }
+            assert!(run.try_wait().expect("it can be asked").is_none(), "no pod has used a FUSE server");
+            assert!(Instant::now() < deadline, "no server has come");
+        }
+    };
+    let hung = ended(volproof, stop_the_server);
+    says(&hung, 1, &["still stopped: faultfs["]);
+}
