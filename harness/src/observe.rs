@@ -275,7 +275,7 @@ pub fn has_statmount() -> bool {
 /// Every mount of the caller's namespace now: with unique ids, where the kernel has them.
 pub fn snapshot() -> Result<Vec<Mount>, ObserveError> {
     match fanotify::describe_all() {
-        Ok(mounts) => Ok(mounts.into_values().collect()),
+        Ok(mounts) => Ok(mounts),
         Err(_) => Ok(poll::Table::open()?.read()?.into_iter().map(with_rdev).collect()),
     }
 }

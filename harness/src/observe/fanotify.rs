@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::poll::Table;
+use super::statmount::Desk;
 use super::{Missed, Mount, MountEvent, MountEventKind, MountId, ObserveError, statmount};
 
 const FAN_REPORT_MNT: u32 = 0x4000;
@@ -21,6 +22,11 @@ pub(super) struct Fanotify {
     group: File,
     table: Table,
     known: BTreeMap<MountId, Mount>,
+    /// The kernel's very words about each of them: comparing those costs next to nothing.
+    words: BTreeMap<MountId, Box<[u8]>>,
+    desk: Desk,
+    /// The newest mount that was there before this.
+    eldest: MountId,
     /// The table changed, and whether only by what was notified is not known yet.
     suspect: bool,
 }
@@ -39,8 +45,21 @@ impl Fanotify {
         let table = Table::open()?;
         table.changed();
         // Listed after the mark: what is attached in between is both listed and notified, never neither.
-        let known = describe_all()?;
-        Ok(Fanotify { group, table, known, suspect: false })
+        let mut eye = Fanotify {
+            group,
+            table,
+            known: BTreeMap::new(),
+            words: BTreeMap::new(),
+            desk: Desk::new(),
+            eldest: MountId(0),
+            suspect: false,
+        };
+        for id in statmount::list().map_err(unlistable)? {
+            let found = eye.describe(id)?;
+            eye.known.extend(found.map(|mount| (id, mount)));
+            eye.eldest = eye.eldest.max(id);
+        }
+        Ok(eye)
     }
 
     pub(super) fn known(&self) -> &BTreeMap<MountId, Mount> {
@@ -51,18 +70,21 @@ impl Fanotify {
         // Asked before the notifications are read: a change that comes later is told by a later call.
         self.suspect |= self.table.changed();
         let mut events = self.read_events()?;
-        // A remount is notified by nobody. Looking for it costs a microsecond a mount, so with a large table
-        // it is put off until enough has happened, or nothing else did.
-        if self.suspect && (events.is_empty() || self.known.len() <= 256.max(64 * events.len())) {
+        // A remount is notified by nobody, and looking for it costs a microsecond a mount. So the mounts that are
+        // not older than this watch are looked at when something else has happened, unless they are many, and all
+        // of them when nothing has.
+        if self.suspect && events.is_empty() {
             self.suspect = false;
-            events.extend(self.changes()?);
+            events.extend(self.changes(MountId(0))?);
+        } else if self.suspect && self.known.len() <= 256.max(64 * events.len()) {
+            events.extend(self.changes(MountId(self.eldest.0 + 1))?);
         }
         Ok(events)
     }
 
     pub(super) fn checkpoint(&mut self) -> Result<(Vec<MountEvent>, Vec<Missed>), ObserveError> {
         let mut events = self.read_events()?;
-        events.extend(self.changes()?);
+        events.extend(self.changes(MountId(0))?);
         let listed = statmount::list().map_err(unlistable)?;
         let unannounced =
             listed.iter().filter(|id| !self.known.contains_key(*id)).copied().map(Missed::Unannounced);
@@ -92,9 +114,10 @@ impl Fanotify {
         let Notice { mask, pid, id } = notice;
         if mask & FAN_MNT_ATTACH == 0 {
             let mount = self.known.remove(&id);
+            self.words.remove(&id);
             return Ok(Some(MountEvent { kind: MountEventKind::Detach, id, pid, mount }));
         }
-        let mount = describe(id)?;
+        let mount = self.describe(id)?;
         let before = self.known.get(&id).cloned();
         // Gone already: what was known of it is kept for the notification of its end.
         if let Some(mount) = &mount {
@@ -108,12 +131,17 @@ impl Fanotify {
         Ok(Some(MountEvent { kind, id, pid, mount }))
     }
 
-    /// Asks about every known mount whether it is still as it was.
-    fn changes(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
+    /// Asks about every known mount from this one on whether it is still as it was.
+    fn changes(&mut self, from: MountId) -> Result<Vec<MountEvent>, ObserveError> {
         let mut events = Vec::new();
-        for (id, known) in &mut self.known {
+        for (id, known) in self.known.range_mut(from..) {
             // Gone: its notification is on the way.
-            let Some(now) = describe(*id)? else { continue };
+            let Some(answer) = self.desk.ask(*id).map_err(unresolvable)? else { continue };
+            if self.words.get(id).is_some_and(|words| **words == *answer.words()) {
+                continue;
+            }
+            self.words.insert(*id, answer.words().into());
+            let now = super::with_rdev(answer.mount());
             // A parent that moved takes its children along, and nobody is notified of those.
             if now != *known {
                 let before = std::mem::replace(known, now.clone());
@@ -126,6 +154,13 @@ impl Fanotify {
             }
         }
         Ok(events)
+    }
+
+    /// One mount, as it is now; none if it is gone.
+    fn describe(&mut self, id: MountId) -> Result<Option<Mount>, ObserveError> {
+        let Some(answer) = self.desk.ask(id).map_err(unresolvable)? else { return Ok(None) };
+        self.words.insert(id, answer.words().into());
+        Ok(Some(super::with_rdev(answer.mount())))
     }
 }
 
@@ -163,19 +198,19 @@ fn watch(what: &'static str) -> ObserveError {
     ObserveError::Watch { what, source: io::Error::last_os_error() }
 }
 
-pub(super) fn describe_all() -> Result<BTreeMap<MountId, Mount>, ObserveError> {
-    let ids = statmount::list().map_err(unlistable)?;
-    let mut known = BTreeMap::new();
-    for id in ids {
-        known.extend(describe(id)?.map(|mount| (id, mount)));
+/// Every mount of the caller's namespace.
+pub(super) fn describe_all() -> Result<Vec<Mount>, ObserveError> {
+    let mut desk = Desk::new();
+    let mut all = Vec::new();
+    for id in statmount::list().map_err(unlistable)? {
+        let answer = desk.ask(id).map_err(unresolvable)?;
+        all.extend(answer.map(|answer| super::with_rdev(answer.mount())));
     }
-    Ok(known)
+    Ok(all)
 }
 
-fn describe(id: MountId) -> Result<Option<Mount>, ObserveError> {
-    let mount = statmount::resolve(id)
-        .map_err(|source| ObserveError::Read { what: "a mount by statmount", source })?;
-    Ok(mount.map(super::with_rdev))
+fn unresolvable(source: io::Error) -> ObserveError {
+    ObserveError::Read { what: "a mount by statmount", source }
 }
 
 fn unlistable(source: io::Error) -> ObserveError {

@@ -55,24 +55,43 @@ pub(super) fn list() -> io::Result<Vec<MountId>> {
     }
 }
 
-/// One mount; `None` if it is not in the caller's namespace (any more).
-pub(super) fn resolve(id: MountId) -> io::Result<Option<Mount>> {
-    let mut buffer = vec![0u64; 512];
-    loop {
-        let request = request(id.0, WANTED.into());
-        // SAFETY: the buffer is writable for the length that is given, and aligned for u64.
-        let result = unsafe {
-            let bytes = buffer.len() * size_of::<u64>();
-            libc::syscall(raw::__NR_statmount.into(), &raw const request, buffer.as_mut_ptr(), bytes, 0)
-        };
-        if result == 0 {
-            return Ok(Some(Answer(&buffer).mount()));
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EOVERFLOW) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
-            Some(libc::ENOENT) => return Ok(None),
-            _ => return Err(error),
+/// Room for the kernel's answers, used again for each.
+#[derive(Debug)]
+pub(super) struct Desk {
+    room: Vec<u64>,
+}
+
+impl Desk {
+    pub(super) fn new() -> Desk {
+        Desk { room: vec![0; 512] }
+    }
+
+    /// Asks about one mount; `None` if it is not in the caller's namespace (any more).
+    pub(super) fn ask(&mut self, id: MountId) -> io::Result<Option<Answer<'_>>> {
+        loop {
+            let request = request(id.0, WANTED.into());
+            // SAFETY: the room is writable for the length that is given, and aligned for u64.
+            let result = unsafe {
+                let bytes = self.room.len() * size_of::<u64>();
+                libc::syscall(
+                    raw::__NR_statmount.into(),
+                    &raw const request,
+                    self.room.as_mut_ptr(),
+                    bytes,
+                    0,
+                )
+            };
+            if result == 0 {
+                return Ok(Some(Answer(&self.room)));
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EOVERFLOW) if self.room.len() < 1 << 20 => {
+                    self.room.resize(self.room.len() * 4, 0);
+                }
+                Some(libc::ENOENT) => return Ok(None),
+                _ => return Err(error),
+            }
         }
     }
 }
@@ -82,7 +101,7 @@ fn request(mnt_id: u64, param: u64) -> raw::mnt_id_req {
 }
 
 /// The kernel's answer: a `struct statmount`, then its strings.
-struct Answer<'a>(&'a [u64]);
+pub(super) struct Answer<'a>(&'a [u64]);
 
 macro_rules! field {
     ($answer:expr, $field:ident) => {{
@@ -121,6 +140,12 @@ impl Answer<'_> {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(self.0)) }
     }
 
+    /// All that was said. Two of one mount are the same as long as nothing about it changes.
+    pub(super) fn words(&self) -> &[u8] {
+        let size: u32 = field!(self, size);
+        &self.bytes()[..size as usize]
+    }
+
     /// A string of the answer; empty if the kernel did not fill it in.
     fn string(&self, offset: u32, bit: u32) -> &[u8] {
         let mask: u64 = field!(self, mask);
@@ -140,7 +165,7 @@ impl Answer<'_> {
         PathBuf::from(OsStr::from_bytes(self.string(offset, bit)))
     }
 
-    fn mount(&self) -> Mount {
+    pub(super) fn mount(&self) -> Mount {
         let mut fstype = self.text(field!(self, fs_type), raw::STATMOUNT_FS_TYPE);
         let subtype = self.text(field!(self, fs_subtype), raw::STATMOUNT_FS_SUBTYPE);
         if !subtype.is_empty() {
