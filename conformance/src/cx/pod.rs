@@ -127,7 +127,7 @@ impl PodBuilder {
 
     /// An address, for which it gets a hosts file.
     pub fn address(mut self, ip: &str) -> Self {
-        ip.clone_into(&mut self.spec.ip);
+        self.spec.ips.push(ip.to_owned());
         self
     }
 

@@ -26,8 +26,8 @@ pub struct Pod {
     pub security: PodSecurity,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or empty.
     pub phase: String,
-    /// Its address, for the downward API and its hosts file.
-    pub ip: String,
+    /// Its addresses, for its hosts file.
+    pub ips: Vec<String>,
     /// Its host's addresses.
     pub host_ips: Vec<String>,
     /// Whether it uses the network of its node.

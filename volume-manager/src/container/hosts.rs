@@ -47,7 +47,7 @@ pub(super) async fn mount(
 ) -> Result<Option<Mount>, ContainerError> {
     let pod = request.pod;
     let brings_its_own = request.container.mounts.iter().any(|mount| mount.path == PATH);
-    if brings_its_own || (pod.ip.is_empty() && !pod.host_network) {
+    if brings_its_own || (pod.ips.is_empty() && !pod.host_network) {
         return Ok(None);
     }
     let path = paths.etc_hosts(&pod.uid());
@@ -97,10 +97,12 @@ fn of_pod(pod: &Pod, names: &Names) -> String {
          fe00::2\tip6-allrouters\n",
     );
     let Names { host, domain } = names;
-    content += &match domain.as_str() {
-        "" => format!("{}\t{host}\n", pod.ip),
-        domain => format!("{}\t{host}.{domain}\t{host}\n", pod.ip),
-    };
+    for ip in &pod.ips {
+        content += &match domain.as_str() {
+            "" => format!("{ip}\t{host}\n"),
+            domain => format!("{ip}\t{host}.{domain}\t{host}\n"),
+        };
+    }
     content + &aliases(pod)
 }
 
@@ -124,7 +126,12 @@ mod tests {
 
     fn pod() -> Pod {
         let aliases = vec![HostAlias { ip: "10.1.1.1".into(), names: vec!["a".into(), "b".into()] }];
-        Pod { meta: Meta::named("ns", "web"), ip: "10.0.0.7".into(), host_aliases: aliases, ..Pod::default() }
+        Pod {
+            meta: Meta::named("ns", "web"),
+            ips: vec!["10.0.0.7".into(), "fd00::7".into()],
+            host_aliases: aliases,
+            ..Pod::default()
+        }
     }
 
     #[test]
@@ -141,11 +148,15 @@ mod tests {
             fe00::1	ip6-allnodes
             fe00::2	ip6-allrouters
             10.0.0.7	web.sub.ns.svc.cluster.local	web
+            fd00::7	web.sub.ns.svc.cluster.local	web
 
             # Entries added by HostAliases.
             10.1.1.1	a	b
         "#]]
         .assert_eq(&of_pod(&pod, &names));
+        pod.subdomain.clear();
+        let plain = of_pod(&pod, &Names::of(&pod, "cluster.local"));
+        assert!(plain.contains("\n10.0.0.7\tweb\nfd00::7\tweb\n"), "{plain}");
     }
 
     #[test]

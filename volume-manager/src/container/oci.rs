@@ -37,7 +37,7 @@ pub enum OciError {
     /// A device could not be looked at, or is none.
     #[error("cannot pass a device into the container")]
     Device(#[source] HostError),
-    /// What is to be passed in as a device is something else.
+    /// What is to be passed in as a device is something else: where it was wanted.
     #[error("`{0}` is not a device")]
     NotADevice(PathBuf),
     /// A part of it is not as the specification wants it.
@@ -188,7 +188,7 @@ async fn devices(host: &dyn Host, devices: &[Device]) -> Result<Vec<LinuxDevice>
         let kind = match there.kind {
             FileKind::BlockDevice => LinuxDeviceType::B,
             FileKind::CharDevice => LinuxDeviceType::C,
-            _ => return Err(OciError::NotADevice(device.host_path.clone())),
+            _ => return Err(OciError::NotADevice(device.container_path.clone())),
         };
         let device = LinuxDeviceBuilder::default()
             .path(&device.container_path)

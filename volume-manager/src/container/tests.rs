@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use expect_test::expect;
 
-use super::mounts::Source;
+use super::mounts::{Mount, Source};
 use super::oci::{self, Bundle};
-use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure};
+use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure, log_directory, termination};
 use crate::api::pod::{VolumeDevice, VolumeMount};
 use crate::api::{Container, PodVolume, VolumeMode, VolumeSource};
 use crate::event::MountedVolume;
@@ -30,7 +30,7 @@ impl Scene {
         if !bench.private_mounts().await {
             return None;
         }
-        bench.pod.ip = "10.0.0.7".into();
+        bench.pod.ips = vec!["10.0.0.7".into()];
         bench.inline(VolumeSource::EmptyDir { medium: String::new(), size_limit: None });
         bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
         let path = bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
@@ -59,7 +59,7 @@ impl Scene {
 
     async fn mounts(&self) -> String {
         let config = self.configure().await.unwrap();
-        let line = |mount: &super::mounts::Mount| {
+        let line = |mount: &Mount| {
             let source = match &mount.source {
                 Source::Path(path) => self.bench.story.symbolic(&path.display().to_string()),
                 Source::Image { reference, sub_path } => format!("image {reference} {sub_path}"),
@@ -135,6 +135,75 @@ async fn a_container_with_a_hosts_file_of_its_own_gets_no_other() {
     assert_eq!(scene.configure().await.unwrap().mounts.len(), 1);
 }
 
+/// What a container has written into it is gone with its next start, as are addresses the pod has no more.
+#[tokio::test]
+async fn the_hosts_file_is_written_anew_at_each_start() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let host = Arc::clone(&scene.bench.context.host);
+    let file = scene.bench.path("pods/u1/etc-hosts");
+    scene.configure().await.unwrap();
+    host.write_file(&file, &[b'x'; 4096], 0o600).await.unwrap();
+    host.chmod(&file, 0o600).await.unwrap();
+    scene.bench.pod.ips = vec!["10.0.0.8".into()];
+    scene.configure().await.unwrap();
+    let text = String::from_utf8(host.read_file(&file).await.unwrap()).unwrap();
+    assert!(
+        text.starts_with("# Kubernetes-managed hosts file.\n") && text.ends_with("\n10.0.0.8\tweb\n"),
+        "{text}"
+    );
+    assert_eq!(host.metadata(&file).await.unwrap().mode, 0o644);
+
+    // Without an address there is nothing to write, but for pods in the node's network.
+    scene.bench.pod.ips.clear();
+    assert_eq!(scene.configure().await.unwrap().mounts, []);
+    scene.bench.pod.host_network = true;
+    assert_eq!(scene.configure().await.unwrap().mounts.len(), 1);
+    let text = String::from_utf8(host.read_file(&file).await.unwrap()).unwrap();
+    assert!(text.starts_with("# Kubernetes-managed hosts file (host network).\n"), "{text}");
+}
+
+#[tokio::test]
+async fn the_end_of_the_last_words_is_heard() {
+    let Some(scene) = Scene::set().await else { return };
+    let host = Arc::clone(&scene.bench.context.host);
+    let file = scene.bench.path("words");
+    assert_eq!(termination::message(&*host, &file).await.unwrap(), b"", "there are none");
+    for (written, heard) in [(10, 10), (4096, 4096), (5000, 4096)] {
+        let words: Vec<u8> = (0..written).map(|index: u32| index.to_le_bytes()[0]).collect();
+        host.write_file(&file, &words, 0o600).await.unwrap();
+        assert_eq!(termination::message(&*host, &file).await.unwrap(), words[words.len() - heard..]);
+    }
+}
+
+#[tokio::test]
+async fn only_volumes_that_are_ours_to_own_are_labelled() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.bench.pod.ips.clear();
+    scene.mount(|_| {});
+    for (managed, relabel) in [(true, true), (true, false), (false, true)] {
+        let volume = scene.volumes.values_mut().next().unwrap();
+        (volume.mounted.managed, volume.mounted.selinux_relabel) = (managed, relabel);
+        assert_eq!(scene.configure().await.unwrap().mounts[0].selinux_relabel, managed && relabel);
+    }
+}
+
+#[tokio::test]
+async fn a_mount_travels_as_it_says_and_is_read_only_if_its_volume_is() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.bench.pod.ips.clear();
+    for word in ["", "None", "HostToContainer", "Bidirectional"] {
+        scene.mount(|mount| mount.propagation = word.into());
+    }
+    let word = |mount: &Mount| format!("{:?}", mount.propagation);
+    let mounts = scene.configure().await.unwrap().mounts;
+    let words: Vec<String> = mounts.iter().map(word).collect();
+    assert_eq!(words, ["Private", "Private", "HostToContainer", "Bidirectional"]);
+    assert!(mounts.iter().all(|mount| !mount.read_only));
+    scene.volumes.values_mut().next().unwrap().mounted.read_only = true;
+    let mounts = scene.configure().await.unwrap().mounts;
+    assert!(mounts.iter().all(|mount| mount.read_only), "whatever they say themselves");
+}
+
 #[tokio::test]
 async fn who_it_is_and_what_it_may() {
     let Some(mut scene) = Scene::set().await else { return };
@@ -145,6 +214,7 @@ async fn who_it_is_and_what_it_may() {
     assert_eq!(config.supplemental_groups, [5, 6, 77]);
     assert_eq!((config.user, config.hostname.as_str()), (Some(1000), "web"));
     assert_eq!(config.log_path, PathBuf::from("main/2.log"));
+    assert_eq!(log_directory(&scene.bench.pod), "default_web_u1");
     assert_eq!(config.labels["io.kubernetes.pod.uid"], "u1");
     assert!(config.masked_paths.contains(&"/proc/kcore"));
     scene.container.privileged = true;

@@ -24,8 +24,8 @@ pub(crate) struct PodSpec {
     pub(crate) mounts: Vec<MountSpec>,
     pub(crate) security: PodSecurity,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its address, if it has one.
-    pub(crate) ip: String,
+    /// Its addresses, if it has any.
+    pub(crate) ips: Vec<String>,
     /// Of its one container.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) resources: BTreeMap<String, String>,
@@ -79,7 +79,7 @@ impl PodSpec {
             volumes: volumes.into_values().collect(),
             containers: vec![container],
             security: self.security.clone(),
-            ip: self.ip.clone(),
+            ips: self.ips.clone(),
             phase: "Pending".to_owned(),
             ..Pod::default()
         }

@@ -39,7 +39,10 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         containers,
         security: spec.security_context.map(security).transpose()?.unwrap_or_default(),
         phase: status.phase.unwrap_or_default(),
-        ip: status.pod_ip.unwrap_or_default(),
+        ips: match status.pod_ips.unwrap_or_default() {
+            none if none.is_empty() => status.pod_ip.into_iter().collect(),
+            all => all.into_iter().map(|ip| ip.ip).collect(),
+        },
         host_ips: status.host_ips.unwrap_or_default().into_iter().map(|ip| ip.ip).collect(),
         host_network: spec.host_network.unwrap_or_default(),
         hostname: spec.hostname.unwrap_or_default(),

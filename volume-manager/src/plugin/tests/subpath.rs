@@ -155,6 +155,30 @@ async fn a_volume_leaves_only_after_its_sub_paths() {
     assert!(table.at(&target).is_none() && table.at(&scene.volume).is_none());
 }
 
+/// What a bind covers is nobody's but the node's: a directory or a file, as what is bound.
+#[tokio::test]
+async fn the_place_of_a_bind_is_of_its_kind() {
+    let (bench, host) = Bench::simulated();
+    let volume = bench.path("volume");
+    host.make_dir_all(&volume.join("dir"), 0o777).await.unwrap();
+    host.write_file(&volume.join("file"), b"", 0o666).await.unwrap();
+    for (sub_path, is_dir, mode) in [("dir", true, 0o750), ("file", false, 0o640)] {
+        let request = SubPath {
+            pod: &"u1".into(),
+            inner: &"pv".into(),
+            volume_path: &volume,
+            container: &"main".into(),
+            index: 0,
+            sub_path: Path::new(sub_path),
+        };
+        let target = subpath::prepare(&host, &bench.context.paths, &request).await.unwrap();
+        host.unmount(&target).await.unwrap();
+        let there = host.metadata(&target).await.unwrap();
+        assert_eq!((there.is_dir(), there.mode), (is_dir, mode), "{sub_path}");
+        assert_eq!(host.metadata(target.parent().unwrap()).await.unwrap().mode, 0o750);
+    }
+}
+
 #[tokio::test]
 async fn a_bind_that_cannot_go_keeps_its_volume_and_other_volumes_keep_theirs() {
     let (mut bench, host) = Bench::simulated();
