@@ -95,6 +95,7 @@ impl Node {
             clock: Arc::new(AdvancingClock::default()),
             dialer: Arc::new(SocketDialer),
             registry: Registry::kubelet(),
+            containers: None,
         };
         let manager = VolumeManager::start(Config::new("node-1", layout.root()), parts);
         manager.sources_ready();

@@ -82,6 +82,7 @@ impl Manager {
             clock: parts.clock,
             dialer: parts.dialer,
             registry: Arc::new(parts.registry),
+            containers: parts.containers,
             paths: Arc::new(Paths::new(&config.root)),
             config: Arc::new(config),
             events: EventSink { sender: sender.clone() },

@@ -259,6 +259,7 @@ fn start(api: &Arc<MemoryApi>, model: &Model, host: &FakeHost) -> VolumeManager 
         clock: TokioClock::shared(),
         dialer: Arc::new(NoDialer),
         registry: Registry::new(vec![Arc::new(model.clone())]),
+        containers: None,
     };
     VolumeManager::start(Config::new("node", ROOT), parts)
 }

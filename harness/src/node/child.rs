@@ -123,6 +123,8 @@ async fn start(
     for directory in ["pods", "plugins", "plugins_registry"] {
         host.make_dir_all(&layout.root().join(directory), 0o750).await?;
     }
+    // Without it, what a driver mounts in a container of its own never reaches a pod.
+    host::lookup::make_root_shared(&*host, layout.root()).await?;
     let mut config = Config::new(settings.name.as_str(), layout.root());
     config.client_style = settings.client_style;
     config.call_deadline = settings.call_deadline;
@@ -132,6 +134,7 @@ async fn start(
         clock: Arc::new(clock.clone()),
         dialer: Arc::new(Guarded(barrier)),
         registry: Registry::kubelet(),
+        containers: None,
     };
     let manager = VolumeManager::start(config.clone(), parts);
     Ok((Surroundings { settings, layout, api, host, clock, manager }, config))

@@ -158,6 +158,7 @@ fn manager(api: &Arc<MemoryApi>, host: &FakeHost, driver: &Driver) -> VolumeMana
         clock: TokioClock::shared(),
         dialer: Arc::new(driver.clone()),
         registry: Registry::new(vec![Arc::new(CsiPlugin::new())]),
+        containers: None,
     };
     let config = Config { client_style: ClientStyle::Lean, ..Config::new("node", ROOT) };
     let manager = VolumeManager::start(config, parts);

@@ -128,6 +128,7 @@ impl World {
             clock: TokioClock::shared(),
             dialer: Arc::new(self.driver.clone()),
             registry: Registry::new(vec![Arc::new(CsiPlugin::new()), Arc::new(EmptyDirPlugin)]),
+            containers: None,
         };
         self.node_edge("start");
         let manager = VolumeManager::start(config, parts);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use host::Host;
+use host::exec::Containers;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Channel;
 
@@ -68,6 +69,9 @@ pub struct Parts {
     pub dialer: Arc<dyn Dialer>,
     /// The kinds of volumes.
     pub registry: Registry,
+    /// Who can run the mounts of a plugin in a container, where one is registered for it; nobody where no such
+    /// file is to be looked for.
+    pub containers: Option<Arc<dyn Containers>>,
 }
 
 /// Connects to a driver. The real one opens its socket; a simulation may stay in memory.

@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use host::Host;
+use host::exec::{self, Containers};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{PodRecord, Transition};
 use crate::api::{ApiSource, Kind, Pod, Reference, Severity};
 use crate::clock::Clock;
-use crate::error::{ErrorClass, Withdrawn};
+use crate::error::{ErrorClass, Failure, Withdrawn};
 use crate::event::{Event, OperationId, Report};
 use crate::manager::{Config, Dialer};
-use crate::names::{PodUid, VolumeName};
+use crate::names::{PluginName, PodUid, VolumeName};
 use crate::paths::Paths;
 use crate::plugin::registry::Registry;
 use crate::plugin::{Facts, Mounted};
@@ -32,6 +33,8 @@ pub struct OperationContext {
     pub dialer: Arc<dyn Dialer>,
     /// The plugins.
     pub registry: Arc<Registry>,
+    /// Who can run mounts in containers, if anybody can.
+    pub(crate) containers: Option<Arc<dyn Containers>>,
     /// The layout of the root directory.
     pub paths: Arc<Paths>,
     /// How the manager was started.
@@ -47,6 +50,18 @@ impl OperationContext {
     /// What the manager knows of the world right now.
     pub fn facts(&self) -> Arc<Facts> {
         Arc::clone(&self.facts.borrow())
+    }
+
+    /// The same hands with the mounts of a plugin made in the container that is registered for it. Asked at each
+    /// operation: the registration may come and go.
+    pub(super) async fn for_plugin(&self, plugin: &PluginName) -> Result<Self, Failure> {
+        let mut own = self.clone();
+        if let Some(containers) = &self.containers {
+            let host = exec::host_for(&self.host, containers, self.paths.root(), plugin.as_str()).await;
+            // Nothing was tried.
+            own.host = host.map_err(|error| Failure::from(error).with_class(ErrorClass::Transient))?;
+        }
+        Ok(own)
     }
 }
 

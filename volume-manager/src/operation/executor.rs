@@ -7,7 +7,7 @@ use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::context::{Mark, OperationContext};
+use super::context::{Mark, OperationContext, Reason};
 use super::{Failed, Operation, device, expand, map, mount, unmap, unmount, verify};
 use crate::api::Pod;
 use crate::error::{Sign, Unfit};
@@ -45,7 +45,8 @@ impl Executor {
         let cx = OperationContext { mark, ..self.template.clone() };
         let sender = self.sender.clone();
         self.tasks.spawn(async move {
-            let outcome = match AssertUnwindSafe(run(&operation, &cx)).catch_unwind().await {
+            let done = AssertUnwindSafe(run_where_registered(&operation, &cx)).catch_unwind();
+            let outcome = match done.await {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(failed)) => Outcome::Failed(failed),
                 Err(panic) => Outcome::Panicked(panic_text(&*panic)),
@@ -73,6 +74,33 @@ impl Executor {
             // A manager that is gone does not want to know.
             let _ = sender.send(event);
         });
+    }
+}
+
+/// Runs it with the host that its plugin's mounts are made on.
+async fn run_where_registered(operation: &Operation, cx: &OperationContext) -> Result<(), Failed> {
+    let (plugin, step, reason, volume) = match operation {
+        Operation::Mount(mount) | Operation::Map(mount) => {
+            let step = "MountVolume.NewMounter initialization failed";
+            (&mount.plugin, step, Some(Reason::FailedMount), mount.spec.name().to_string())
+        }
+        Operation::Unmount(unmount) | Operation::Unmap(unmount) => {
+            (&unmount.plugin, "UnmountVolume.NewUnmounter failed", None, unmount.volume.to_string())
+        }
+        Operation::UnmountDevice(device) | Operation::UnmapDevice(device) => {
+            (&device.plugin, "UnmountDevice.NewDeviceUnmounter failed", None, device.volume.to_string())
+        }
+        Operation::Expand(expand) => {
+            (&expand.plugin, "NodeExpandVolume.NewMounter failed", None, expand.volume.to_string())
+        }
+        // These mount nothing.
+        Operation::Verify(_) | Operation::Attach(_) | Operation::Detach(_) => {
+            return run(operation, cx).await;
+        }
+    };
+    match cx.for_plugin(plugin).await {
+        Ok(cx) => run(operation, &cx).await,
+        Err(source) => Err(Failed { step, volume, reason, source }),
     }
 }
 

@@ -95,6 +95,7 @@ impl Bench {
             clock: TokioClock::shared(),
             dialer: Arc::new(driver.clone()),
             registry: Arc::new(Registry::kubelet()),
+            containers: None,
             paths: Arc::new(Paths::new(root.path())),
             config: Arc::new(Config { client_style: style, ..Config::new("node-1", root.path()) }),
             events: EventSink { sender: sender.clone() },

@@ -2,6 +2,7 @@
 //! what is left.
 
 mod content;
+mod elsewhere;
 mod empty_dir;
 mod host_path;
 mod local;

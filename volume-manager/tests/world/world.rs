@@ -187,6 +187,7 @@ fn start(api: &Arc<MemoryApi>, toy: &Toy, host: &FakeHost) -> VolumeManager {
         clock: TokioClock::shared(),
         dialer: Arc::new(NoDialer),
         registry: Registry::new(vec![Arc::new(toy.clone()), Arc::new(LocalPlugin)]),
+        containers: None,
     };
     VolumeManager::start(Config::new("node", ROOT), parts)
 }

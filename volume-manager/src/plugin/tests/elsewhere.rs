@@ -1,0 +1,100 @@
+//! Mounts of a plugin for which a container is registered, on a simulated node.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use host::exec::{ContainerRef, Containers, Output, PodContainers, REGISTRATIONS};
+use host::fake::{FakeHost, FakeKernel};
+
+use crate::api::{PersistentSource, VolumeSource};
+use crate::operation::Operation;
+use crate::plugin::testing::Bench;
+
+const DIR: &str = "pods/u1/volumes/kubernetes.io~nfs/pv";
+
+/// The one pod `infra/mounter`, whose container `tools` sees the node's mounts, and what was run in it.
+#[derive(Debug)]
+struct OnePod {
+    kernel: FakeKernel,
+    ran: Arc<Mutex<Vec<String>>>,
+}
+
+#[async_trait]
+impl Containers for OnePod {
+    async fn pod(&self, namespace: &str, name: &str) -> Option<PodContainers> {
+        let tools = PodContainers { uid: "u-1".to_owned(), containers: vec!["tools".to_owned()] };
+        (namespace == "infra" && name == "mounter").then_some(tools)
+    }
+
+    async fn run(&self, _: &ContainerRef, program: &str, arguments: &[String]) -> io::Result<Output> {
+        self.ran.lock().unwrap().push(format!("{program} {}", arguments.join(" ")));
+        let target = Path::new(arguments.last().unwrap());
+        match program {
+            "mount" => self.kernel.mount("server:/data", target, "nfs", &[]),
+            _ => self.kernel.unmount(target, false),
+        }
+        .unwrap();
+        Ok(Output { code: Some(0), text: String::new() })
+    }
+}
+
+/// An export used by the bench's volume, and what is run in the container from now on.
+fn export() -> (Bench, FakeHost, Arc<Mutex<Vec<String>>>) {
+    let (mut bench, host) = Bench::simulated();
+    bench.change_volume(|volume| {
+        let (server, path) = ("server".to_owned(), "/data".to_owned());
+        volume.source = PersistentSource::Nfs { server, path, read_only: false };
+    });
+    let ran = Arc::default();
+    let pod = OnePod { kernel: host.kernel().clone(), ran: Arc::clone(&ran) };
+    bench.context.containers = Some(Arc::new(pod));
+    (bench, host, ran)
+}
+
+async fn register(bench: &Bench, json: &str) {
+    let host = &bench.context.host;
+    host.make_dir_all(&bench.path(REGISTRATIONS), 0o700).await.unwrap();
+    let file = bench.path(REGISTRATIONS).join("kubernetes.io~nfs.json");
+    host.write_file(&file, json.as_bytes(), 0o600).await.unwrap();
+}
+
+const GOOD: &str = r#"{"podName":"mounter","podNamespace":"infra","podUID":"u-1","containerName":"tools"}"#;
+
+#[tokio::test]
+async fn a_plugins_mounts_are_made_where_it_is_registered_as_long_as_it_is() {
+    let (mut bench, host, ran) = export();
+    let target = bench.path(DIR).display().to_string();
+    for registered in [false, true] {
+        if registered {
+            register(&bench, GOOD).await;
+        }
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.ends_with("done\n") && host.kernel().is_mount_point(&bench.path(DIR)), "{story}");
+        let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        assert!(story.ends_with("done\n") && !host.kernel().is_mount_point(&bench.path(DIR)), "{story}");
+        let expected = [format!("mount -t nfs server:/data {target}"), format!("umount {target}")];
+        assert_eq!(*ran.lock().unwrap(), if registered { &expected[..] } else { &[] });
+    }
+    // Another plugin's are its own.
+    bench.inline(VolumeSource::EmptyDir { medium: "Memory".into(), size_limit: None });
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.ends_with("done\n"), "{story}");
+    assert_eq!(ran.lock().unwrap().len(), 2);
+}
+
+/// The kubelet that had this went on by itself, and mounted in the wrong place.
+#[tokio::test]
+async fn a_registration_that_cannot_be_used_fails_the_operation() {
+    let (mut bench, host, ran) = export();
+    register(&bench, &GOOD.replace("tools", "other")).await;
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let step = "MountVolume.NewMounter initialization failed for volume \"pv\" : ";
+    assert!(story.contains(&format!("failed Transient: {step}unable to process ")), "{story}");
+    assert!(story.contains(&format!("FailedMount: {step}the node's log says why")), "{story}");
+    let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+    assert!(story.contains("failed Transient: UnmountVolume.NewUnmounter failed"), "{story}");
+    assert!(!story.contains("mark"), "{story}");
+    assert!(!host.kernel().is_mount_point(&bench.path(DIR)) && ran.lock().unwrap().is_empty());
+}
