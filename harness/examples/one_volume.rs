@@ -92,7 +92,7 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
     print!("--- out\n{}", journal.look());
     provisioner.delete("data").await?;
     node.kill().await;
-    driver.terminate().await;
+    driver.terminate(LIMIT).await;
     journal.write(logs)?;
     println!(
         "--- {} lines in {}; irregular: {:?}",
