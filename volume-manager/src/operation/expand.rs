@@ -175,18 +175,22 @@ impl Task<'_> {
         new: Bytes,
         failure: Failure,
     ) -> Result<Option<Bytes>, Failure> {
-        match failure.sign() {
-            Some(Sign::NotSupported) if plan.updated => return Ok(Some(new)),
-            Some(Sign::InUse) => {
-                self.cx.mark.tell(Transition::ExpansionBlocked).await;
-                return Ok(None);
-            }
-            _ => {}
+        let (sign, class) = (failure.sign(), failure.class());
+        if sign == Some(Sign::NotSupported) && plan.updated {
+            return Ok(Some(new));
         }
-        if failure.class() == ErrorClass::Final {
+        let is_final = class == ErrorClass::Final;
+        if is_final && sign != Some(Sign::InUse) {
             self.cx.mark.tell(Transition::ExpansionFailed(true)).await;
-            let infeasible = plan.infeasible_if_it_fails || failure.sign() == Some(Sign::Infeasible);
+        }
+        if class != ErrorClass::Transient {
+            // Whoever waits for the room is told why it does not come, also where it may still come by itself.
+            let infeasible = is_final && (plan.infeasible_if_it_fails || sign == Some(Sign::Infeasible));
             self.record_failure(claim, infeasible, &failure).await?;
+        }
+        if sign == Some(Sign::InUse) {
+            self.cx.mark.tell(Transition::ExpansionBlocked).await;
+            return Ok(None);
         }
         Err(failure)
     }
@@ -264,7 +268,7 @@ impl Task<'_> {
         conditions.push(Condition {
             kind: NODE_ERROR.to_owned(),
             status: "True".to_owned(),
-            message: failure.told(),
+            message: format!("failed to expand pvc with {}", failure.told()),
         });
         let status = ClaimStatusPatch {
             resize: infeasible.then(|| INFEASIBLE.to_owned()),

@@ -120,7 +120,10 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
         bench.driver.fail("NodeExpandVolume", code);
         let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
         assert!(story.lines().last().unwrap().starts_with(ends), "{code:?}: {story}");
-        assert_eq!(bench.api.claim("default", "data").status.resize, resize, "{code:?}");
+        let status = &bench.api.claim("default", "data").status;
+        assert_eq!(status.resize, resize, "{code:?}");
+        // The user sees why, whatever the code.
+        assert_eq!(status.conditions[0].kind, "NodeResizeError", "{code:?}");
         assert_eq!(
             transition.is_some_and(|word| story.contains(&format!("mark {word}"))),
             transition.is_some(),
