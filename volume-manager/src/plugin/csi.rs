@@ -70,7 +70,7 @@ impl CsiPlugin {
         Self::default()
     }
 
-    /// A conversation with a driver, begun for `step`.
+    /// A conversation with a driver, begun for `step`, which is empty where the kubelet does not say.
     fn session(
         &self,
         cx: &OperationContext,
@@ -79,7 +79,11 @@ impl CsiPlugin {
     ) -> Result<Session, CsiError> {
         let facts = cx.facts();
         let Some(registered) = facts.registered.get(driver) else {
-            return Err(CsiError::NoDriver { step, source: NotRegistered(driver.clone()) });
+            let source = NotRegistered(driver.clone());
+            return Err(match step {
+                "" => CsiError::NoDriverAtAll(source),
+                _ => CsiError::NoDriver { step, source },
+            });
         };
         let lines = Lines {
             dialer: Arc::clone(&cx.dialer),
@@ -91,9 +95,13 @@ impl CsiPlugin {
     }
 }
 
-/// Whether the driver has a capability. Not to know is no reason to believe anything.
+/// Whether the driver has a capability. Not to know is no reason to believe anything. `step` is empty where the
+/// kubelet does not say what it asks for.
 async fn has(session: &Session, capability: Capability, step: &'static str) -> Result<bool, CsiError> {
-    session.has(capability).await.map_err(|source| CsiError::Probe { step, source })
+    session.has(capability).await.map_err(|source| match step {
+        "" => CsiError::ProbeAlone(source),
+        _ => CsiError::Probe { step, source },
+    })
 }
 
 /// The driver's object, once all of them have been seen; `None` if it has none.

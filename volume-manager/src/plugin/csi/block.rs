@@ -26,16 +26,16 @@ use crate::plugin::{BlockMapper, MapDevice, Spec, TearDown};
 
 const PREPARE: &str = "failed to create data dir";
 const SAVE: &str = "failed to save volume info data";
-const STAGE_CLIENT: &str = "blockMapper.SetUpDevice failed to get CSI client";
-const STAGE_PROBE: &str = "blockMapper.stageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
+const STAGE_CLIENT: &str = "kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client";
+const STAGE_PROBE: &str =
+    "kubernetes.io/csi: blockMapper.stageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
 const STAGE_DIR: &str = "blockMapper.stageVolumeForBlock failed to create dir";
-const PUBLISH_CLIENT: &str = "blockMapper.MapPodDevice failed to get CSI client";
-const PUBLISH_PROBE: &str = "blockMapper.publishVolumeForBlock failed to check capabilities";
+const PUBLISH_CLIENT: &str = "kubernetes.io/csi: blockMapper.MapPodDevice failed to get CSI client";
 const PUBLISH_DIR: &str = "blockMapper.publishVolumeForBlock failed to create dir";
-const UNPUBLISH_CLIENT: &str = "blockMapper.UnmapPodDevice failed to get CSI client";
-const UNSTAGE_CLIENT: &str = "blockMapper.TearDownDevice failed to get CSI client";
+const UNPUBLISH_CLIENT: &str = "kubernetes.io/csi: blockMapper.UnmapPodDevice failed to get CSI client";
+const UNSTAGE_CLIENT: &str = "kubernetes.io/csi: blockMapper.TearDownDevice failed to get CSI client";
 const UNSTAGE_PROBE: &str =
-    "blockMapper.unstageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
+    "kubernetes.io/csi: blockMapper.unstageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
 const UNSTAGE_DIR: &str = "blockMapper.unstageVolumeForBlock failed to clean staging path";
 
 #[async_trait]
@@ -89,7 +89,7 @@ impl BlockMapper for CsiPlugin {
             // Also where nothing is staged: the kubelet has it so, and drivers without the step ignore it.
             staging_target_path: cx.paths.csi_block_staging(&volume.inner).display().to_string(),
             target_path: target.display().to_string(),
-            volume_capability: Some(block_capability(&session, &volume, PUBLISH_PROBE).await?),
+            volume_capability: Some(block_capability(&session, &volume).await?),
             readonly: volume.read_only,
             secrets: fetch_secret(cx, volume.publish_secret.as_ref()).await?,
             volume_context,
@@ -130,9 +130,8 @@ impl BlockMapper for CsiPlugin {
 async fn block_capability(
     session: &Session,
     volume: &CsiVolume,
-    step: &'static str,
 ) -> Result<csi_proto::v1::VolumeCapability, CsiError> {
-    let multi_writer = has(session, Capability::SingleNodeMultiWriter, step).await?;
+    let multi_writer = has(session, Capability::SingleNodeMultiWriter, "").await?;
     Ok(capability::block(capability::access_mode(&volume.access_modes, multi_writer)))
 }
 
@@ -163,7 +162,7 @@ async fn stage(
         volume_id: volume.handle.to_string(),
         publish_context,
         staging_target_path: staging.display().to_string(),
-        volume_capability: Some(block_capability(&session, volume, STAGE_PROBE).await?),
+        volume_capability: Some(block_capability(&session, volume).await?),
         secrets,
         volume_context: volume.attributes.clone(),
     };

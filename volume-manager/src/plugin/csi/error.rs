@@ -17,21 +17,27 @@ use crate::names::{DriverName, SpecName, VolumeHandle};
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
     /// The driver cannot be reached on this node.
-    #[error("kubernetes.io/csi: {step}")]
+    #[error("{step}")]
     NoDriver {
         /// What was begun, in the kubelet's words.
         step: &'static str,
         /// Who is missing.
         source: NotRegistered,
     },
+    /// The same, where the kubelet does not say what was begun.
+    #[error(transparent)]
+    NoDriverAtAll(NotRegistered),
     /// The driver did not say what it can do. Nothing was asked of it yet.
-    #[error("kubernetes.io/csi: {step}")]
+    #[error("{step}")]
     Probe {
         /// What it was to say, in the kubelet's words.
         step: &'static str,
         /// What came instead.
         source: CallError,
     },
+    /// The same, where the kubelet does not say what it was to say.
+    #[error(transparent)]
+    ProbeAlone(CallError),
     /// The call that does the work failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -134,7 +140,9 @@ impl Classified for CsiError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoDriver { .. }
+            | Self::NoDriverAtAll(_)
             | Self::Probe { .. }
+            | Self::ProbeAlone(_)
             | Self::Attachment(_)
             | Self::Secret(_)
             | Self::Token(_)

@@ -13,8 +13,9 @@ use crate::error::Failure;
 use crate::operation::OperationContext;
 use crate::plugin::{Expand, Expander};
 
-const NO_CLIENT: &str = "Expander.NodeExpand failed to get CSI client";
-const PROBE: &str = "Expander.NodeExpand failed to check if node supports expansion";
+// The kubelet has a blank before the colon here.
+const PROBE: &str = "Expander.NodeExpand failed to check if node supports expansion ";
+const EXPAND: &str = "Expander.NodeExpand failed to expand the volume ";
 
 #[async_trait]
 impl Expander for CsiPlugin {
@@ -29,12 +30,12 @@ impl Expander for CsiPlugin {
         if request.volume_path.as_os_str().is_empty() {
             return Err(bad("it has no path").into());
         }
-        let session = self.session(cx, &volume.driver, NO_CLIENT)?;
+        let session = self.session(cx, &volume.driver, "")?;
         if !has(&session, Capability::ExpandVolume, PROBE).await? {
             return Err(CsiError::ExpandNotSupported(volume.driver).into());
         }
         let secrets = fetch_secret(cx, volume.expand_secret.as_ref()).await?;
-        let multi_writer = has(&session, Capability::SingleNodeMultiWriter, PROBE).await?;
+        let multi_writer = has(&session, Capability::SingleNodeMultiWriter, EXPAND).await?;
         let mode = capability::access_mode(&volume.access_modes, multi_writer);
         let capability = match request.spec.mode() {
             VolumeMode::Block => capability::block(mode),

@@ -24,9 +24,10 @@ use crate::operation::OperationContext;
 use crate::ownership::{self, Ownership};
 use crate::plugin::{Mounted, SetUp, TearDown};
 
-const NO_CLIENT: &str = "mounter.SetUpAt failed to get CSI client";
-const NO_CLIENT_DOWN: &str = "Unmounter.TearDownAt failed to get CSI client";
-const PROBE: &str = "mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability";
+const NO_CLIENT: &str = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client";
+const NO_CLIENT_DOWN: &str = "kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client";
+const PROBE: &str = "kubernetes.io/csi: mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability";
+const GROUP_PROBE: &str = "kubernetes.io/csi: mounter.SetUpAt failed to determine if the node service has VOLUME_MOUNT_GROUP capability";
 const MKDIR: &str = "mounter.SetUpAt failed to create dir";
 const SAVE: &str = "failed to save volume info data";
 const CLEAN: &str = "Unmounter.TearDownAt failed to clean mount dir";
@@ -149,9 +150,9 @@ async fn publish_request(
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
         mount_flags: mount_flags(volume, &request.selinux_label),
-        volume_mount_group: delegated_group(session, request.group).await?,
+        volume_mount_group: delegated_group(session, request.group, GROUP_PROBE).await?,
     };
-    let multi_writer = has(session, Capability::SingleNodeMultiWriter, PROBE).await?;
+    let multi_writer = has(session, Capability::SingleNodeMultiWriter, "").await?;
     let mode = capability::access_mode(&volume.access_modes, multi_writer);
     Ok(NodePublishVolumeRequest {
         volume_id: volume.handle.to_string(),

@@ -19,10 +19,13 @@ use crate::operation::OperationContext;
 use crate::paths::Paths;
 use crate::plugin::{DeviceMounter, MountDevice, Spec};
 
-const NO_CLIENT: &str = "attacher.MountDevice failed to create newCsiDriverClient";
-const NO_CLIENT_UNSTAGE: &str = "attacher.UnmountDevice failed to create newCsiDriverClient";
-const STAGE_PROBE: &str = "attacher.MountDevice failed to check STAGE_UNSTAGE_VOLUME";
-const UNSTAGE_PROBE: &str = "attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set";
+const NO_CLIENT: &str = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient";
+const NO_CLIENT_UNSTAGE: &str =
+    "kubernetes.io/csi: attacher.UnmountDevice failed to create newCsiDriverClient";
+const GROUP_PROBE: &str = "kubernetes.io/csi: attacher.MountDevice failed to determine if the node service has \
+    VOLUME_MOUNT_GROUP capability";
+const UNSTAGE_PROBE: &str =
+    "kubernetes.io/csi: attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set";
 const MKDIR: &str = "attacher.MountDevice failed to create dir";
 const SAVE: &str = "failed to save volume info data";
 const CLEAN: &str = "attacher.UnmountDevice failed to remove mount dir";
@@ -37,7 +40,7 @@ impl DeviceMounter for CsiPlugin {
     async fn mount_device(&self, cx: &OperationContext, request: &MountDevice) -> Result<(), Failure> {
         let volume = CsiVolume::persistent(&request.spec)?;
         let session = self.session(cx, &volume.driver, NO_CLIENT)?;
-        let stages = has(&session, Capability::StageUnstageVolume, STAGE_PROBE).await?;
+        let stages = has(&session, Capability::StageUnstageVolume, "").await?;
         if !stages {
             // Nothing is staged, and no record is written, so that nothing will be unstaged either.
             make_dir(cx, &request.path, MKDIR).await?;
@@ -86,9 +89,9 @@ async fn stage_request(
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
         mount_flags: mount_flags(volume, &request.selinux_label),
-        volume_mount_group: delegated_group(session, request.group).await?,
+        volume_mount_group: delegated_group(session, request.group, GROUP_PROBE).await?,
     };
-    let multi_writer = has(session, Capability::SingleNodeMultiWriter, STAGE_PROBE).await?;
+    let multi_writer = has(session, Capability::SingleNodeMultiWriter, "").await?;
     let mode = capability::access_mode(&volume.access_modes, multi_writer);
     Ok(NodeStageVolumeRequest {
         volume_id: volume.handle.to_string(),
@@ -131,9 +134,12 @@ pub(super) fn mount_flags(volume: &CsiVolume, selinux_label: &str) -> Vec<String
 }
 
 /// The pod's group as the driver wants it; empty if there is none or the driver leaves groups to us.
-pub(super) async fn delegated_group(session: &Session, group: Option<u32>) -> Result<String, CsiError> {
-    const STEP: &str = "failed to determine if the node service has VOLUME_MOUNT_GROUP capability";
-    let takes_it = has(session, Capability::VolumeMountGroup, STEP).await?;
+pub(super) async fn delegated_group(
+    session: &Session,
+    group: Option<u32>,
+    step: &'static str,
+) -> Result<String, CsiError> {
+    let takes_it = has(session, Capability::VolumeMountGroup, step).await?;
     Ok(group.filter(|_| takes_it).map(|group| group.to_string()).unwrap_or_default())
 }
 

@@ -15,8 +15,8 @@ use crate::names::{DriverName, PodUid, VolumeHandle};
 use crate::operation::OperationContext;
 use crate::plugin::Spec;
 
-const NO_CLIENT: &str = "metrics: failed to get CSI client";
-const PROBE: &str = "failed to check for GET_VOLUME_STATS capability";
+const NO_CLIENT: &str = "kubernetes.io/csi: metrics: failed to get CSI client";
+const PROBE: &str = "kubernetes.io/csi: failed to check for GET_VOLUME_STATS capability";
 
 /// What a driver says about a volume in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
