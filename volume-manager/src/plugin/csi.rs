@@ -133,9 +133,10 @@ async fn publish_context(
 /// The content of a secret for a call; nothing where none is named.
 async fn fetch_secret(
     cx: &OperationContext,
+    purpose: &'static str,
     reference: Option<&Namespaced>,
 ) -> Result<BTreeMap<String, String>, CsiError> {
-    Ok(secret::fetch(&*cx.api, reference).await?)
+    Ok(secret::fetch(&*cx.api, purpose, reference).await?)
 }
 
 /// The driver of a spec, if it is one of ours.

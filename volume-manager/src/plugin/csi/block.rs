@@ -91,7 +91,7 @@ impl BlockMapper for CsiPlugin {
             target_path: target.display().to_string(),
             volume_capability: Some(block_capability(&session, &volume).await?),
             readonly: volume.read_only,
-            secrets: fetch_secret(cx, volume.publish_secret.as_ref()).await?,
+            secrets: fetch_secret(cx, "NodePublishSecretRef", volume.publish_secret.as_ref()).await?,
             volume_context,
         };
         make_dir(cx, &cx.paths.csi_block_publish_dir(&volume.inner), PUBLISH_DIR).await?;
@@ -156,7 +156,7 @@ async fn stage(
     if !has(&session, Capability::StageUnstageVolume, STAGE_PROBE).await? {
         return Ok(None);
     }
-    let secrets = fetch_secret(cx, volume.stage_secret.as_ref()).await?;
+    let secrets = fetch_secret(cx, "NodeStageSecretRef", volume.stage_secret.as_ref()).await?;
     let staging = cx.paths.csi_block_staging(&volume.inner);
     let call = NodeStageVolumeRequest {
         volume_id: volume.handle.to_string(),

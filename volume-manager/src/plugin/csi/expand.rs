@@ -34,7 +34,7 @@ impl Expander for CsiPlugin {
         if !has(&session, Capability::ExpandVolume, PROBE).await? {
             return Err(CsiError::ExpandNotSupported(volume.driver).into());
         }
-        let secrets = fetch_secret(cx, volume.expand_secret.as_ref()).await?;
+        let secrets = fetch_secret(cx, "NodeExpandSecretRef", volume.expand_secret.as_ref()).await?;
         let multi_writer = has(&session, Capability::SingleNodeMultiWriter, EXPAND).await?;
         let mode = capability::access_mode(&volume.access_modes, multi_writer);
         let capability = match request.spec.mode() {

@@ -136,7 +136,7 @@ async fn publish_request(
         true => publish_context(cx, volume, object).await?,
         false => Default::default(),
     };
-    let mut secrets = fetch_secret(cx, volume.publish_secret.as_ref()).await?;
+    let mut secrets = fetch_secret(cx, "NodePublishSecretRef", volume.publish_secret.as_ref()).await?;
     let mut volume_context = volume.attributes.clone();
     if let Some(driver) = object {
         if driver.pod_info {

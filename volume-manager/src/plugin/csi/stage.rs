@@ -85,7 +85,7 @@ async fn stage_request(
 ) -> Result<NodeStageVolumeRequest, CsiError> {
     let object = driver_object(cx, &volume.driver).await?;
     let publish_context = publish_context(cx, volume, object.as_deref()).await?;
-    let secrets = fetch_secret(cx, volume.stage_secret.as_ref()).await?;
+    let secrets = fetch_secret(cx, "NodeStageSecretRef", volume.stage_secret.as_ref()).await?;
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
         mount_flags: mount_flags(volume, &request.selinux_label),

@@ -59,8 +59,8 @@ async fn a_missing_secret_is_transient_and_asked_for_before_anything_is_risked()
     expect![[r#"
         call NodeGetCapabilities
         mark device failed: Transient
-        event Pod Warning FailedMount: MountVolume.MountDevice failed for volume "pv" : fetching the secret ns/nope failed: secrets "nope" not found
-        failed Transient: MountVolume.MountDevice failed for volume "pv" : fetching the secret ns/nope failed: secrets "nope" not found
+        event Pod Warning FailedMount: MountVolume.MountDevice failed for volume "pv" : fetching NodeStageSecretRef ns/nope failed: kubernetes.io/csi: failed to find the secret nope in the namespace ns with error: secrets "nope" not found
+        failed Transient: MountVolume.MountDevice failed for volume "pv" : fetching NodeStageSecretRef ns/nope failed: kubernetes.io/csi: failed to find the secret nope in the namespace ns with error: secrets "nope" not found
     "#]].assert_eq(&story);
 }
 
