@@ -53,6 +53,15 @@ impl BlockMap {
         }
     }
 
+    /// The same, where nothing was published at all: the directory goes as well, unless other pods are in it.
+    pub(crate) async fn take_back(&self, host: &dyn Host) -> Result<(), HostError> {
+        self.forget(host).await?;
+        match host.remove_dir(&self.global).await {
+            Err(error) if !error.is_not_found() && !error.is_not_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes all three, whatever an earlier attempt has left of them.
     pub(crate) async fn build(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
         host.make_dir_all(&self.global, 0o750).await?;

@@ -107,7 +107,7 @@ async fn publish(
         Ok(None) if !request.device_path.is_empty() => {}
         Ok(None) => return Err(NoDevice.into()),
         Err(failure) => {
-            let failure = request.before.tidy(failure, bridges.forget(&*cx.host)).await;
+            let failure = request.before.tidy(failure, bridges.take_back(&*cx.host)).await;
             cx.mark.pod_failed(failure.class()).await;
             return Err(failure);
         }

@@ -115,6 +115,7 @@ async fn a_pod_is_known_on_disk_before_its_device_is_asked_for() {
         refusing.bench.driver.fail("NodePublishVolume", code);
         refusing.map().await;
         assert_eq!(refusing.has(&format!("{CSI}/volumeDevices/pv/dev/u1")), known, "{code:?}");
+        assert_eq!(refusing.has(&format!("{CSI}/volumeDevices/pv/dev")), known, "{code:?}");
     }
 }
 
