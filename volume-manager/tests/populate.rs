@@ -243,6 +243,24 @@ async fn a_pod_that_is_ending_gets_nothing_new() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_to_end_is_told_at_once_what_it_has_not_got() {
+    for state in [PodState::Terminating, PodState::RuntimeGone] {
+        let world = World::new().await;
+        world.volume("data");
+        let web = world.run("web", &["data", "nope"]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        let wait = world.manager.wait_mounted(&web, WAIT_LIMIT);
+        // What is wrong with it is of no interest any more, and what it has is still known.
+        world.manager.set_pod_state(&web, state);
+        let error = wait.await.expect_err("it has not got everything");
+        expect![
+            "unmounted volumes=[nope], unattached volumes=[], failed to process volumes=[nope]: context canceled"
+        ]
+        .assert_eq(&error.to_string());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_goes_while_it_is_waited_for_ends_the_wait() {
     let world = World::new().await;
     let web = world.run("web", &["nope"]).await;

@@ -153,12 +153,18 @@ impl Pods {
     }
 
     fn become_at_least(&self, uid: &PodUid, worker: &Worker, state: PodState) {
+        let mut was = state;
         let further = worker.state.send_if_modified(|known| {
-            let further = state > *known;
-            *known = state.max(*known);
-            further
+            was = *known;
+            *known = state.max(was);
+            state > was
         });
         if further {
+            let failed = matches!(&*worker.progress.borrow(), Progress::Mounting(why) if !why.is_empty());
+            if failed && was == PodState::Running {
+                // A sync that is to be repeated is begun once more, and told of the end.
+                tokio::spawn(self.around.manager.wait_mounted(uid, LIMIT));
+            }
             self.around.manager.set_pod_state(uid, state);
         }
     }
@@ -313,7 +319,7 @@ impl Pods {
                     None
                 }
                 Err(WaitError::Gone) => return,
-                Err(WaitError::NotMounted { cause: WaitCause::Canceled, .. }) => return,
+                Err(WaitError::NotMounted { cause: WaitCause::Canceled, .. }) => return gone(state).await,
                 Err(error) => {
                     self.tell_failure(&worker.pod.borrow().clone(), &error);
                     worker.progress.send_replace(Progress::Mounting(error.to_string()));
@@ -328,15 +334,9 @@ impl Pods {
             };
             tokio::select! {
                 biased;
-                // A sync that is to be repeated is begun once more, and told of the end.
-                () = gone(state) => {
-                    if pause.is_some() {
-                        drop(self.around.manager.wait_mounted(uid, LIMIT).await);
-                    }
-                    return;
-                }
+                () = gone(state) => return,
                 () = worker.sync.notified() => {}
-                () = due => {}
+                () = due => if *state.borrow() != PodState::Running { return gone(state).await },
             }
         }
     }

@@ -29,9 +29,11 @@ impl Manager {
             Command::SetPodState(pod, state) => {
                 self.waits.concern(&pod);
                 self.populator.set_state(&pod, state);
-                if state == PodState::RuntimeGone {
+                if state != PodState::Running {
                     // While it is still known which of its volumes were wanted.
-                    self.wake_waiters_for(&pod);
+                    self.cancel_waits_for_volumes_of(&pod);
+                }
+                if state == PodState::RuntimeGone {
                     self.unwant(&pod);
                 }
             }

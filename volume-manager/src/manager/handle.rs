@@ -63,11 +63,16 @@ impl VolumeManager {
 
     /// Waits until every volume some container of the pod uses is there. This is a sync of the pod: its
     /// claims are looked up again, and what is republished from time to time is. Errors of the pod return at
-    /// once.
-    pub async fn wait_mounted(&self, pod: &PodUid, limit: Duration) -> Result<(), WaitError> {
-        self.ask(|answer| Command::WaitMounted(pod.clone(), limit, answer))
-            .await
-            .unwrap_or(Err(WaitError::Gone))
+    /// once, and so does a wait that is under way when the pod is to end. It begins with the call: whatever the
+    /// manager is told afterwards it hears of later.
+    pub fn wait_mounted(
+        &self,
+        pod: &PodUid,
+        limit: Duration,
+    ) -> impl Future<Output = Result<(), WaitError>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        self.command(Command::WaitMounted(pod.clone(), limit, answer));
+        async move { answered.await.unwrap_or(Err(WaitError::Gone)) }
     }
 
     /// Waits until the pod has no volume, may have none and nothing is under way for it.

@@ -197,15 +197,18 @@ impl Manager {
         }
     }
 
-    /// Answers those who wait for the volumes of a pod that will not get them any more.
-    pub(super) fn wake_waiters_for(&mut self, pod: &PodUid) {
-        for id in self.waits.by_pod.get(pod).cloned().unwrap_or_default() {
+    /// Answers those who wait for the volumes of a pod that is to end: its containers will not be started any more.
+    pub(super) fn cancel_waits_for_volumes_of(&mut self, uid: &PodUid) {
+        for id in self.waits.by_pod.get(uid).cloned().unwrap_or_default() {
             let goal = self.waits.waiting.get(&id).map(|waiter| waiter.goal.clone());
-            if let Some(Goal::Mounted(uid, object)) = goal
-                && let Some(result) = self.mounted(&uid, object, false)
-            {
-                self.answer(id, result);
-            }
+            let Some(Goal::Mounted(_, pod)) = goal else { continue };
+            let pod = self.populator.pod(uid).cloned().or(pod);
+            let unmounted = pod.map(|pod| self.unmounted_names(&pod)).unwrap_or_default();
+            let result = match unmounted.is_empty() {
+                true => Ok(()),
+                false => Err(self.not_mounted(uid, unmounted, WaitCause::Canceled)),
+            };
+            self.answer(id, result);
         }
     }
 
@@ -235,9 +238,7 @@ impl Manager {
         if self.populator.is_looking(uid) && !late {
             return None;
         }
-        let expected: BTreeSet<_> = pod.mounted().union(&pod.devices()).cloned().collect();
-        let mounted = self.mounted_names(uid);
-        let unmounted: Vec<_> = expected.into_iter().filter(|name| !mounted.contains(name)).collect();
+        let unmounted = self.unmounted_names(&pod);
         if unmounted.is_empty() {
             return Some(Ok(()));
         }
@@ -251,6 +252,13 @@ impl Manager {
             return None;
         };
         Some(Err(self.over_limit(uid, &unmounted).unwrap_or_else(|| self.not_mounted(uid, unmounted, cause))))
+    }
+
+    /// The volumes that the pod's containers use and it does not have.
+    fn unmounted_names(&self, pod: &Pod) -> Vec<OuterName> {
+        let expected: BTreeSet<_> = pod.mounted().union(&pod.devices()).cloned().collect();
+        let mounted = self.mounted_names(&pod.uid());
+        expected.into_iter().filter(|name| !mounted.contains(name)).collect()
     }
 
     /// In one pass: this is asked with each event, and a pod may have a thousand volumes.
