@@ -142,7 +142,7 @@ impl Proxy {
         self.pauses.shut_at(method, edge, count);
     }
 
-    /// Passes on what was held back until now, and nothing else.
+    /// Passes on the call in whose moment all is held back, if it was held itself, and nothing that came later.
     pub fn let_in(&self) {
         self.pauses.let_in();
     }

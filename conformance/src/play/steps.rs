@@ -216,7 +216,7 @@ impl World {
 
     async fn restart(&mut self, step: &Step) -> Result<(), Vec<String>> {
         if let Some(proxy) = &self.proxy {
-            // What was asked for before the node dies reaches the driver; the node that comes asks for nothing yet.
+            // The call in whose moment the node dies reaches the driver. What it led to would have come later.
             proxy.let_in();
         }
         self.come_to_rest().await;

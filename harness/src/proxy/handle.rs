@@ -95,8 +95,8 @@ impl Front {
             rule: None,
         };
 
-        self.pauses.spring(&self.journal);
-        self.pauses.door(method).await;
+        let sprung = self.pauses.spring(&self.journal);
+        self.pauses.door(method, sprung).await;
         let message = self.pauses.without_staging(method, message);
         let symbol = self.journal.symbols().volume(&handle);
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();

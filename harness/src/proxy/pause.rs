@@ -30,7 +30,7 @@ pub(super) struct Pauses {
 #[derive(Debug, Default)]
 struct Door {
     shut: bool,
-    /// How often those that stood before it were let in while it stayed shut for others.
+    /// How often the call that shut it was let in while it stayed shut for others.
     let_in: u64,
 }
 
@@ -72,14 +72,15 @@ impl Pauses {
     }
 
     /// Returns when a call of `method` is passed on. Who the driver is may be asked at any time: nothing comes of it.
-    pub(super) async fn door(&self, method: &str) {
+    /// The call that has shut the door itself brings what [`Self::spring`] said.
+    pub(super) async fn door(&self, method: &str, sprung: Option<u64>) {
         if method == "NodeGetInfo" {
             return;
         }
         let mut door = self.door.subscribe();
-        let before = door.borrow().let_in;
         // The sender is borrowed here, so it cannot be gone.
-        drop(door.wait_for(|door| !door.shut || door.let_in > before).await);
+        let passes = |door: &Door| !door.shut || sprung.is_some_and(|before| door.let_in > before);
+        drop(door.wait_for(passes).await);
     }
 
     pub(super) fn shut(&self) {
@@ -92,7 +93,7 @@ impl Pauses {
         self.door.send_modify(|door| door.shut = false);
     }
 
-    /// Lets those in that stand before the door, and nobody who comes later.
+    /// Lets the call in that has shut the door, and nobody who came later.
     pub(super) fn let_in(&self) {
         self.door.send_modify(|door| door.let_in += 1);
     }
@@ -101,13 +102,14 @@ impl Pauses {
         *self.trap() = Some(Trap { method: method.to_owned(), edge, count });
     }
 
-    /// A call has begun or ended, and the journal knows.
-    pub(super) fn spring(&self, journal: &Journal) {
+    /// A call has begun or ended, and the journal knows. If that has shut the door, returns how often somebody was
+    /// let in before.
+    pub(super) fn spring(&self, journal: &Journal) -> Option<u64> {
         let mut trap = self.trap();
         let is_due = |trap: &mut Trap| journal.count(&trap.method, trap.edge) >= trap.count;
-        if trap.take_if(is_due).is_some() {
-            self.shut();
-        }
+        trap.take_if(is_due)?;
+        self.shut();
+        Some(self.door.borrow().let_in)
     }
 
     fn trap(&self) -> MutexGuard<'_, Option<Trap>> {

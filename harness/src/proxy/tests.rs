@@ -238,11 +238,14 @@ async fn what_follows_a_call_waits_until_its_moment_is_over() {
     started(2).await;
     assert_eq!(*stage.calls.lock().unwrap(), ["first"]);
     stage.proxy.let_in();
-    second.await.unwrap().unwrap();
+    stage.proxy.shut_at("NodeStageVolume", Edge::Start, 3);
     let third = begin("third");
     started(3).await;
-    assert_eq!(*stage.calls.lock().unwrap(), ["first", "second"]);
-    stage.proxy.open();
+    stage.proxy.let_in();
     third.await.unwrap().unwrap();
-    assert_eq!(*stage.calls.lock().unwrap(), ["first", "second", "third"]);
+    // It is the call of that moment, and the second is none.
+    assert_eq!(*stage.calls.lock().unwrap(), ["first", "third"]);
+    stage.proxy.open();
+    second.await.unwrap().unwrap();
+    assert_eq!(*stage.calls.lock().unwrap(), ["first", "third", "second"]);
 }
