@@ -112,7 +112,7 @@ impl Stories {
         let id = line.get("id").as_u64().unwrap_or_default();
         let Some((volume, at)) = self.open.remove(&id) else { return };
         if let Some(deed) = self.volumes.get_mut(&volume).and_then(|story| story.get_mut(at)) {
-            line.text("code").clone_into(&mut deed.code);
+            deed.code = words::code(line.text("code"), line.text("injected"));
             deed.is_open = false;
         }
     }

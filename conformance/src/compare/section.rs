@@ -64,7 +64,7 @@ fn wait(line: &Line) -> Option<(String, String)> {
     };
     let error = match line.text("err") {
         "" => "came".to_owned(),
-        error => words::message(error),
+        error => words::error_of_wait(error),
     };
     Some((format!("what pod {} was told when it waited for {what}", line.text("pod")), error))
 }

@@ -241,6 +241,68 @@ fn how_often_something_failed_is_passed_over() {
 }
 
 #[test]
+fn secrets_are_passed_over_and_their_names_are_not() {
+    let with = |secrets: &'static str| {
+        move |text: &str| {
+            let published = "\"method\":\"NodePublishVolume\",\"req\":{";
+            text.replacen(published, &format!("{published}\"secrets\":{secrets},"), 1)
+        }
+    };
+    for (name, text) in recordings().into_iter().filter(|(_, text)| text.contains("NodePublishVolume")) {
+        let (one, same, other) = (r#"{"p":"x"}"#, r#"{"p":"***"}"#, r#"{"q":"x"}"#);
+        assert_eq!(told(&with(one)(&text), &with(same)(&text)), None, "{name}");
+        assert!(told(&with(one)(&text), &with(other)(&text)).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn how_far_other_volumes_are_when_a_pod_turns_out_wrong_is_passed_over() {
+    is_passed_over(|text| {
+        text.replace(
+            "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error",
+            "unmounted volumes=[data more], unattached volumes=[], failed to process volumes=[data]: error",
+        )
+    });
+    is_found(
+        "was told when it waited",
+        first(
+            "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context",
+            "unmounted volumes=[data more], unattached volumes=[], failed to process volumes=[]: context",
+        ),
+    );
+}
+
+#[test]
+fn who_notices_first_that_nobody_answers_is_passed_over() {
+    let hang = |code: &'static str| {
+        move |text: &str| {
+            on_line(
+                text,
+                |line| line.contains("rpc_end") && line.contains("\"injected\""),
+                |line| {
+                    let (head, rest) = line.split_once("\"code\":\"").expect("it has ended");
+                    let (_, rest) = rest.split_once('"').expect("it is a text");
+                    let (rest, tail) = rest.split_once("\"injected\":\"").expect("something was injected");
+                    let (_, tail) = tail.split_once('"').expect("it is a text");
+                    let injected = "code= delay=0 after=0 forward=false hang=true";
+                    format!("{head}\"code\":\"{code}\"{rest}\"injected\":\"{injected}\"{tail}")
+                },
+            )
+        }
+    };
+    let mut changed = 0;
+    for (name, text) in recordings() {
+        let (Some(one), Some(other)) = (hang("Canceled")(&text), hang("DeadlineExceeded")(&text)) else {
+            continue;
+        };
+        changed += 1;
+        assert_eq!(told(&one, &other), None, "{name}");
+        assert!(told(&one, &text).is_some(), "{name}");
+    }
+    assert!(changed > 0, "no recording could be changed so");
+}
+
+#[test]
 fn questions_for_abilities_are_passed_over() {
     is_passed_over(|text| {
         text.lines().filter(|line| !line.contains("NodeGetCapabilities")).collect::<Vec<_>>().join("\n")

@@ -24,6 +24,24 @@ pub(super) fn message(text: &str) -> String {
     text.trim_end().to_owned()
 }
 
+/// What a wait has come back with. What is wrong with a pod ends a wait wherever the other volumes stand by then.
+pub(super) fn error_of_wait(text: &str) -> String {
+    let (lists, cause) = text.split_once("]: ").unwrap_or_default();
+    match lists.split_once("], ") {
+        Some((unmounted, lists)) if !cause.starts_with("context ") && unmounted.starts_with("unmounted") => {
+            message(&format!("{lists}]: {cause}"))
+        }
+        _ => message(text),
+    }
+}
+
+/// How a call ended. Who is not answered gives up when his time is over, and whether that or his going is noticed
+/// first is a race.
+pub(super) fn code(code: &str, injected: &str) -> String {
+    let is_left_alone = injected.contains("hang=true") && injected.contains("code= ");
+    if is_left_alone { "no answer".to_owned() } else { code.to_owned() }
+}
+
 /// A path in which the generation of a volume's files has no name.
 pub(super) fn path(text: &str) -> String {
     let plain = |part: &str| match part.strip_prefix("..") {
@@ -77,6 +95,10 @@ pub(super) fn request(request: &Value) -> String {
                 *tokens = Value::String("<tokens>".to_owned());
             }
             format!("{key}={}", Value::Object(context))
+        }
+        // A recorder may hide what they are.
+        ("secrets", Value::Object(secrets)) => {
+            format!("{key}={{{}}}", secrets.keys().cloned().collect::<Vec<_>>().join(","))
         }
         (_, Value::String(text)) => format!("{key}={text}"),
         _ => format!("{key}={value}"),
