@@ -336,7 +336,7 @@ impl World {
 
     /// A directory of the run for host paths, `ROOTPATH` in a scenario.
     pub(super) fn root_path(layout: &Layout) -> PathBuf {
-        layout.state().join("host")
+        layout.state().join("tmp")
     }
 }
 
