@@ -46,6 +46,9 @@ pub const SUBCOMMAND: &str = "__container";
 /// How long an answer may take. A volume's file system may be dead.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The same for one that watches somebody else at work. When nothing changes any more it says so itself.
+const FOLLOWING: Duration = Duration::from_secs(600);
+
 /// How long the kernel gets to end the processes.
 const DYING: Duration = Duration::from_secs(5);
 
@@ -154,7 +157,7 @@ impl Container {
     }
 
     async fn begun(&mut self) -> Result<(), ContainerError> {
-        match self.hear("a container starts").await? {
+        match self.hear("a container starts", PATIENCE).await? {
             Answer::Ready { first } => self.first = Some(Pid::from_raw(first)),
             Answer::Refused { what, errno } => {
                 return Err(ContainerError::Build { what, source: io::Error::from_raw_os_error(errno) });
@@ -254,16 +257,21 @@ impl Container {
         last: &str,
     ) -> Result<Vec<Vec<String>>, ContainerError> {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        match self.ask(Question::Follow(directory.to_owned(), names, last.to_owned())).await? {
+        let question = Question::Follow(directory.to_owned(), names, last.to_owned());
+        match self.ask_within(question, FOLLOWING).await? {
             Answer::Read(read) => Ok(read),
             _ => Err(ContainerError::Ended),
         }
     }
 
     async fn ask(&mut self, question: Question) -> Result<Answer, ContainerError> {
+        self.ask_within(question, PATIENCE).await
+    }
+
+    async fn ask_within(&mut self, question: Question, limit: Duration) -> Result<Answer, ContainerError> {
         let what = question.to_string();
         self.say(serde_json::to_string(&question).expect("a question is made of plain values")).await?;
-        match self.hear(&what).await? {
+        match self.hear(&what, limit).await? {
             Answer::Refused { what, errno } => {
                 Err(ContainerError::Refused { what, source: io::Error::from_raw_os_error(errno) })
             }
@@ -276,8 +284,8 @@ impl Container {
         self.questions.write_all(line.as_bytes()).await.map_err(|_| ContainerError::Ended)
     }
 
-    async fn hear(&mut self, what: &str) -> Result<Answer, ContainerError> {
-        let line = within(what, PATIENCE, self.answers.next_line()).await?;
+    async fn hear(&mut self, what: &str, limit: Duration) -> Result<Answer, ContainerError> {
+        let line = within(what, limit, self.answers.next_line()).await?;
         let line = line.ok().flatten().ok_or(ContainerError::Ended)?;
         serde_json::from_str(&line).map_err(|_| ContainerError::Ended)
     }

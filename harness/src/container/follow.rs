@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::wait::Deadline;
 
-/// How long the last content is waited for. Whoever asked waits a little longer.
+/// How long the next content is waited for.
 const LATE: Duration = Duration::from_secs(18);
 
 /// Reads these files together until all hold `last`; everything they held meanwhile, without repetition.
@@ -20,7 +20,7 @@ const LATE: Duration = Duration::from_secs(18);
 /// goes away meanwhile is read anew.
 pub(super) fn follow(directory: &Path, names: &[String], last: &str) -> io::Result<Vec<Vec<String>>> {
     let mut seen: Vec<Vec<String>> = Vec::new();
-    let deadline = Deadline::after(LATE);
+    let mut deadline = Deadline::after(LATE);
     // Without a pause: what is looked for lasts as long as a system call.
     while !deadline.passed() {
         let read = match together(directory, names) {
@@ -30,6 +30,8 @@ pub(super) fn follow(directory: &Path, names: &[String], last: &str) -> io::Resu
         let done = read.iter().all(|text| text == last);
         if seen.last() != Some(&read) {
             seen.push(read);
+            // However slow the writer is: it is at work.
+            deadline = Deadline::after(LATE);
         }
         if done {
             return Ok(seen);
