@@ -1,6 +1,6 @@
 //! The first witness: the kernel's mount notifications, resolved by `statmount` as they are read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,6 +15,8 @@ const FAN_MNT_ATTACH: u64 = 0x0100_0000;
 const FAN_MNT_DETACH: u64 = 0x0200_0000;
 const INFO_TYPE_MNT: u8 = 7;
 const METADATA: usize = 24;
+/// More than one notification takes.
+const ROOM: usize = 256;
 
 /// A notification group on the caller's mount namespace, and every mount it knows of.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) struct Fanotify {
     /// The kernel's very words about each of them: comparing those costs next to nothing.
     words: BTreeMap<MountId, Box<[u8]>>,
     desk: Desk,
+    /// Where notifications are read into.
+    inbox: Box<[u8]>,
     /// The newest mount that was there before this.
     eldest: MountId,
     /// The table changed, and whether only by what was notified is not known yet.
@@ -36,6 +40,13 @@ struct Notice {
     mask: u64,
     pid: i32,
     id: MountId,
+}
+
+impl Notice {
+    /// Whether the mount is gone, and not only elsewhere.
+    fn is_end(&self) -> bool {
+        self.mask & (FAN_MNT_ATTACH | FAN_MNT_DETACH) == FAN_MNT_DETACH
+    }
 }
 
 impl Fanotify {
@@ -51,6 +62,7 @@ impl Fanotify {
             known: BTreeMap::new(),
             words: BTreeMap::new(),
             desk: Desk::new(),
+            inbox: vec![0; 64 << 10].into(),
             eldest: MountId(0),
             suspect: false,
         };
@@ -95,29 +107,37 @@ impl Fanotify {
 
     fn read_events(&mut self) -> Result<Vec<MountEvent>, ObserveError> {
         let mut events = Vec::new();
-        let mut buffer = vec![0; 64 << 10];
         loop {
-            let length = match (&self.group).read(&mut buffer) {
+            let length = match (&self.group).read(&mut self.inbox) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(events),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(source) => return Err(ObserveError::Read { what: "mount notifications", source }),
             };
-            for notice in notices(&buffer[..length])? {
-                events.extend(self.take(notice)?);
+            let notices = notices(&self.inbox[..length])?;
+            let gone: BTreeSet<MountId> =
+                notices.iter().filter(|notice| notice.is_end()).map(|n| n.id).collect();
+            for notice in notices {
+                let is_over = gone.contains(&notice.id);
+                events.extend(self.take(notice, is_over)?);
+            }
+            // Where there was room for more there was no more.
+            if length + ROOM <= self.inbox.len() {
+                return Ok(events);
             }
         }
     }
 
-    /// Books one notification. An attachment that was listed at the start is no news.
-    fn take(&mut self, notice: Notice) -> Result<Option<MountEvent>, ObserveError> {
+    /// Books one notification. An attachment that was listed at the start is no news, and of one that is known to be
+    /// over nobody has anything to tell.
+    fn take(&mut self, notice: Notice, is_over: bool) -> Result<Option<MountEvent>, ObserveError> {
         let Notice { mask, pid, id } = notice;
         if mask & FAN_MNT_ATTACH == 0 {
             let mount = self.known.remove(&id);
             self.words.remove(&id);
             return Ok(Some(MountEvent { kind: MountEventKind::Detach, id, pid, mount }));
         }
-        let mount = self.describe(id)?;
+        let mount = if is_over { None } else { self.describe(id)? };
         let before = self.known.get(&id).cloned();
         // Gone already: what was known of it is kept for the notification of its end.
         if let Some(mount) = &mount {
