@@ -67,7 +67,9 @@ fn a_driver_that_forks_without_end_meets_its_limit() {
     if !has_root() {
         return;
     }
-    let forking = run_against(&driver(&format!("({AT_WORK}; while :; do sleep 600 & done) &")));
+    // The call waits until it is done: a shell ends with the first fork that is refused.
+    let forks = "(while :; do sleep 600 & done)";
+    let forking = run_against(&driver(&format!("({AT_WORK}; kill -STOP $$; {forks}; kill -CONT $$) &")));
     says(&forking, 1, &["The driver used up its processes"]);
 }
 

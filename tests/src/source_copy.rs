@@ -69,6 +69,9 @@ impl SourceCopy {
         let output = cargo()
             .current_dir(&self.directory)
             .env("CARGO_TARGET_DIR", &self.built)
+            // Built again for each patch, and read by no debugger.
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "none")
             .args(["build", "--quiet", "--offline"])
             .args(what)
             .output()
