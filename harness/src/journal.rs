@@ -84,7 +84,7 @@ pub struct Announcement {
     pub path: PathBuf,
     /// What is shown there now: a bind's source, a lock's loop device. For an `unlock`, the file that was held.
     pub source: Option<PathBuf>,
-    /// Everything else: `to`, `fstype`, `options`.
+    /// Everything else: `to`, `fstype`, `options`, `inode`.
     pub fields: BTreeMap<String, String>,
 }
 
@@ -223,10 +223,11 @@ impl Journal {
     }
 
     /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.
-    pub fn effect(&self, said: Announcement) -> bool {
+    pub fn effect(&self, mut said: Announcement) -> bool {
         let mut confirmed = false;
         self.change(|state| {
             confirmed = state.kernel.claim(&said) && confirm::shows(&said);
+            said.fields.remove(confirm::INODE);
             let path = said.path.to_string_lossy().into_owned();
             if !confirmed {
                 let what = format!("{} {path}", said.effect);

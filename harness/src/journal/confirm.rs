@@ -7,6 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::Announcement;
+use crate::loop_device::table;
+
+/// Where an announcement says which file it was, for this look alone.
+pub(super) const INODE: &str = "inode";
 
 /// Whether the node's tree and the loop devices are as the announcement says.
 pub(super) fn shows(said: &Announcement) -> bool {
@@ -19,7 +23,7 @@ pub(super) fn shows(said: &Announcement) -> bool {
         "rename" => said.fields.get("to").is_none_or(|to| !is_missing(Path::new(to))),
         "chmod" => has_mode(path, said.fields.get("to").map(String::as_str)),
         "lock" => said.source.as_deref().is_none_or(|device| backs(path, device)),
-        "unlock" => is_unbound(path, said.source.as_deref()),
+        "unlock" => is_unbound(path, said.source.as_deref(), said.fields.get(INODE).map(String::as_str)),
         _ => true,
     }
 }
@@ -48,14 +52,23 @@ fn backs(file: &Path, device: &Path) -> bool {
 }
 
 /// Whether the loop device has let go of the file, or will at its last close: a device that was told to go
-/// stays bound as long as anybody, such as udev, has it open. Over another file, it has been taken by the next.
-fn is_unbound(device: &Path, held: Option<&Path>) -> bool {
+/// stays bound as long as anybody, such as udev, has it open. Over another file, it has been taken by the next,
+/// whose file may well have the same name in another sandbox.
+fn is_unbound(device: &Path, held: Option<&Path>, inode: Option<&str>) -> bool {
     let is_let_go = match (sysfs(device, "backing_file"), held) {
         (None, _) => true,
-        (Some(now), Some(held)) => held != Path::new(now.strip_suffix(" (deleted)").unwrap_or(&now)),
+        (Some(now), Some(held)) => {
+            held != Path::new(now.strip_suffix(" (deleted)").unwrap_or(&now))
+                || inode.is_some_and(|inode| inode_under(device).as_deref() != Some(inode))
+        }
         (Some(_), None) => false,
     };
     is_let_go || sysfs(device, "autoclear").as_deref() == Some("1")
+}
+
+fn inode_under(device: &Path) -> Option<String> {
+    let number = device.file_name()?.to_str()?.strip_prefix("loop")?.parse().ok()?;
+    table::read(number).map(|bound| format!("{}:{}", bound.device, bound.inode))
 }
 
 fn sysfs(device: &Path, attribute: &str) -> Option<String> {
@@ -99,6 +112,6 @@ mod tests {
     #[test]
     fn a_device_that_is_no_loop_device_backs_nothing() {
         assert!(!backs(Path::new("/x"), Path::new("/dev/null")));
-        assert!(is_unbound(Path::new("/dev/null"), None));
+        assert!(is_unbound(Path::new("/dev/null"), None, None));
     }
 }

@@ -1,6 +1,5 @@
 //! Loop devices: attached without a race, detached for certain.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -114,16 +113,22 @@ fn an_unlocked_device_is_free_for_the_next() -> Result<(), Failed> {
     }
     let journal = Journal::new(Symbols::new(Layout::new(dir.path(), dir.path())), None);
     let lock = Lock::over(&next)?;
-    let unlocked = |held: Option<&Path>| {
+    let inode = |file: &Path| std::fs::metadata(file).map(|meta| format!("{}:{}", meta.dev(), meta.ino()));
+    let unlocked = |held: Option<&Path>, inode: Option<String>| {
         journal.effect(Announcement {
             effect: "unlock".into(),
             path: lock.0.path().unwrap(),
             source: held.map(Path::to_owned),
-            fields: BTreeMap::new(),
+            fields: inode.map(|inode| ("inode".to_owned(), inode)).into_iter().collect(),
         })
     };
-    assert!(unlocked(Some(&before)), "the next has it by now, and the file of before is let go");
-    assert!(!unlocked(Some(&next)), "it still holds the file it is said to have let go");
-    assert!(!unlocked(None), "it still holds a file");
+    assert!(unlocked(Some(&before), None), "the next has it by now, and the file of before is let go");
+    assert!(!unlocked(Some(&next), None), "it still holds the file it is said to have let go");
+    assert!(!unlocked(Some(&next), Some(inode(&next)?)), "it still holds that very file");
+    assert!(
+        unlocked(Some(&next), Some(inode(&before)?)),
+        "a file of that name is held, and it is another one"
+    );
+    assert!(!unlocked(None, None), "it still holds a file");
     Ok(())
 }

@@ -25,6 +25,8 @@ pub struct Effect<'a> {
     pub fs_type: Option<&'a str>,
     /// Options, secrets masked.
     pub options: Option<&'a str>,
+    /// The file that an `unlock` has let go, as `DEVICE:INODE`: on one machine many nodes have files of one name.
+    pub inode: Option<&'a str>,
 }
 
 impl<'a> Effect<'a> {
@@ -61,6 +63,13 @@ impl<'a> Effect<'a> {
         self
     }
 
+    /// With a file as the kernel knows it.
+    #[must_use]
+    pub fn inode(mut self, inode: Option<&'a str>) -> Self {
+        self.inode = inode;
+        self
+    }
+
     /// Says it.
     pub fn announce(self) {
         let text = |path: Option<&'a Path>| path.map(Path::to_string_lossy);
@@ -72,6 +81,7 @@ impl<'a> Effect<'a> {
             to = self.to,
             fstype = self.fs_type,
             options = self.options,
+            inode = self.inode,
         );
     }
 }

@@ -137,10 +137,15 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
 
 /// Whether the driver's own record of the backing file is this file.
 fn is_over(number: u32, own: &fs::Metadata) -> bool {
-    let Ok(node) = File::open(format!("/dev/loop{number}")) else { return false };
+    let node = File::open(format!("/dev/loop{number}"));
+    node.is_ok_and(|node| inode_of(&node) == Some((own.dev(), own.ino())))
+}
+
+/// The file a loop device is over, as the device's driver knows it. None if it is over none.
+fn inode_of(node: &File) -> Option<(u64, u64)> {
     // SAFETY: the kernel writes one structure of exactly this layout.
-    let status = unsafe { ioctl(&node, Getter::<{ raw::LOOP_GET_STATUS64 }, raw::loop_info64>::new()) };
-    status.is_ok_and(|info| info.lo_device == own.dev() && info.lo_inode == own.ino())
+    let status = unsafe { ioctl(node, Getter::<{ raw::LOOP_GET_STATUS64 }, raw::loop_info64>::new()) };
+    status.ok().map(|info| (info.lo_device, info.lo_inode))
 }
 
 /// Detaches. The kernel lets go at the last close, so this waits a moment for others to close, too. The effect
@@ -157,7 +162,7 @@ pub(super) fn unlock(device: &Path) -> Result<()> {
     if !node.metadata().map_err(failed)?.file_type().is_block_device() {
         return Err(failed(Errno::NOTBLK.into()));
     }
-    let held = backing_file(device);
+    let held = backing_file(device).zip(inode_of(&node));
     // SAFETY: this call takes no argument.
     match unsafe { ioctl(&node, NoArg::<{ raw::LOOP_CLR_FD }>::new()) } {
         Ok(()) => {}
@@ -167,18 +172,23 @@ pub(super) fn unlock(device: &Path) -> Result<()> {
     drop(node);
     let unlocked = Effect::new("unlock", device);
     match &held {
-        Some(held) => {
-            wait_until_free(device, held);
-            unlocked.source(held).announce();
+        Some((path, inode)) => {
+            wait_until_free(device, path, *inode);
+            unlocked.source(path).inode(Some(&format!("{}:{}", inode.0, inode.1))).announce();
         }
         None => unlocked.announce(),
     }
     Ok(())
 }
 
-fn wait_until_free(device: &Path, held: &Path) {
+fn wait_until_free(device: &Path, path: &Path, inode: (u64, u64)) {
+    // Opened only where the name is no answer: a device that is open is not let go.
+    let is_over = || {
+        backing_file(device).is_some_and(|now| now == path)
+            && File::open(device).is_ok_and(|node| inode_of(&node) == Some(inode))
+    };
     for _ in 0..200 {
-        if backing_file(device).is_none_or(|now| now != held) {
+        if !is_over() {
             return;
         }
         thread::sleep(Duration::from_millis(5));
