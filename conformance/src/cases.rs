@@ -11,6 +11,7 @@ mod ephemeral;
 mod everything;
 mod host_path;
 mod local;
+mod memory;
 mod nfs;
 mod ownership;
 mod power;

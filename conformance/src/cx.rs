@@ -26,7 +26,7 @@ use crate::worker::message::{Expectation, Orders, Said};
 use crate::worker::scene::{Scene, SceneError};
 
 pub use container::Container;
-pub use disk::FaultyDisk;
+pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Code, Fault, Held, Method};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
 pub use pod::{Pod, PodBuilder};
@@ -83,6 +83,13 @@ impl Cx {
             doing.done(self.shared.scene.panic_kernel())?;
             std::future::pending().await
         }
+    }
+
+    /// The machine runs out of memory, and the kernel kills the driver for it, before anybody else.
+    #[track_caller]
+    pub fn memory_runs_out(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.memory_runs_out()", Location::caller());
+        async move { doing.done(self.shared.scene.starve_driver().await) }
     }
 
     pub(crate) fn shared(&self) -> Rc<Shared> {

@@ -110,11 +110,12 @@ impl Cgroup {
     /// Which limits were hit until now.
     pub fn hits(&self) -> Hits {
         let [pids, memory] = self.of_each();
-        let kills = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
-        Hits {
-            tasks: counted(&pids.join("pids.events"), "max"),
-            memory: counted(&memory.join(kills), "oom_kill"),
-        }
+        // Where the kernel tells whether it was for this limit that it had to kill, or for the machine's.
+        let (file, count) = match self.version {
+            Version::One => ("memory.oom_control", "oom_kill"),
+            Version::Two => ("memory.events", "oom"),
+        };
+        Hits { tasks: counted(&pids.join("pids.events"), "max"), memory: counted(&memory.join(file), count) }
     }
 
     fn limit(&self) -> Result<(), CgroupError> {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::unistd::Pid;
 use tonic::Status;
 
 pub use capabilities::Capabilities;
@@ -195,6 +196,11 @@ impl Driver {
                 None => std::future::pending().await,
             }
         }
+    }
+
+    /// The first of its processes; none where somebody else has started it.
+    pub fn pid(&self) -> Option<Pid> {
+        self.process.as_ref().map(Process::pid)
     }
 
     /// How it exited, if it has.

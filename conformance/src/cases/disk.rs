@@ -3,6 +3,8 @@
 //!
 //! They need a kernel of their own: guests have one.
 
+use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use expect_test::Expect;
@@ -21,7 +23,9 @@ async fn cannot_be_read(cx: &mut Cx) -> Result {
     let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
     "#]];
-    refused_until_sound(cx, Manner::Fails, told).await
+    let disk = cx.faulty_disk()?;
+    disk.is(Manner::Fails)?;
+    refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), told).await
 }
 
 /// A disk that cannot be written to cannot be formatted: the user is told, nothing is left, and when it can be the
@@ -33,7 +37,68 @@ async fn cannot_be_written(cx: &mut Cx) -> Result {
     let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot format it as ext4: the node's log says why
     "#]];
-    refused_until_sound(cx, Manner::FailsWrites, told).await
+    let disk = cx.faulty_disk()?;
+    disk.is(Manner::FailsWrites)?;
+    refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), told).await
+}
+
+/// A disk whose first sectors are bad may hold data behind them: it is not taken for an empty one and not formatted.
+///
+/// Kubernetes, Volumes, local: a disk is formatted only when it is empty.
+#[case(needs = [Owners, OwnKernel])]
+async fn has_bad_sectors(cx: &mut Cx) -> Result {
+    const FIRST: Range<u64> = 0..16;
+    let disk = cx.spotty_disk()?;
+    disk.is_bad_at(FIRST)?;
+    let told = expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
+    "#]];
+    refused_until_sound(cx, disk.path(), || disk.is_good_at(FIRST), told).await
+}
+
+/// When a disk is pulled out of the machine under a pod, its files cannot be written any more, and the pod can leave:
+/// every mount is taken down. The next pod is told that there is no such disk.
+///
+/// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
+#[case(needs = [Owners, OwnKernel])]
+async fn is_pulled_out(cx: &mut Cx) -> Result {
+    let disk = cx.plugged_disk()?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    disk.is_pulled_out()?;
+    inside.cannot_write("/data/other", "EIO").await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <web>/data
+        rmdir  <web>/data
+        umount <global:data>
+    "#]])
+        .await?;
+
+    let next = cx.pod("next").volume(&data, "/data").add().await?;
+    next.is_told(expect![[r#"
+        FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: cannot look at `<device:data>`: No such file or directory (os error 2)
+    "#]]).await?;
+    next.stop().await
+}
+
+/// As long as a pod has a disk the kernel keeps what drives it; once the pod has left nothing holds it: the disk can
+/// leave the machine with its driver.
+///
+/// Linux, delete_module(2): EWOULDBLOCK, the module is in use.
+#[case(needs = [Owners, OwnKernel])]
+async fn is_let_go(cx: &mut Cx) -> Result {
+    let disk = cx.plugged_disk()?;
+    let data = cx.local("data", disk.path())?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.container().await?.writes("/data/greeting", "hello").await?;
+    disk.is_held()?;
+    web.stop().await?;
+    disk.is_let_go()
 }
 
 /// When a disk dies under a pod, its files cannot be written any more, and the pod can leave: every mount is taken
@@ -129,17 +194,15 @@ async fn loses_power_at_any_flush(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A pod that wants a disk of this manner is told so and gets nothing of it; the next one gets it when it is sound.
-async fn refused_until_sound(cx: &Cx, manner: Manner, told: Expect) -> Result {
-    let disk = cx.faulty_disk()?;
-    disk.is(manner)?;
-    let data = cx.local("data", disk.path())?;
+/// A pod that wants a disk as it is is told so and gets nothing of it; the next one gets it when it is mended.
+async fn refused_until_sound(cx: &Cx, disk: &Path, mended: impl FnOnce() -> Result, told: Expect) -> Result {
+    let data = cx.local("data", disk)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;
     web.is_told(told).await?;
     web.stop().await?;
     cx.sees(expect![""]).await?;
 
-    disk.is(Manner::Sound)?;
+    mended()?;
     let web = cx.pod("again").volume(&data, "/data").start().await?;
     web.container().await?.writes("/data/greeting", "hello").await?;
     web.stop().await

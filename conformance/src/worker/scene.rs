@@ -15,7 +15,9 @@ mod winding_up;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,11 +25,9 @@ use harness::api::AccessMode;
 use harness::census;
 use harness::cgroup::Cgroup;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
-use harness::device_mapper::MappedDisk;
 use harness::driver::{Driver, Exit, Registrar};
 use harness::fault_fs::FaultFs;
 use harness::journal::Journal;
-use harness::loop_device::LoopDevice;
 use harness::manifest::Sensitive;
 use harness::node::{Node, NodeError};
 use harness::proxy::{Gate, Proxy, Rule};
@@ -77,10 +77,7 @@ pub(crate) struct Scene {
     driver_killed: Cell<bool>,
     driver_is_back: Notify,
     limit: Duration,
-    /// Disks of the machine, which outlive every volume on them.
-    disks: RefCell<Vec<LoopDevice>>,
-    /// Disks whose faults are the case's. One that was ended leaves its place empty.
-    mapped: RefCell<Vec<Option<MappedDisk>>>,
+    disks: disks::Disks,
     /// What is served in it, which goes first.
     fuse: RefCell<Option<FaultFs>>,
     /// A part of the machine that is not the node's.
@@ -122,6 +119,9 @@ impl SceneError {
 
 /// How long a wait lasts while no call is under way: enough for four tries of the back-off ladder.
 const FUTILE: Duration = Duration::from_secs(10);
+
+/// What the kernel is told of a process that is to be killed before all others when there is no memory left.
+const FIRST_TO_DIE: &str = "1000";
 
 /// How long a node whose time can be let pass is waited for before it is.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -293,6 +293,28 @@ impl Scene {
         self.driver_killed.set(true);
         self.driver.lock().await.kill().await;
         Ok(())
+    }
+
+    /// Has the machine run out of memory, and the driver killed for it.
+    pub(crate) async fn starve_driver(&self) -> Result {
+        self.driver_killed.set(true);
+        let (driver, exited) = {
+            let driver = self.driver.lock().await;
+            (driver.pid(), driver.exited())
+        };
+        let ours = |error: io::Error| SceneError::ours(&error);
+        let score = driver.map(|pid| format!("/proc/{pid}/oom_score_adj")).ok_or(io::ErrorKind::NotFound);
+        std::fs::write(score.map_err(io::Error::from).map_err(ours)?, FIRST_TO_DIE).map_err(ours)?;
+        // It keeps the last line, and there is never an end of a line. After the driver, it is the next to die.
+        let mut hog = tokio::process::Command::new("tail");
+        let hog = hog.arg("/dev/zero").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut hog = hog.kill_on_drop(true).spawn().map_err(ours)?;
+        let died = tokio::time::timeout(self.limit, async { tokio::join!(exited, hog.wait()) }).await;
+        match died {
+            Ok((Exit::Signal(_), _)) => Ok(()),
+            Ok((exit, _)) => Err(SceneError::Broken(vec![ended_by_itself(exit)])),
+            Err(_) => Err(SceneError::Ours(vec!["memory did not run out in time".to_owned()])),
+        }
     }
 
     /// Starts a driver that was killed, and announces it to the node.

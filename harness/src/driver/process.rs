@@ -89,6 +89,10 @@ impl Process {
         Ok(Self { group, exit })
     }
 
+    pub(super) fn pid(&self) -> Pid {
+        self.group
+    }
+
     pub(super) fn exit(&self) -> Option<Exit> {
         *self.exit.borrow()
     }

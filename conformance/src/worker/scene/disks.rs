@@ -1,11 +1,14 @@
 //! Disks of the node's machine: sound ones, and ones whose faults are the case's.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::device_mapper::write_log::{Cut, WriteLog};
 use harness::device_mapper::{Manner, MapError, MappedDisk};
+use harness::guard::{CloseError, Guard};
 use harness::loop_device::{LoopDevice, LoopOptions};
+use harness::module_disk::{DiskError, PluggedDisk, SpottyDisk};
 use harness::observe::Device;
 
 use super::{Result, Scene, SceneError};
@@ -16,13 +19,43 @@ pub(super) const DISK: u64 = 16 << 20;
 /// How much is written to a disk with a log of it, at most. What is not written takes no room.
 const LOG: u64 = 64 << 20;
 
+/// The disks of the node's machine, which outlive every volume on them.
+#[derive(Debug, Default)]
+pub(super) struct Disks {
+    sound: RefCell<Vec<LoopDevice>>,
+    /// Those whose faults are the case's. One that was ended leaves its place empty.
+    mapped: RefCell<Vec<Option<MappedDisk>>>,
+    plugged: RefCell<Option<PluggedDisk>>,
+    spotty: RefCell<Option<SpottyDisk>>,
+}
+
+impl Disks {
+    /// Takes them all out of the machine. Says of each how that went.
+    pub(super) fn close(&self) -> impl Iterator<Item = std::result::Result<(), CloseError>> {
+        let mapped = self.mapped.take().into_iter().flatten().map(Guard::close);
+        let sound = self.sound.take().into_iter().map(Guard::close);
+        let made =
+            self.plugged.take().map(Guard::close).into_iter().chain(self.spotty.take().map(Guard::close));
+        mapped.chain(sound).chain(made)
+    }
+
+    fn numbered(&self) -> Vec<(Device, PathBuf)> {
+        let (sound, mapped) = (self.sound.borrow(), self.mapped.borrow());
+        let sound = sound.iter().map(|disk| (disk.dev(), disk.path()));
+        let mapped = mapped.iter().flatten().map(|disk| (disk.dev(), disk.path()));
+        let plugged = self.plugged.borrow().as_ref().map(|disk| (disk.dev(), disk.path()));
+        let spotty = self.spotty.borrow().as_ref().map(|disk| (disk.dev(), disk.path()));
+        sound.chain(mapped).chain(plugged).chain(spotty).collect()
+    }
+}
+
 impl Scene {
     /// A disk of the node's machine, which is there until the case has ended.
     pub(crate) fn add_disk(&self) -> Result<PathBuf> {
         let disk = LoopDevice::create(&directory(), DISK, &LoopOptions::default());
         let disk = disk.map_err(|error| SceneError::ours(&error))?;
         let path = disk.path();
-        self.disks.borrow_mut().push(disk);
+        self.disks.sound.borrow_mut().push(disk);
         Ok(path)
     }
 
@@ -47,7 +80,7 @@ impl Scene {
 
     /// One whose faults can be chosen; its number, and its path.
     pub(crate) fn add_faulty_disk(&self, logged: bool) -> Result<(usize, PathBuf)> {
-        let mut mapped = self.mapped.borrow_mut();
+        let mut mapped = self.disks.mapped.borrow_mut();
         let number = mapped.len();
         let name = format!("volproof-{number}");
         let disk = match logged {
@@ -66,14 +99,14 @@ impl Scene {
         number: usize,
         what: impl FnOnce(&mut MappedDisk) -> std::result::Result<(), MapError>,
     ) -> Result {
-        let mut mapped = self.mapped.borrow_mut();
+        let mut mapped = self.disks.mapped.borrow_mut();
         let disk = mapped.get_mut(number).and_then(Option::as_mut).ok_or_else(ended)?;
         what(disk).map_err(|error| SceneError::ours(&error))
     }
 
     /// Ends one that has a log; the log.
     pub(crate) fn end_logged_disk(&self, number: usize) -> Result<WriteLog> {
-        let disk = self.mapped.borrow_mut().get_mut(number).and_then(Option::take).ok_or_else(ended)?;
+        let disk = self.disks.mapped.borrow_mut().get_mut(number).and_then(Option::take).ok_or_else(ended)?;
         disk.into_log().map_err(|error| SceneError::ours(&error))
     }
 
@@ -84,18 +117,49 @@ impl Scene {
         Ok(path)
     }
 
+    /// One that can be pulled out; its path.
+    pub(crate) fn add_plugged_disk(&self) -> Result<PathBuf> {
+        let disk = PluggedDisk::create(DISK >> 20).map_err(|error| SceneError::ours(&error))?;
+        let path = disk.path();
+        self.disks.plugged.replace(Some(disk));
+        Ok(path)
+    }
+
+    /// Does something with it.
+    pub(crate) fn with_plugged_disk<T>(
+        &self,
+        what: impl FnOnce(&mut PluggedDisk) -> std::result::Result<T, DiskError>,
+    ) -> Result<T> {
+        let mut plugged = self.disks.plugged.borrow_mut();
+        what(plugged.as_mut().ok_or_else(ended)?).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// One whose sectors can go bad; its path.
+    pub(crate) fn add_spotty_disk(&self) -> Result<PathBuf> {
+        let disk = SpottyDisk::create(DISK >> 20).map_err(|error| SceneError::ours(&error))?;
+        let path = disk.path();
+        self.disks.spotty.replace(Some(disk));
+        Ok(path)
+    }
+
+    /// Does something with it.
+    pub(crate) fn with_spotty_disk(
+        &self,
+        what: impl FnOnce(&SpottyDisk) -> std::result::Result<(), DiskError>,
+    ) -> Result {
+        let spotty = self.disks.spotty.borrow();
+        what(spotty.as_ref().ok_or_else(ended)?).map_err(|error| SceneError::ours(&error))
+    }
+
     /// The device and the node of the disk that a path, or a link at it, leads to.
     pub(super) fn disk_at(&self, path: &Path) -> Option<(Device, PathBuf)> {
         let real = std::fs::canonicalize(path).ok()?;
-        let (disks, mapped) = (self.disks.borrow(), self.mapped.borrow());
-        let sound = disks.iter().map(|disk| (disk.dev(), disk.path()));
-        let faulty = mapped.iter().flatten().map(|disk| (disk.dev(), disk.path()));
-        sound.chain(faulty).find(|(_, at)| *at == real)
+        self.disks.numbered().into_iter().find(|(_, at)| *at == real)
     }
 
     /// Nothing is to wait for a disk that the case has let hang or fail.
     pub(super) fn disks_recover(&self) {
-        for disk in self.mapped.borrow_mut().iter_mut().flatten() {
+        for disk in self.disks.mapped.borrow_mut().iter_mut().flatten() {
             // One that will not is told of when it is closed.
             drop(disk.behave(Manner::Sound));
         }

@@ -18,6 +18,7 @@ use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use tokio::sync::{Mutex, Notify};
 
+use super::disks::Disks;
 use super::{Result, Scene, SceneError};
 use crate::failure::chain;
 use crate::worker::foreign::{self, Foreign};
@@ -100,8 +101,7 @@ impl Scene {
             driver_killed: Cell::new(false),
             driver_is_back: Notify::new(),
             limit,
-            disks: RefCell::default(),
-            mapped: RefCell::default(),
+            disks: Disks::default(),
             fuse: RefCell::default(),
             machine: RefCell::default(),
             directory: orders.directory.clone(),

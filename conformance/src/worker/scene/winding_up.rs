@@ -102,8 +102,7 @@ impl Scene {
 
     /// Nothing may be mounted on what the machine has given any more.
     fn machine_leaves(&self) -> Vec<String> {
-        let mapped = self.mapped.take().into_iter().flatten().map(Guard::close);
-        let closed = mapped.chain(self.disks.take().into_iter().map(Guard::close));
+        let closed = self.disks.close();
         let closed = closed.chain(self.fuse.take().map(Guard::close));
         let closed = closed.chain(self.machine.take().map(Guard::close));
         closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": "))).collect()

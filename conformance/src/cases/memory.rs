@@ -1,0 +1,39 @@
+//! The machine has no memory left, and the kernel takes it from somebody.
+//!
+//! They need a kernel of their own: guests have one.
+
+use crate::prelude::*;
+
+/// When the kernel kills the driver for its memory after it has published a volume and before it could say so, the
+/// pod gets its volume once the driver is back, and it is taken down in the end: a process that was killed for
+/// memory is one that was killed.
+///
+/// CSI, NodePublishVolume: this operation MUST be idempotent.
+#[case(needs = [Filesystem, OwnProcess, OwnKernel, Root])]
+async fn runs_out_in_mid_publish(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let publish = cx.hold_and_lose(Method::Publish);
+    let web = cx.pod("web").volume(&data, "/data").add().await?;
+    publish.reached().await?;
+    cx.memory_runs_out().await?;
+    publish.release();
+
+    cx.driver().start().await?;
+    web.runs().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data web    UNAVAILABLE "injected"
+        mount  <publish:data/web>
+        csi    Publish data web
+        exit   driver              signal 9
+    "#]])
+        .await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+    "#]])
+        .await
+}
