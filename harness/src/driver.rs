@@ -5,6 +5,7 @@
 mod capabilities;
 mod process;
 mod registrar;
+pub(crate) mod rooted;
 
 use std::fs;
 use std::io;
@@ -58,6 +59,12 @@ pub enum DriverError {
         /// What the kernel said.
         #[source]
         source: io::Error,
+    },
+    /// The directory that is to be its root is none.
+    #[error("cannot start the driver: its root `{root}` is not a directory")]
+    NoRoot {
+        /// The path in the manifest.
+        root: PathBuf,
     },
     /// Its state or log cannot be kept.
     #[error("cannot prepare `{path}` for the driver")]
@@ -326,7 +333,13 @@ fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverE
     }
     let log = fs::File::options().create(true).append(true).open(&options.log);
     let log = log.map_err(|source| failed(&options.log, source))?;
-    let command = options.manifest.command_line(&options.layout, &options.node);
+    let mut command = options.manifest.command_line(&options.layout, &options.node);
+    if let Some(root) = &options.manifest.root {
+        if !root.is_dir() {
+            return Err(DriverError::NoRoot { root: root.clone() });
+        }
+        command = rooted::command(root, &options.layout, command);
+    }
     Process::start(&command, log, options.cgroup.as_deref(), journal)
 }
 

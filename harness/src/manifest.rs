@@ -31,6 +31,10 @@ pub struct Manifest {
     /// How it is started, with the placeholders `{socket}`, `{endpoint}`, `{node}` and `{state}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// A directory that is its `/`, such as its image unpacked: the program is looked for there, and beside what is
+    /// in it the driver sees the node's root, `{state}`, `/dev`, `/proc` and `/sys`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<PathBuf>,
     /// The socket of a driver that already runs, instead of `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
@@ -147,6 +151,12 @@ pub enum ManifestError {
         /// The file.
         path: PathBuf,
     },
+    /// It says which root a driver is to have that runs already.
+    #[error("cannot use `{path}`: it names a `root`, and the driver behind its `socket` has one already")]
+    RootOfRunning {
+        /// The file.
+        path: PathBuf,
+    },
     /// A command line that is given as one text does not end where it should.
     #[error("cannot split the command `{command}`: a quotation mark is never closed")]
     OpenQuote {
@@ -172,6 +182,7 @@ impl ManifestError {
                 Some("add `command = [\"./my-driver\", \"--endpoint={endpoint}\", \"--nodeid={node}\"]`")
             }
             Self::TwoDrivers { .. } => Some("remove one of the two"),
+            Self::RootOfRunning { .. } => Some("remove `root`"),
             Self::Read { .. } | Self::OpenQuote { .. } => None,
         }
     }
@@ -201,6 +212,9 @@ impl Manifest {
         match (manifest.command.is_empty(), manifest.socket.is_some()) {
             (true, false) => Err(ManifestError::NoDriver { path: path.to_owned() }),
             (false, true) => Err(ManifestError::TwoDrivers { path: path.to_owned() }),
+            (true, true) if manifest.root.is_some() => {
+                Err(ManifestError::RootOfRunning { path: path.to_owned() })
+            }
             _ => Ok(manifest),
         }
     }
@@ -273,16 +287,16 @@ impl Manifest {
     }
 
     fn resolve(&mut self, directory: &Path) {
-        // A program without a slash is looked for on PATH, as a shell does.
-        if let Some(program) = self.command.first_mut().filter(|program| program.contains('/')) {
+        // A program without a slash is looked for on PATH, as a shell does; one in another root by the path it has there.
+        let here = self.command.first_mut().filter(|program| program.contains('/') && self.root.is_none());
+        if let Some(program) = here {
             let program_path = directory.join(&*program);
             *program =
                 std::path::absolute(&program_path).unwrap_or(program_path).to_string_lossy().into_owned();
         }
-        for socket in
-            [&mut self.socket, &mut self.controller_socket, &mut self.shared_dir].into_iter().flatten()
-        {
-            *socket = directory.join(&*socket);
+        let paths = [&mut self.root, &mut self.socket, &mut self.controller_socket, &mut self.shared_dir];
+        for path in paths.into_iter().flatten() {
+            *path = directory.join(&*path);
         }
         for file in &mut self.guest.files {
             *file = directory.join(&*file);

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::{container, fault_fs, janitor, node};
+use crate::{container, driver, fault_fs, janitor, node};
 
 /// Becomes the process that a hidden subcommand in the first argument asks for, and returns its exit code
 /// when it has ended; returns nothing, at once, for any other command line.
@@ -20,6 +20,7 @@ pub fn main() -> Option<ExitCode> {
         "__fake-csi" => Some(fake_csi::main(std::iter::once(program).chain(rest))),
         fault_fs::SUBCOMMAND => Some(fault_fs::main(&first().to_string_lossy())),
         container::SUBCOMMAND => Some(container::main()),
+        driver::rooted::SUBCOMMAND => Some(driver::rooted::main(&first().to_string_lossy())),
         janitor::SUBCOMMAND => Some(janitor::main(first().as_ref())),
         _ => None,
     }

@@ -28,8 +28,15 @@ name = "my.csi.example.com"
 # {state} a directory that is empty when a case begins and survives a restart of the driver.
 command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 
+# A directory that is its `/`, such as its image unpacked; then the program of `command` is a path in there.
+# It shares the node's root with the node, as a pod with bidirectional mount propagation does.
+# root = "my-driver-image"
+
 # Instead of `command`, a driver that already runs. It shares your mounts, so cases run one at a time.
 # socket = "/run/my-driver/csi.sock"
+
+# A directory whose mounts it shares with the machine, if it does not see them all.
+# shared_dir = "/var/lib/kubelet"
 
 # Where the controller service is another process.
 # controller_socket = "/run/my-driver/controller.sock"

@@ -180,8 +180,11 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<(PathBuf, PathBuf)>, KernelE
     Ok(listed()?.into_iter().filter(|(_, file)| file.starts_with(directory)).collect())
 }
 
+/// The devices whose file may be `image`, by its name: the end of its path is all that is told of a file that was
+/// opened in another mount namespace, by the same driver before its container was started again.
 fn attached(image: &Path) -> Result<Vec<PathBuf>, KernelError> {
-    Ok(listed()?.into_iter().filter(|(_, file)| file == image).map(|(device, _)| device).collect())
+    let may_be = |file: &Path| file == image || image.ends_with(file.strip_prefix("/").unwrap_or(file));
+    Ok(listed()?.into_iter().filter(|(_, file)| may_be(file)).map(|(device, _)| device).collect())
 }
 
 fn listed() -> Result<Vec<(PathBuf, PathBuf)>, KernelError> {

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use linux_raw_sys::general as raw;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::KernelError;
 
@@ -115,16 +119,72 @@ pub(crate) fn mount(
 
 /// Shows `source` at `target`, with per-mount flags of its own.
 ///
-/// Binding and flagging are two calls. If the second fails the first is undone, so nobody is left with a writable
-/// mount that was to be read-only.
+/// A mount with flags gets them before it is anywhere: what the node sees of a mount that a driver makes in its
+/// container it sees as it was at first, and a flag that is set later stays in the container.
 pub(crate) fn bind(source: &Path, target: &Path, per_mount: MsFlags) -> Result<(), KernelError> {
-    nix::mount::mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .map_err(|errno| KernelError::pair("bind", source, target, errno))?;
     if per_mount.is_empty() {
-        return Ok(());
+        return bind_as_it_is(source, target);
     }
-    remount(target, per_mount).inspect_err(|_| drop(unmount_one(target, MntFlags::empty())))
+    match bind_flagged(source, target, per_mount) {
+        // Before Linux 5.12 binding and flagging are two calls. If the second fails the first is undone, so nobody is
+        // left with a writable mount that was to be read-only.
+        Err(Errno::NOSYS) => {
+            bind_as_it_is(source, target)?;
+            remount(target, per_mount).inspect_err(|_| drop(unmount_one(target, MntFlags::empty())))
+        }
+        bound => bound.map_err(|errno| KernelError::pair("bind", source, target, errno)),
+    }
 }
+
+fn bind_as_it_is(source: &Path, target: &Path) -> Result<(), KernelError> {
+    nix::mount::mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|errno| KernelError::pair("bind", source, target, errno))
+}
+
+fn bind_flagged(source: &Path, target: &Path, per_mount: MsFlags) -> rustix::io::Result<()> {
+    let tree = open_tree(CWD, source, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let (mut set, mut clear) = (0, 0);
+    for (flag, attribute) in ATTRIBUTES {
+        *if per_mount.contains(flag) { &mut set } else { &mut clear } |= u64::from(attribute);
+    }
+    let atime = ATIMES.iter().find(|(flag, _)| per_mount.contains(*flag));
+    if let Some((_, attribute)) = atime {
+        set |= u64::from(*attribute);
+        clear |= u64::from(raw::MOUNT_ATTR__ATIME);
+    }
+    let attributes = raw::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
+    // SAFETY: the path is a literal, and the kernel reads one `mount_attr` of the length it is told.
+    let done = unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            nix::libc::AT_EMPTY_PATH,
+            std::ptr::from_ref(&attributes),
+            size_of::<raw::mount_attr>(),
+        )
+    };
+    if done != 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// The per-mount flags as attributes of a mount that is nowhere yet.
+const ATTRIBUTES: [(MsFlags, u32); 5] = [
+    (MsFlags::MS_RDONLY, raw::MOUNT_ATTR_RDONLY),
+    (MsFlags::MS_NOSUID, raw::MOUNT_ATTR_NOSUID),
+    (MsFlags::MS_NODEV, raw::MOUNT_ATTR_NODEV),
+    (MsFlags::MS_NOEXEC, raw::MOUNT_ATTR_NOEXEC),
+    (MsFlags::MS_NODIRATIME, raw::MOUNT_ATTR_NODIRATIME),
+];
+
+/// Of these a mount has one.
+const ATIMES: [(MsFlags, u32); 3] = [
+    (MsFlags::MS_NOATIME, raw::MOUNT_ATTR_NOATIME),
+    (MsFlags::MS_STRICTATIME, raw::MOUNT_ATTR_STRICTATIME),
+    (MsFlags::MS_RELATIME, raw::MOUNT_ATTR_RELATIME),
+];
 
 /// Gives an existing mount these per-mount flags.
 pub(crate) fn remount(target: &Path, per_mount: MsFlags) -> Result<(), KernelError> {
@@ -152,7 +212,7 @@ pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
         Err(errno) => Err(KernelError::path("look at", path, errno)),
     }
 }

@@ -134,6 +134,13 @@ fn a_driver_is_started_or_found_but_not_both() {
             hint: remove one of the two
         "#]],
     );
+    check(
+        "root = \"x\"\nsocket = \"y\"\n",
+        expect![[r#"
+            error: cannot use `driver.toml`: it names a `root`, and the driver behind its `socket` has one already
+            hint: remove `root`
+        "#]],
+    );
 }
 
 #[test]

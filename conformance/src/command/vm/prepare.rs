@@ -120,6 +120,10 @@ fn verdict(boot: &Boot, kept: &Path) -> Verdict {
 /// What must lie in a guest for this driver: its program, the files it names, and its secrets. A program that
 /// is found on `PATH` here is called by its whole path there.
 pub(in crate::command) fn packed(manifest: &mut Manifest) -> Result<Vec<PathBuf>, Exit> {
+    if let Some(root) = &manifest.root {
+        let message = format!("cannot take the driver's root `{}` into a guest", root.display());
+        return Err(Exit::environment(message).hint("run its cases on this machine: --tier host"));
+    }
     let mut files = manifest.guest.files.clone();
     if let Some(program) = manifest.command.first_mut().filter(|program| *program != "/proc/self/exe") {
         let path = match program.contains('/') {

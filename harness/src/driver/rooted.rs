@@ -1,0 +1,116 @@
+//! A driver whose `/` is a directory of its own, such as its image unpacked, as a container gives it. Runs in the
+//! driver's first process, with one thread, and is then replaced by the driver.
+//!
+//! The node's root is the node's, both ways: what the driver mounts there appears on the node. What it writes to its
+//! `/` is its own and gone with it; the directory stays as it is.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use serde::{Deserialize, Serialize};
+
+use crate::Layout;
+
+pub(crate) const SUBCOMMAND: &str = "__driver-root";
+
+/// What of the machine a driver finds in its root, where the machine has it.
+const SEEN: [&str; 5] = ["/dev", "/proc", "/sys", "/etc/resolv.conf", "/etc/hosts"];
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Orders {
+    root: PathBuf,
+    seen: Vec<PathBuf>,
+    /// Where its `/` is put together.
+    place: PathBuf,
+    command: Vec<String>,
+}
+
+/// The command line that starts a driver in its root.
+pub(super) fn command(root: &Path, layout: &Layout, command: Vec<String>) -> Vec<String> {
+    let seen = SEEN.into_iter().map(PathBuf::from).filter(|path| path.exists());
+    let seen = seen.chain([layout.root().to_owned(), layout.driver_state()]).collect();
+    let orders = Orders { root: root.to_owned(), seen, place: layout.state().join("root"), command };
+    let orders = serde_json::to_string(&orders).expect("paths that came from text are text");
+    vec!["/proc/self/exe".to_owned(), SUBCOMMAND.to_owned(), orders]
+}
+
+/// The process that becomes the driver. It returns only if it cannot.
+pub(crate) fn main(orders: &str) -> ExitCode {
+    let orders: Orders = match serde_json::from_str(orders) {
+        Ok(orders) => orders,
+        Err(error) => {
+            eprintln!("error: {SUBCOMMAND} is called by the harness: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let root = orders.root.display();
+    let Some((program, arguments)) = orders.command.split_first() else { return ExitCode::FAILURE };
+    if let Err((what, error)) = enter(&orders) {
+        eprintln!("error: cannot make `{root}` the driver's root: {what}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let error = Command::new(program).args(arguments).exec();
+    eprintln!("error: cannot start `{program}` in `{root}`: {error}");
+    ExitCode::FAILURE
+}
+
+type Failed = (String, io::Error);
+
+fn enter(orders: &Orders) -> Result<(), Failed> {
+    // Only clones that are made before have the node's mounts for their peers.
+    let seen = orders.seen.iter().map(|path| Ok((path, cloned(path)?)));
+    let seen = seen.collect::<Result<Vec<_>, Failed>>()?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(at("make a mount namespace"))?;
+    let alone = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, alone, None::<&str>).map_err(at("leave the peers of `/`"))?;
+
+    let root = layered(&orders.root, &orders.place)?;
+    for (path, tree) in seen {
+        let target = root.join(path.strip_prefix("/").unwrap_or(path));
+        let made = match path.is_dir() {
+            true => fs::create_dir_all(&target),
+            false => target.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&target, "")),
+        };
+        made.map_err(at(format!("make `{}`", path.display())))?;
+        move_mount(&tree, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(at(format!("show `{}`", path.display())))?;
+    }
+    nix::unistd::chdir(&root).map_err(at("enter it"))?;
+    nix::unistd::pivot_root(".", ".").map_err(at("change to it"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(at("leave the old one"))?;
+    nix::unistd::chdir("/").map_err(at("enter it"))
+}
+
+fn cloned(path: &Path) -> Result<OwnedFd, Failed> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags).map_err(at(format!("clone `{}`", path.display())))
+}
+
+/// The directory with a layer over it that takes what is written.
+fn layered(root: &Path, place: &Path) -> Result<PathBuf, Failed> {
+    fs::create_dir_all(place).map_err(at("make a place for it"))?;
+    mount(Some("driver"), place, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+        .map_err(at("mount a tmpfs"))?;
+    let [upper, work, whole] = ["upper", "work", "whole"].map(|name| place.join(name));
+    for directory in [&upper, &work, &whole] {
+        fs::create_dir(directory).map_err(at("make a layer"))?;
+    }
+    let escaped = root.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
+    let layers = format!("lowerdir={escaped},upperdir={},workdir={}", upper.display(), work.display());
+    mount(Some("driver"), &whole, Some("overlay"), MsFlags::empty(), Some(layers.as_str()))
+        .map_err(at("lay a layer over it"))?;
+    Ok(whole)
+}
+
+fn at<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Failed {
+    move |error| (what.into(), error.into())
+}

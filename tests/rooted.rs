@@ -1,0 +1,81 @@
+//! A driver whose `/` is a directory of its own, as its image gives it: it starts from there, mounts on the node, and
+//! what it writes to its root is not found in the directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serial_test::file_serial;
+use tests::{Residue, Volproof, built, has_root, settle};
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A root directory with these programs and the libraries they need, each where it is on this machine.
+fn root_with(directory: &Path, programs: &[&Path]) -> PathBuf {
+    let root = directory.join("root:fs");
+    let place = |file: &Path| {
+        let target = root.join(file.strip_prefix("/").expect("an absolute path"));
+        fs::create_dir_all(target.parent().expect("below the root")).expect("a directory");
+        fs::copy(file, target).expect("a file can be copied");
+    };
+    for program in programs {
+        place(program);
+        let told = Command::new("ldd").arg(program).output().expect("ldd can be started");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        told.split_whitespace()
+            .filter(|word| word.starts_with('/'))
+            .for_each(|library| place(Path::new(library)));
+    }
+    fs::create_dir_all(root.join("tmp")).expect("a directory");
+    root
+}
+
+fn manifest(root: &str, command: &str) -> String {
+    format!("root = {root:?}\ncommand = ['/bin/sh', '-c', '{command}']\n")
+}
+
+#[test]
+#[file_serial(root)]
+fn a_driver_in_its_own_root_serves_the_node() {
+    if !has_root() {
+        return;
+    }
+    let volproof = Volproof::new();
+    let programs =
+        [built(), Path::new("/bin/sh"), Path::new("/usr/bin/touch"), Path::new("/usr/sbin/mkfs.ext4")];
+    let root = root_with(volproof.directory(), &programs);
+    // What is there of the machine it does not see; what it writes is its own.
+    let command = format!(
+        "test ! -e /home || exit 3; touch /written || exit 4; exec {} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}}",
+        built().display()
+    );
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let ended = volproof
+        .file("driver.toml", &manifest("root:fs", &command))
+        .env(name, &mark)
+        .args("run csi::lifecycle csi::recovery csi::block csi::publish --driver driver.toml --report out")
+        .run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new());
+    assert!(!root.join("written").exists() && !root.join("dev").exists(), "its root is as it was");
+}
+
+#[test]
+#[file_serial(root)]
+fn what_is_missing_in_the_root_is_named() {
+    if !has_root() {
+        return;
+    }
+    let told = |text: &str| {
+        let volproof = Volproof::new();
+        root_with(volproof.directory(), &[Path::new("/bin/sh")]);
+        let ended = volproof.file("driver.toml", text).args("run csi::lifecycle --driver driver.toml").run();
+        assert_eq!(ended.code, Some(4), "{}", ended.told());
+        ended.told()
+    };
+    let there = told(&manifest("nowhere", "exit 1"));
+    assert!(there.contains("its root `") && there.contains("nowhere` is not a directory"), "{there}");
+    let program = told("root = 'root:fs'\ncommand = ['/bin/no-driver']\n");
+    assert!(program.contains("cannot start `/bin/no-driver` in `"), "{program}");
+}
