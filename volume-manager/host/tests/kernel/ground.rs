@@ -156,6 +156,6 @@ pub(crate) fn on_the_kernel(row: impl AsyncFn(&Ground) + Send + 'static) {
 }
 
 /// Time is paused: what waits for the clock alone does not wait.
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }

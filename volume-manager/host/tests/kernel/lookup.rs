@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use host::fake::{Order, Rule};
-use host::{Action, HostError, MountOptions, Propagation, bind, errno, lookup};
+use host::linux::LinuxHost;
+use host::{Action, Host, HostError, MountOptions, Propagation, bind, errno, lookup};
+use rustix::thread::CapabilitySet;
 
-use crate::ground::{on_both, on_the_fake};
+use crate::ground::{on_both, on_the_fake, on_the_kernel, runtime};
 
 #[test]
 fn mount_points_are_seen_through_links_and_binds() {
@@ -54,6 +56,36 @@ fn a_missing_path_is_an_error_and_no_mount_point() {
         assert!(ground.host.is_mount_point(&dangling).await.unwrap_err().is_not_found());
         assert!(ground.host.mount_of(&missing).await.unwrap_err().is_not_found());
     });
+}
+
+/// As it is for root on an export that squashes it.
+#[test]
+fn where_nobody_lets_us_look_the_table_decides() {
+    on_the_kernel(async |ground| {
+        let closed = ground.dir("closed").await;
+        let (mounted, plain) = (ground.tmpfs("closed/mounted").await, ground.dir("closed/plain").await);
+        ground.host.chmod(&closed, 0).await.unwrap();
+        without_a_pass(async move |host| {
+            for (path, expected) in [(&mounted, true), (&plain, false)] {
+                let error = host.is_likely_mount_point(path).await.unwrap_err();
+                assert!(error.is_permission_denied(), "it was looked all the same: {error}");
+                assert_eq!(host.is_mount_point(path).await.unwrap(), expected, "{}", path.display());
+            }
+        });
+    });
+}
+
+/// Asks a host on a thread, and through it on others, that may not look into every directory as root else may.
+fn without_a_pass(ask: impl AsyncFnOnce(LinuxHost) + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        runtime().block_on(ask(LinuxHost::new()));
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 #[test]
