@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use crate::names::Namespaced;
 
 pub use content::{ConfigMap, Notification, Secret, Sensitive, Severity, Token, TokenRequest};
-pub use node::{AttachedVolume, CsiNode, CsiNodeDriver, Node, Taint};
+pub use node::{Allocatable, AttachedVolume, CsiNode, CsiNodeDriver, Node, Taint};
 pub use object::{Bytes, Meta, Owner, Reference};
 pub use patch::{ClaimStatusPatch, Patch, PatchBody};
 pub use pod::{Container, ContainerKind, Pod, PodVolume, VolumeSource};

@@ -96,7 +96,7 @@ impl World {
         let cluster = Cluster::new(journal.clone());
         let served = cluster.serve(&layout.cluster_socket())?;
         cluster.add_node(NODE)?;
-        cluster.change::<NodeObject>("", NODE, |node| node.allocatable_memory = MEMORY)?;
+        cluster.change::<NodeObject>("", NODE, |node| node.allocatable.memory = MEMORY)?;
 
         let driver = match scenario.driver.disable {
             true => None,

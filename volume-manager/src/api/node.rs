@@ -19,8 +19,20 @@ pub struct Node {
     pub volumes_in_use: Vec<VolumeName>,
     /// The volumes the controller has attached to it.
     pub volumes_attached: Vec<AttachedVolume>,
-    /// What pods may use of its memory; zero if unknown.
-    pub allocatable_memory: Bytes,
+    /// What pods may use of it.
+    pub allocatable: Allocatable,
+}
+
+/// What pods may use of a node; zero is unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Allocatable {
+    /// Thousandths of processors.
+    pub cpu: u64,
+    /// Its memory.
+    pub memory: Bytes,
+    /// Its own file system.
+    pub ephemeral_storage: Bytes,
 }
 
 impl Node {

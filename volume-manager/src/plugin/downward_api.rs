@@ -9,7 +9,7 @@ use super::SetUp;
 use super::atomic_writer::{File, Payload};
 use super::content::{ContentError, Source};
 use crate::api::pod::DownwardItem;
-use crate::api::{Bytes, Pod, Sensitive, VolumeSource};
+use crate::api::{Allocatable, Pod, Sensitive, VolumeSource};
 use crate::names::{ContainerName, SpecName};
 use crate::operation::OperationContext;
 use crate::quantity::thousandths;
@@ -53,12 +53,12 @@ pub(super) fn files(
     pod: &Pod,
     default_mode: u32,
 ) -> Result<Payload, ContentError> {
-    let memory = cx.facts().node.as_ref().map(|node| node.allocatable_memory);
+    let node = cx.facts().node.as_ref().map(|node| node.allocatable.clone()).unwrap_or_default();
     let mut payload = Payload::new();
     let mut errors = Vec::new();
     for item in items {
         let text = match item.field.as_str() {
-            "" => resource(pod, item, memory),
+            "" => resource(pod, item, &node),
             path => field(pod, path).ok_or_else(|| ContentError::NoField(path.to_owned())),
         };
         match text {
@@ -126,18 +126,25 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// An amount, divided and rounded up. Where a container has no limit, the node is its limit.
-fn resource(pod: &Pod, item: &DownwardItem, node_memory: Option<Bytes>) -> Result<String, ContentError> {
+/// An amount, divided and rounded up. A limit of nothing is none: the node is the container's limit then, but for
+/// huge pages, which are never lent twice.
+fn resource(pod: &Pod, item: &DownwardItem, node: &Allocatable) -> Result<String, ContentError> {
     let unknown = || ContentError::NoResource(format!("{} of container {}", item.resource, item.container));
     let container = pod.container(&ContainerName::new(&item.container)).ok_or_else(unknown)?;
     let (kind, name) = item.resource.split_once('.').ok_or_else(unknown)?;
-    let written = container.resources.get(&item.resource).map(String::as_str);
-    let amount = match (written, kind, name) {
-        (Some(text), _, _) => thousandths(text).ok_or_else(unknown)?,
-        (None, "requests", _) => 0,
-        (None, "limits", "memory") => {
-            u128::from(node_memory.filter(|memory| !memory.is_zero()).ok_or_else(unknown)?.0) * 1000
-        }
+    let nodes = match name {
+        "cpu" => u128::from(node.cpu),
+        "memory" => u128::from(node.memory.0) * 1000,
+        "ephemeral-storage" => u128::from(node.ephemeral_storage.0) * 1000,
+        _ if name.starts_with("hugepages-") => 0,
+        _ => return Err(unknown()),
+    };
+    let written = container.resources.get(&item.resource);
+    let written = written.map(|text| thousandths(text).ok_or_else(unknown)).transpose()?.unwrap_or(0);
+    let amount = match (written, kind) {
+        (0, "limits") if nodes > 0 || name.starts_with("hugepages-") => nodes,
+        (0, "limits") => return Err(unknown()),
+        (amount, "limits" | "requests") => amount,
         _ => return Err(unknown()),
     };
     let divisor = match item.divisor.as_str() {
@@ -150,7 +157,7 @@ fn resource(pod: &Pod, item: &DownwardItem, node_memory: Option<Bytes>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Container, Meta};
+    use crate::api::{Bytes, Container, Meta};
 
     fn pod() -> Pod {
         let mut pod = Pod { meta: Meta::named("ns", "web"), ..Pod::default() };
@@ -172,17 +179,18 @@ mod tests {
         assert_eq!(field(&pod, "spec.nodeName"), None, "volumes have metadata only");
     }
 
+    fn read(pod: &Pod, node: &Allocatable, resource: &str, divisor: &str) -> Option<String> {
+        let item = DownwardItem {
+            resource: resource.into(),
+            divisor: divisor.into(),
+            container: "c".into(),
+            ..DownwardItem::default()
+        };
+        super::resource(pod, &item, node).ok()
+    }
+
     #[test]
     fn amounts_are_divided_and_rounded_up() {
-        let of = |resource: &str, divisor: &str| {
-            let item = DownwardItem {
-                resource: resource.into(),
-                divisor: divisor.into(),
-                container: "c".into(),
-                ..DownwardItem::default()
-            };
-            super::resource(&pod(), &item, Some(Bytes(1 << 30))).ok()
-        };
         for (resource, divisor, amount) in [
             ("limits.cpu", "", Some("2")),
             ("limits.cpu", "1m", Some("1500")),
@@ -191,9 +199,43 @@ mod tests {
             ("limits.memory", "1Gi", Some("1")),
             ("limits.memory", "", Some("67108864")),
             ("requests.memory", "", Some("0")),
-            ("limits.ephemeral-storage", "", None),
+            ("limits.hugepages-2Mi", "", Some("0")),
+            ("limits.example.com/gpu", "", None),
+            ("most.cpu", "", None),
         ] {
-            assert_eq!(of(resource, divisor).as_deref(), amount, "{resource} / {divisor:?}");
+            let read = read(&pod(), &Allocatable::default(), resource, divisor);
+            assert_eq!(read.as_deref(), amount, "{resource} / {divisor:?}");
+        }
+    }
+
+    #[test]
+    fn the_node_is_the_limit_of_a_container_without_one() {
+        let (memory, ephemeral_storage) = (Bytes(3 << 30), Bytes(5 << 30));
+        let node = Allocatable { cpu: 3500, memory, ephemeral_storage };
+        let mut pod = pod();
+        for limit in [None, Some("0")] {
+            let resources = limit.into_iter().flat_map(|limit| {
+                ["limits.cpu", "limits.memory", "limits.ephemeral-storage"]
+                    .map(|name| (name.to_owned(), limit.to_owned()))
+            });
+            pod.containers[0].resources = resources.collect();
+            for (name, divisor, amount, asked) in [
+                ("cpu", "", "4", "0"),
+                ("cpu", "1m", "3500", "0"),
+                ("memory", "1Mi", "3072", "0"),
+                ("ephemeral-storage", "1Gi", "5", "0"),
+                ("hugepages-2Mi", "", "0", "0"),
+            ] {
+                let read = |kind: &str, node| read(&pod, node, &format!("{kind}.{name}"), divisor);
+                assert_eq!(read("limits", &node).as_deref(), Some(amount), "{name} {limit:?}");
+                assert_eq!(
+                    read("requests", &node).as_deref(),
+                    Some(asked),
+                    "{name}: the node asks for nothing"
+                );
+                let nobody = read("limits", &Allocatable::default());
+                assert_eq!(nobody.is_none(), name != "hugepages-2Mi", "{name}: nobody knows the node");
+            }
         }
     }
 }

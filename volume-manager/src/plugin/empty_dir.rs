@@ -154,7 +154,7 @@ impl Dir {
 /// How much memory a volume may take: what the node has for pods, what the pod may use, and what the volume
 /// says, each only if it is less than those before.
 pub(super) fn memory_limit(cx: &OperationContext, pod: &Pod, own: Option<Bytes>) -> Option<Bytes> {
-    let node = cx.facts().node.as_ref().map(|node| node.allocatable_memory);
+    let node = cx.facts().node.as_ref().map(|node| node.allocatable.memory);
     let limits = [node, pod_memory_limit(pod), own];
     limits.into_iter().flatten().filter(|limit| !limit.is_zero()).min()
 }

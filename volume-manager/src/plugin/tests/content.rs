@@ -6,7 +6,7 @@ use std::sync::Arc;
 use expect_test::expect;
 
 use crate::api::pod::{Content, DownwardItem, KeyFile, Projection};
-use crate::api::{ConfigMap, Meta, Resource, Secret, Sensitive, VolumeSource};
+use crate::api::{ConfigMap, Meta, Node, Resource, Secret, Sensitive, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;
@@ -188,9 +188,14 @@ async fn a_projection_mixes_sources_and_the_later_one_wins() {
     put_map(&bench, &[("name", "from the map"), ("k", "v")]);
     let field =
         DownwardItem { path: "name".into(), field: "metadata.name".into(), ..DownwardItem::default() };
+    let amount =
+        DownwardItem { path: "cpu".into(), resource: "limits.cpu".into(), ..DownwardItem::default() };
+    let mut node = Node::default();
+    node.allocatable.cpu = 3500;
+    bench.know(|facts| facts.node = Some(Arc::new(node)));
     let sources = vec![
         Projection::ConfigMap(Content { name: "cm".into(), ..Content::default() }),
-        Projection::DownwardApi { items: vec![field] },
+        Projection::DownwardApi { items: vec![field, amount] },
         Projection::ServiceAccountToken { audience: "aud".into(), expiration: 600, path: "token".into() },
     ];
     bench.inline(VolumeSource::Projected { sources, default_mode: 0o644 });
@@ -201,6 +206,7 @@ async fn a_projection_mixes_sources_and_the_later_one_wins() {
     let host = Arc::clone(&bench.context.host);
     assert_eq!(host.read_file(&root.join("name")).await.unwrap(), b"web");
     assert_eq!(host.read_file(&root.join("k")).await.unwrap(), b"v");
+    assert_eq!(host.read_file(&root.join("cpu")).await.unwrap(), b"4", "what the node has is the limit");
     assert_eq!(host.read_file(&root.join("token")).await.unwrap(), b"secret-token-for-aud");
     let token = host.metadata(&root.join("token")).await.unwrap();
     assert_eq!((token.uid, token.mode), (1000, 0o600));

@@ -68,7 +68,8 @@ async fn memory_is_a_tmpfs_of_the_least_of_all_limits() {
     if !bench.private_mounts().await {
         return;
     }
-    let node = Node { allocatable_memory: Bytes(64 << 20), ..Node::default() };
+    let mut node = Node::default();
+    node.allocatable.memory = Bytes(64 << 20);
     bench.know(|facts| facts.node = Some(Arc::new(node)));
     for (limit, size) in
         [(Some(8 << 20), "size=8192k"), (None, "size=65536k"), (Some(1 << 40), "size=65536k")]
