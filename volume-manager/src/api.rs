@@ -10,6 +10,7 @@ pub mod node;
 pub mod object;
 pub mod patch;
 pub mod pod;
+pub mod runtime;
 pub mod storage;
 pub(crate) mod timely;
 

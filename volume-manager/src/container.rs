@@ -3,14 +3,18 @@
 //! [`configure`] makes one [`ContainerConfig`] out of a pod, one of its containers and the volumes the
 //! manager has mounted. It touches the pod's directory: sub-paths are bound, the hosts file and the file for
 //! the last words are written. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts
-//! file and the names, [`expand`] variables in sub-paths, [`resources`] limits, [`security`] users, groups
-//! and what is masked, [`termination`] the last words. [`oci`] writes it all down as an OCI runtime reads it.
+//! file and the names, [`expand`] variables in words, [`resources`] limits, [`security`] users, groups and
+//! what is masked, `capabilities` what root may do, `ports` its network, `labels` what the runtime keeps for
+//! the node, [`termination`] the last words. [`oci`] writes it all down as an OCI runtime reads it.
 
+mod capabilities;
 pub mod devices;
 pub mod expand;
 pub mod hosts;
+mod labels;
 pub mod mounts;
 pub mod oci;
+mod ports;
 pub mod resources;
 pub mod security;
 pub mod termination;
@@ -25,6 +29,8 @@ use host::{Host, HostError};
 use self::devices::Device;
 use self::mounts::Mount;
 use self::resources::Resources;
+use self::security::{Security, User};
+use crate::api::runtime::{Port, Program};
 use crate::api::{Bytes, Container, Pod};
 use crate::event::MountedVolume;
 use crate::names::OuterName;
@@ -41,6 +47,8 @@ pub struct Request<'a> {
     pub volumes: &'a BTreeMap<OuterName, MountedVolume>,
     /// How often the container was started before.
     pub attempt: u32,
+    /// The user that its image says it runs as.
+    pub image_user: &'a User,
     /// The node.
     pub node: &'a NodeFacts,
 }
@@ -79,6 +87,8 @@ pub struct ContainerConfig {
     pub name: String,
     /// How often it was started before.
     pub attempt: u32,
+    /// What runs in it, with the environment's values in place of their names.
+    pub program: Program,
     /// What is mounted into it, in order.
     pub mounts: Vec<Mount>,
     /// The devices it may use.
@@ -91,16 +101,12 @@ pub struct ContainerConfig {
     pub log_path: PathBuf,
     /// Who it is.
     pub labels: BTreeMap<&'static str, String>,
-    /// The user it runs as, unless that is the image's business.
-    pub user: Option<u32>,
-    /// Its groups beside its user's own.
-    pub supplemental_groups: Vec<u32>,
-    /// Whether it may do anything.
-    pub privileged: bool,
-    /// Paths it does not see; none if it is privileged.
-    pub masked_paths: &'static [&'static str],
-    /// Paths it cannot write to; none if it is privileged.
-    pub read_only_paths: &'static [&'static str],
+    /// What its runtime keeps for the node.
+    pub annotations: BTreeMap<&'static str, String>,
+    /// The ports that are mapped.
+    pub ports: Vec<Port>,
+    /// What it may do, and as whom.
+    pub security: Security,
     /// What it may use.
     pub resources: Resources,
 }
@@ -155,9 +161,15 @@ pub enum ContainerError {
     /// A mount that is to be read-only with all below it, and cannot be.
     #[error("failed to resolve recursive read-only mode: {0}")]
     RecursiveReadOnly(&'static str),
+    /// The pod asks to be called what the DNS knows no name for: the field, the name, what it should be.
+    #[error("pod {0} {1:?} is not a valid DNS {2}")]
+    Hostname(&'static str, String, &'static str),
     /// The hosts file could not be written.
     #[error("failed to write the hosts file of the pod")]
     Hosts(#[source] HostError),
+    /// A capability nobody can have.
+    #[error("the kernel knows no capability {0:?}")]
+    Capability(String),
     /// The user is root, or may be, and must not be.
     #[error("container has runAsNonRoot and {0}")]
     Root(String),
@@ -171,27 +183,30 @@ pub async fn configure(
     paths: &Paths,
     request: &Request<'_>,
 ) -> Result<ContainerConfig, ContainerError> {
-    let Request { pod, container, volumes, attempt, node } = request;
-    let names = hosts::Names::of(pod, &node.cluster_domain);
+    let Request { pod, container, attempt, node, .. } = *request;
+    let security = Security::of(host, paths, request).await?;
+    let names = hosts::Names::of(pod, &node.cluster_domain)?;
     let devices = devices::of(host, paths, request).await?;
     let mut mounts = mounts::of(host, paths, request).await?;
     mounts.extend(hosts::mount(host, paths, request, &names).await?);
     mounts.extend(termination::mount(host, paths, request).await);
-    let restricted = !container.privileged;
+    let expanded = |words: &[String]| {
+        words.iter().map(|word| expand::known(word, &container.environment)).collect::<Vec<_>>()
+    };
+    let (command, args) = (expanded(&container.program.command), expanded(&container.program.args));
     Ok(ContainerConfig {
         name: container.name.clone(),
-        attempt: *attempt,
+        attempt,
+        program: Program { command, args, ..container.program.clone() },
         mounts,
         devices,
         environment: container.environment.clone(),
         hostname: names.host,
         log_path: Path::new(&container.name).join(format!("{attempt}.log")),
-        labels: labels(pod, container),
-        user: container.run_as_user.or(pod.security.run_as_user),
-        supplemental_groups: security::supplemental_groups(pod, volumes),
-        privileged: container.privileged,
-        masked_paths: if restricted { security::MASKED } else { &[] },
-        read_only_paths: if restricted { security::READ_ONLY } else { &[] },
+        labels: labels::labels(pod, container),
+        annotations: labels::annotations(pod, container, attempt),
+        ports: ports::of(&container.ports),
+        security,
         resources: Resources::of(pod, container, node),
     })
 }
@@ -199,13 +214,4 @@ pub async fn configure(
 /// The directory of a pod's logs, below the node's directory of all logs.
 pub fn log_directory(pod: &Pod) -> String {
     format!("{}_{}_{}", pod.meta.namespace, pod.meta.name, pod.meta.uid)
-}
-
-fn labels(pod: &Pod, container: &Container) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([
-        ("io.kubernetes.pod.name", pod.meta.name.clone()),
-        ("io.kubernetes.pod.namespace", pod.meta.namespace.clone()),
-        ("io.kubernetes.pod.uid", pod.meta.uid.clone()),
-        ("io.kubernetes.container.name", container.name.clone()),
-    ])
 }

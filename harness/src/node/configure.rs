@@ -6,6 +6,7 @@ use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
 use volume_manager::api::{Bytes, Pod};
 use volume_manager::container::oci::{self, Bundle};
+use volume_manager::container::security::User;
 use volume_manager::container::{self, NodeFacts, Request};
 use volume_manager::names::ContainerName;
 use volume_manager::paths::Paths;
@@ -28,16 +29,27 @@ pub struct Wanted {
 /// What is judged must not depend on how much memory this machine happens to have.
 const MEMORY: Bytes = Bytes(16 << 30);
 
+/// What an image runs as that says nothing of it.
+const IMAGE_USER: User = User::Number(0);
+
 /// The text of an error is what the user is told, and no more.
 pub(super) async fn configure(around: &Surroundings, pod: &Pod, wanted: Wanted) -> Result<Spec, String> {
     let name = ContainerName::new(&wanted.container);
     let container = pod.container(&name).ok_or_else(|| format!("the pod has no container `{name}`"))?;
     let volumes = around.manager.mounted_volumes(&pod.uid()).await;
     let node = NodeFacts { memory: MEMORY, ..NodeFacts::default() };
-    let request = Request { pod, container, volumes: &volumes, attempt: wanted.attempt, node: &node };
+    let request = Request {
+        pod,
+        container,
+        volumes: &volumes,
+        attempt: wanted.attempt,
+        image_user: &IMAGE_USER,
+        node: &node,
+    };
     let host = around.host.as_ref();
     let paths = Paths::new(around.layout.root());
     let config = container::configure(host, &paths, &request).await.map_err(|error| error.to_string())?;
-    let bundle = Bundle { rootfs: wanted.rootfs, args: vec!["/bin/true".to_owned()], group: 0 };
+    let command = vec!["/bin/true".to_owned()];
+    let bundle = Bundle { rootfs: wanted.rootfs, command, args: Vec::new(), group: 0 };
     oci::spec(host, &config, &bundle).await.map_err(|error| error.to_string())
 }

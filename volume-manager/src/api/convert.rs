@@ -2,6 +2,7 @@
 //! end. Defaults are those the API server would have set. [`shape`] goes the other way.
 
 mod pod;
+mod runtime;
 mod shape;
 mod storage;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::object::{Bytes, Meta};
+use super::runtime::{Confinement, Port, Powers, Program};
 use super::storage::ClaimTemplate;
 use crate::names::{ContainerName, DriverName, OuterName, PodUid};
 
@@ -34,12 +35,22 @@ pub struct Pod {
     pub host_network: bool,
     /// The host name it asked for.
     pub hostname: String,
+    /// What it is called whatever else it asks for, as the API has it: even an empty name overrides.
+    pub hostname_override: Option<String>,
     /// The subdomain it asked for.
     pub subdomain: String,
     /// Addresses it wants in its hosts file, with their names.
     pub host_aliases: Vec<HostAlias>,
     /// Whether it runs in a user namespace of its own.
     pub user_namespace: bool,
+    /// Whether it sees the processes of its node.
+    pub host_pid: bool,
+    /// Whether it shares memory with its node.
+    pub host_ipc: bool,
+    /// Whether its containers see each other's processes.
+    pub shares_processes: bool,
+    /// Seconds it is given to end.
+    pub termination_grace: Option<i64>,
 }
 
 /// What a pod asks for on behalf of all its containers.
@@ -54,6 +65,10 @@ pub struct PodSecurity {
     pub run_as_user: Option<u32>,
     /// Further groups.
     pub supplemental_groups: Vec<u32>,
+    /// `Merge` or `Strict`: whether the image adds groups of its user; empty for the default.
+    pub supplemental_groups_policy: String,
+    /// What confines containers that say nothing else.
+    pub confinement: Confinement,
     /// The SELinux label containers run with unless they say otherwise.
     pub selinux: Option<SeLinuxOptions>,
     /// Whether labels are set by walking the volume and never by a mount option.
@@ -114,12 +129,26 @@ pub struct Container {
     pub selinux: Option<SeLinuxOptions>,
     /// Whether it may do anything.
     pub privileged: bool,
+    /// What it may do of its own.
+    pub powers: Powers,
+    /// What confines it, where it says something else than its pod.
+    pub confinement: Confinement,
+    /// What runs in it.
+    pub program: Program,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// What is done before it is stopped, as the API writes it.
+    pub pre_stop: Option<String>,
+    /// The container whose processes it sees, if it is an ephemeral one; empty for none.
+    pub target: String,
     /// The most ephemeral storage it may use.
     pub ephemeral_storage_limit: Option<Bytes>,
     /// Its resource limits and requests as written, for the downward API (`limits.cpu` and so on).
     pub resources: BTreeMap<String, String>,
     /// Where its last words are read from; empty if nowhere.
     pub termination_message_path: String,
+    /// `File` or `FallbackToLogsOnError`: where they are looked for.
+    pub termination_message_policy: String,
     /// Its environment, which sub-path expressions are expanded with.
     pub environment: BTreeMap<String, String>,
 }

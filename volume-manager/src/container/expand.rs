@@ -1,4 +1,4 @@
-//! Variables in sub-paths: `$(NAME)`, and `$$` for a dollar. Pure.
+//! Variables in words and sub-paths: `$(NAME)`, and `$$` for a dollar. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,42 @@ use super::ContainerError;
 /// Puts the environment's values in place of its names. A name without a value, or with an empty one, is an
 /// error that names all of them.
 pub fn expand(text: &str, environment: &BTreeMap<String, String>) -> Result<String, ContainerError> {
-    let mut expanded = String::new();
     let mut missing = Vec::new();
+    let expanded = replace(text, |name| {
+        let value = environment.get(name).filter(|value| !value.is_empty());
+        value.cloned().unwrap_or_else(|| {
+            missing.push(name.to_owned());
+            String::new()
+        })
+    });
+    if missing.is_empty() { Ok(expanded) } else { Err(ContainerError::MissingValue(missing)) }
+}
+
+/// Puts the values of those names in their place that have one, and leaves the others as they are.
+pub fn known(text: &str, environment: &BTreeMap<String, String>) -> String {
+    replace(text, |name| environment.get(name).cloned().unwrap_or_else(|| format!("$({name})")))
+}
+
+fn replace(text: &str, mut value: impl FnMut(&str) -> String) -> String {
+    let mut replaced = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
-        expanded.push_str(&rest[..at]);
+        replaced.push_str(&rest[..at]);
         let after = &rest[at + 1..];
         if let Some(tail) = after.strip_prefix('$') {
-            expanded.push('$');
+            replaced.push('$');
             rest = tail;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|name| name.split_once(')')) {
-            match environment.get(name).filter(|value| !value.is_empty()) {
-                Some(value) => expanded.push_str(value),
-                None => missing.push(name.to_owned()),
-            }
+            replaced.push_str(&value(name));
             rest = tail;
         } else {
             // A lone dollar stands for itself.
-            expanded.push('$');
+            replaced.push('$');
             rest = after;
         }
     }
-    expanded.push_str(rest);
-    if missing.is_empty() { Ok(expanded) } else { Err(ContainerError::MissingValue(missing)) }
+    replaced.push_str(rest);
+    replaced
 }
 
 #[cfg(test)]
@@ -51,6 +64,13 @@ mod tests {
         ] {
             let found = expand(text, &environment).map_err(|error| error.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), expanded, "{text}");
+        }
+    }
+    #[test]
+    fn what_nobody_knows_stays_in_a_command() {
+        let environment = BTreeMap::from([("A".into(), "x".into()), ("E".into(), String::new())]);
+        for (word, expanded) in [("$(A)-$(B)", "x-$(B)"), ("$$(A)", "$(A)"), ("<$(E)>", "<>")] {
+            assert_eq!(known(word, &environment), expanded);
         }
     }
 }

@@ -21,9 +21,25 @@ pub struct Names {
     pub domain: String,
 }
 
+/// The most letters the kernel takes for a host name.
+const LONGEST: usize = 64;
+
 impl Names {
-    /// The names a pod has: the host name it asks for, else its own, in at most 63 letters.
-    pub fn of(pod: &Pod, cluster_domain: &str) -> Self {
+    /// The names a pod has: one that overrides all others, then without a domain; else the host name it asks
+    /// for, else its own, in at most 63 letters.
+    pub fn of(pod: &Pod, cluster_domain: &str) -> Result<Self, ContainerError> {
+        if let Some(name) = &pod.hostname_override {
+            let fine = name.len() <= LONGEST && name.split('.').all(is_label);
+            return match fine {
+                true => Ok(Self { host: name.clone(), domain: String::new() }),
+                false => Err(ContainerError::Hostname("HostnameOverride", name.clone(), "subdomain")),
+            };
+        }
+        for (field, name) in [("Hostname", &pod.hostname), ("Subdomain", &pod.subdomain)] {
+            if !name.is_empty() && !is_label(name) {
+                return Err(ContainerError::Hostname(field, name.clone(), "label"));
+            }
+        }
         let host = if pod.hostname.is_empty() { &pod.meta.name } else { &pod.hostname };
         let host: String = match host.char_indices().nth(63) {
             Some((end, _)) => host[..end].trim_end_matches(['-', '.']).to_owned(),
@@ -33,8 +49,17 @@ impl Names {
             "" => String::new(),
             subdomain => format!("{subdomain}.{}.svc.{cluster_domain}", pod.meta.namespace),
         };
-        Self { host, domain }
+        Ok(Self { host, domain })
     }
+}
+
+/// Whether a name is one label of the DNS: small letters, digits and dashes, with no dash at its ends.
+fn is_label(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| plain(byte) || byte == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// The mount of the hosts file, written anew; `None` if the container brings its own or the pod has no
@@ -138,7 +163,7 @@ mod tests {
     fn the_pods_own_file_ends_with_its_aliases() {
         let mut pod = pod();
         pod.subdomain = "sub".into();
-        let names = Names::of(&pod, "cluster.local");
+        let names = Names::of(&pod, "cluster.local").unwrap();
         expect![[r#"
             # Kubernetes-managed hosts file.
             127.0.0.1	localhost
@@ -155,7 +180,7 @@ mod tests {
         "#]]
         .assert_eq(&of_pod(&pod, &names));
         pod.subdomain.clear();
-        let plain = of_pod(&pod, &Names::of(&pod, "cluster.local"));
+        let plain = of_pod(&pod, &Names::of(&pod, "cluster.local").unwrap());
         assert!(plain.contains("\n10.0.0.7\tweb\nfd00::7\tweb\n"), "{plain}");
     }
 
@@ -171,9 +196,46 @@ mod tests {
     #[test]
     fn a_host_name_has_at_most_63_letters_and_ends_with_one() {
         let mut pod = pod();
-        pod.hostname = format!("{}-.tail", "x".repeat(61));
-        assert_eq!(Names::of(&pod, "c").host, "x".repeat(61));
+        pod.meta.name = format!("{}-.tail", "x".repeat(61));
+        assert_eq!(Names::of(&pod, "c").unwrap().host, "x".repeat(61));
         pod.hostname = "asked-for".into();
-        assert_eq!(Names::of(&pod, "c"), Names { host: "asked-for".into(), domain: String::new() });
+        let names = Names::of(&pod, "c").unwrap();
+        assert_eq!(names, Names { host: "asked-for".into(), domain: String::new() });
+    }
+
+    #[test]
+    fn a_name_that_overrides_has_no_domain() {
+        let mut pod = pod();
+        (pod.hostname, pod.subdomain) = ("asked-for".into(), "sub".into());
+        pod.hostname_override = Some("web.example.org".into());
+        let names = Names::of(&pod, "cluster.local").unwrap();
+        assert_eq!(names, Names { host: "web.example.org".into(), domain: String::new() });
+        let text = of_pod(&pod, &names);
+        assert!(text.contains("\n10.0.0.7\tweb.example.org\nfd00::7\tweb.example.org\n\n"), "{text}");
+    }
+
+    #[test]
+    fn names_the_dns_does_not_know_are_refused() {
+        type Field = fn(&mut Pod) -> &mut String;
+        let fields: [(Field, &str, &str); 3] = [
+            (|pod| &mut pod.hostname, "Hostname", "label"),
+            (|pod| &mut pod.subdomain, "Subdomain", "label"),
+            (|pod| pod.hostname_override.get_or_insert_default(), "HostnameOverride", "subdomain"),
+        ];
+        let long = "x".repeat(65);
+        for (field, name, kind) in fields {
+            let with = |value: &str| {
+                let mut pod = pod();
+                value.clone_into(field(&mut pod));
+                Names::of(&pod, "c").map_err(|error| error.to_string())
+            };
+            for bad in ["-a", "a-", "A", "a..b", "a_b", "a\n1.2.3.4 b", &long] {
+                let text = format!("pod {name} {bad:?} is not a valid DNS {kind}");
+                assert_eq!(with(bad), Err(text));
+            }
+            for (fine, label) in [("a-1", true), ("a.b", false)] {
+                assert_eq!(with(fine).is_ok(), label || kind == "subdomain", "{name} {fine}");
+            }
+        }
     }
 }

@@ -4,30 +4,36 @@
 
 #![expect(clippy::disallowed_types, reason = "the types of the crate that defines the format")]
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use host::{FileKind, Host, HostError};
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxDevice, LinuxDeviceBuilder,
-    LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxHugepageLimit,
+    Capability, LinuxBuilder, LinuxCapabilities, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxDevice,
+    LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxHugepageLimit,
     LinuxHugepageLimitBuilder, LinuxMemoryBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType,
-    LinuxResources, LinuxResourcesBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec,
+    LinuxResources, LinuxResourcesBuilder, Mount, MountBuilder, Process, ProcessBuilder, RootBuilder, Spec,
     SpecBuilder, UserBuilder,
 };
 
 use super::ContainerConfig;
 use super::devices::Device;
 use super::mounts::{self, Propagation, Source};
+use super::security::{Namespaces, Scope, Security, User};
+use crate::api::pod::SeLinuxOptions;
+use crate::api::runtime::Profile;
 
 /// What an OCI runtime needs beside the configuration.
 #[derive(Debug, Clone)]
 pub struct Bundle {
     /// The root file system.
     pub rootfs: PathBuf,
-    /// What is run, with its arguments.
+    /// What the image runs, unless the container says something else.
+    pub command: Vec<String>,
+    /// The arguments the image gives it.
     pub args: Vec<String>,
-    /// The group of its user.
+    /// The group of its user, unless the pod says something else.
     pub group: u32,
 }
 
@@ -40,95 +46,98 @@ pub enum OciError {
     /// What is to be passed in as a device is something else: where it was wanted.
     #[error("`{0}` is not a device")]
     NotADevice(PathBuf),
+    /// The user is a name, and only an image with users in it could say whose.
+    #[error("cannot run as `{0}`: the image has no user of this name")]
+    UserName(String),
+    /// There is a group and nobody to be in it.
+    #[error("cannot run as a group without a user")]
+    GroupWithoutUser,
     /// A part of it is not as the specification wants it.
     #[error("cannot write the container's configuration")]
     Spec(#[from] OciSpecError),
 }
 
-/// What an ordinary container may do as root.
-const CAPABILITIES: [Capability; 14] = [
-    Capability::AuditWrite,
-    Capability::Chown,
-    Capability::DacOverride,
-    Capability::Fowner,
-    Capability::Fsetid,
-    Capability::Kill,
-    Capability::Mknod,
-    Capability::NetBindService,
-    Capability::NetRaw,
-    Capability::Setfcap,
-    Capability::Setgid,
-    Capability::Setpcap,
-    Capability::Setuid,
-    Capability::SysChroot,
-];
-
 /// The `config.json` of a container.
 ///
-/// Volumes of images are left out: their content is the runtime's business.
+/// Volumes of images and filters of system calls are left out: it is the runtime that makes them.
 pub async fn spec(host: &dyn Host, config: &ContainerConfig, bundle: &Bundle) -> Result<Spec, OciError> {
     let devices = devices(host, &config.devices).await?;
-    let user = UserBuilder::default()
-        .uid(config.user.unwrap_or(0))
-        .gid(bundle.group)
-        .additional_gids(config.supplemental_groups.clone())
-        .build()?;
-    let environment = config.environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let process = ProcessBuilder::default()
-        .terminal(false)
-        .user(user)
-        .args(bundle.args.clone())
-        .env(environment.collect::<Vec<_>>())
-        .cwd("/")
-        .capabilities(capabilities(config)?)
-        .oom_score_adj(config.resources.oom_score_adj)
-        .no_new_privileges(false)
-        .build()?;
-    let mut mounts = standard_mounts(config.privileged)?;
+    let mut mounts = standard_mounts(config.security.privileged)?;
     for mount in &config.mounts {
         mounts.extend(bind(mount)?);
     }
-    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+    let security = &config.security;
+    let read_only = security.read_only_paths.iter().map(|path| (*path).to_owned());
     let linux = LinuxBuilder::default()
-        .namespaces(namespaces()?)
+        .namespaces(namespaces(&security.namespaces)?)
         .resources(resources(config, &devices)?)
         .devices(devices)
-        .masked_paths(paths(config.masked_paths))
-        .readonly_paths(paths(config.read_only_paths))
+        .masked_paths(security.masked_paths.clone())
+        .readonly_paths(read_only.collect::<Vec<_>>())
         .build()?;
-    let root = RootBuilder::default().path(&bundle.rootfs).readonly(false).build()?;
-    let annotations = config.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let root = RootBuilder::default().path(&bundle.rootfs).readonly(security.read_only_root).build()?;
+    let kept = config.labels.iter().chain(&config.annotations);
+    let annotations = kept.map(|(name, value)| ((*name).to_owned(), value.clone()));
     Ok(SpecBuilder::default()
         .root(root)
-        .process(process)
+        .process(process(config, bundle)?)
         .hostname(config.hostname.clone())
         .mounts(mounts)
         .linux(linux)
-        .annotations(annotations.collect::<std::collections::HashMap<_, _>>())
+        .annotations(annotations.collect::<HashMap<_, _>>())
         .build()?)
 }
 
-fn capabilities(config: &ContainerConfig) -> Result<oci_spec::runtime::LinuxCapabilities, OciSpecError> {
-    let set: std::collections::HashSet<Capability> = CAPABILITIES.into_iter().collect();
-    let mut all = set.clone();
-    if config.privileged {
-        all.extend([
-            Capability::SysAdmin,
-            Capability::SysModule,
-            Capability::SysPtrace,
-            Capability::SysRawio,
-            Capability::SysResource,
-            Capability::SysTime,
-            Capability::NetAdmin,
-            Capability::DacReadSearch,
-        ]);
+fn process(config: &ContainerConfig, bundle: &Bundle) -> Result<Process, OciError> {
+    let security = &config.security;
+    let uid = match &security.user {
+        User::Number(number) => *number,
+        User::Name(name) => return Err(OciError::UserName(name.clone())),
+        User::Unknown if security.group.is_some() => return Err(OciError::GroupWithoutUser),
+        User::Unknown => 0,
+    };
+    let user = UserBuilder::default()
+        .uid(uid)
+        .gid(security.group.unwrap_or(bundle.group))
+        .additional_gids(security.supplemental_groups.clone())
+        .build()?;
+    let environment = config.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let program = &config.program;
+    // A command of the container's own makes the image's arguments meaningless.
+    let (command, args) = match (program.command.as_slice(), program.args.as_slice()) {
+        ([], []) => (&bundle.command[..], &bundle.args[..]),
+        ([], args) => (&bundle.command[..], args),
+        (command, args) => (command, args),
+    };
+    let mut process = ProcessBuilder::default()
+        .terminal(program.tty)
+        .user(user)
+        .args([command, args].concat())
+        .env(environment.collect::<Vec<_>>())
+        .cwd(if program.working_dir.is_empty() { "/" } else { &program.working_dir })
+        .capabilities(capabilities(security)?)
+        .oom_score_adj(config.resources.oom_score_adj)
+        .no_new_privileges(security.no_new_privileges);
+    match &security.apparmor {
+        Profile::RuntimeDefault => {}
+        Profile::Unconfined => process = process.apparmor_profile("unconfined"),
+        Profile::Localhost(name) => process = process.apparmor_profile(name),
     }
+    if let Some(SeLinuxOptions { user, role, kind, level }) = &security.selinux {
+        process = process.selinux_label(format!("{user}:{role}:{kind}:{level}"));
+    }
+    Ok(process.build()?)
+}
+
+fn capabilities(security: &Security) -> Result<LinuxCapabilities, OciSpecError> {
+    let known = security.capabilities.iter().filter_map(|name| name.parse().ok());
+    let all: HashSet<Capability> = known.collect();
     LinuxCapabilitiesBuilder::default()
         .bounding(all.clone())
         .effective(all.clone())
         .permitted(all)
-        .inheritable(std::collections::HashSet::new())
-        .ambient(std::collections::HashSet::new())
+        .inheritable(HashSet::new())
+        .ambient(HashSet::new())
         .build()
 }
 
@@ -171,14 +180,16 @@ fn bind(mount: &mounts::Mount) -> Result<Option<Mount>, OciSpecError> {
     Ok(Some(bind))
 }
 
-fn namespaces() -> Result<Vec<LinuxNamespace>, OciSpecError> {
+/// Those of its own. The network, and what is the pod's, are made before the container.
+fn namespaces(shared: &Namespaces) -> Result<Vec<LinuxNamespace>, OciSpecError> {
     let kinds = [
-        LinuxNamespaceType::Pid,
-        LinuxNamespaceType::Ipc,
-        LinuxNamespaceType::Uts,
-        LinuxNamespaceType::Mount,
+        (LinuxNamespaceType::Pid, shared.pid != Scope::Node),
+        (LinuxNamespaceType::Ipc, shared.ipc != Scope::Node),
+        (LinuxNamespaceType::Uts, true),
+        (LinuxNamespaceType::Mount, true),
     ];
-    kinds.into_iter().map(|kind| LinuxNamespaceBuilder::default().typ(kind).build()).collect()
+    let own = kinds.into_iter().filter_map(|(kind, own)| own.then_some(kind));
+    own.map(|kind| LinuxNamespaceBuilder::default().typ(kind).build()).collect()
 }
 
 async fn devices(host: &dyn Host, devices: &[Device]) -> Result<Vec<LinuxDevice>, OciError> {
@@ -235,7 +246,7 @@ fn device_rules(
     config: &ContainerConfig,
     devices: &[LinuxDevice],
 ) -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
-    let all = LinuxDeviceCgroupBuilder::default().allow(config.privileged).access("rwm").build()?;
+    let all = LinuxDeviceCgroupBuilder::default().allow(config.security.privileged).access("rwm").build()?;
     let mut rules = vec![all];
     for (device, wanted) in devices.iter().zip(&config.devices) {
         let rule = LinuxDeviceCgroupBuilder::default()

@@ -1,5 +1,7 @@
 //! Configurations of containers, from volumes that are really there.
 
+mod runtime;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use expect_test::expect;
 
 use super::mounts::{Mount, Source};
-use super::oci::{self, Bundle};
+use super::security::User;
 use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure, log_directory, termination};
 use crate::api::pod::{VolumeDevice, VolumeMount};
 use crate::api::{Container, PodVolume, VolumeMode, VolumeSource};
@@ -20,6 +22,7 @@ use crate::plugin::testing::Bench;
 struct Scene {
     bench: Bench,
     container: Container,
+    image_user: User,
     volumes: BTreeMap<OuterName, MountedVolume>,
 }
 
@@ -36,7 +39,7 @@ impl Scene {
         let path = bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
         let volumes = BTreeMap::from([("data".into(), volume(path))]);
         let container = Container { name: "main".into(), ..Container::default() };
-        Some(Self { bench, container, volumes })
+        Some(Self { bench, container, image_user: User::Number(0), volumes })
     }
 
     fn mount(&mut self, change: impl FnOnce(&mut VolumeMount)) {
@@ -52,6 +55,7 @@ impl Scene {
             container: &self.container,
             volumes: &self.volumes,
             attempt: 2,
+            image_user: &self.image_user,
             node: &node,
         };
         configure(&*self.bench.context.host, &self.bench.context.paths, &request).await
@@ -211,14 +215,11 @@ async fn who_it_is_and_what_it_may() {
     scene.bench.pod.security.supplemental_groups = vec![6];
     scene.bench.pod.security.run_as_user = Some(1000);
     let config = scene.configure().await.unwrap();
-    assert_eq!(config.supplemental_groups, [5, 6, 77]);
-    assert_eq!((config.user, config.hostname.as_str()), (Some(1000), "web"));
+    assert_eq!(config.security.supplemental_groups, [5, 6, 77]);
+    assert_eq!((config.security.user, config.hostname.as_str()), (User::Number(1000), "web"));
     assert_eq!(config.log_path, PathBuf::from("main/2.log"));
     assert_eq!(log_directory(&scene.bench.pod), "default_web_u1");
     assert_eq!(config.labels["io.kubernetes.pod.uid"], "u1");
-    assert!(config.masked_paths.contains(&"/proc/kcore"));
-    scene.container.privileged = true;
-    assert!(scene.configure().await.unwrap().masked_paths.is_empty());
 }
 
 #[tokio::test]
@@ -291,41 +292,4 @@ async fn an_image_is_the_runtimes_business() {
     });
     let mounts = scene.mounts().await;
     assert!(mounts.starts_with("img image img:1 part on /data ro"), "{mounts}");
-}
-
-#[tokio::test]
-async fn a_runtime_reads_it_as_a_config_json() {
-    let Some(mut scene) = Scene::set().await else { return };
-    let host = Arc::clone(&scene.bench.context.host);
-    scene.bench.pod.security.fs_group = Some(5);
-    scene.container.environment.insert("NAME".into(), "mine".into());
-    scene.container.devices = vec![VolumeDevice { volume: "disk".into(), path: "/dev/xvda".into() }];
-    let mut disk = volume(PathBuf::new());
-    (disk.plugin, disk.inner, disk.read_only) = ("kubernetes.io/csi".into(), "pv".into(), true);
-    scene.volumes.insert("disk".into(), disk);
-    let dir = scene.bench.path("pods/u1/volumeDevices/kubernetes.io~csi");
-    host.make_dir_all(&dir, 0o750).await.unwrap();
-    host.symlink(std::path::Path::new("/dev/null"), &dir.join("pv")).await.unwrap();
-    scene.mount(|mount| {
-        mount.read_only = true;
-        mount.recursive_read_only = "Enabled".into();
-    });
-
-    let config = scene.configure().await.unwrap();
-    let bundle = Bundle { rootfs: "/rootfs".into(), args: vec!["sh".into()], group: 0 };
-    let spec = oci::spec(&*host, &config, &bundle).await.unwrap();
-    let json = serde_json::to_value(&spec).unwrap();
-    let volume = &json["mounts"].as_array().unwrap()[5];
-    assert_eq!(volume["destination"], "/data");
-    assert_eq!(volume["options"], serde_json::json!(["rbind", "rprivate", "rro"]));
-    let device = &json["linux"]["devices"][0];
-    assert_eq!((&device["path"], &device["type"]), (&"/dev/xvda".into(), &"c".into()));
-    assert_eq!((&device["major"], &device["minor"]), (&1.into(), &3.into()));
-    let rules = json["linux"]["resources"]["devices"].as_array().unwrap();
-    assert_eq!((&rules[0]["allow"], &rules[0]["access"]), (&false.into(), &"rwm".into()));
-    assert_eq!((&rules[1]["allow"], &rules[1]["access"]), (&true.into(), &"r".into()));
-    assert_eq!(json["process"]["user"]["additionalGids"], serde_json::json!([5, 77]));
-    assert_eq!(json["process"]["env"], serde_json::json!(["NAME=mine"]));
-    let seen = oci::destinations(&spec);
-    assert_eq!(seen, ["/data", "/etc/hosts"].map(std::path::Path::new));
 }

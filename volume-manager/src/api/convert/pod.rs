@@ -2,12 +2,13 @@
 
 use k8s_openapi::api::core::v1 as core;
 
-use super::{Bad, id, mode, quantity, storage};
+use super::{Bad, id, mode, quantity, runtime, storage};
 use crate::api::object::Meta;
 use crate::api::pod::{
     Container, ContainerKind, Content, DownwardItem, HostAlias, InlineCsi, KeyFile, Pod, PodSecurity,
     PodVolume, Projection, SeLinuxOptions, VolumeDevice, VolumeMount, VolumeSource,
 };
+use crate::api::runtime::Confinement;
 
 /// What files of a projected volume get if nobody says otherwise.
 const DEFAULT_MODE: i32 = 0o644;
@@ -25,8 +26,9 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
             containers.push(self::container(kind, container)?);
         }
     }
-    for ephemeral in spec.ephemeral_containers.unwrap_or_default() {
-        containers.push(container(ContainerKind::Ephemeral, regular(ephemeral))?);
+    for mut ephemeral in spec.ephemeral_containers.unwrap_or_default() {
+        let target = ephemeral.target_container_name.take().unwrap_or_default();
+        containers.push(Container { target, ..container(ContainerKind::Ephemeral, regular(ephemeral))? });
     }
     let volumes = spec.volumes.unwrap_or_default().into_iter().map(volume);
     let aliases = spec.host_aliases.unwrap_or_default().into_iter();
@@ -46,11 +48,17 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         host_ips: status.host_ips.unwrap_or_default().into_iter().map(|ip| ip.ip).collect(),
         host_network: spec.host_network.unwrap_or_default(),
         hostname: spec.hostname.unwrap_or_default(),
+        hostname_override: spec.hostname_override,
         subdomain: spec.subdomain.unwrap_or_default(),
         host_aliases: aliases
             .map(|alias| HostAlias { ip: alias.ip, names: alias.hostnames.unwrap_or_default() })
             .collect(),
         user_namespace: spec.host_users == Some(false),
+        host_pid: spec.host_pid.unwrap_or_default(),
+        host_ipc: spec.host_ipc.unwrap_or_default(),
+        shares_processes: spec.share_process_namespace.unwrap_or_default(),
+        // What the API server says for a pod that says nothing.
+        termination_grace: spec.termination_grace_period_seconds.or(Some(30)),
     })
 }
 
@@ -64,11 +72,21 @@ fn regular(ephemeral: core::EphemeralContainer) -> core::Container {
         resources: ephemeral.resources,
         env: ephemeral.env,
         termination_message_path: ephemeral.termination_message_path,
+        termination_message_policy: ephemeral.termination_message_policy,
+        image: ephemeral.image,
+        command: ephemeral.command,
+        args: ephemeral.args,
+        working_dir: ephemeral.working_dir,
+        stdin: ephemeral.stdin,
+        stdin_once: ephemeral.stdin_once,
+        tty: ephemeral.tty,
         ..core::Container::default()
     }
 }
 
-fn container(kind: ContainerKind, container: core::Container) -> Result<Container, Bad> {
+fn container(kind: ContainerKind, mut container: core::Container) -> Result<Container, Bad> {
+    let lifecycle = container.lifecycle.take().unwrap_or_default();
+    let program = runtime::program(&mut container, lifecycle.stop_signal);
     let security = container.security_context.unwrap_or_default();
     let resources = container.resources.unwrap_or_default();
     let limit = resources.limits.as_ref().and_then(|limits| limits.get("ephemeral-storage"));
@@ -91,11 +109,23 @@ fn container(kind: ContainerKind, container: core::Container) -> Result<Containe
             .map(|device| VolumeDevice { volume: device.name, path: device.device_path })
             .collect(),
         run_as_user: security.run_as_user.map(id).transpose()?,
+        powers: runtime::powers(&security),
+        confinement: Confinement {
+            run_as_group: security.run_as_group.map(id).transpose()?,
+            run_as_non_root: security.run_as_non_root,
+            seccomp: security.seccomp_profile.map(runtime::seccomp),
+            apparmor: security.app_armor_profile.map(runtime::apparmor),
+        },
         selinux: security.se_linux_options.map(selinux),
         privileged: security.privileged.unwrap_or_default(),
+        program,
+        ports: container.ports.unwrap_or_default().into_iter().map(runtime::port).collect(),
+        pre_stop: lifecycle.pre_stop.map(|hook| runtime::written(&hook)),
+        target: String::new(),
         ephemeral_storage_limit: limit,
         resources: resources.collect(),
         termination_message_path: path.unwrap_or_else(|| "/dev/termination-log".to_owned()),
+        termination_message_policy: container.termination_message_policy.unwrap_or_else(|| "File".to_owned()),
         environment: environment.map(|var| (var.name, var.value.unwrap_or_default())).collect(),
     })
 }
@@ -119,6 +149,13 @@ fn security(security: core::PodSecurityContext) -> Result<PodSecurity, Bad> {
         fs_group_on_root_mismatch: security.fs_group_change_policy.as_deref() == Some("OnRootMismatch"),
         run_as_user: security.run_as_user.map(id).transpose()?,
         supplemental_groups: groups.collect::<Result<_, _>>()?,
+        supplemental_groups_policy: security.supplemental_groups_policy.unwrap_or_default(),
+        confinement: Confinement {
+            run_as_group: security.run_as_group.map(id).transpose()?,
+            run_as_non_root: security.run_as_non_root,
+            seccomp: security.seccomp_profile.map(runtime::seccomp),
+            apparmor: security.app_armor_profile.map(runtime::apparmor),
+        },
         selinux: security.se_linux_options.map(selinux),
         selinux_recursive: security.se_linux_change_policy.as_deref() == Some("Recursive"),
     })

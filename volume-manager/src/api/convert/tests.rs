@@ -19,6 +19,7 @@ fn a_pod_keeps_what_its_volumes_need() {
         "metadata": {"name": "web", "uid": "u1", "deletionTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {
             "securityContext": {"fsGroup": 2000, "fsGroupChangePolicy": "OnRootMismatch"},
+            "hostname": "asked-for", "hostnameOverride": "web.example.org",
             "initContainers": [{"name": "first", "volumeDevices": [{"name": "raw", "devicePath": "/dev/x"}]}],
             "containers": [{
                 "name": "main",
@@ -41,6 +42,10 @@ fn a_pod_keeps_what_its_volumes_need() {
     let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
     assert_eq!((pod.meta.namespace.as_str(), pod.service_account.as_str()), ("default", "default"));
     assert!(pod.meta.is_deleting() && pod.security.fs_group_on_root_mismatch);
+    assert_eq!(
+        (pod.hostname.as_str(), pod.hostname_override.as_deref()),
+        ("asked-for", Some("web.example.org"))
+    );
     assert_eq!(pod.containers[1].ephemeral_storage_limit, Some(Bytes(1 << 30)));
     assert_eq!(pod.containers[1].resources["limits.cpu"], "2");
     assert_eq!(pod.devices().len() + pod.mounted().len(), 2);
@@ -174,4 +179,56 @@ fn what_means_nothing_is_named() {
     expect!["cannot use a `Deployment`: only pods, claims, volumes, classes, drivers, secrets and config maps count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
     expect!["cannot tell what the object is: it has no `kind`"].assert_eq(&read(json!({"metadata": {}})));
     expect!["[]"].assert_eq(&read(json!({"kind": "List", "items": []})));
+}
+
+#[test]
+fn a_container_keeps_what_its_runtime_is_told() {
+    let pod = json!({
+        "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {
+            "hostPID": true, "hostIPC": true, "shareProcessNamespace": true, "terminationGracePeriodSeconds": 5,
+            "securityContext": {
+                "runAsGroup": 5, "runAsNonRoot": true, "supplementalGroupsPolicy": "Strict",
+                "seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "Unconfined"},
+            },
+            "containers": [{
+                "name": "main", "image": "img:1", "command": ["run"], "args": ["-x"], "workingDir": "/srv",
+                "stdin": true, "stdinOnce": true, "tty": true, "terminationMessagePolicy": "FallbackToLogsOnError",
+                "ports": [{"containerPort": 80}],
+                "lifecycle": {"preStop": {"sleep": {"seconds": 1}}, "stopSignal": "SIGINT"},
+                "securityContext": {
+                    "runAsGroup": 6, "runAsNonRoot": false, "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true, "procMount": "Unmasked",
+                    "capabilities": {"add": ["SYS_TIME"], "drop": ["ALL"]},
+                    "seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"},
+                },
+            }],
+            "ephemeralContainers": [{"name": "look", "image": "img:2", "targetContainerName": "main"}],
+        },
+    });
+    let objects = objects(pod).expect("it is well-formed");
+    let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
+    assert!(pod.host_pid && pod.host_ipc && pod.shares_processes);
+    let (main, look) = (&pod.containers[0], &pod.containers[1]);
+    expect![[r#"
+        Some(5) "Strict" Confinement { run_as_group: Some(5), run_as_non_root: Some(true), seccomp: Some(RuntimeDefault), apparmor: Some(Unconfined) }
+        Program { image: "img:1", command: ["run"], args: ["-x"], working_dir: "/srv", stdin: true, stdin_once: true, tty: true, stop_signal: "SIGINT" }
+        Powers { add: ["SYS_TIME"], drop: ["ALL"], no_new_privileges: true, read_only_root: true, unmasked_proc: true }
+        Confinement { run_as_group: Some(6), run_as_non_root: Some(false), seccomp: Some(Localhost("own.json")), apparmor: None }
+        [Port { name: "", host_port: 0, container_port: 80, protocol: "TCP", host_ip: "" }] Some("{\"sleep\":{\"seconds\":1}}") "FallbackToLogsOnError"
+        "img:2" "main"
+    "#]].assert_eq(&format!(
+        "{:?} {:?} {:?}\n{:?}\n{:?}\n{:?}\n{:?} {:?} {:?}\n{:?} {:?}\n",
+        pod.termination_grace,
+        pod.security.supplemental_groups_policy,
+        pod.security.confinement,
+        main.program,
+        main.powers,
+        main.confinement,
+        main.ports,
+        main.pre_stop,
+        main.termination_message_policy,
+        look.program.image,
+        look.target,
+    ));
 }

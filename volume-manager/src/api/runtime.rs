@@ -1,0 +1,103 @@
+//! What a container's runtime is told and volumes have nothing to do with.
+
+use serde::{Deserialize, Serialize};
+
+/// What runs in a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Program {
+    /// The image.
+    pub image: String,
+    /// What is run instead of what the image would run.
+    pub command: Vec<String>,
+    /// Its arguments, instead of the image's.
+    pub args: Vec<String>,
+    /// Where; empty for where the image says.
+    pub working_dir: String,
+    /// Whether its input is kept open.
+    pub stdin: bool,
+    /// Whether its input ends when who was first attached to it leaves.
+    pub stdin_once: bool,
+    /// Whether it has a terminal.
+    pub tty: bool,
+    /// How it is told to stop; empty for the image's way.
+    pub stop_signal: String,
+}
+
+/// A port of a container. Written as the API writes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Port {
+    /// Its name; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The node's port that leads to it; zero for none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub host_port: i32,
+    /// Its number in the container.
+    pub container_port: i32,
+    /// `TCP`, `UDP` or `SCTP`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    /// The node's address that leads to it; empty for any.
+    #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
+    pub host_ip: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+/// What confines a container, as it says itself or as its pod says for all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Confinement {
+    /// The group it runs as.
+    pub run_as_group: Option<u32>,
+    /// Whether it must not run as root.
+    pub run_as_non_root: Option<bool>,
+    /// Which system calls it may make.
+    pub seccomp: Option<Profile>,
+    /// Which files it may use, beside all other rules.
+    pub apparmor: Option<Profile>,
+}
+
+impl Confinement {
+    /// What holds for a container: what it says, and where it says nothing what its pod says.
+    pub fn or(&self, pods: &Self) -> Self {
+        Self {
+            run_as_group: self.run_as_group.or(pods.run_as_group),
+            run_as_non_root: self.run_as_non_root.or(pods.run_as_non_root),
+            seccomp: self.seccomp.clone().or_else(|| pods.seccomp.clone()),
+            apparmor: self.apparmor.clone().or_else(|| pods.apparmor.clone()),
+        }
+    }
+}
+
+/// A set of rules by which a container is confined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Profile {
+    /// The runtime's own.
+    RuntimeDefault,
+    /// None.
+    Unconfined,
+    /// One of the node's, by its name.
+    Localhost(String),
+}
+
+/// What only a container itself says of what it may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Powers {
+    /// Capabilities beside the usual ones; `ALL` for all.
+    pub add: Vec<String>,
+    /// Capabilities it is to do without.
+    pub drop: Vec<String>,
+    /// Whether it never gets more than it has at first (`allowPrivilegeEscalation: false`).
+    pub no_new_privileges: bool,
+    /// Whether it cannot write to its root.
+    pub read_only_root: bool,
+    /// Whether it sees all of `/proc` (`procMount: Unmasked`).
+    pub unmasked_proc: bool,
+}

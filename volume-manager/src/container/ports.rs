@@ -1,0 +1,39 @@
+//! The ports of a container, for its network. Pure.
+
+use std::collections::BTreeSet;
+
+use crate::api::runtime::Port;
+
+/// The ports that are mapped: of two with one name, or without a name and alike in all else, the first.
+pub(super) fn of(ports: &[Port]) -> Vec<Port> {
+    let mut names = BTreeSet::new();
+    let name = |port: &Port| match port.name.as_str() {
+        "" => format!("{}-{}:{}:{}", port.protocol, port.host_ip, port.container_port, port.host_port),
+        name => name.to_owned(),
+    };
+    ports.iter().filter(|port| names.insert(name(port))).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_comes_again_is_passed_over() {
+        let port = |name: &str, container_port, host_ip: &str| Port {
+            name: name.to_owned(),
+            container_port,
+            host_ip: host_ip.to_owned(),
+            protocol: "TCP".to_owned(),
+            ..Port::default()
+        };
+        let ports = [
+            port("http", 80, ""),
+            port("http", 8080, ""),
+            port("", 443, "10.0.0.1"),
+            port("", 443, "10.0.0.1"),
+            port("", 443, "fd00::1"),
+        ];
+        assert_eq!(of(&ports), [ports[0].clone(), ports[2].clone(), ports[4].clone()]);
+    }
+}
