@@ -90,6 +90,12 @@ pub enum GuestError {
         /// The last line of its kernel log, or what the emulator said.
         last: String,
     },
+    /// The guest ended before it said hello.
+    #[error("the guest ended before it came up: {last}")]
+    Stillborn {
+        /// What the emulator said, or the last line of its kernel log.
+        last: String,
+    },
     /// The guest's kernel is in trouble.
     #[error("the guest's kernel failed: {0}")]
     Kernel(KernelTrouble),
@@ -352,12 +358,12 @@ impl Guest {
     }
 
     fn why_no_hello(&self, error: GuestError, within: Duration) -> GuestError {
+        let logs = [text(&self.complaints, 0), self.kernel_log()];
+        let last = logs.iter().find_map(|log| log.lines().last().map(str::to_owned));
+        let last = last.unwrap_or_else(|| "its kernel said nothing".into());
         match error {
-            GuestError::Silent { .. } | GuestError::Gone { .. } => {
-                let logs = [text(&self.complaints, 0), self.kernel_log()];
-                let last = logs.iter().flat_map(|log| log.lines().last().map(str::to_owned)).next();
-                GuestError::NoHello { within, last: last.unwrap_or_else(|| "its kernel said nothing".into()) }
-            }
+            GuestError::Silent { .. } => GuestError::NoHello { within, last },
+            GuestError::Gone { .. } => GuestError::Stillborn { last },
             other => other,
         }
     }
