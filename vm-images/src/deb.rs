@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use liblzma::read::XzDecoder;
+use crate::unpack::unpacked;
 
 /// What stood in the way of reading a package.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum DebError {
         source: io::Error,
     },
     /// There is no data part of a kind we can read.
-    #[error("`{path}` is not a Debian package: it has no data.tar or data.tar.xz")]
+    #[error("`{path}` is not a Debian package: it has no data.tar, data.tar.xz or data.tar.zst")]
     NoData {
         /// The file.
         path: PathBuf,
@@ -45,8 +45,9 @@ pub fn read(
     while let Some(entry) = archive.next_entry() {
         let entry = entry.map_err(io)?;
         match entry.header().identifier() {
-            b"data.tar.xz" => return members(XzDecoder::new(entry), wanted, &mut each).map_err(io),
-            b"data.tar" => return members(entry, wanted, &mut each).map_err(io),
+            b"data.tar" | b"data.tar.xz" | b"data.tar.zst" => {
+                return unpacked(entry).and_then(|data| members(data, wanted, &mut each)).map_err(io);
+            }
             _ => {}
         }
     }

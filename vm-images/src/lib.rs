@@ -26,3 +26,4 @@ pub mod modules;
 pub mod outfit;
 pub mod protocol;
 pub mod qemu;
+mod unpack;

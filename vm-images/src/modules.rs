@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
-use liblzma::read::XzDecoder;
+use crate::unpack::{plain_name, unpacked};
 
 /// The modules of one kernel, as its packages hold them.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Modules {
 
     /// Whether a package's file is one that [`Modules::take`] wants.
     pub fn wants(path: &str) -> bool {
-        path.ends_with("/modules.builtin") || path.ends_with(".ko") || path.ends_with(".ko.xz")
+        path.ends_with("/modules.builtin") || plain_name(path).ends_with(".ko")
     }
 
     /// The named modules and all they depend on, in loading order; those built in are left out.
@@ -115,15 +115,12 @@ impl Order<'_> {
 
 /// `virtio-blk.ko.xz` is the module `virtio_blk`.
 fn module_name(file: &str) -> Option<String> {
-    file.strip_suffix(".xz").unwrap_or(file).strip_suffix(".ko").map(|name| name.replace('-', "_"))
+    plain_name(file).strip_suffix(".ko").map(|name| name.replace('-', "_"))
 }
 
 fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
-    if !packed.starts_with(b"\xfd7zXZ\0") {
-        return Ok(packed.to_owned());
-    }
     let mut object = Vec::new();
-    XzDecoder::new(packed).read_to_end(&mut object)?;
+    unpacked(packed)?.read_to_end(&mut object)?;
     Ok(object)
 }
 
@@ -161,6 +158,7 @@ mod tests {
     #[test]
     fn names_lose_their_endings_and_their_dashes() {
         assert_eq!(module_name("virtio-blk.ko.xz").as_deref(), Some("virtio_blk"));
+        assert_eq!(module_name("virtio-blk.ko.zst").as_deref(), Some("virtio_blk"));
         assert_eq!(module_name("nfsd.ko").as_deref(), Some("nfsd"));
         assert_eq!(module_name("modules.order"), None);
     }
