@@ -103,6 +103,12 @@ impl Fact {
     }
 }
 
+/// Whether this is a guest of the suite.
+pub fn in_guest() -> bool {
+    // What a guest's PID 1 was called with stands on its kernel's command line.
+    std::fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest")
+}
+
 impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -26,6 +26,7 @@ use harness::census;
 use harness::cgroup::Cgroup;
 use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
 use harness::driver::{Driver, Exit, Registrar};
+use harness::facts;
 use harness::fault_fs::FaultFs;
 use harness::journal::Journal;
 use harness::manifest::Sensitive;
@@ -392,8 +393,8 @@ impl Scene {
         F: Future<Output = std::result::Result<(), NodeError>>,
     {
         let end = Instant::now() + self.limit;
-        // Who waits for an NFS server waits in the kernel, and no call tells of it.
-        let futile = if self.nfs.is_there() { 3 * FUTILE } else { FUTILE };
+        // Who waits for an NFS server waits in the kernel, and no call tells of it; and an emulated machine is slow.
+        let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
         loop {
             let waited = wait(futile.min(self.limit)).await;
             let at_work = !self.journal.in_flight().is_empty();

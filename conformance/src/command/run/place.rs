@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use harness::facts::{Fact, Facts};
-use harness::manifest::Manifest;
+use harness::manifest::{Manifest, Span};
 
 use super::super::vm::{self, Chosen};
 use super::super::{Exit, look};
@@ -55,6 +55,8 @@ impl Place {
         let mut manifest = manifest(&flags.driver, false)?;
         super::refuse_running(&manifest, "in a guest")?;
         let files = vm::packed(&mut manifest)?;
+        // An emulated machine is slower than the one its author had in mind.
+        manifest.timeouts.start = Span::new(3 * manifest.start_timeout());
         let guests = Rc::new(vm::guests(kernel, files).await?);
         let facts = guests.look().await.map_err(|error| {
             Exit::environment("cannot boot a guest")
