@@ -3,9 +3,11 @@
 use crate::prelude::*;
 
 /// A container has the user, the groups, the environment and the host name of its pod, a hosts file that names
-/// it, and a place for its last words, which is mounted after everything else.
+/// it, and a place for its last words, which is mounted after everything else. A host name that overrides all others
+/// is the only one, and a root that is to be read-only is.
 ///
 /// Kubernetes, Security Context: fsGroup is one of the supplementary groups of all processes of the container.
+/// Kubernetes, Pod Hostname: hostnameOverride takes the place of hostname and subdomain.
 #[case(needs = [Owners])]
 async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").address("10.1.2.3");
@@ -31,7 +33,22 @@ async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
         /cache/words             file  0666 0:0  "adieu"  rw
     "#]])
         .await?;
-    web.stop().await
+    web.stop().await?;
+
+    let named = cx.pod("named").inline("cache", empty_dir(), "/cache").address("10.1.2.3");
+    let named = named.called("db.example.org").run_as(1000).run_as_group(3000).read_only_root();
+    let named = named.run_as_non_root().start().await?;
+    let inside = named.container().await?;
+    inside
+        .is(expect![[r#"
+        user   1000:3000
+        groups
+        host   db.example.org
+    "#]])
+        .await?;
+    inside.writes("/cache/file", "mine").await?;
+    inside.cannot_write("/file", "EROFS").await?;
+    named.stop().await
 }
 
 /// Mounts that a pod makes where it shares them both ways appear on the machine, and so in a pod that takes
@@ -115,6 +132,11 @@ async fn wants_what_it_cannot_have(cx: &mut Cx) -> Result {
     let both = mount("both").propagation("Bidirectional").recursively_read_only().start().await?;
     both.container_is_refused(expect![[r#"
         Failed to resolve recursive read-only mode: volume is mounted with propagation.
+    "#]])
+        .await?;
+    let root = mount("root").run_as_non_root().start().await?;
+    root.container_is_refused(expect![[r#"
+        Container has runAsNonRoot and image will run as root.
     "#]])
         .await
 }

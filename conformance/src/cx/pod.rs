@@ -101,6 +101,24 @@ impl PodBuilder {
         self
     }
 
+    /// The group its container runs as.
+    pub fn run_as_group(mut self, group: u32) -> Self {
+        self.spec.security.confinement.run_as_group = Some(group);
+        self
+    }
+
+    /// Its container must not run as root.
+    pub fn run_as_non_root(mut self) -> Self {
+        self.spec.security.confinement.run_as_non_root = Some(true);
+        self
+    }
+
+    /// Its container cannot write to its root.
+    pub fn read_only_root(mut self) -> Self {
+        self.spec.read_only_root = true;
+        self
+    }
+
     /// Its container may do anything.
     pub fn privileged(mut self) -> Self {
         self.spec.privileged = true;
@@ -128,6 +146,12 @@ impl PodBuilder {
     /// An address, for which it gets a hosts file.
     pub fn address(mut self, ip: &str) -> Self {
         self.spec.ips.push(ip.to_owned());
+        self
+    }
+
+    /// What it is called on its network, whatever its name is.
+    pub fn called(mut self, hostname: &str) -> Self {
+        self.spec.hostname = Some(hostname.to_owned());
         self
     }
 

@@ -86,6 +86,9 @@ pub(super) fn build(spec: &Spec) -> Result {
     if let Some(hostname) = spec.hostname() {
         nix::unistd::sethostname(hostname).map_err(at("set the host name"))?;
     }
+    if spec.root().as_ref().and_then(|root| root.readonly()) == Some(true) {
+        set(&inside, raw::MOUNT_ATTR_RDONLY, None, false).map_err(at("make the root read-only"))?;
+    }
     drop(inside);
     enter(root)?;
     if let Some(process) = spec.process() {

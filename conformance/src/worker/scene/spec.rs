@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use harness::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
+use harness::api::runtime::Powers;
 use harness::api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
 /// A volume as a case wants it.
@@ -30,7 +31,10 @@ pub(crate) struct PodSpec {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) resources: BTreeMap<String, String>,
     pub(crate) privileged: bool,
+    pub(crate) read_only_root: bool,
     pub(crate) last_words: String,
+    /// What it is called, whatever its name is.
+    pub(crate) hostname: Option<String>,
 }
 
 /// A volume in a pod.
@@ -65,6 +69,7 @@ impl PodSpec {
             environment: self.environment.clone(),
             resources: self.resources.clone(),
             privileged: self.privileged,
+            powers: Powers { read_only_root: self.read_only_root, ..Powers::default() },
             termination_message_path: self.last_words.clone(),
             ..Container::default()
         };
@@ -80,6 +85,7 @@ impl PodSpec {
             containers: vec![container],
             security: self.security.clone(),
             ips: self.ips.clone(),
+            hostname_override: self.hostname.clone(),
             phase: "Pending".to_owned(),
             ..Pod::default()
         }
