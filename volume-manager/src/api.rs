@@ -6,6 +6,7 @@
 
 pub mod content;
 pub mod convert;
+pub mod environment;
 pub mod node;
 pub mod object;
 pub mod patch;

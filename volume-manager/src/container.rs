@@ -3,12 +3,13 @@
 //! [`configure`] makes one [`ContainerConfig`] out of a pod, one of its containers and the volumes the
 //! manager has mounted. It touches the pod's directory: sub-paths are bound, the hosts file and the file for
 //! the last words are written. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts
-//! file and the names, [`expand`] variables in words, [`resources`] limits, [`security`] users, groups and
+//! file and the names, [`environment`] variables, [`expand`] variables in words, [`resources`] limits, [`security`] users, groups and
 //! what is masked, `capabilities` what root may do, `ports` its network, `labels` what the runtime keeps for
 //! the node, [`termination`] the last words. [`oci`] writes it all down as an OCI runtime reads it.
 
 mod capabilities;
 pub mod devices;
+pub mod environment;
 pub mod expand;
 pub mod hosts;
 mod labels;
@@ -27,11 +28,12 @@ use std::path::{Path, PathBuf};
 use host::{Host, HostError};
 
 use self::devices::Device;
+use self::environment::NoValue;
 use self::mounts::Mount;
 use self::resources::Resources;
 use self::security::{Security, User};
 use crate::api::runtime::{Port, Program};
-use crate::api::{Bytes, Container, Pod};
+use crate::api::{ApiError, ApiSource, Bytes, Container, Pod};
 use crate::event::MountedVolume;
 use crate::names::OuterName;
 use crate::paths::Paths;
@@ -51,6 +53,8 @@ pub struct Request<'a> {
     pub image_user: &'a User,
     /// The node.
     pub node: &'a NodeFacts,
+    /// Where the objects are that variables come from.
+    pub api: &'a dyn ApiSource,
 }
 
 /// What the configuration of a container must know of its node.
@@ -133,6 +137,18 @@ pub enum ContainerError {
         /// The container.
         container: String,
     },
+    /// An object that all of is to be in the environment could not be read.
+    #[error("cannot read the environment: {0}")]
+    Import(#[source] ApiError),
+    /// A variable whose value cannot be told.
+    #[error("no value for variable {name:?}: {why}")]
+    Variable {
+        /// The variable.
+        name: String,
+        /// Why.
+        #[source]
+        why: NoValue,
+    },
     /// A sub-path names variables the container does not have.
     #[error("missing value for {}", .0.join(", "))]
     MissingValue(Vec<String>),
@@ -187,12 +203,12 @@ pub async fn configure(
     let security = Security::of(host, paths, request).await?;
     let names = hosts::Names::of(pod, &node.cluster_domain)?;
     let devices = devices::of(host, paths, request).await?;
-    let mut mounts = mounts::of(host, paths, request).await?;
+    let environment = environment::of(request.api, pod, container).await?;
+    let mut mounts = mounts::of(host, paths, request, &environment).await?;
     mounts.extend(hosts::mount(host, paths, request, &names).await?);
     mounts.extend(termination::mount(host, paths, request).await);
-    let expanded = |words: &[String]| {
-        words.iter().map(|word| expand::known(word, &container.environment)).collect::<Vec<_>>()
-    };
+    let expanded =
+        |words: &[String]| words.iter().map(|word| expand::known(word, &environment)).collect::<Vec<_>>();
     let (command, args) = (expanded(&container.program.command), expanded(&container.program.args));
     Ok(ContainerConfig {
         name: container.name.clone(),
@@ -200,7 +216,7 @@ pub async fn configure(
         program: Program { command, args, ..container.program.clone() },
         mounts,
         devices,
-        environment: container.environment.clone(),
+        environment,
         hostname: names.host,
         log_path: Path::new(&container.name).join(format!("{attempt}.log")),
         labels: labels::labels(pod, container),

@@ -14,7 +14,7 @@ mod atomic_writer;
 mod config_map;
 mod content;
 pub mod csi;
-mod downward_api;
+pub(crate) mod downward_api;
 pub mod empty_dir;
 pub mod host_path;
 pub mod image;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use expect_test::Expect;
 use harness::api::VolumeSource;
+use harness::api::environment::Variable;
 
 use super::{Container, Doing, Shared, Volume};
 use crate::failure::Result;
@@ -127,7 +128,7 @@ impl PodBuilder {
 
     /// A variable of its container's environment.
     pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.spec.environment.insert(name.to_owned(), value.to_owned());
+        self.spec.environment.push(Variable::text(name, value));
         self
     }
 

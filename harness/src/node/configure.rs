@@ -45,6 +45,7 @@ pub(super) async fn configure(around: &Surroundings, pod: &Pod, wanted: Wanted) 
         attempt: wanted.attempt,
         image_user: &IMAGE_USER,
         node: &node,
+        api: around.api.as_ref(),
     };
     let host = around.host.as_ref();
     let paths = Paths::new(around.layout.root());

@@ -1,6 +1,7 @@
 //! Ordinary Kubernetes manifests become the lean objects of this API: the edge where Kubernetes' own shapes
 //! end. Defaults are those the API server would have set. [`shape`] goes the other way.
 
+mod environment;
 mod pod;
 mod runtime;
 mod shape;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::environment::{Import, Variable};
 use super::object::{Bytes, Meta};
 use super::runtime::{Confinement, Port, Powers, Program};
 use super::storage::ClaimTemplate;
@@ -149,8 +150,10 @@ pub struct Container {
     pub termination_message_path: String,
     /// `File` or `FallbackToLogsOnError`: where they are looked for.
     pub termination_message_policy: String,
-    /// Its environment, which sub-path expressions are expanded with.
-    pub environment: BTreeMap<String, String>,
+    /// Objects of which all that they hold are variables of it.
+    pub imports: Vec<Import>,
+    /// Its own variables, in order.
+    pub environment: Vec<Variable>,
 }
 
 /// A volume in a container, as a directory.

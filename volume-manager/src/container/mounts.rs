@@ -1,5 +1,6 @@
 //! Volumes in a container as directories and files. Binds sub-paths.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use host::Host;
@@ -74,6 +75,7 @@ pub(super) async fn of(
     host: &dyn Host,
     paths: &Paths,
     request: &Request<'_>,
+    environment: &BTreeMap<String, String>,
 ) -> Result<Vec<Mount>, ContainerError> {
     let mut mounts = Vec::new();
     for (index, wanted) in request.container.mounts.iter().enumerate() {
@@ -83,10 +85,15 @@ pub(super) async fn of(
             container: request.container.name.clone(),
         })?;
         let propagation = Propagation::parse(&wanted.propagation)?;
+        let sub_path = match wanted.sub_path_expr.as_str() {
+            "" => wanted.sub_path.clone(),
+            expression => expand(expression, environment)?,
+        };
+        let sub_path = subpath::check(&sub_path).map_err(ContainerError::SubPath)?;
         let read_only = wanted.read_only || volume.mounted.read_only;
         mounts.push(Mount {
             name: wanted.volume.clone(),
-            source: source(host, paths, request, index, volume).await?,
+            source: source(host, paths, request, index, volume, sub_path).await?,
             container_path: absolute(&wanted.path),
             read_only,
             recursive_read_only: recursive(wanted, propagation, request.node.recursive_read_only)?,
@@ -108,13 +115,9 @@ async fn source(
     request: &Request<'_>,
     index: usize,
     volume: &MountedVolume,
+    sub_path: &Path,
 ) -> Result<Source, ContainerError> {
     let wanted = &request.container.mounts[index];
-    let sub_path = match wanted.sub_path_expr.as_str() {
-        "" => wanted.sub_path.clone(),
-        expression => expand(expression, &request.container.environment)?,
-    };
-    let sub_path = subpath::check(&sub_path).map_err(ContainerError::SubPath)?;
     if let Some(reference) = image(request, wanted) {
         let sub_path = sub_path.display().to_string();
         return Ok(Source::Image { reference: reference.to_owned(), sub_path });

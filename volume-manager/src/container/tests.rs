@@ -11,6 +11,7 @@ use expect_test::expect;
 use super::mounts::{Mount, Source};
 use super::security::User;
 use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure, log_directory, termination};
+use crate::api::environment::Variable;
 use crate::api::pod::{VolumeDevice, VolumeMount};
 use crate::api::{Container, PodVolume, VolumeMode, VolumeSource};
 use crate::event::MountedVolume;
@@ -57,6 +58,7 @@ impl Scene {
             attempt: 2,
             image_user: &self.image_user,
             node: &node,
+            api: &*self.bench.api,
         };
         configure(&*self.bench.context.host, &self.bench.context.paths, &request).await
     }
@@ -101,7 +103,7 @@ fn volume(path: PathBuf) -> MountedVolume {
 async fn volumes_come_first_then_the_hosts_file_and_the_last_words_last() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.container.termination_message_path = "/dev/termination-log".into();
-    scene.container.environment.insert("NAME".into(), "mine".into());
+    scene.container.environment.push(Variable::text("NAME", "mine"));
     scene.mount(|_| {});
     scene.mount(|mount| {
         mount.path = "relative".into();

@@ -9,7 +9,7 @@ use super::SetUp;
 use super::atomic_writer::{File, Payload};
 use super::content::{ContentError, Source};
 use crate::api::pod::DownwardItem;
-use crate::api::{Allocatable, Pod, Sensitive, VolumeSource};
+use crate::api::{Allocatable, Container, Pod, Sensitive, VolumeSource};
 use crate::names::{ContainerName, SpecName};
 use crate::operation::OperationContext;
 use crate::quantity::thousandths;
@@ -76,7 +76,8 @@ pub(super) fn files(
     }
 }
 
-fn field(pod: &Pod, path: &str) -> Option<String> {
+/// A field of the metadata; `None` for what is none.
+pub(crate) fn field(pod: &Pod, path: &str) -> Option<String> {
     let meta = &pod.meta;
     match path {
         "metadata.name" => Some(meta.name.clone()),
@@ -126,38 +127,50 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// An amount, divided and rounded up. A limit of nothing is none: the node is the container's limit then, but for
-/// huge pages, which are never lent twice.
 fn resource(pod: &Pod, item: &DownwardItem, node: &Allocatable) -> Result<String, ContentError> {
+    let container = pod.container(&ContainerName::new(&item.container));
+    let amount = container.and_then(|container| amount(container, &item.resource, &item.divisor, node));
     let unknown = || ContentError::NoResource(format!("{} of container {}", item.resource, item.container));
-    let container = pod.container(&ContainerName::new(&item.container)).ok_or_else(unknown)?;
-    let (kind, name) = item.resource.split_once('.').ok_or_else(unknown)?;
+    amount.ok_or_else(unknown)
+}
+
+/// An amount, divided and rounded up. A limit of nothing is none: the node is the container's limit then, but for
+/// huge pages, which are never lent twice. `None` for what cannot be told.
+pub(crate) fn amount(
+    container: &Container,
+    resource: &str,
+    divisor: &str,
+    node: &Allocatable,
+) -> Option<String> {
+    let (kind, name) = resource.split_once('.')?;
     let nodes = match name {
         "cpu" => u128::from(node.cpu),
         "memory" => u128::from(node.memory.0) * 1000,
         "ephemeral-storage" => u128::from(node.ephemeral_storage.0) * 1000,
         _ if name.starts_with("hugepages-") => 0,
-        _ => return Err(unknown()),
+        _ => return None,
     };
-    let written = container.resources.get(&item.resource);
-    let written = written.map(|text| thousandths(text).ok_or_else(unknown)).transpose()?.unwrap_or(0);
+    let written = match container.resources.get(resource) {
+        Some(text) => thousandths(text)?,
+        None => 0,
+    };
     let amount = match (written, kind) {
         (0, "limits") if nodes > 0 || name.starts_with("hugepages-") => nodes,
-        (0, "limits") => return Err(unknown()),
+        (0, "limits") => return None,
         (amount, "limits" | "requests") => amount,
-        _ => return Err(unknown()),
+        _ => return None,
     };
-    let divisor = match item.divisor.as_str() {
+    let divisor = match divisor {
         "" | "0" => 1000,
-        text => thousandths(text).filter(|divisor| *divisor > 0).ok_or_else(unknown)?,
+        text => thousandths(text).filter(|divisor| *divisor > 0)?,
     };
-    Ok(amount.div_ceil(divisor).to_string())
+    Some(amount.div_ceil(divisor).to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Bytes, Container, Meta};
+    use crate::api::{Bytes, Meta};
 
     fn pod() -> Pod {
         let mut pod = Pod { meta: Meta::named("ns", "web"), ..Pod::default() };

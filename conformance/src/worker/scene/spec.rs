@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use harness::api::environment::Variable;
 use harness::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use harness::api::runtime::Powers;
 use harness::api::{Container, Meta, Pod, PodVolume, VolumeSource};
@@ -28,7 +29,7 @@ pub(crate) struct PodSpec {
     /// Its addresses, if it has any.
     pub(crate) ips: Vec<String>,
     /// Of its one container.
-    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) environment: Vec<Variable>,
     pub(crate) resources: BTreeMap<String, String>,
     pub(crate) privileged: bool,
     pub(crate) read_only_root: bool,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1 as core;
 
-use super::{Bad, id, mode, quantity, runtime, storage};
+use super::{Bad, environment, id, mode, quantity, runtime, storage};
 use crate::api::object::Meta;
 use crate::api::pod::{
     Container, ContainerKind, Content, DownwardItem, HostAlias, InlineCsi, KeyFile, Pod, PodSecurity,
@@ -71,6 +71,7 @@ fn regular(ephemeral: core::EphemeralContainer) -> core::Container {
         security_context: ephemeral.security_context,
         resources: ephemeral.resources,
         env: ephemeral.env,
+        env_from: ephemeral.env_from,
         termination_message_path: ephemeral.termination_message_path,
         termination_message_policy: ephemeral.termination_message_policy,
         image: ephemeral.image,
@@ -96,7 +97,8 @@ fn container(kind: ContainerKind, mut container: core::Container) -> Result<Cont
         list.map(move |(name, amount): (String, super::Quantity)| (format!("{prefix}.{name}"), amount.0))
     };
     let resources = written("limits", resources.limits).chain(written("requests", resources.requests));
-    let environment = container.env.unwrap_or_default().into_iter();
+    let imports = container.env_from.unwrap_or_default().into_iter();
+    let variables = container.env.unwrap_or_default().into_iter();
     let path = container.termination_message_path;
     Ok(Container {
         name: container.name,
@@ -126,7 +128,8 @@ fn container(kind: ContainerKind, mut container: core::Container) -> Result<Cont
         resources: resources.collect(),
         termination_message_path: path.unwrap_or_else(|| "/dev/termination-log".to_owned()),
         termination_message_policy: container.termination_message_policy.unwrap_or_else(|| "File".to_owned()),
-        environment: environment.map(|var| (var.name, var.value.unwrap_or_default())).collect(),
+        imports: imports.filter_map(environment::import).collect(),
+        environment: variables.map(environment::variable).collect(),
     })
 }
 

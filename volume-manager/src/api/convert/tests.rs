@@ -4,6 +4,7 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::*;
+use crate::api::environment::Variable;
 
 fn read(document: Value) -> String {
     match objects(document) {
@@ -59,6 +60,47 @@ fn a_pod_keeps_what_its_volumes_need() {
         PodVolume { name: "tok", source: Projected { sources: [ServiceAccountToken { audience: "", expiration: 3600, path: "t" }], default_mode: 420 } }
         PodVolume { name: "old", source: Other { kind: "unknown" } }
     "#]].assert_eq(&sources);
+}
+
+#[test]
+fn a_container_knows_where_its_variables_come_from() {
+    let environment = json!([
+        {"name": "A", "value": "a"},
+        {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
+        {"name": "D", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+        {"name": "E", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+        {"name": "F", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}},
+        {"name": "G"},
+    ]);
+    let imports = json!([{"configMapRef": {"name": "m"}}, {"prefix": "S_", "secretRef": {"name": "s"}}]);
+    let container = |name: &str| json!({"name": name, "env": environment, "envFrom": imports});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"containers": [container("main")], "ephemeralContainers": [container("look")]},
+    });
+    let objects = objects(pod).expect("it is well-formed");
+    let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
+    let line = |variable: &Variable| format!("{} {:?}\n", variable.name, variable.origin);
+    let [main, look] = pod.containers.as_slice() else { panic!("there are two") };
+    assert_eq!((&main.environment, &main.imports), (&look.environment, &look.imports));
+    let variables: String = main.environment.iter().map(line).collect();
+    expect![[r#"
+        A Text("a")
+        B Field("metadata.name")
+        C Amount { container: "", resource: "limits.cpu", divisor: "1m" }
+        D Key(Holder { kind: ConfigMap, name: "m", optional: false }, "k")
+        E Key(Holder { kind: Secret, name: "s", optional: true }, "k")
+        F Other("fileKeyRef")
+        G Text("")
+    "#]]
+    .assert_eq(&variables);
+    let imports: String = main.imports.iter().map(|import| format!("{import:?}\n")).collect();
+    expect![[r#"
+        Import { holder: Holder { kind: ConfigMap, name: "m", optional: false }, prefix: "" }
+        Import { holder: Holder { kind: Secret, name: "s", optional: false }, prefix: "S_" }
+    "#]]
+    .assert_eq(&imports);
 }
 
 #[test]

@@ -110,7 +110,7 @@ async fn a_runtime_reads_it_as_a_config_json() {
     let Some(mut scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
     scene.bench.pod.security.fs_group = Some(5);
-    scene.container.environment.insert("NAME".into(), "mine".into());
+    scene.container.environment.push(Variable::text("NAME", "mine"));
     scene.container.devices = vec![VolumeDevice { volume: "disk".into(), path: "/dev/xvda".into() }];
     let mut disk = volume(PathBuf::new());
     (disk.plugin, disk.inner, disk.read_only) = ("kubernetes.io/csi".into(), "pv".into(), true);
@@ -195,7 +195,7 @@ async fn a_runtime_reads_who_it_is_and_what_it_may() {
 async fn a_command_of_its_own_goes_without_the_images_arguments() {
     let Some(mut scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
-    scene.container.environment.insert("NAME".into(), "mine".into());
+    scene.container.environment.push(Variable::text("NAME", "mine"));
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     for (command, args, run) in [
         (&[][..], &[][..], &["sh", "-l"][..]),

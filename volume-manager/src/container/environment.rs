@@ -1,0 +1,159 @@
+//! The variables of a container. Reads the objects their values come from, and the node's where an amount is wanted.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use super::{ContainerError, expand};
+use crate::api::environment::{Holder, HolderKind, Origin};
+use crate::api::{self, Allocatable, ApiError, ApiSource, ConfigMap, Container, Node, Pod, Secret};
+use crate::names::ContainerName;
+use crate::plugin::downward_api;
+
+/// Why a variable has no value.
+#[derive(Debug, thiserror::Error)]
+pub enum NoValue {
+    /// An object it comes from could not be read.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// An object lacks the key.
+    #[error("couldn't find key {key} in {kind:?} {object}")]
+    NoKey {
+        /// The key.
+        key: String,
+        /// What lacks it.
+        kind: HolderKind,
+        /// Its namespace and name.
+        object: String,
+    },
+    /// Pods have no such field.
+    #[error("unsupported fieldPath: {0}")]
+    NoField(String),
+    /// The amount of a resource cannot be told.
+    #[error("cannot tell resource {resource} of container {container}")]
+    NoAmount {
+        /// The resource.
+        resource: String,
+        /// Whose.
+        container: String,
+    },
+    /// Variables are text.
+    #[error("it is not UTF-8")]
+    NotText,
+    /// This manager does not look there.
+    #[error("values from {0} are not supported: take it from a field, a resource, a config map or a secret")]
+    Unsupported(String),
+}
+
+/// All that the container has: what it imports, and over that its own, each with those before it in it.
+pub(super) async fn of(
+    api: &dyn ApiSource,
+    pod: &Pod,
+    container: &Container,
+) -> Result<BTreeMap<String, String>, ContainerError> {
+    let mut environment = BTreeMap::new();
+    for import in &container.imports {
+        let held = held(api, pod, &import.holder).await.map_err(ContainerError::Import)?;
+        for (key, value) in held.unwrap_or_default() {
+            let name = format!("{}{key}", import.prefix);
+            let value = text(value).map_err(|why| ContainerError::Variable { name: name.clone(), why })?;
+            environment.insert(name, value);
+        }
+    }
+    for variable in &container.environment {
+        let value = value(api, pod, container, &variable.origin, &environment).await;
+        let name = || variable.name.clone();
+        if let Some(value) = value.map_err(|why| ContainerError::Variable { name: name(), why })? {
+            environment.insert(name(), value);
+        }
+    }
+    Ok(environment)
+}
+
+/// `None` for what is not there and need not be.
+async fn value(
+    api: &dyn ApiSource,
+    pod: &Pod,
+    container: &Container,
+    origin: &Origin,
+    before: &BTreeMap<String, String>,
+) -> Result<Option<String>, NoValue> {
+    match origin {
+        Origin::Text(text) => Ok(Some(expand::known(text, before))),
+        Origin::Field(path) => match field(pod, path) {
+            None => Err(NoValue::NoField(path.clone())),
+            value => Ok(value),
+        },
+        Origin::Amount { container: name, resource, divisor } => {
+            let name = if name.is_empty() { &container.name } else { name };
+            let node = allocatable(api, pod).await?;
+            let of = pod.container(&ContainerName::new(name));
+            let amount = of.and_then(|of| downward_api::amount(of, resource, divisor, &node));
+            let unknown = || NoValue::NoAmount { resource: resource.clone(), container: name.clone() };
+            amount.map(Some).ok_or_else(unknown)
+        }
+        Origin::Key(holder, key) => {
+            let found = held(api, pod, holder).await?.and_then(|mut held| held.remove(key));
+            match found {
+                Some(value) => text(value).map(Some),
+                None if holder.optional => Ok(None),
+                None => Err(NoValue::NoKey {
+                    key: key.clone(),
+                    kind: holder.kind,
+                    object: format!("{}/{}", pod.meta.namespace, holder.name),
+                }),
+            }
+        }
+        Origin::Other(source) => Err(NoValue::Unsupported(source.clone())),
+    }
+}
+
+/// A field of the pod. Variables know more of them than volumes do.
+fn field(pod: &Pod, path: &str) -> Option<String> {
+    let first = |ips: &[String]| ips.first().cloned().unwrap_or_default();
+    match path {
+        "spec.nodeName" => Some(pod.node.clone()),
+        "spec.serviceAccountName" => Some(pod.service_account.clone()),
+        "status.podIP" => Some(first(&pod.ips)),
+        "status.podIPs" => Some(pod.ips.join(",")),
+        "status.hostIP" => Some(first(&pod.host_ips)),
+        "status.hostIPs" => Some(pod.host_ips.join(",")),
+        metadata => downward_api::field(pod, metadata),
+    }
+}
+
+/// What an object holds; `None` if there is none and need not be one. Of a config map only its text: its bytes
+/// are for files.
+async fn held(
+    api: &dyn ApiSource,
+    pod: &Pod,
+    holder: &Holder,
+) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError> {
+    let namespace = &pod.meta.namespace;
+    let held = match holder.kind {
+        HolderKind::ConfigMap => api::get::<ConfigMap>(api, namespace, &holder.name)
+            .await
+            .map(|map| map.data.iter().map(|(key, text)| (key.clone(), text.clone().into_bytes())).collect()),
+        HolderKind::Secret => api::get::<Secret>(api, namespace, &holder.name).await.map(|secret| {
+            secret.data.iter().map(|(key, value)| (key.clone(), value.reveal().clone())).collect()
+        }),
+    };
+    match held {
+        Err(error) if error.is_not_found() && holder.optional => Ok(None),
+        held => held.map(Some),
+    }
+}
+
+/// What the pod's node has; nothing is known of a node without an object.
+async fn allocatable(api: &dyn ApiSource, pod: &Pod) -> Result<Allocatable, ApiError> {
+    match api::get::<Node>(api, "", &pod.node).await {
+        Ok(node) => Ok(node.allocatable.clone()),
+        Err(error) if error.is_not_found() => Ok(Allocatable::default()),
+        Err(error) => Err(error),
+    }
+}
+
+fn text(value: Vec<u8>) -> Result<String, NoValue> {
+    String::from_utf8(value).map_err(|_| NoValue::NotText)
+}
