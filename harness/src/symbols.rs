@@ -5,6 +5,7 @@
 //! touches a disk.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -127,7 +128,14 @@ impl Symbols {
 
     /// Whether a path lies where the node puts volumes, or checks that a driver does.
     pub fn is_contract(&self, path: &Path) -> bool {
-        ["pods", "plugins/kubernetes.io"].iter().any(|part| path.starts_with(self.layout.root().join(part)))
+        let Ok(below) = path.strip_prefix(self.layout.root()) else { return false };
+        let mut parts = below.iter().map(OsStr::to_string_lossy);
+        match parts.next().as_deref() {
+            Some("pods") => true,
+            // `kubernetes.io/csi`, `kubernetes.io~local-volume`.
+            Some("plugins") => parts.next().is_some_and(|plugin| plugin.starts_with("kubernetes.io")),
+            _ => false,
+        }
     }
 
     /// Gives a pod's uid its name.

@@ -94,8 +94,10 @@ fn difference(before: &BTreeMap<MountId, Mount>, now: &BTreeMap<MountId, Mount>)
     events
 }
 
+/// Where a mount stays, what it shows may get another name, or ` //deleted` behind its name, without being another.
 fn same_mount(a: &Mount, b: &Mount) -> bool {
-    a.dev == b.dev && a.root == b.root && a.source == b.source
+    let stays = a.target == b.target && a.parent == b.parent;
+    a.dev == b.dev && a.source == b.source && (a.root == b.root || stays)
 }
 
 fn event(kind: MountEventKind, mount: &Mount) -> MountEvent {
