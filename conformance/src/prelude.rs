@@ -3,6 +3,7 @@
 pub use expect_test::expect;
 pub use macros::case;
 
+pub use harness::api::environment::HolderKind;
 pub use harness::api::storage::FsGroupPolicy;
 pub use harness::fault_fs::{Fault as FileFault, Operation as FileCall, Rule as FileRule};
 

@@ -198,8 +198,8 @@ async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
         .await
 }
 
-/// Variables of the container's environment stand for a part of the path; one that is missing or empty keeps
-/// the container from starting, and so does a value that leads out.
+/// Variables of the container's environment stand for a part of the path, wherever their values come from; one
+/// that is missing or empty keeps the container from starting, and so does a value that leads out.
 ///
 /// Kubernetes, Volumes, Using subPath with expanded environment variables.
 #[case(needs = [Containers])]
@@ -208,8 +208,26 @@ async fn with_variables(cx: &mut Cx) -> Result {
         let pod = cx.pod(name).inline("cache", empty_dir(), "/cache").sub_path_expr(path);
         pod.env("NAME", "web").env("EMPTY", "").env("UP", "..").env("ROOT", "/etc")
     };
-    let good = pod("good", "logs/$(NAME)").start().await?;
-    good.container().await?.writes("/cache/greeting", "hello").await?;
+    cx.config_map("settings", &[("color", "blue")])?;
+    cx.secret("keys", &[("word", "x")])?;
+    let good = pod("good", "logs/$(NAME)/$(ALL)").inline("cache", empty_dir(), "/whole");
+    let good = good.resource("limits.memory", "64Mi").env_from("POD", from_field("metadata.name"));
+    let good = good.env_from("MEMORY", from_amount("limits.memory", "1Mi"));
+    let good = good.env_from("COLOR", from_key(HolderKind::ConfigMap, "settings", "color"));
+    let good = good.env_from("WORD", from_key(HolderKind::Secret, "keys", "word"));
+    let good = good.env("ALL", "$(POD)-$(MEMORY)-$(COLOR)-$(WORD)").start().await?;
+    let inside = good.container().await?;
+    inside.writes("/cache/greeting", "hello").await?;
+    inside.reads("/whole/logs/web/good-64-blue-x/greeting", "hello").await?;
+    let keyless = pod("keyless", "$(NAME)");
+    let keyless = keyless.env_from("SIZE", from_key(HolderKind::ConfigMap, "settings", "size"));
+    keyless
+        .start()
+        .await?
+        .container_is_refused(expect![[r#"
+            No value for variable "SIZE": couldn't find key size in ConfigMap default/settings.
+        "#]])
+        .await?;
     for (name, path, told) in [
         (
             "a",

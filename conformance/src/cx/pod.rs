@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use expect_test::Expect;
 use harness::api::VolumeSource;
-use harness::api::environment::Variable;
+use harness::api::environment::{Origin, Variable};
 
 use super::{Container, Doing, Shared, Volume};
 use crate::failure::Result;
@@ -129,6 +129,12 @@ impl PodBuilder {
     /// A variable of its container's environment.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.spec.environment.push(Variable::text(name, value));
+        self
+    }
+
+    /// A variable whose value comes from somewhere else.
+    pub fn env_from(mut self, name: &str, origin: Origin) -> Self {
+        self.spec.environment.push(Variable { name: name.to_owned(), origin });
         self
     }
 

@@ -1,5 +1,6 @@
 //! Where the volumes of a pod come from that no driver makes. Pure.
 
+use harness::api::environment::{Holder, HolderKind, Origin};
 use harness::api::pod::{Content, DownwardItem, KeyFile, Projection};
 use harness::api::{Bytes, VolumeSource};
 
@@ -71,4 +72,20 @@ pub fn fields(files: &[(&str, &str)]) -> Vec<DownwardItem> {
         ..DownwardItem::default()
     };
     files.iter().map(item).collect()
+}
+
+/// The value of a variable: a field of the pod.
+pub fn from_field(path: &str) -> Origin {
+    Origin::Field(path.to_owned())
+}
+
+/// The value of a variable: a limit or a request of its container.
+pub fn from_amount(resource: &str, divisor: &str) -> Origin {
+    let (resource, divisor) = (resource.to_owned(), divisor.to_owned());
+    Origin::Amount { container: String::new(), resource, divisor }
+}
+
+/// The value of a variable: a key of a config map or a secret.
+pub fn from_key(kind: HolderKind, name: &str, key: &str) -> Origin {
+    Origin::Key(Holder { kind, name: name.to_owned(), optional: false }, key.to_owned())
 }
