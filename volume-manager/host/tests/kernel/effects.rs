@@ -1,6 +1,7 @@
 //! What is announced: every change, once, after it succeeded; and nothing that did not happen.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -141,11 +142,12 @@ fn a_lock_names_its_device_and_its_end_the_file_it_held() {
         let said = said.await;
         let names = [(ground.root.as_path(), ""), (device.as_path(), "/dev/loopN")];
         let said = names.iter().fold(said, |said, (path, name)| said.replace(path.to_str().unwrap(), name));
-        expect![[r#"
-            lock path=/map source=/dev/loopN
-            unlock path=/dev/loopN source=/map
-        "#]]
-        .assert_eq(&said);
+        // Only the real kernel's files have numbers.
+        let inode = |file: std::fs::Metadata| format!(" inode={}:{}", file.dev(), file.ino());
+        let inode = std::fs::metadata(&map).map(inode).unwrap_or_default();
+        let expected =
+            format!("lock path=/map source=/dev/loopN\nunlock path=/dev/loopN source=/map{inode}\n");
+        assert_eq!(said, expected);
         bind::release_device_node(&*ground.host, &map).await.unwrap();
     });
 }
