@@ -79,7 +79,6 @@ impl Cx {
     pub fn panic_kernel(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.panic_kernel()", Location::caller());
         async move {
-            (self.shared.say)(Said::Panics);
             doing.done(self.shared.scene.panic_kernel())?;
             std::future::pending().await
         }

@@ -53,7 +53,6 @@ impl Verdict {
             Said::Step(_)
             | Said::Expectation(_)
             | Said::CutPower
-            | Said::Panics
             | Said::Abilities(_)
             | Said::Told(_)
             | Said::Ready

@@ -80,8 +80,6 @@ pub enum Said {
     Expectation(Expectation),
     /// The power is to be cut, now.
     CutPower,
-    /// The kernel is about to panic, as the case wants.
-    Panics,
     /// The answer to [`Task::Ask`].
     Abilities(Box<Abilities>),
     /// The sandbox, the driver or the node could not be brought up.
