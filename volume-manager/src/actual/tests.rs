@@ -315,6 +315,10 @@ fn a_remount_keeps_what_is_known_and_brings_it_up_to_date() {
     let entry = actual.entry(&name(), &"web".into()).unwrap();
     assert_eq!((&entry.record, entry.mounted(), entry.needs_remount), (&record(), Some(&elsewhere), false));
     actual.apply(&name(), Transition::PodUndoing("web".into()));
+    let tried = PodRecord { gid: Some("6".to_owned()), ..record() };
+    actual.apply(&name(), Transition::PodUncertain(tried.clone()));
+    let entry = actual.entry(&name(), &"web".into()).unwrap();
+    assert_eq!((&entry.record, entry.reconstructed), (&tried, false), "it may be what is tried now");
     actual.apply(&name(), Transition::PodMounted(other.clone(), mounted()));
     let entry = actual.entry(&name(), &"web".into()).unwrap();
     assert_eq!(entry.record, other, "what only may be there is made anew");
@@ -424,6 +428,12 @@ fn what_was_read_back_is_that_until_it_is_confirmed() {
 #[test]
 fn pods_are_found_from_both_sides() {
     let mut actual = book(&[Transition::PodUncertain(record())]);
+    assert_eq!(actual.volume(&name()).unwrap().device_path, "dev");
+    actual.apply(&"p/other".into(), attached(false, 0));
+    actual.apply(&"p/other".into(), Transition::PodMounted(record(), mounted()));
+    assert_eq!(actual.volumes_of(&"web".into()).count(), 2);
+    actual.apply(&"p/other".into(), Transition::PodUnmounted("web".into()));
+    assert_eq!(actual.volumes_of(&"web".into()).count(), 1);
     assert!(actual.has_pod(&"web".into()));
     actual.apply(&name(), Transition::PodFailed(record(), ErrorClass::Final));
     assert!(!actual.has_pod(&"web".into()));

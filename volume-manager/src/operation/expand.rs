@@ -355,6 +355,7 @@ mod tests {
             (claim(1, INFEASIBLE, &[ReadWriteOnce]), false, false),
             (claim(1, "ControllerResizeInProgress", &[ReadWriteOnce]), false, false),
             (claim(1, "", &[ReadWriteOnce]), false, false),
+            (claim(1, "", &[ReadWriteMany]), false, false),
             (claim(2, "", &[ReadWriteOnce]), true, false),
             (claim(2, "", &[ReadWriteMany]), true, true),
             (claim(2, NODE_RESIZE_PENDING, &[ReadWriteOnce]), false, true),

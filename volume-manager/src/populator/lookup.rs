@@ -187,6 +187,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_volume_is_used_as_what_it_is() {
+        let volume = PodVolume { name: "v".into(), source: secret() };
+        let used: BTreeSet<OuterName> = ["v".into()].into();
+        for (mode, mounted, device) in
+            [(VolumeMode::Filesystem, true, false), (VolumeMode::Block, false, true)]
+        {
+            let of = |is_used: bool| if is_used { used.clone() } else { BTreeSet::new() };
+            let check = |mounted: bool, device: bool| {
+                let object = crate::api::Volume { mode: Some(mode), ..Default::default() };
+                let spec = Spec::persistent(Arc::new(object), false);
+                let found = Found { spec, gid: None, claim_capacity: None };
+                check_mode(&volume, found, &of(mounted), &of(device)).map(drop)
+            };
+            assert_eq!(check(mounted, device), Ok(()), "{mode}");
+            assert!(check(device, mounted).is_err(), "{mode}");
+            assert!(check(true, true).is_err(), "{mode}");
+            assert_eq!(check(false, false), Ok(()), "nobody uses it");
+        }
+    }
+
     #[tokio::test]
     async fn what_is_no_claims_is_found_in_the_pod_itself() {
         let look = Look { pod: Arc::new(pod(vec![secret(), secret(), secret()])), number: 3 };

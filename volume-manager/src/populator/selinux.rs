@@ -181,6 +181,15 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_use_a_volume_says_nothing_about_its_label() {
+        let mut web = pod(&["s0:c1", "s0:c2"]);
+        web.containers[1].mounts[0].volume = "other".to_owned();
+        assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
+        web.containers[1].mounts.clear();
+        assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
+    }
+
+    #[test]
     fn the_pods_label_is_that_of_containers_that_say_nothing() {
         let mut web = pod(&[""]);
         web.containers[0].selinux = None;

@@ -218,6 +218,12 @@ fn a_pod_that_is_gone_leaves_nothing_to_do() {
     }] {
         let mut f = Fixture::new();
         let (web, db) = (pod("web"), pod("db"));
+        f.populator.set_pod(Arc::new(web.clone()));
+        f.look(&web, wrong());
+        gone(&mut f.populator, &web.uid());
+        assert_eq!(f.retry(), None, "nobody wakes up for it");
+
+        let mut f = Fixture::new();
         f.populator.set_pod(Arc::new(db.clone()));
         f.look(&db, wrong());
         f.populator.set_pod(Arc::new(web.clone()));

@@ -55,6 +55,10 @@ fn a_mount_is_told_what_the_books_say() {
     assert_eq!((&*plain.device_path, &*plain.selinux_label), ("attachment", ""));
     assert_eq!(plain.outer, ["data".into()]);
 
+    let labelled = staged().wants("data", "web", |wanted| wanted.label = "label".to_owned());
+    let Operation::Mount(labelled) = planned(&labelled) else { panic!("it is mounted") };
+    assert_eq!(labelled.selinux_label, "label");
+
     let failed = wants(staged()).learns("data", Transition::ExpansionFailed(true));
     let Operation::Mount(failed) = planned(&failed) else { panic!("it is mounted") };
     assert_eq!((failed.expansion_failed, failed.expansion_blocked), (true, false));

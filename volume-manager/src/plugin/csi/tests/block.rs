@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use expect_test::expect;
+use host::fake::Order;
 use serial_test::file_serial;
 use tonic::Code;
 
 use crate::api::VolumeMode;
-use crate::operation::Operation;
+use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::{Bench, Disk};
 
@@ -199,8 +200,64 @@ async fn a_first_stage_that_fails_for_good_leaves_nothing() {
         bench.driver.fail("NodeStageVolume", code);
         let story = bench.run(Operation::Map(Arc::new(map))).await;
         assert!(story.contains("FailedMapVolume: MapVolume.SetUpDevice failed"), "{story}");
+        let class = if code == Code::Internal { "Final" } else { "Uncertain" };
+        assert!(story.contains(&format!("mark device failed: {class}\n")), "{story}");
         assert_eq!(bench.files().await.len(), 1 + kept, "{before:?} {code:?}");
         let clean = bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
         assert!(clean.ends_with("done\n"), "{clean}");
+    }
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_publish_that_fails_ends_the_mapping_and_the_next_pod_is_not_staged_for() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let bench = &mut scene.bench;
+    bench.driver.fail("NodePublishVolume", Code::Aborted);
+    let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    assert!(story.contains("failed Uncertain: MapVolume.MapPodDevice failed"), "{story}");
+    assert!(!story.contains("SuccessfulMountVolume"), "{story}");
+
+    let mut again = bench.mounting();
+    (again.device, again.before) = (Before::Mounted, Before::Uncertain);
+    let story = bench.run(Operation::Map(Arc::new(again))).await;
+    assert!(!story.contains("NodeStageVolume") && story.ends_with("mark pod mounted\ndone\n"), "{story}");
+    bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
+    assert_eq!(bench.files().await, ["$R/disk 600"]);
+}
+
+#[tokio::test]
+async fn a_device_that_is_not_attached_is_not_staged() {
+    let mut bench = Bench::new();
+    bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
+    bench.object(|driver| driver.attach_required = true);
+    let map = MountVolume { attachable: true, ..bench.mounting() };
+    let story = bench.run(Operation::Map(Arc::new(map))).await;
+    assert!(story.contains("failed Transient: MapVolume.WaitForAttach failed"), "{story}");
+    assert!(!story.contains("call") && !story.contains("mark"), "{story}");
+}
+
+/// Whatever stops it after the unstaging, it is not done: the books keep the volume, and it is tried again.
+#[tokio::test]
+async fn a_device_has_left_only_when_nothing_is_left_of_it_and_nobody_has_it_open() {
+    for (method, step) in
+        [("remove_tree", "UnmapDevice.RemoveMapPath failed"), ("device_opened", "UnmapDevice failed")]
+    {
+        let (mut bench, host) = Bench::simulated();
+        bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
+        let mut leaving = bench.leaving();
+        host.kernel().make_dir_all(&leaving.device_mount_path, 0o750).unwrap();
+        leaving.device_path = "/dev/vdx".to_owned();
+        let global = leaving.device_mount_path.clone();
+        let on = if method == "remove_tree" { global } else { "/dev/vdx".into() };
+        host.faults().decide_with(move |step| match step.method == method && step.path == on {
+            true => Order::Fail(5),
+            false => Order::Go,
+        });
+        let story = bench.run(Operation::UnmapDevice(Arc::new(leaving))).await;
+        assert!(story.lines().last().unwrap().contains(step), "{method}: {story}");
+        assert!(!story.contains("mark device unmounted"), "{method}: {story}");
     }
 }

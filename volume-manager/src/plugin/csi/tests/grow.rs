@@ -6,10 +6,10 @@ use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 use tonic::Code;
 
-use crate::api::storage::ClaimReference;
-use crate::api::{Bytes, Claim, Meta, Resource};
+use crate::api::storage::{ClaimReference, Condition};
+use crate::api::{AccessMode, Bytes, Claim, Meta, Resource, VolumeMode};
 use crate::names::Namespaced;
-use crate::operation::{ExpandVolume, Operation};
+use crate::operation::{ExpandVolume, MountVolume, Operation};
 use crate::plugin::Mounted;
 use crate::plugin::testing::Bench;
 
@@ -29,6 +29,17 @@ fn grown(resize: &str) -> Bench {
     claim.status.allocated = (!resize.is_empty()).then_some(Bytes(2));
     bench.put(claim.into_object());
     bench
+}
+
+/// Changes the claim of that volume.
+fn claims(bench: &Bench, change: impl FnOnce(&mut Claim)) {
+    let mut claim = bench.api.claim("default", "data");
+    change(&mut claim);
+    bench.put(claim.into_object());
+}
+
+fn condition(kind: &str) -> Condition {
+    Condition { kind: kind.to_owned(), status: "True".to_owned(), message: String::new() }
 }
 
 fn expanding(bench: &Bench) -> ExpandVolume {
@@ -107,14 +118,19 @@ async fn a_growth_that_fails_keeps_the_pod_waiting_and_says_why() {
     assert_eq!(claim.status.conditions[0].kind, "NodeResizeError");
 }
 
+/// What a story says about the books.
+fn marks(story: &str) -> Vec<&str> {
+    story.lines().filter_map(|line| line.strip_prefix("mark ")).collect()
+}
+
 #[tokio::test]
 async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
-    for (code, ends, resize, transition) in [
-        (Code::InvalidArgument, "failed Final", "NodeResizeInfeasible", Some("ExpansionFailed(true)")),
-        (Code::OutOfRange, "failed Final", "NodeResizeInfeasible", Some("ExpansionFailed(true)")),
-        (Code::Internal, "failed Final", "NodeResizeInProgress", Some("ExpansionFailed(true)")),
-        (Code::Unavailable, "failed Uncertain", "NodeResizeInProgress", None),
-        (Code::FailedPrecondition, "done", "NodeResizeInProgress", Some("ExpansionBlocked")),
+    for (code, ends, resize, transitions) in [
+        (Code::InvalidArgument, "failed Final", "NodeResizeInfeasible", &["ExpansionFailed(true)"][..]),
+        (Code::OutOfRange, "failed Final", "NodeResizeInfeasible", &["ExpansionFailed(true)"]),
+        (Code::Internal, "failed Final", "NodeResizeInProgress", &["ExpansionFailed(true)"]),
+        (Code::Unavailable, "failed Uncertain", "NodeResizeInProgress", &[]),
+        (Code::FailedPrecondition, "done", "NodeResizeInProgress", &["ExpansionBlocked"]),
     ] {
         let mut bench = grown("NodeResizePending");
         bench.driver.fail("NodeExpandVolume", code);
@@ -124,13 +140,206 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
         assert_eq!(status.resize, resize, "{code:?}");
         // The user sees why, whatever the code.
         assert_eq!(status.conditions[0].kind, "NodeResizeError", "{code:?}");
-        assert_eq!(
-            transition.is_some_and(|word| story.contains(&format!("mark {word}"))),
-            transition.is_some(),
-            "{code:?}: {story}"
-        );
-        assert!(!story.contains("mark Resized"), "{code:?}: {story}");
+        assert_eq!(marks(&story), transitions, "{code:?}");
     }
+}
+
+/// The same, for a size that failed for good before and that nobody asks for any more.
+#[tokio::test]
+async fn what_failed_before_and_is_not_asked_for_any_more_is_infeasible_if_it_certainly_fails() {
+    for (code, resize) in [
+        (Code::Internal, "NodeResizeInfeasible"),
+        (Code::Unavailable, "NodeResizeInProgress"),
+        (Code::FailedPrecondition, "NodeResizeInfeasible"),
+    ] {
+        let mut bench = grown("NodeResizePending");
+        claims(&bench, |claim| claim.spec.request = Bytes(1));
+        bench.driver.fail("NodeExpandVolume", code);
+        let expand = ExpandVolume { expansion_failed: true, ..expanding(&bench) };
+        bench.run(Operation::Expand(Arc::new(expand))).await;
+        assert_eq!(bench.api.claim("default", "data").status.resize, resize, "{code:?}");
+    }
+    let mut bench = grown("NodeResizePending");
+    claims(&bench, |claim| claim.spec.request = Bytes(1));
+    bench.driver.fail("NodeExpandVolume", Code::Internal);
+    let mount = MountVolume { expansion_failed: true, ..bench.mounting() };
+    bench.run(Operation::Mount(Arc::new(mount))).await;
+    assert_eq!(bench.api.claim("default", "data").status.resize, "NodeResizeInfeasible");
+}
+
+#[tokio::test]
+async fn a_success_takes_back_that_growing_failed() {
+    let mut bench = grown("NodeResizePending");
+    let expand = ExpandVolume { expansion_failed: true, ..expanding(&bench) };
+    let story = bench.run(Operation::Expand(Arc::new(expand))).await;
+    assert_eq!(marks(&story), ["ExpansionFailed(false)", "Resized(Bytes(2))"]);
+}
+
+#[tokio::test]
+async fn nothing_is_written_down_where_the_driver_was_not_asked() {
+    let mut bench = grown("NodeResizePending");
+    bench.know(|facts| facts.registered.clear());
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(story.contains("failed Transient"), "{story}");
+    assert_eq!(bench.api.claim("default", "data").status.conditions, []);
+    assert_eq!(marks(&story), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_unknown_size_grows_nothing() {
+    for (old, new) in [(0, 2), (1, 0)] {
+        let mut bench = grown("");
+        let expand = ExpandVolume { old_size: Bytes(old), new_size: Bytes(new), ..expanding(&bench) };
+        let story = bench.run(Operation::Expand(Arc::new(expand))).await;
+        assert!(!story.contains("call"), "{story}");
+        assert!(story.contains("failed Transient: NodeExpandVolume.NodeExpandVolume failed"), "{story}");
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_refused_while_it_was_used_is_not_asked_again() {
+    let mut bench = grown("");
+    let mount = MountVolume { expansion_blocked: true, ..bench.mounting() };
+    let story = bench.run(Operation::Mount(Arc::new(mount))).await;
+    assert!(story.ends_with("mark pod mounted\ndone\n") && !story.contains("NodeExpandVolume"), "{story}");
+}
+
+#[tokio::test]
+async fn a_volume_to_be_read_only_is_not_grown_and_its_user_is_told() {
+    let mut bench = grown("NodeResizePending");
+    Arc::make_mut(&mut bench.spec).read_only = true;
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    expect![[r#"
+        event Pod Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv" requested read-only file system
+        event PersistentVolumeClaim Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv" requested read-only file system
+        mark Resized(Bytes(2))
+        done
+    "#]].assert_eq(&story);
+}
+
+/// A claim with either of the two fields is written by a resizer that knows both.
+#[tokio::test]
+async fn a_claim_that_is_being_grown_waits_until_it_is_the_nodes_turn() {
+    let mut bench = grown("");
+    claims(&bench, |claim| claim.status.allocated = Some(Bytes(2)));
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert_eq!(story, "done\n", "and nothing is recorded");
+}
+
+/// What is allocated counts, and not what the volume could hold.
+#[tokio::test]
+async fn the_size_in_the_claim_is_the_one_to_grow_to() {
+    let mut bench = grown("NodeResizePending");
+    claims(&bench, |claim| claim.status.allocated = Some(Bytes(3)));
+    bench.driver.tell_all();
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(story.contains(r#""requiredBytes":"3""#), "{story}");
+    assert_eq!(marks(&story), ["Resized(Bytes(3))"]);
+}
+
+/// Every node that uses such a volume grows it; the claim was written by the first.
+#[tokio::test]
+async fn a_volume_of_many_nodes_is_grown_on_each_and_its_claim_is_left_alone() {
+    let many = || {
+        let bench = grown("");
+        claims(&bench, |claim| {
+            claim.spec.access_modes = vec![AccessMode::ReadWriteMany];
+            claim.status.allocated = Some(Bytes(2));
+            claim.status.capacity = Bytes(2);
+            claim.status.conditions = vec![condition("Resizing")];
+        });
+        bench
+    };
+    let mut bench = many();
+    let before = bench.api.claim("default", "data");
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(story.contains("call NodeExpandVolume"), "{story}");
+    assert_eq!(marks(&story), ["Resized(Bytes(2))"]);
+    assert_eq!(bench.api.claim("default", "data"), before);
+
+    let mut bench = many();
+    bench.driver.can(&[Capability::StageUnstageVolume]);
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert_eq!(marks(&story), ["Resized(Bytes(2))"], "this driver has no part on the node");
+
+    let mut bench = many();
+    bench.driver.fail("NodeExpandVolume", Code::Internal);
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(story.contains("failed Final") && !story.contains("Resized"), "{story}");
+
+    let mut bench = many();
+    let not_required = "volume.kubernetes.io/node-expansion-not-required".to_owned();
+    claims(&bench, |claim| drop(claim.meta.annotations.insert(not_required, "true".to_owned())));
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(!story.contains("call"), "{story}");
+    assert_eq!(marks(&story), ["Resized(Bytes(2))"]);
+}
+
+#[tokio::test]
+async fn conditions_of_growing_go_with_it_and_others_stay() {
+    let conditions =
+        ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError", "Modified"];
+    for (code, left) in [
+        (None, &["Modified"][..]),
+        (
+            Some(Code::Internal),
+            &["Resizing", "FileSystemResizePending", "ControllerResizeError", "Modified", "NodeResizeError"],
+        ),
+    ] {
+        let mut bench = grown("NodeResizePending");
+        claims(&bench, |claim| claim.status.conditions = conditions.map(condition).into());
+        if let Some(code) = code {
+            bench.driver.fail("NodeExpandVolume", code);
+        }
+        bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+        let claim = bench.api.claim("default", "data");
+        let kinds: Vec<_> = claim.status.conditions.iter().map(|c| c.kind.as_str()).collect();
+        assert_eq!(kinds, left, "{code:?}");
+        if code.is_some() {
+            let error = claim.status.conditions.last().unwrap();
+            assert_eq!(error.status, "True");
+            assert!(error.message.starts_with("failed to expand pvc with "), "{}", error.message);
+            assert!(error.message.contains("code = Internal"), "{}", error.message);
+        }
+    }
+}
+
+/// A resizer that writes nothing down but the size.
+#[tokio::test]
+async fn an_older_resizer_is_served_by_the_size_alone() {
+    let mut bench = grown("");
+    claims(&bench, |claim| {
+        claim.status.capacity = Bytes(2);
+        claim.status.conditions = vec![condition("FileSystemResizePending")];
+    });
+    let before = bench.api.claim("default", "data");
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert_eq!(marks(&story), ["Resized(Bytes(2))"]);
+    assert_eq!(bench.api.claim("default", "data"), before, "it says so already");
+
+    for (code, ends, transitions) in [
+        (Code::FailedPrecondition, "done", &["ExpansionBlocked", "Resized(Bytes(2))"][..]),
+        (Code::Internal, "failed Final", &[]),
+    ] {
+        let mut bench = grown("");
+        let before = bench.api.claim("default", "data");
+        bench.driver.fail("NodeExpandVolume", code);
+        let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+        assert!(story.lines().last().unwrap().starts_with(ends), "{code:?}: {story}");
+        assert_eq!(marks(&story), transitions, "{code:?}");
+        assert_eq!(bench.api.claim("default", "data"), before, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_is_named_by_where_it_is_published() {
+    let mut bench = grown("NodeResizePending");
+    bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
+    bench.driver.tell_all();
+    let expand = ExpandVolume { device_path: "/dev/vdx".to_owned(), ..expanding(&bench) };
+    let story = bench.run(Operation::Expand(Arc::new(expand))).await;
+    let call = story.lines().find(|line| line.contains("NodeExpandVolume {")).expect("it is asked");
+    expect![[r#"call NodeExpandVolume {"capacityRange":{"requiredBytes":"2"},"stagingTargetPath":"$R/plugins/kubernetes.io/csi/volumeDevices/staging/pv","volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"block":{}},"volumeId":"h","volumePath":"/dev/vdx"}"#]].assert_eq(call);
 }
 
 #[tokio::test]

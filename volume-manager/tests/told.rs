@@ -1,0 +1,204 @@
+//! What the manager tells whoever listens: its books, its events, what the node must say it uses, and what it
+//! says of itself when it is asked.
+#![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
+
+#[path = "world/world.rs"]
+mod world;
+
+use expect_test::expect;
+use tokio::sync::mpsc::UnboundedReceiver;
+use volume_manager::api::{Kind, Object};
+use volume_manager::error::ErrorClass::{Final, Uncertain};
+use volume_manager::event::Notice;
+use volume_manager::operation::OperationName;
+use world::{World, unique};
+
+/// What was told since the last look, one line each.
+fn told(notices: &mut UnboundedReceiver<Notice>, line: impl Fn(Notice) -> Option<String>) -> String {
+    let all = std::iter::from_fn(|| notices.try_recv().ok());
+    all.filter_map(line).map(|line| line + "\n").collect()
+}
+
+fn books(notice: Notice) -> Option<String> {
+    match notice {
+        Notice::State { world, key, from, to } => Some(format!("{world} {key}: [{from}] to [{to}]")),
+        _ => None,
+    }
+}
+
+fn in_use(notice: Notice) -> Option<String> {
+    match notice {
+        Notice::InUse(volumes) => Some(format!("in use {volumes:?}")),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_of_the_books_is_told() {
+    let world = World::new().await;
+    world.volume("data");
+    world.volume("more");
+    let mut notices = world.listen();
+    let web = world.run("web", &["data", "more"]).await;
+    expect![[r#"
+        desired pod web kubernetes.io/toy/data: [] to [outer=data attachable=false reportedInUse=false desiredSize=1Mi]
+        desired pod web kubernetes.io/toy/more: [] to [outer=more attachable=false reportedInUse=false desiredSize=1Mi]
+        actual volume kubernetes.io/toy/data: [] to [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""]
+        actual volume kubernetes.io/toy/more: [] to [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""]
+        actual volume kubernetes.io/toy/data: [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""] to [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/data"]
+        actual volume kubernetes.io/toy/more: [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""] to [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/more"]
+        actual volume kubernetes.io/toy/data: [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/data"] to [DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="/global/data"]
+        actual volume kubernetes.io/toy/more: [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/more"] to [DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="/global/more"]
+        actual pod web kubernetes.io/toy/data: [] to [VolumeMountUncertain]
+        actual pod web kubernetes.io/toy/more: [] to [VolumeMountUncertain]
+        actual pod web kubernetes.io/toy/data: [VolumeMountUncertain] to [VolumeMounted]
+        actual pod web kubernetes.io/toy/more: [VolumeMountUncertain] to [VolumeMounted]
+    "#]].assert_eq(&told(&mut notices, books));
+    world.end(&web);
+    world.idle().await;
+    expect![[r#"
+        desired pod web kubernetes.io/toy/data: [outer=data attachable=false reportedInUse=false desiredSize=1Mi] to []
+        desired pod web kubernetes.io/toy/more: [outer=more attachable=false reportedInUse=false desiredSize=1Mi] to []
+        actual pod web kubernetes.io/toy/data: [VolumeMounted] to [VolumeMountUncertain]
+        actual pod web kubernetes.io/toy/more: [VolumeMounted] to [VolumeMountUncertain]
+        actual pod web kubernetes.io/toy/data: [VolumeMountUncertain] to []
+        actual pod web kubernetes.io/toy/more: [VolumeMountUncertain] to []
+        actual volume kubernetes.io/toy/data: [DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="/global/data"] to [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/data"]
+        actual volume kubernetes.io/toy/more: [DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="/global/more"] to [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/more"]
+        actual volume kubernetes.io/toy/data: [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/data"] to [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""]
+        actual volume kubernetes.io/toy/more: [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/more"] to [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""]
+        actual volume kubernetes.io/toy/data: [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""] to []
+        actual volume kubernetes.io/toy/more: [DeviceNotMounted attachable=false devicePath="" deviceMountPath=""] to []
+    "#]].assert_eq(&told(&mut notices, books));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_node_uses_is_told_when_it_changes_and_not_again() {
+    let world = World::new().await;
+    world.toy.set_attachable(true);
+    world.volume("data");
+    let mut notices = world.listen();
+    let web = world.run("web", &["data"]).await;
+    expect![[r#"
+        in use ["kubernetes.io/toy/data"]
+    "#]]
+    .assert_eq(&told(&mut notices, in_use));
+    world.manager.mark_reported_in_use(vec![unique("data"), unique("unknown")]);
+    world.attach(&["data"]).await;
+    world.pass(1000).await;
+    expect![[r#""#]].assert_eq(&told(&mut notices, in_use));
+    world.end(&web);
+    world.idle().await;
+    expect![[r#"
+        in use []
+    "#]]
+    .assert_eq(&told(&mut notices, in_use));
+    expect![[r#"
+        stage data
+        publish data web
+        unpublish data web
+        unstage data
+    "#]]
+    .assert_eq(&world.toy.story());
+
+    // What need not be attached is nobody's affair.
+    world.toy.set_attachable(false);
+    world.volume("local");
+    world.run("db", &["local"]).await;
+    assert_eq!(told(&mut notices, in_use), "");
+    assert_eq!(world.manager.volumes_in_use().await, Some(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_told_and_written() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.fail("stage data", &[Final]);
+    let mut notices = world.listen();
+    world.run("web", &["data"]).await;
+    let events = |notice| match notice {
+        Notice::Told(told) => Some(format!("{} {}: {}", told.about.name, told.reason, told.message)),
+        _ => None,
+    };
+    expect![[r#"
+        web FailedMount: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
+    "#]]
+    .assert_eq(&told(&mut notices, events));
+    let written = world.api.all(Kind::Notification);
+    let written = written.iter().map(|object| match object {
+        Object::Notification(event) => format!(
+            "{}/{}: {:?} {} of {}: {}\n",
+            event.meta.namespace,
+            event.meta.name,
+            event.severity,
+            event.reason,
+            event.about.name,
+            event.message
+        ),
+        _ => unreachable!("only events were asked for"),
+    });
+    expect![[r#"
+        default/web.1: Warning FailedMount of web: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
+    "#]].assert_eq(&written.collect::<String>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_says_what_it_waits_for_and_what_it_does() {
+    let world = World::new().await;
+    world.volume("data");
+    world.volume("more");
+    world.toy.fail("publish data web", &[Final, Uncertain]);
+    world.toy.hold("stage more");
+    world.add("web", &["data"]);
+    world.add("db", &["more"]);
+    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    let dump = world.manager.dump().await.expect("it runs");
+    assert!(dump.sources_ready && dump.states_synced && dump.unexplained.is_empty());
+    expect![[r#"
+        (
+            [
+                "volume_mount kubernetes.io/toy/more db",
+            ],
+            [
+                Waiting {
+                    operation: "volume_mount kubernetes.io/toy/data",
+                    failures: 2,
+                    due_in_ms: 900,
+                },
+            ],
+        )"#]]
+    .assert_eq(&format!("{:#?}", (dump.running, dump.waiting)));
+    expect![[r#"
+        {
+            "operations_done": 2,
+            "operations_failed": 2,
+        }"#]]
+    .assert_eq(&format!("{:#?}", dump.counters));
+    world.toy.release("stage more");
+    world.idle().await;
+}
+
+/// What has left the node begins anew when it comes back: its failures are of another time.
+#[tokio::test(start_paused = true)]
+async fn what_has_left_is_tried_at_once_when_it_comes_back() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.fail("stage data", &[Final, Final, Final, Final]);
+    let web = world.add("web", &["data"]);
+    tokio::time::sleep(std::time::Duration::from_millis(4_000)).await;
+    world.end(&web);
+    world.idle().await;
+    expect![[r#"
+        stage data
+          Final
+        stage data
+          Final
+        stage data
+          Final
+        stage data
+          Final
+    "#]]
+    .assert_eq(&world.toy.story());
+    world.add("db", &["data"]);
+    assert_eq!(world.starts_of(OperationName::Mount, 400).await, [0]);
+}
