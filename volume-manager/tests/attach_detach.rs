@@ -187,6 +187,24 @@ async fn what_the_node_cannot_be_told_is_not_detached() {
         .await;
 }
 
+/// A write whose answer never comes is given up, and made again.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_write_is_never_answered_is_told_later() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.api.set_silent(Kind::Node, true);
+    control.run("web", "one", &["data"]).await;
+    control.api.set_silent(Kind::Node, false);
+    control.pass(32_000).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_for_one_node_moves_only_when_the_first_has_let_go() {
     let control = Control::with_data_on_one().await;

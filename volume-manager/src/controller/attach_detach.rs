@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::api::timely::Timely;
 use crate::api::{
     ApiError, ApiSource, AttachedVolume, Change, Key as ObjectKey, Kind, Meta, Notification, Object, Patch,
     PatchBody, Pod, Reference, Severity,
@@ -64,6 +65,8 @@ impl AttachDetach {
         registry: Registry,
     ) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
+        // A node is written to once at a time: a write that never ended would be its last.
+        let api = Timely::shared(api, Arc::clone(&clock));
         let controller = Controller {
             config,
             hands: Hands { api, clock, registry: Arc::new(registry) },

@@ -19,6 +19,7 @@ struct Inner {
     objects: BTreeMap<Key, Object>,
     watchers: Vec<(Kind, mpsc::UnboundedSender<Change>)>,
     down: BTreeSet<Kind>,
+    silent: BTreeSet<Kind>,
     version: u64,
 }
 
@@ -48,6 +49,23 @@ impl MemoryApi {
         };
     }
 
+    /// Makes a kind take requests and never answer, or answer again.
+    pub(crate) fn set_silent(&self, kind: Kind, silent: bool) {
+        let mut inner = self.lock();
+        if silent {
+            inner.silent.insert(kind)
+        } else {
+            inner.silent.remove(&kind)
+        };
+    }
+
+    async fn answers(&self, kind: Kind) {
+        let silent = self.lock().silent.contains(&kind);
+        if silent {
+            std::future::pending().await
+        }
+    }
+
     pub(crate) fn all(&self, kind: Kind) -> Vec<Object> {
         self.lock().objects.values().filter(|object| object.kind() == kind).cloned().collect()
     }
@@ -75,6 +93,7 @@ impl Inner {
 #[async_trait]
 impl ApiSource for MemoryApi {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        self.answers(key.kind).await;
         let inner = self.lock();
         inner.check(key.kind)?;
         inner.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
