@@ -4,6 +4,9 @@
 //! left out. What the contract marks as secret, and a pod's service account tokens wherever they travel, becomes
 //! `***`; the keys stay, because which secrets were sent is worth knowing.
 
+use std::fmt;
+
+use prost::Message;
 use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, SerializeOptions, Value};
 
 use crate::descriptor;
@@ -58,6 +61,16 @@ pub fn request(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonErro
 /// When the method is unknown or the bytes are not its response.
 pub fn response(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
     convert(&find(method)?.output(), bytes)
+}
+
+/// Shows a message of CSI by its name, secrets masked.
+pub(crate) fn show(name: &str, message: &impl Message, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let kind = descriptor::pool().get_message_by_name(&format!("csi.v1.{name}"));
+    let kind = kind.expect("the message was made from its descriptor");
+    match convert(&kind, &message.encode_to_vec()) {
+        Ok(value) => write!(f, "{name} {value}"),
+        Err(error) => write!(f, "{name} <{error}>"),
+    }
 }
 
 fn find(method: &str) -> Result<prost_reflect::MethodDescriptor, JsonError> {

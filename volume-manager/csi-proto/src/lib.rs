@@ -5,10 +5,12 @@
 //! test hold to the published names and numbers.
 //!
 //! [`descriptor`] answers questions about the contract itself, such as which fields are secret. [`json`] turns
-//! any call into JSON without knowing its types, with secrets masked: that is how a proxy records traffic.
+//! any call into JSON without knowing its types, with secrets masked: that is how a proxy records traffic. What
+//! `Debug` shows of a message is masked like that, too.
 
 pub mod descriptor;
 pub mod json;
+mod masked;
 
 /// The messages, clients and servers of CSI.
 #[allow(missing_docs, reason = "generated; the specification documents the fields")]

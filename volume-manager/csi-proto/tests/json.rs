@@ -100,3 +100,21 @@ fn every_field_of_secrets_is_known_to_be_secret() {
     assert_eq!(unmarked, []);
     assert_eq!(descriptor::secret_fields().count(), 19);
 }
+
+#[test]
+fn what_debug_shows_is_masked_as_well() {
+    let secrets = map(&[("password", "hunter2")]);
+    let stage = v1::NodeStageVolumeRequest {
+        volume_id: "v".to_owned(),
+        secrets: secrets.clone(),
+        ..Default::default()
+    };
+    let context = map(&[("share", "x"), (json::TOKENS_KEY, "{\"aud\":{\"token\":\"eyJ\"}}")]);
+    let publish = v1::NodePublishVolumeRequest { volume_context: context, ..Default::default() };
+    let create = v1::CreateVolumeRequest { secrets, ..Default::default() };
+    expect![[r#"
+        [NodeStageVolumeRequest {"secrets":{"password":"***"},"volumeId":"v"}]
+        NodePublishVolumeRequest {"volumeContext":{"csi.storage.k8s.io/serviceAccount.tokens":"***","share":"x"}}
+        CreateVolumeRequest {"secrets":{"password":"***"}}"#]]
+    .assert_eq(&format!("{:?}\n{publish:?}\n{create:?}", [stage]));
+}
