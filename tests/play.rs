@@ -22,6 +22,10 @@ spec:
 kind: Secret
 metadata: {name: s1}
 stringData: {p: hello}
+---
+kind: Service
+metadata: {name: db}
+spec: {ports: [{port: 5432}]}
 ";
 
 const CLAIM: &str = "\

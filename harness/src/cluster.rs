@@ -5,6 +5,7 @@
 //! controllers do in a cluster is done here by [`Provisioner`], [`AttachDetach`] and [`Resizer`], with calls
 //! that go through the proxy, so that they are in the trace. Touches nothing but its socket.
 
+mod addresses;
 mod attach_detach;
 mod by_hand;
 mod client;

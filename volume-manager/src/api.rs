@@ -12,6 +12,7 @@ pub mod object;
 pub mod patch;
 pub mod pod;
 pub mod runtime;
+pub mod service;
 pub mod storage;
 pub(crate) mod timely;
 
@@ -29,6 +30,7 @@ pub use node::{Allocatable, AttachedVolume, CsiNode, CsiNodeDriver, Node, Taint}
 pub use object::{Bytes, Meta, Owner, Reference};
 pub use patch::{ClaimStatusPatch, Patch, PatchBody};
 pub use pod::{Container, ContainerKind, Pod, PodVolume, VolumeSource};
+pub use service::{Service, ServicePort};
 pub use storage::{
     AccessMode, Attachment, Claim, ClaimPhase, Class, CsiDriver, PersistentSource, Volume, VolumeMode,
 };
@@ -270,6 +272,8 @@ kinds! {
     Secret(Secret, "Secret", "secrets");
     /// A config map.
     ConfigMap(ConfigMap, "ConfigMap", "configmaps");
+    /// A service.
+    Service(Service, "Service", "services");
     /// An event about another object.
     Notification(Notification, "Event", "events");
 }

@@ -3,9 +3,10 @@
 //! [`configure`] makes one [`ContainerConfig`] out of a pod, one of its containers and the volumes the
 //! manager has mounted. It touches the pod's directory: sub-paths are bound, the hosts file and the file for
 //! the last words are written. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts
-//! file and the names, [`environment`] variables, [`expand`] variables in words, [`resources`] limits, [`security`] users, groups and
-//! what is masked, `capabilities` what root may do, `ports` its network, `labels` what the runtime keeps for
-//! the node, [`termination`] the last words. [`oci`] writes it all down as an OCI runtime reads it.
+//! file and the names, [`environment`] variables, [`services`] those of services, [`expand`] variables in words,
+//! [`resources`] limits, [`security`] users, groups and what is masked, `capabilities` what root may do, `ports` its
+//! network, `labels` what the runtime keeps for the node, [`termination`] the last words. [`oci`] writes it all down
+//! as an OCI runtime reads it.
 
 mod capabilities;
 pub mod devices;
@@ -18,6 +19,7 @@ pub mod oci;
 mod ports;
 pub mod resources;
 pub mod security;
+pub mod services;
 pub mod termination;
 #[cfg(test)]
 mod tests;
@@ -28,12 +30,13 @@ use std::path::{Path, PathBuf};
 use host::{Host, HostError};
 
 use self::devices::Device;
-use self::environment::NoValue;
+use self::environment::{Environment, NoValue};
 use self::mounts::Mount;
 use self::resources::Resources;
 use self::security::{Security, User};
+use self::services::Services;
 use crate::api::runtime::{Port, Program};
-use crate::api::{ApiError, ApiSource, Bytes, Container, Pod};
+use crate::api::{ApiError, ApiSource, Bytes, Container, Pod, Sensitive};
 use crate::event::MountedVolume;
 use crate::names::OuterName;
 use crate::paths::Paths;
@@ -55,6 +58,8 @@ pub struct Request<'a> {
     pub node: &'a NodeFacts,
     /// Where the objects are that variables come from.
     pub api: &'a dyn ApiSource,
+    /// The services that variables tell of.
+    pub services: &'a Services,
 }
 
 /// What the configuration of a container must know of its node.
@@ -91,14 +96,14 @@ pub struct ContainerConfig {
     pub name: String,
     /// How often it was started before.
     pub attempt: u32,
-    /// What runs in it, with the environment's values in place of their names.
-    pub program: Program,
+    /// What runs in it, with the environment's values in place of their names: some may be secret.
+    pub program: Sensitive<Program>,
     /// What is mounted into it, in order.
     pub mounts: Vec<Mount>,
     /// The devices it may use.
     pub devices: Vec<Device>,
     /// Its environment.
-    pub environment: BTreeMap<String, String>,
+    pub environment: Environment,
     /// The pod's host name.
     pub hostname: String,
     /// Its log below the pod's log directory.
@@ -137,6 +142,9 @@ pub enum ContainerError {
         /// The container.
         container: String,
     },
+    /// Nobody knows yet which services there are.
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    ServicesUnknown,
     /// An object that all of is to be in the environment could not be read.
     #[error("cannot read the environment: {0}")]
     Import(#[source] ApiError),
@@ -203,7 +211,9 @@ pub async fn configure(
     let security = Security::of(host, paths, request).await?;
     let names = hosts::Names::of(pod, &node.cluster_domain)?;
     let devices = devices::of(host, paths, request).await?;
-    let environment = environment::of(request.api, pod, container).await?;
+    let told = request.services.variables(&pod.meta.namespace, pod.without_services);
+    let told = told.ok_or(ContainerError::ServicesUnknown)?;
+    let environment = environment::of(request.api, pod, container, told).await?;
     let mut mounts = mounts::of(host, paths, request, &environment).await?;
     mounts.extend(hosts::mount(host, paths, request, &names).await?);
     mounts.extend(termination::mount(host, paths, request).await);
@@ -213,7 +223,7 @@ pub async fn configure(
     Ok(ContainerConfig {
         name: container.name.clone(),
         attempt,
-        program: Program { command, args, ..container.program.clone() },
+        program: Sensitive::new(Program { command, args, ..container.program.clone() }),
         mounts,
         devices,
         environment,

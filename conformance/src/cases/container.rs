@@ -51,6 +51,72 @@ async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
     named.stop().await
 }
 
+/// A container is told where the services of its namespace are, and where the API is even if its pod wants to know of
+/// no service. What its pod says itself goes before that and may have it in it, and so may a sub-path.
+///
+/// Kubernetes, Service, Environment variables: {SVCNAME}_SERVICE_HOST and {SVCNAME}_SERVICE_PORT for each service with
+/// an address, and the variables of Docker's links. Kubernetes API, PodSpec: enableServiceLinks.
+#[case(needs = [Containers])]
+async fn is_told_of_services(cx: &mut Cx) -> Result {
+    cx.service(("default", "kubernetes"), "", &[("https", 443)])?;
+    cx.service(("default", "my-db"), "10.96.7.7", &[("sql", 5432)])?;
+    cx.service(("default", "headless"), "None", &[("", 80)])?;
+    cx.service(("other", "far"), "", &[("", 80)])?;
+    let pod = |name| cx.pod(name).inline("cache", empty_dir(), "/cache");
+    let web = pod("web").inline("cache", empty_dir(), "/part").sub_path_expr("$(MY_DB_SERVICE_PORT)");
+    let web = web.env("MY_DB_SERVICE_PORT_SQL", "mine").env("URL", "sql://$(MY_DB_SERVICE_HOST)/x");
+    let web = web.start().await?;
+    let inside = web.container().await?;
+    let told = || {
+        expect![[r#"
+        user   0:0
+        groups
+        host   web
+        env    KUBERNETES_PORT=tcp://10.96.0.1:443
+        env    KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
+        env    KUBERNETES_PORT_443_TCP_ADDR=10.96.0.1
+        env    KUBERNETES_PORT_443_TCP_PORT=443
+        env    KUBERNETES_PORT_443_TCP_PROTO=tcp
+        env    KUBERNETES_SERVICE_HOST=10.96.0.1
+        env    KUBERNETES_SERVICE_PORT=443
+        env    KUBERNETES_SERVICE_PORT_HTTPS=443
+        env    MY_DB_PORT=tcp://10.96.7.7:5432
+        env    MY_DB_PORT_5432_TCP=tcp://10.96.7.7:5432
+        env    MY_DB_PORT_5432_TCP_ADDR=10.96.7.7
+        env    MY_DB_PORT_5432_TCP_PORT=5432
+        env    MY_DB_PORT_5432_TCP_PROTO=tcp
+        env    MY_DB_SERVICE_HOST=10.96.7.7
+        env    MY_DB_SERVICE_PORT=5432
+        env    MY_DB_SERVICE_PORT_SQL=mine
+        env    URL=sql://10.96.7.7/x
+    "#]]
+    };
+    inside.is(told()).await?;
+    inside.writes("/part/greeting", "hello").await?;
+    inside.reads("/cache/5432/greeting", "hello").await?;
+    cx.node().restart().await?;
+    web.runs().await?;
+    web.container().await?.is(told()).await?;
+
+    let alone = pod("alone").without_services().start().await?;
+    let inside = alone.container().await?;
+    inside
+        .is(expect![[r#"
+        user   0:0
+        groups
+        host   alone
+        env    KUBERNETES_PORT=tcp://10.96.0.1:443
+        env    KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
+        env    KUBERNETES_PORT_443_TCP_ADDR=10.96.0.1
+        env    KUBERNETES_PORT_443_TCP_PORT=443
+        env    KUBERNETES_PORT_443_TCP_PROTO=tcp
+        env    KUBERNETES_SERVICE_HOST=10.96.0.1
+        env    KUBERNETES_SERVICE_PORT=443
+        env    KUBERNETES_SERVICE_PORT_HTTPS=443
+    "#]])
+        .await
+}
+
 /// Mounts that a pod makes where it shares them both ways appear on the machine, and so in a pod that takes
 /// them in; a pod that does neither sees nothing of them, and one that is read-only with all below cannot write
 /// to them.

@@ -24,7 +24,8 @@ use crate::worker::message::{Orders, Said, Task};
                   instead; 2 command line, manifest or scenario; 4 the environment; 130 interrupted."
 )]
 pub(super) struct Flags {
-    /// Kubernetes manifests: pods, with their claims, classes, secrets and config maps. They are mounted until Ctrl-C
+    /// Kubernetes manifests: pods, with their claims, classes, secrets, config maps and services. They are mounted until
+    /// Ctrl-C
     #[arg(value_name = "FILE", required_unless_present = "scenario", conflicts_with = "scenario")]
     files: Vec<PathBuf>,
     /// A scenario instead, in the format of the recordings

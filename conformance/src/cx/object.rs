@@ -1,4 +1,4 @@
-//! What pods refer to beside a driver's volumes: config maps, secrets, paths and disks of the machine.
+//! What pods refer to beside a driver's volumes: config maps, secrets, services, paths and disks of the machine.
 
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,14 @@ impl Cx {
     pub fn secret(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let doing = self.shared.begin(&format!("cx.secret(\"{name}\")"), Location::caller());
         doing.done(self.shared.scene.write_secret(name, data))
+    }
+
+    /// Makes a service: its namespace and name, its address (empty for one that the API server chooses, `None` for
+    /// none), its ports by name and number.
+    #[track_caller]
+    pub fn service(&self, name: (&str, &str), address: &str, ports: &[(&str, i32)]) -> Result {
+        let doing = self.shared.begin(&format!("cx.service(\"{}\")", name.1), Location::caller());
+        doing.done(self.shared.scene.write_service(name, address, ports))
     }
 
     /// A directory of the node's machine.

@@ -138,6 +138,12 @@ impl PodBuilder {
         self
     }
 
+    /// Its container is told of no services but the API.
+    pub fn without_services(mut self) -> Self {
+        self.spec.without_services = true;
+        self
+    }
+
     /// A limit or a request of its container, such as `limits.memory`.
     pub fn resource(mut self, name: &str, amount: &str) -> Self {
         self.spec.resources.insert(name.to_owned(), amount.to_owned());

@@ -1,4 +1,5 @@
-//! Ordinary manifests as something that can be played: pods with their claims, classes, secrets and config maps.
+//! Ordinary manifests as something that can be played: pods with their claims, classes, secrets, config maps and
+//! services.
 //!
 //! Claims become volumes of the driver, as a provisioner would make them; persistent volumes that are written down
 //! are taken as they are. Reads texts and nothing else.
@@ -34,6 +35,7 @@ const KINDS: &[&str] = &[
     "CSIDriver",
     "Secret",
     "ConfigMap",
+    "Service",
     "List",
 ];
 
@@ -106,6 +108,7 @@ impl Files {
             pods,
             config_maps: of_kind("ConfigMap").cloned().collect(),
             secrets: of_kind("Secret").cloned().collect(),
+            services: of_kind("Service").cloned().collect(),
             ..Scenario::default()
         };
         Ok(files)
@@ -258,6 +261,13 @@ spec: {claimRef: {namespace: default, name: data}, hostPath: {path: /x}}
         let files = files(&[POD, CLAIM, volume]).expect("they can be played");
         assert!(files.scenario.volumes.is_empty());
         assert_eq!(bound(&files.bound[0].0, &files.bound[0].1).len(), 2);
+    }
+
+    #[test]
+    fn a_service_beside_a_pod_is_taken_with_it() {
+        let service = "kind: Service\nmetadata: {name: db}\nspec: {ports: [{port: 5432}]}\n";
+        let files = files(&[POD, CLAIM, service]).expect("they can be played");
+        assert_eq!(files.scenario.services.len(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use anyhow::Result;
 use harness::Layout;
 use harness::api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
 use harness::api::{AccessMode, Claim, ClaimPhase, ConfigMap, CsiDriver, Meta, Object};
-use harness::api::{PersistentSource, Resource, Secret, Volume};
+use harness::api::{PersistentSource, Resource, Secret, Service, Volume};
 use harness::cluster::{Cluster, VolumeRequest};
 use harness::driver::Capabilities;
 
@@ -90,10 +90,14 @@ pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
     }
 }
 
-/// Makes the config maps and secrets.
+/// Makes the config maps, secrets and services.
 pub(super) fn create_objects(cluster: &Cluster, scenario: &Scenario, layout: &Layout) -> Result<()> {
     let root = World::root_path(layout).to_string_lossy().into_owned();
-    let kinds = [("ConfigMap", &scenario.config_maps), ("Secret", &scenario.secrets)];
+    let kinds = [
+        ("ConfigMap", &scenario.config_maps),
+        ("Secret", &scenario.secrets),
+        ("Service", &scenario.services),
+    ];
     for (kind, document) in kinds.iter().flat_map(|(kind, all)| all.iter().map(move |one| (*kind, one))) {
         create(cluster, manifest::of_kind(kind, document, &root)?)?;
     }
@@ -105,6 +109,7 @@ pub(super) fn create(cluster: &Cluster, object: Object) -> Result<()> {
     match object.clone() {
         Object::Secret(_) => one::<Secret>(cluster, object),
         Object::ConfigMap(_) => one::<ConfigMap>(cluster, object),
+        Object::Service(_) => one::<Service>(cluster, object),
         other => anyhow::bail!("a scenario has no place for {:?}", other.key()),
     }
 }

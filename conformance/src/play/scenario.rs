@@ -32,6 +32,8 @@ pub(crate) struct Scenario {
     pub(crate) config_maps: Vec<Value>,
     #[serde(deserialize_with = "or_default")]
     pub(crate) secrets: Vec<Value>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) services: Vec<Value>,
     /// How long attaching takes.
     pub(crate) attach_delay_ms: u64,
     /// How often the node writes its status.

@@ -13,7 +13,7 @@ use volume_manager::api::{
     Watch,
 };
 
-use super::{protection, time};
+use super::{addresses, protection, time};
 use crate::journal::Journal;
 
 #[derive(Debug)]
@@ -62,6 +62,7 @@ impl Store {
         }
         meta.created.get_or_insert_with(time::now);
         protection::guard(&mut object);
+        addresses::give(&mut object, self.objects.values());
         if let Object::Notification(notification) = &object {
             self.journal.record(emitted(notification));
         }

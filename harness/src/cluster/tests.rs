@@ -1,7 +1,7 @@
 //! The store, directly and through a socket.
 
 use volume_manager::api::storage::ClaimSpec;
-use volume_manager::api::{Change, Claim, Meta, Pod, PodVolume, VolumeSource};
+use volume_manager::api::{Change, Claim, Meta, Pod, PodVolume, Service, VolumeSource};
 
 use super::*;
 use crate::Layout;
@@ -40,6 +40,21 @@ fn a_claim_outlives_its_pod_and_not_longer() {
     assert!(cluster.get::<Claim>("default", "a").unwrap().meta.is_deleting());
     cluster.delete::<Pod>("default", "web").unwrap();
     assert!(cluster.get::<Claim>("default", "a").is_none());
+}
+
+#[test]
+fn a_service_gets_an_address_that_no_other_has() {
+    let cluster = cluster();
+    let address = |namespace: &str, name: &str, address: &str| {
+        let (meta, address) = (Meta::named(namespace, name), address.to_owned());
+        cluster.create(Service { meta, address, ..Service::default() }).unwrap().address.clone()
+    };
+    assert_eq!(address("default", "a", ""), "10.96.0.2");
+    assert_eq!(address("default", "b", "10.96.0.3"), "10.96.0.3");
+    assert_eq!(address("default", "c", "None"), "None");
+    assert_eq!(address("default", "d", ""), "10.96.0.4");
+    assert_eq!(address("other", "kubernetes", ""), "10.96.0.5");
+    assert_eq!(address("default", "kubernetes", ""), "10.96.0.1");
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use volume_manager::api::ApiSource;
 use volume_manager::clock::{AdvancingClock, Clock};
+use volume_manager::container::services::Services;
 use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
 use volume_manager::plugin::csi::registration::{Registrar, allocatable, watch};
 use volume_manager::plugin::csi::socket::SocketDialer;
@@ -43,6 +44,7 @@ pub(super) struct Surroundings {
     pub(super) api: Arc<dyn ApiSource>,
     pub(super) host: Arc<dyn Host>,
     pub(super) clock: AdvancingClock,
+    pub(super) services: Services,
     pub(super) manager: VolumeManager,
 }
 
@@ -103,6 +105,8 @@ async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrie
     tokio::spawn(status::report(surroundings.clone()));
     let begun = async {
         register_drivers(&surroundings, config, barrier.clone()).await;
+        // A container that starts before is refused: it could not be told of them later.
+        let _ = tokio::time::timeout(MOMENT, surroundings.services.read()).await;
         Pods::follow(surroundings.clone(), gone).await
     };
     let pods = while_passing(&mut orders, &barrier, begun).await??;
@@ -137,7 +141,8 @@ async fn start(
         containers: None,
     };
     let manager = VolumeManager::start(config.clone(), parts);
-    Ok((Surroundings { settings, layout, api, host, clock, manager }, config))
+    let services = Services::follow(Arc::clone(&api), Arc::new(clock.clone()));
+    Ok((Surroundings { settings, layout, api, host, clock, services, manager }, config))
 }
 
 /// Does something that makes calls before any order can come: of the harness it needs nothing but the barriers.
@@ -240,7 +245,7 @@ async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrie
     let _ = tokio::time::timeout(MOMENT, registered).await;
 }
 
-/// How long drivers may take that are there when the node starts.
+/// How long what is there when the node starts may take to be known.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Opens a driver's socket, once the journal knows why.

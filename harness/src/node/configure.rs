@@ -46,6 +46,7 @@ pub(super) async fn configure(around: &Surroundings, pod: &Pod, wanted: Wanted) 
         image_user: &IMAGE_USER,
         node: &node,
         api: around.api.as_ref(),
+        services: &around.services,
     };
     let host = around.host.as_ref();
     let paths = Paths::new(around.layout.root());

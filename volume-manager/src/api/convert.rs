@@ -4,6 +4,7 @@
 mod environment;
 mod pod;
 mod runtime;
+mod service;
 mod shape;
 mod storage;
 
@@ -28,7 +29,8 @@ pub enum ConvertError {
     NoKind,
     /// It is of a kind nothing here looks at.
     #[error(
-        "cannot use a `{kind}`: only pods, claims, volumes, classes, drivers, secrets and config maps count"
+        "cannot use a `{kind}`: only pods, claims, volumes, classes, drivers, secrets, config maps and services \
+         count"
     )]
     UnknownKind {
         /// The kind.
@@ -96,13 +98,14 @@ fn object(kind: &str, document: Value) -> Result<Object, ConvertError> {
         "CSIDriver" => of.typed(document, storage::driver)?,
         "Secret" => of.typed(document, secret)?,
         "ConfigMap" => of.typed(document, config_map)?,
+        "Service" => of.typed(document, service::service)?,
         _ => return Err(ConvertError::UnknownKind { kind: kind.to_owned() }),
     };
     Ok(object)
 }
 
 fn is_namespaced(kind: &str) -> bool {
-    matches!(kind, "Pod" | "PersistentVolumeClaim" | "Secret" | "ConfigMap")
+    matches!(kind, "Pod" | "PersistentVolumeClaim" | "Secret" | "ConfigMap" | "Service")
 }
 
 /// The object that is being read.

@@ -40,6 +40,8 @@ pub struct Pod {
     pub hostname_override: Option<String>,
     /// The subdomain it asked for.
     pub subdomain: String,
+    /// Whether its containers are told of no services but the API's (`enableServiceLinks: false`).
+    pub without_services: bool,
     /// Addresses it wants in its hosts file, with their names.
     pub host_aliases: Vec<HostAlias>,
     /// Whether it runs in a user namespace of its own.

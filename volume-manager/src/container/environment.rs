@@ -7,9 +7,14 @@ use std::collections::BTreeMap;
 
 use super::{ContainerError, expand};
 use crate::api::environment::{Holder, HolderKind, Origin};
-use crate::api::{self, Allocatable, ApiError, ApiSource, ConfigMap, Container, Node, Pod, Secret};
+use crate::api::{
+    self, Allocatable, ApiError, ApiSource, ConfigMap, Container, Node, Pod, Secret, Sensitive,
+};
 use crate::names::ContainerName;
 use crate::plugin::downward_api;
+
+/// Variables by their names. Any value may come from a secret.
+pub type Environment = BTreeMap<String, Sensitive<String>>;
 
 /// Why a variable has no value.
 #[derive(Debug, thiserror::Error)]
@@ -46,26 +51,29 @@ pub enum NoValue {
     Unsupported(String),
 }
 
-/// All that the container has: what it imports, and over that its own, each with those before it in it.
+/// All that the container has: what it is told of services, over that what it imports, and over that its own, each
+/// with those before it in it.
 pub(super) async fn of(
     api: &dyn ApiSource,
     pod: &Pod,
     container: &Container,
-) -> Result<BTreeMap<String, String>, ContainerError> {
-    let mut environment = BTreeMap::new();
+    told: BTreeMap<String, String>,
+) -> Result<Environment, ContainerError> {
+    let mut environment: Environment =
+        told.into_iter().map(|(name, value)| (name, Sensitive::new(value))).collect();
     for import in &container.imports {
         let held = held(api, pod, &import.holder).await.map_err(ContainerError::Import)?;
         for (key, value) in held.unwrap_or_default() {
             let name = format!("{}{key}", import.prefix);
             let value = text(value).map_err(|why| ContainerError::Variable { name: name.clone(), why })?;
-            environment.insert(name, value);
+            environment.insert(name, Sensitive::new(value));
         }
     }
     for variable in &container.environment {
         let value = value(api, pod, container, &variable.origin, &environment).await;
         let name = || variable.name.clone();
         if let Some(value) = value.map_err(|why| ContainerError::Variable { name: name(), why })? {
-            environment.insert(name(), value);
+            environment.insert(name(), Sensitive::new(value));
         }
     }
     Ok(environment)
@@ -77,7 +85,7 @@ async fn value(
     pod: &Pod,
     container: &Container,
     origin: &Origin,
-    before: &BTreeMap<String, String>,
+    before: &Environment,
 ) -> Result<Option<String>, NoValue> {
     match origin {
         Origin::Text(text) => Ok(Some(expand::known(text, before))),

@@ -1,15 +1,15 @@
 //! Variables in words and sub-paths: `$(NAME)`, and `$$` for a dollar. Pure.
 
-use std::collections::BTreeMap;
-
 use super::ContainerError;
+use super::environment::Environment;
+use crate::api::Sensitive;
 
 /// Puts the environment's values in place of its names. A name without a value, or with an empty one, is an
 /// error that names all of them.
-pub fn expand(text: &str, environment: &BTreeMap<String, String>) -> Result<String, ContainerError> {
+pub fn expand(text: &str, environment: &Environment) -> Result<String, ContainerError> {
     let mut missing = Vec::new();
     let expanded = replace(text, |name| {
-        let value = environment.get(name).filter(|value| !value.is_empty());
+        let value = environment.get(name).map(Sensitive::reveal).filter(|value| !value.is_empty());
         value.cloned().unwrap_or_else(|| {
             missing.push(name.to_owned());
             String::new()
@@ -19,8 +19,9 @@ pub fn expand(text: &str, environment: &BTreeMap<String, String>) -> Result<Stri
 }
 
 /// Puts the values of those names in their place that have one, and leaves the others as they are.
-pub fn known(text: &str, environment: &BTreeMap<String, String>) -> String {
-    replace(text, |name| environment.get(name).cloned().unwrap_or_else(|| format!("$({name})")))
+pub fn known(text: &str, environment: &Environment) -> String {
+    let value = |name: &str| environment.get(name).map(|value| value.reveal().clone());
+    replace(text, |name| value(name).unwrap_or_else(|| format!("$({name})")))
 }
 
 fn replace(text: &str, mut value: impl FnMut(&str) -> String) -> String {
@@ -49,9 +50,13 @@ fn replace(text: &str, mut value: impl FnMut(&str) -> String) -> String {
 mod tests {
     use super::*;
 
+    fn environment() -> Environment {
+        [("A", "x"), ("E", "")].map(|(name, value)| (name.into(), Sensitive::new(value.into()))).into()
+    }
+
     #[test]
     fn values_take_the_place_of_names() {
-        let environment = BTreeMap::from([("A".into(), "x".into()), ("E".into(), String::new())]);
+        let environment = environment();
         for (text, expanded) in [
             ("plain", Ok("plain")),
             ("$(A)/y", Ok("x/y")),
@@ -66,9 +71,10 @@ mod tests {
             assert_eq!(found.as_deref().map_err(String::as_str), expanded, "{text}");
         }
     }
+
     #[test]
     fn what_nobody_knows_stays_in_a_command() {
-        let environment = BTreeMap::from([("A".into(), "x".into()), ("E".into(), String::new())]);
+        let environment = environment();
         for (word, expanded) in [("$(A)-$(B)", "x-$(B)"), ("$$(A)", "$(A)"), ("<$(E)>", "<>")] {
             assert_eq!(known(word, &environment), expanded);
         }

@@ -1,10 +1,10 @@
 //! Volumes in a container as directories and files. Binds sub-paths.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use host::Host;
 
+use super::environment::Environment;
 use super::expand::expand;
 use super::{ContainerError, Request};
 use crate::api::VolumeSource;
@@ -75,7 +75,7 @@ pub(super) async fn of(
     host: &dyn Host,
     paths: &Paths,
     request: &Request<'_>,
-    environment: &BTreeMap<String, String>,
+    environment: &Environment,
 ) -> Result<Vec<Mount>, ContainerError> {
     let mut mounts = Vec::new();
     for (index, wanted) in request.container.mounts.iter().enumerate() {

@@ -101,8 +101,8 @@ fn process(config: &ContainerConfig, bundle: &Bundle) -> Result<Process, OciErro
         .gid(security.group.unwrap_or(bundle.group))
         .additional_gids(security.supplemental_groups.clone())
         .build()?;
-    let environment = config.environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let program = &config.program;
+    let environment = config.environment.iter().map(|(name, value)| format!("{name}={}", value.reveal()));
+    let program = config.program.reveal();
     // A command of the container's own makes the image's arguments meaningless.
     let (command, args) = match (program.command.as_slice(), program.args.as_slice()) {
         ([], []) => (&bundle.command[..], &bundle.args[..]),

@@ -1,6 +1,7 @@
 //! Configurations of containers, from volumes that are really there.
 
 mod runtime;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use expect_test::expect;
 
 use super::mounts::{Mount, Source};
 use super::security::User;
+use super::services::Services;
 use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure, log_directory, termination};
 use crate::api::environment::Variable;
 use crate::api::pod::{VolumeDevice, VolumeMount};
@@ -25,6 +27,7 @@ struct Scene {
     container: Container,
     image_user: User,
     volumes: BTreeMap<OuterName, MountedVolume>,
+    services: Services,
 }
 
 impl Scene {
@@ -40,7 +43,8 @@ impl Scene {
         let path = bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
         let volumes = BTreeMap::from([("data".into(), volume(path))]);
         let container = Container { name: "main".into(), ..Container::default() };
-        Some(Self { bench, container, image_user: User::Number(0), volumes })
+        let services = Services::fixed([]);
+        Some(Self { bench, container, image_user: User::Number(0), volumes, services })
     }
 
     fn mount(&mut self, change: impl FnOnce(&mut VolumeMount)) {
@@ -59,6 +63,7 @@ impl Scene {
             image_user: &self.image_user,
             node: &node,
             api: &*self.bench.api,
+            services: &self.services,
         };
         configure(&*self.bench.context.host, &self.bench.context.paths, &request).await
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::api::{
-    Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Secret, Sensitive, Severity,
-    Volume, VolumeMode,
+    Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Secret, Sensitive, Service,
+    ServicePort, Severity, Volume, VolumeMode,
 };
 use harness::fault_fs::{Client, FaultFs, FaultFsOptions, Rule};
 use harness::tmpfs::Tmpfs;
@@ -37,6 +37,18 @@ impl Scene {
         let data = data.iter().map(|(key, text)| ((*key).to_owned(), hidden(text))).collect();
         let secret = Secret { meta: Meta::named(NAMESPACE, name), data };
         self.cluster.create(secret).map(drop).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Writes a service.
+    pub(crate) fn write_service(&self, name: (&str, &str), address: &str, ports: &[(&str, i32)]) -> Result {
+        let port = |(name, number): &(&str, i32)| ServicePort {
+            name: (*name).to_owned(),
+            number: *number,
+            protocol: "TCP".to_owned(),
+        };
+        let (meta, address) = (Meta::named(name.0, name.1), address.to_owned());
+        let service = Service { meta, address, ports: ports.iter().map(port).collect() };
+        self.cluster.create(service).map(drop).map_err(|error| SceneError::ours(&error))
     }
 
     /// A persistent volume that is a path of the node, and its claim.

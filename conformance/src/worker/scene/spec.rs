@@ -36,6 +36,7 @@ pub(crate) struct PodSpec {
     pub(crate) last_words: String,
     /// What it is called, whatever its name is.
     pub(crate) hostname: Option<String>,
+    pub(crate) without_services: bool,
 }
 
 /// A volume in a pod.
@@ -87,6 +88,7 @@ impl PodSpec {
             security: self.security.clone(),
             ips: self.ips.clone(),
             hostname_override: self.hostname.clone(),
+            without_services: self.without_services,
             phase: "Pending".to_owned(),
             ..Pod::default()
         }

@@ -50,6 +50,7 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         hostname: spec.hostname.unwrap_or_default(),
         hostname_override: spec.hostname_override,
         subdomain: spec.subdomain.unwrap_or_default(),
+        without_services: spec.enable_service_links == Some(false),
         host_aliases: aliases
             .map(|alias| HostAlias { ip: alias.ip, names: alias.hostnames.unwrap_or_default() })
             .collect(),

@@ -52,7 +52,11 @@ pub fn shape(object: &Object) -> Value {
             "drivers": list(&node.drivers, |driver| json!({ "name": driver.name, "nodeID": driver.node_id })),
         } }),
         // Their content is nobody's business, and may be secret.
-        Object::Secret(_) | Object::ConfigMap(_) | Object::Class(_) | Object::Notification(_) => json!({}),
+        Object::Secret(_)
+        | Object::ConfigMap(_)
+        | Object::Class(_)
+        | Object::Service(_)
+        | Object::Notification(_) => json!({}),
     };
     let meta = object.meta();
     body["metadata"] = json!({

@@ -4,6 +4,7 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::*;
+use crate::api::ServicePort;
 use crate::api::environment::Variable;
 
 fn read(document: Value) -> String {
@@ -101,6 +102,43 @@ fn a_container_knows_where_its_variables_come_from() {
         Import { holder: Holder { kind: Secret, name: "s", optional: false }, prefix: "S_" }
     "#]]
     .assert_eq(&imports);
+}
+
+#[test]
+fn a_service_has_an_address_unless_it_is_elsewhere() {
+    let service = |spec: Value| {
+        let objects = objects(json!({"kind": "Service", "metadata": {"name": "web"}, "spec": spec}));
+        let objects = objects.expect("it is well-formed");
+        let [Object::Service(service)] = objects.as_slice() else { panic!("it is one service") };
+        assert_eq!((service.meta.namespace.as_str(), service.meta.name.as_str()), ("default", "web"));
+        (service.address.clone(), service.has_address(), service.ports.clone())
+    };
+    let port = |name: &str, number, protocol: &str| ServicePort {
+        name: name.to_owned(),
+        number,
+        protocol: protocol.to_owned(),
+    };
+    let ports = json!([{"port": 80}, {"name": "log", "port": 514, "protocol": "UDP", "targetPort": "x"}]);
+    let there = service(json!({"clusterIP": "10.0.0.7", "ports": ports}));
+    assert_eq!(there, ("10.0.0.7".to_owned(), true, vec![port("", 80, "TCP"), port("log", 514, "UDP")]));
+    assert_eq!(service(json!({"type": "NodePort"})), (String::new(), false, Vec::new()));
+    for without in [json!({"clusterIP": "None"}), json!({"type": "ExternalName", "externalName": "x.org"})] {
+        assert_eq!(service(without), ("None".to_owned(), false, Vec::new()));
+    }
+}
+
+#[test]
+fn a_pod_is_told_of_services_unless_it_says_no() {
+    for (said, without) in [(json!({}), false), (json!(true), false), (json!(false), true)] {
+        let mut spec = json!({"containers": []});
+        if said.is_boolean() {
+            spec["enableServiceLinks"] = said.clone();
+        }
+        let objects = objects(json!({"kind": "Pod", "metadata": {"name": "web"}, "spec": spec}));
+        let objects = objects.expect("it is well-formed");
+        let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
+        assert_eq!(pod.without_services, without, "{said}");
+    }
 }
 
 #[test]
@@ -218,7 +256,7 @@ fn what_means_nothing_is_named() {
     let bad = json!({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"accessModes": "RWO"}});
     expect![[r#"cannot read PersistentVolume `pv`: invalid type: string "RWO", expected a sequence"#]]
         .assert_eq(&read(bad));
-    expect!["cannot use a `Deployment`: only pods, claims, volumes, classes, drivers, secrets and config maps count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
+    expect!["cannot use a `Deployment`: only pods, claims, volumes, classes, drivers, secrets, config maps and services count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
     expect!["cannot tell what the object is: it has no `kind`"].assert_eq(&read(json!({"metadata": {}})));
     expect!["[]"].assert_eq(&read(json!({"kind": "List", "items": []})));
 }

@@ -43,10 +43,20 @@ fn pod() -> Pod {
 }
 
 async fn of(imports: Vec<Import>, environment: Vec<Variable>) -> Result<Vec<String>, String> {
+    over(&[], imports, environment).await
+}
+
+/// The same for a container that is told these of services.
+async fn over(
+    told: &[(&str, &str)],
+    imports: Vec<Import>,
+    environment: Vec<Variable>,
+) -> Result<Vec<String>, String> {
     let pod = pod();
     let container = Container { imports, environment, ..pod.containers[0].clone() };
-    let found = super::of(&api(), &pod, &container).await.map_err(|error| error.to_string())?;
-    Ok(found.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
+    let told = told.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let found = super::of(&api(), &pod, &container, told).await.map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(|(name, value)| format!("{name}={}", value.reveal())).collect())
 }
 
 /// The one variable `V`.
@@ -151,6 +161,29 @@ async fn what_is_imported_gives_way() {
     let raw = import(HolderKind::Secret, "keys", false, "K_");
     let refused = of(vec![raw], own()).await.unwrap_err();
     assert_eq!(refused, "no value for variable \"K_raw\": it is not UTF-8");
+}
+
+#[tokio::test]
+async fn what_services_are_told_gives_way_to_all_else() {
+    let told = &[("WEB_SERVICE_HOST", "10.0.0.1"), ("WEB_SERVICE_PORT", "80"), ("color", "told")];
+    let cm = vec![Import { holder: holder(HolderKind::ConfigMap, "cm", false), prefix: String::new() }];
+    let own = vec![
+        Variable::text("URL", "http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)/$(color)"),
+        Variable::text("WEB_SERVICE_HOST", "not-$(WEB_SERVICE_HOST)"),
+        Variable::text("AFTER", "$(WEB_SERVICE_HOST)"),
+        from("WEB_SERVICE_PORT", Origin::Key(holder(HolderKind::ConfigMap, "cm", true), "nope".into())),
+    ];
+    let found = over(told, cm, own).await.unwrap();
+    let expected = [
+        "AFTER=not-10.0.0.1",
+        "URL=http://10.0.0.1:80/blue",
+        "WEB_SERVICE_HOST=not-10.0.0.1",
+        // What need not be there and is not leaves what is there.
+        "WEB_SERVICE_PORT=80",
+        "color=blue",
+        "size=9",
+    ];
+    assert_eq!(found, expected);
 }
 
 #[tokio::test]

@@ -82,7 +82,8 @@ async fn no_container_sees_how_hot_the_processors_are() {
             .unwrap();
     }
     let container = Container { name: "main".into(), ..Container::default() };
-    let scene = Scene { bench, container, image_user: User::Unknown, volumes: BTreeMap::new() };
+    let services = Services::fixed([]);
+    let scene = Scene { bench, container, image_user: User::Unknown, volumes: BTreeMap::new(), services };
     let masked = scene.configure().await.unwrap().security.masked_paths;
     let hot: Vec<&String> = masked.iter().filter(|path| path.contains("cpu")).collect();
     let of = |cpu: u32| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");

@@ -1,0 +1,22 @@
+//! Services.
+
+use k8s_openapi::api::core::v1 as core;
+
+use super::Bad;
+use crate::api::object::Meta;
+use crate::api::service::{Service, ServicePort};
+
+pub(super) fn service(service: core::Service, meta: Meta) -> Result<Service, Bad> {
+    let spec = service.spec.unwrap_or_default();
+    let address = match spec.type_.as_deref() {
+        // It is another name of something that is elsewhere.
+        Some("ExternalName") => Service::NO_ADDRESS.to_owned(),
+        _ => spec.cluster_ip.unwrap_or_default(),
+    };
+    let ports = spec.ports.unwrap_or_default().into_iter().map(|port| ServicePort {
+        name: port.name.unwrap_or_default(),
+        number: port.port,
+        protocol: port.protocol.unwrap_or_else(|| "TCP".to_owned()),
+    });
+    Ok(Service { meta, address, ports: ports.collect() })
+}
