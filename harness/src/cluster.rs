@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use volume_manager::api::{
-    ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Token, TokenRequest, Watch,
+    ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Sensitive, Token, TokenRequest, Watch,
 };
 
 pub use attach_detach::AttachDetach;
@@ -118,6 +118,11 @@ impl Cluster {
     /// All objects of a kind, in the order of their keys.
     pub fn list<R: Resource>(&self) -> Vec<Arc<R>> {
         self.store().list(R::KIND).into_iter().filter_map(R::from_object).collect()
+    }
+
+    /// Every value that was ever in a secret, and every token that was given out: what must stand in no log.
+    pub fn confided(&self) -> Vec<Sensitive<Vec<u8>>> {
+        self.store().confided().to_vec()
     }
 
     /// Every object of a kind as it is now, then each change.

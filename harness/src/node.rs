@@ -294,7 +294,7 @@ impl Node {
     pub async fn configure(&self, wanted: Wanted) -> Result<Spec, NodeError> {
         self.journal().step("configure", &format!("{}/{}", wanted.pod, wanted.container));
         match self.order(Order::Configure(wanted)).await? {
-            Said::Configured(spec) => Ok(*spec),
+            Said::Configured(spec) => Ok(spec.reveal().as_ref().clone()),
             _ => Err(NodeError::Refused("the node has written no configuration".to_owned())),
         }
     }

@@ -12,6 +12,8 @@ use crate::prelude::*;
 async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").address("10.1.2.3");
     let web = web.last_words("/cache/words").env("GREETING", "hello").fs_group(2000).run_as(1000);
+    cx.secret("keys", &[("word", "open-sesame")])?;
+    let web = web.env_from("WORD", from_key(HolderKind::Secret, "keys", "word"));
     let web = web.start().await?;
     cx.forget().await?;
 
@@ -22,6 +24,7 @@ async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
         groups 2000
         host   web
         env    GREETING=hello
+        env    WORD=open-sesame
     "#]])
         .await?;
     inside.writes("/cache/words", "adieu").await?;

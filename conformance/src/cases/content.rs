@@ -10,7 +10,7 @@ use harness::api::pod::Projection;
 #[case(needs = [Containers])]
 async fn objects_become_files(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
-    cx.secret("keys", &[("password", "x")])?;
+    cx.secret("keys", &[("password", "open-sesame")])?;
     let private = some_of("keys", &[("password", "deep/pass", Some(0o400))]);
 
     let web = cx.pod("web").inline("settings", config_map("settings"), "/settings");
@@ -39,7 +39,7 @@ async fn objects_become_files(cx: &mut Cx) -> Result {
           ..data                 link  -> ..generation_000001
           ..generation_000001    dir  0755 0:0
             deep                 dir  0755 0:0
-              pass               file  0400 0:0  "x"
+              pass               file  0400 0:0  "open-sesame"
           deep                   link  -> ..data/deep
         /me                      dir  1777 0:0  ro  tmpfs
           ..data                 link  -> ..generation_000001
@@ -106,7 +106,7 @@ async fn changes_arrive_at_once(cx: &mut Cx) -> Result {
 #[case(needs = [Owners, Containers])]
 async fn several_objects_in_one(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("name", "map")])?;
-    cx.secret("keys", &[("password", "x")])?;
+    cx.secret("keys", &[("password", "open-sesame")])?;
     let sources = || {
         projected(vec![
             Projection::ConfigMap(all_of("settings")),
@@ -125,7 +125,7 @@ async fn several_objects_in_one(cx: &mut Cx) -> Result {
           ..generation_000001    dir  2755 0:2000
             color                file  0644 0:2000  "blue"
             name                 file  0644 0:2000  "group"
-            password             file  0644 0:2000  "x"
+            password             file  0644 0:2000  "open-sesame"
             token                file  0640 1000:2000  "token-group-1"
           color                  link  -> ..data/color
           name                   link  -> ..data/name
@@ -142,7 +142,7 @@ async fn several_objects_in_one(cx: &mut Cx) -> Result {
           ..generation_000001    dir  0755 0:0
             color                file  0644 0:0  "blue"
             name                 file  0644 0:0  "user"
-            password             file  0644 0:0  "x"
+            password             file  0644 0:0  "open-sesame"
             token                file  0600 1000:0  "token-user-2"
           color                  link  -> ..data/color
           name                   link  -> ..data/name

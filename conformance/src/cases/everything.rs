@@ -71,7 +71,7 @@ async fn at_once(cx: &mut Cx) -> Result {
         /keys                    dir  3777 0:2000  ro  tmpfs
           ..data                 link  -> ..generation_000001
           ..generation_000001    dir  2755 0:2000
-            password             file  0644 0:2000  "x"
+            password             file  0644 0:2000  "open-sesame"
           password               link  -> ..data/password
         /me                      dir  3777 0:2000  ro  tmpfs
           ..data                 link  -> ..generation_000001
@@ -204,7 +204,7 @@ impl Ground {
         let here = cx.machine()?;
         std::fs::create_dir_all(here.join("local"))?;
         cx.config_map("settings", &[("color", "blue")])?;
-        cx.secret("keys", &[("password", "x")])?;
+        cx.secret("keys", &[("password", "open-sesame")])?;
         Ok(Self {
             data: cx.volume("data").create().await?,
             dir: cx.local("dir", &here.join("local"))?,

@@ -100,10 +100,11 @@ impl Aftermath {
         }
         after.findings.extend(limits::used_up(scene.cgroup(), sandbox.layout().state()));
         after.read_kernel_log(before.log, &devices, &orders.directory);
-        after.scan_for_secrets(scene, &orders.directory);
         if let Err(error) = scene.journal().write(&orders.directory) {
             after.unchecked.push(format!("the journal: {error}"));
         }
+        // After everything that is written.
+        after.scan_for_secrets(scene, &orders.directory);
         after
     }
 
@@ -180,10 +181,11 @@ impl Aftermath {
     }
 
     fn scan_for_secrets(&mut self, scene: &Scene, directory: &Path) {
+        let secrets = scene.secrets();
         for file in ["driver.log", "manager.log", "kernel.log", "trace.jsonl", "journal.txt"] {
             let text = std::fs::read(directory.join(file)).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);
-            if scene.secrets().iter().any(|secret| text.contains(secret.reveal().as_str())) {
+            if secrets.iter().any(|secret| text.contains(secret.reveal().as_str())) {
                 self.findings.push(judge::secret_told(file));
             }
         }

@@ -133,6 +133,9 @@ const REFUSED: Duration = Duration::from_secs(1);
 /// How long whoever waits for a disk may sleep in the kernel before that is worth telling.
 const GLANCE: Duration = Duration::from_millis(200);
 
+/// How many letters of a secret are not found in a log by chance.
+const TELLING: usize = 6;
+
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
 impl Scene {
@@ -447,9 +450,12 @@ impl Scene {
         &self.abilities.says.name
     }
 
-    /// The values that must stand nowhere.
-    pub(super) fn secrets(&self) -> &[Sensitive<String>] {
-        &self.secrets
+    /// The values that must stand nowhere: the driver's, and those of the cluster that no innocent word has in it.
+    pub(super) fn secrets(&self) -> Vec<Sensitive<String>> {
+        let confided = self.cluster.confided();
+        let confided = confided.iter().map(|secret| String::from_utf8_lossy(secret.reveal()).into_owned());
+        let telling = confided.filter(|secret| secret.len() >= TELLING).map(Sensitive::new);
+        self.secrets.iter().cloned().chain(telling).collect()
     }
 }
 

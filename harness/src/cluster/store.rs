@@ -23,16 +23,22 @@ pub(super) struct Store {
     watchers: BTreeMap<Kind, Vec<mpsc::UnboundedSender<Change>>>,
     version: u64,
     tokens: u64,
+    /// What it was told or has told that nobody else may know.
+    confided: Vec<Sensitive<Vec<u8>>>,
 }
 
 impl Store {
     pub(super) fn new(journal: Journal) -> Self {
         let (objects, watchers) = (BTreeMap::new(), BTreeMap::new());
-        Self { journal, objects, watchers, version: 0, tokens: 0 }
+        Self { journal, objects, watchers, version: 0, tokens: 0, confided: Vec::new() }
     }
 
     pub(super) fn get(&self, key: &Key) -> Result<Object, ApiError> {
         self.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
+    }
+
+    pub(super) fn confided(&self) -> &[Sensitive<Vec<u8>>] {
+        &self.confided
     }
 
     pub(super) fn list(&self, kind: Kind) -> Vec<Object> {
@@ -116,6 +122,7 @@ impl Store {
         self.record("token", &key, body, by);
         let lasts = Duration::from_secs(request.expiration.map_or(3600, i64::unsigned_abs));
         let token = format!("token-{}-{}", request.pod.name, self.tokens);
+        self.confided.push(Sensitive::new(token.clone().into_bytes()));
         Ok(Token { token: Sensitive::new(token), expires: time::after(lasts) })
     }
 
@@ -131,6 +138,9 @@ impl Store {
     fn put(&mut self, verb: &str, mut object: Object, by: &str) -> Object {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
+        if let Object::Secret(secret) = &object {
+            self.confided.extend(secret.data.values().cloned());
+        }
         let key = object.key();
         self.record(verb, &key, shape(&object), by);
         self.objects.insert(key.clone(), object.clone());

@@ -18,7 +18,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
-use volume_manager::api::ApiSource;
+use volume_manager::api::{ApiSource, Sensitive};
 use volume_manager::clock::{AdvancingClock, Clock};
 use volume_manager::container::services::Services;
 use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
@@ -211,7 +211,7 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
         Order::Configure(wanted) => {
             let pod = pods.pod(&wanted.pod)?;
             let spec = super::configure::configure(around, &pod, wanted).await?;
-            return Ok(Said::Configured(Box::new(spec)));
+            return Ok(Said::Configured(Sensitive::new(Box::new(spec))));
         }
         Order::Dump => {
             let dump = around.manager.dump().await.ok_or("the manager has ended")?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
+use volume_manager::api::Sensitive;
 use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
 use volume_manager::{MountedVolume, Notice};
@@ -125,5 +126,6 @@ pub(super) enum Said {
     Refused(String),
     Dump(Box<Dump>),
     Mounted(Vec<(String, MountedVolume)>),
-    Configured(Box<Spec>),
+    /// With the values of variables in it, of which some may be secret.
+    Configured(Sensitive<Box<Spec>>),
 }

@@ -8,7 +8,7 @@ use crate::prelude::*;
 /// CSI, NodePublishVolume; Kubernetes, CSI ephemeral volumes: `csi.storage.k8s.io/ephemeral` is "true".
 #[case(needs = [Inline, Root, Owners, Containers])]
 async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
-    cx.secret("keys", &[("password", "x")])?;
+    cx.secret("keys", &[("password", "open-sesame")])?;
     let scratch = cx.inline_csi("web", "scratch", Some("keys"))?;
     let web = cx.pod("web").inline("scratch", scratch.clone(), "/scratch").start().await?;
     cx.was_asked(Method::Publish, "/volumeId", "<volume:scratch>")?;
