@@ -10,7 +10,7 @@ use super::{Manager, commands};
 use crate::api::{PersistentSource, Pod};
 use crate::clock::Instant;
 use crate::event::Notice;
-use crate::names::{AttachmentName, OuterName, PodUid};
+use crate::names::{AttachmentName, OuterName, PodUid, VolumeName};
 use crate::plugin::Spec;
 
 /// Why a wait came back without what it waited for.
@@ -238,6 +238,10 @@ impl Manager {
         if self.populator.is_looking(uid) && !late {
             return None;
         }
+        // This is asked with each event, and a pod may have a thousand volumes: who is missing is told at the end only.
+        if alive && !late && !self.desired.has_errors(uid) && self.lacks_one(uid) {
+            return None;
+        }
         let unmounted = self.unmounted_names(&pod);
         if unmounted.is_empty() {
             return Some(Ok(()));
@@ -254,6 +258,15 @@ impl Manager {
         Some(Err(self.over_limit(uid, &unmounted).unwrap_or_else(|| self.not_mounted(uid, unmounted, cause))))
     }
 
+    /// Whether a volume is missing of those that are known to be wanted. No pod wants one that no container uses.
+    fn lacks_one(&self, pod: &PodUid) -> bool {
+        self.desired.volumes_of(pod).any(|(volume, ..)| !self.is_mounted(volume, pod))
+    }
+
+    fn is_mounted(&self, volume: &VolumeName, pod: &PodUid) -> bool {
+        self.actual.entry(volume, pod).is_some_and(|entry| entry.mounted().is_some())
+    }
+
     /// The volumes that the pod's containers use and it does not have.
     fn unmounted_names(&self, pod: &Pod) -> Vec<OuterName> {
         let expected: BTreeSet<_> = pod.mounted().union(&pod.devices()).cloned().collect();
@@ -261,12 +274,9 @@ impl Manager {
         expected.into_iter().filter(|name| !mounted.contains(name)).collect()
     }
 
-    /// In one pass: this is asked with each event, and a pod may have a thousand volumes.
     fn mounted_names(&self, pod: &PodUid) -> BTreeSet<&OuterName> {
         let wanted = self.desired.volumes_of(pod);
-        let mounted = wanted.filter(|(volume, ..)| {
-            self.actual.entry(volume, pod).is_some_and(|entry| entry.mounted().is_some())
-        });
+        let mounted = wanted.filter(|(volume, ..)| self.is_mounted(volume, pod));
         mounted.flat_map(|(_, _, by)| &by.outer).collect()
     }
 
@@ -312,6 +322,10 @@ impl Manager {
 
     /// Whether a pod has no volume and may have none. What is under way for it counts: it may end with one.
     fn unmounted(&self, pod: &PodUid, late: bool) -> Option<Result<(), WaitError>> {
+        // What is left is told at the end only, as above.
+        if !late && (self.actual.has_pod(pod) || self.pending.for_pod(pod).next().is_some()) {
+            return None;
+        }
         let mut left: BTreeSet<String> = BTreeSet::new();
         for (_, entry) in self.actual.volumes_of(pod) {
             let outer = entry.record.outer.first().map(ToString::to_string);
