@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 use host::fake::Order;
 use serial_test::file_serial;
 use tonic::Code;
 
-use crate::api::VolumeMode;
+use crate::api::storage::ClaimReference;
+use crate::api::{Bytes, Claim, Meta, Resource, VolumeMode};
+use crate::names::Namespaced;
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::{Bench, Disk};
@@ -226,6 +229,26 @@ async fn a_publish_that_fails_ends_the_mapping_and_the_next_pod_is_not_staged_fo
     bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
     bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
     assert_eq!(bench.files().await, ["$R/disk 600"]);
+}
+
+#[tokio::test]
+#[file_serial(root)]
+async fn a_device_that_cannot_be_grown_is_not_the_pods_yet() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let bench = &mut scene.bench;
+    bench.driver.can(&[Capability::StageUnstageVolume, Capability::ExpandVolume]);
+    bench.change_volume(|volume| {
+        volume.capacity = Bytes(2);
+        volume.claim = Some(ClaimReference { claim: Namespaced::new("default", "data"), uid: "c1".into() });
+    });
+    bench.put(Claim { meta: Meta::named("default", "data"), ..Claim::default() }.into_object());
+    bench.driver.fail("NodeExpandVolume", Code::Internal);
+    let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
+    let step = "failed Final: MapVolume.MarkVolumeAsMounted failed while expanding volume";
+    assert!(story.contains(step) && story.contains("mark pod failed: Uncertain"), "{story}");
+    assert!(!story.contains("mark pod mounted"), "{story}");
+    bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;
+    bench.run(Operation::UnmapDevice(Arc::new(bench.leaving()))).await;
 }
 
 #[tokio::test]

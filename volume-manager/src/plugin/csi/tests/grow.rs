@@ -144,6 +144,16 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
     }
 }
 
+/// A driver without a part on the node is done where the claim says so, and has failed where the node is asked.
+#[tokio::test]
+async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {
+    let mut bench = grown("NodeResizePending");
+    bench.driver.can(&[Capability::StageUnstageVolume]);
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(story.lines().last().unwrap().starts_with("failed Final"), "{story}");
+    assert_eq!(marks(&story), ["ExpansionFailed(true)"]);
+}
+
 /// The same, for a size that failed for good before and that nobody asks for any more.
 #[tokio::test]
 async fn what_failed_before_and_is_not_asked_for_any_more_is_infeasible_if_it_certainly_fails() {
