@@ -2,6 +2,8 @@
 //! volume.
 #![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
 
+#[path = "attach_detach/refusals.rs"]
+mod refusals;
 #[path = "world/world.rs"]
 mod world;
 
@@ -29,12 +31,16 @@ struct Control {
 impl Control {
     /// Two nodes, and a controller.
     async fn new() -> Self {
+        Self::with(AttachDetachConfig::default())
+    }
+
+    fn with(config: AttachDetachConfig) -> Self {
         let (api, toy) = (Arc::new(MemoryApi::default()), Toy::default());
         toy.set_attachable(true);
         for name in ["one", "two"] {
             api.put(Object::Node(Arc::new(node(name))));
         }
-        let controller = start(&api, &toy);
+        let controller = start(config, &api, &toy);
         Self { api, toy, controller }
     }
 
@@ -47,7 +53,7 @@ impl Control {
     }
 
     async fn restart(&mut self) {
-        self.controller = start(&self.api, &self.toy);
+        self.controller = start(AttachDetachConfig::default(), &self.api, &self.toy);
         self.pass(10).await;
     }
 
@@ -116,9 +122,9 @@ fn node(name: &str) -> Node {
     Node { meta, ready: true, ..Node::default() }
 }
 
-fn start(api: &Arc<MemoryApi>, toy: &Toy) -> AttachDetach {
+fn start(config: AttachDetachConfig, api: &Arc<MemoryApi>, toy: &Toy) -> AttachDetach {
     let registry = Registry::new(vec![Arc::new(toy.clone())]);
-    AttachDetach::start(AttachDetachConfig::default(), Arc::clone(api) as _, TokioClock::shared(), registry)
+    AttachDetach::start(config, Arc::clone(api) as _, TokioClock::shared(), registry)
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,170 @@
+//! What is not attached, what does not come off at once, and what is said about it.
+
+use volume_manager::api::storage::ClaimTemplate;
+use volume_manager::api::{Claim, ClaimPhase, PodVolume, VolumeSource};
+
+use super::*;
+
+impl Control {
+    async fn claim(&self, name: &str, change: impl FnOnce(&mut Claim)) {
+        let mut claim = (*get::<Claim>(&*self.api, "default", name).await.expect("it is there")).clone();
+        change(&mut claim);
+        self.api.put(Object::Claim(Arc::new(claim)));
+        self.pass(10).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_that_fails_is_repeated_and_what_is_wanted_again_meanwhile_is_attached_again() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &[]).await;
+    control.toy.fail("detach data from one", &[Final, Final]);
+    control.end("web").await;
+    control.pass(600).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        detach data from one
+          Final
+        detach data from one
+          Final
+        one is told []
+        two is told []
+    "#]])
+        .await;
+    // Nobody knows whether it still is: the node is told only when it certainly is again.
+    control.toy.hold("attach data to one");
+    control.run("db", "one", &["data"]).await;
+    control.pass(600).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        one is told []
+        two is told []
+    "#]])
+        .await;
+    control.toy.release("attach data to one");
+    control.pass(10).await;
+    control
+        .sees(expect![[r#"
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_attaches_by_itself_is_left_alone() {
+    let control = Control::new().await;
+    control.change("one", |node| node.meta.annotations.clear()).await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.run("web", "one", &["data"]).await;
+    control
+        .sees(expect![[r#"
+        one is told []
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_not_bound_to_the_volume_gets_nothing_attached() {
+    for (spoil, mend) in [
+        (
+            (|claim| claim.status.phase = ClaimPhase::Pending) as fn(&mut Claim),
+            (|claim| claim.status.phase = ClaimPhase::Bound) as fn(&mut Claim),
+        ),
+        (|claim| claim.meta.uid = "of another".to_owned(), |claim| claim.meta.uid = "uid-data".to_owned()),
+    ] {
+        let control = Control::new().await;
+        control.volume("data", AccessMode::ReadWriteOnce);
+        control.claim("data", spoil).await;
+        control.run("web", "one", &["data"]).await;
+        assert_eq!(control.toy.story(), "");
+        control.claim("data", mend).await;
+        assert_eq!(control.toy.story(), "attach data to one\n");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pods_own_claim_is_attached_and_what_is_no_claim_is_not() {
+    let control = Control::new().await;
+    control.volume("web-own", AccessMode::ReadWriteOnce);
+    let mut web = pod("web", &[]);
+    web.node = "one".to_owned();
+    let own = VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+    let secret = VolumeSource::Secret(Default::default());
+    web.volumes = vec![
+        PodVolume { name: "secret".into(), source: secret },
+        PodVolume { name: "own".into(), source: own },
+    ];
+    control.api.put(Object::Pod(Arc::new(web)));
+    control.pass(10).await;
+    assert_eq!(control.toy.story(), "attach web-own to one\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_need_not_be_attached_is_not() {
+    let control = Control::new().await;
+    control.toy.set_attachable(false);
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.run("web", "one", &["data"]).await;
+    assert_eq!(control.toy.story(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_told_once_and_again_when_it_is_another() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &["data"]).await;
+    control.end("web").await;
+    control.run("db", "two", &["data"]).await;
+    control.pass(120_000).await;
+    control.end("db").await;
+    control.run("again", "two", &["data"]).await;
+    expect![[r#"
+        again FailedAttachVolume: Multi-Attach error for volume "data" Volume is already exclusively attached to one node and can't be attached to another
+        db FailedAttachVolume: Multi-Attach error for volume "data" Volume is already exclusively attached to one node and can't be attached to another
+        web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
+    "#]]
+    .assert_eq(&control.events());
+    // Their names are those of their pods, so a second one of a pod would be the same object.
+    let before = control.api.all(Kind::Notification);
+    control.in_use("one", &["data"]).await;
+    control.pass(120_000).await;
+    assert_eq!(before, control.api.all(Kind::Notification), "nothing is written again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_force_a_node_that_is_gone_keeps_what_it_uses() {
+    let control = Control::with(AttachDetachConfig { force_detach: false });
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.run("web", "one", &["data"]).await;
+    control.in_use("one", &["data"]).await;
+    control.change("one", |node| node.ready = false).await;
+    control.end("web").await;
+    control.pass(3_600_000).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+/// What was unwanted for a while and is wanted again starts a new six minutes when it is not any more.
+#[tokio::test(start_paused = true)]
+async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &["data"]).await;
+    control.change("one", |node| node.ready = false).await;
+    control.end("web").await;
+    control.pass(300_000).await;
+    control.run("db", "one", &["data"]).await;
+    control.pass(300_000).await;
+    control.end("db").await;
+    control.pass(300_000).await;
+    assert_eq!(control.toy.story(), "attach data to one\n");
+    control.pass(61_000).await;
+    assert_eq!(control.toy.story(), "detach data from one\n");
+}
