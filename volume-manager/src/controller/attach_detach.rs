@@ -189,10 +189,11 @@ impl Controller {
         let desired = self.cluster.desired(&self.hands.registry);
         let mut book = self.book.take().unwrap_or_else(|| first_book(&self.cluster, &self.hands.registry));
         let entries: Vec<_> = book.entries().map(|(v, n, _)| (v.clone(), n.clone())).collect();
-        for (volume, node) in entries {
-            let wanted = desired.get(&(volume.clone(), node.clone()));
-            book.set_wanted(&volume, &node, wanted.is_some(), now);
-            if let (Some(wanted), Some(entry)) = (wanted, book.get_mut(&volume, &node)) {
+        for place in entries {
+            let wanted = desired.get(&place);
+            let busy = self.pending.on(&place.0).next().is_some();
+            book.set_wanted(&place, wanted.is_some(), busy, now);
+            if let (Some(wanted), Some(entry)) = (wanted, book.get_mut(&place.0, &place.1)) {
                 entry.spec = Some(Arc::clone(&wanted.spec));
             }
         }

@@ -54,6 +54,32 @@ async fn a_detach_that_fails_is_repeated_and_what_is_wanted_again_meanwhile_is_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_coming_off_is_not_told_as_attached_whoever_wants_it() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &[]).await;
+    control.toy.hold("detach data from one");
+    control.end("web").await;
+    control.run("db", "one", &["data"]).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        detach data from one
+        one is told []
+        two is told []
+    "#]])
+        .await;
+    control.toy.release("detach data from one");
+    control.pass(10).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_attaches_by_itself_is_left_alone() {
     let control = Control::new().await;
     control.change("one", |node| node.meta.annotations.clear()).await;

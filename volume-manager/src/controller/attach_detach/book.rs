@@ -86,12 +86,19 @@ impl Book {
         }
     }
 
-    /// Nobody wants it, or somebody does again. Returns since when nobody does.
-    pub(super) fn set_wanted(&mut self, volume: &VolumeName, node: &NodeName, wanted: bool, now: Instant) {
+    /// Nobody wants it, or somebody does again. While it is `busy` it may be coming off: then nobody is told that
+    /// it is attached, whatever is known.
+    pub(super) fn set_wanted(
+        &mut self,
+        (volume, node): &(VolumeName, NodeName),
+        wanted: bool,
+        busy: bool,
+        now: Instant,
+    ) {
         if let Some(entry) = self.get_mut(volume, node) {
             if wanted {
                 entry.unwanted_since = None;
-                entry.reported = entry.certain;
+                entry.reported = entry.certain && (entry.reported || !busy);
             } else {
                 entry.unwanted_since.get_or_insert(now);
             }
