@@ -123,6 +123,8 @@ async fn play_files(
         world.news().await.iter().for_each(|line| tell(line));
         if !ready && world.all_mounted().await {
             ready = true;
+            // How they came by them is told before, whatever has happened since the last look.
+            world.news().await.iter().for_each(|line| tell(line));
             tell("all pods have their volumes");
             world.places().await.iter().for_each(|line| tell(line));
             voice.say(&Said::Ready);
