@@ -226,3 +226,28 @@ fn what_a_killed_janitor_leaves_of_a_rootless_run_is_swept() {
 fn what_a_killed_janitor_leaves_on_a_running_driver_is_swept() {
     kill_the_janitor(Mode::Socket);
 }
+
+/// Neither the runs that die beside it nor what their janitors take away are any business of a run's.
+#[test]
+#[file_serial(root)]
+fn a_run_is_not_disturbed_by_those_that_are_killed_beside_it() {
+    if !has_root() {
+        return;
+    }
+    let ground = Ground::prepare(Mode::Host);
+    let mut at = Moments::within_a_run(&ground, 0x5eed_0002);
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let (lasting, directory) = ground.run().args("--repeat 5").env(name, &mark).start();
+    for _ in 0..moments().min(10) {
+        let (name, mark) = Residue::mark();
+        let (mut run, directory) = ground.run().env(name, &mark).start();
+        kill_one(&mut run, &mark, Role::Run, at.next());
+        end_of(run, directory, "a run beside another");
+    }
+    let ended = end_of(lasting, directory, "the run that was left alone");
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let mut left = settle(&before, &mark, PATIENCE);
+    left.extend(ended.temporary_files());
+    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+}

@@ -177,14 +177,15 @@ pub(super) fn detach(bound: &BoundLoop) -> Result<(), String> {
     wait_detached(bound.number).map_err(|error| error.to_string())
 }
 
-/// The devices of the sandboxes of every run but the one in `dir` that is alive.
+/// The devices of the sandboxes that live, of every run but the one in `dir` that is alive. The number of one that
+/// is over may be another's by now: the dead run's.
 fn devices_of_live_runs(dir: &Path) -> BTreeSet<u64> {
     let siblings = dir.parent().and_then(|base| runs(base).ok()).unwrap_or_default();
     let live = siblings.iter().filter(|other| other.as_path() != dir && is_alive(other));
     let entries = live.flat_map(|other| ledger::read(&other.join("ledger.jsonl")).unwrap_or_default());
     entries
         .flat_map(|entry| match entry {
-            Entry::Sandbox { devices, .. } => devices,
+            Entry::Sandbox { devices, keeper, init, .. } if keeper.runs() || init.runs() => devices,
             _ => Vec::new(),
         })
         .collect()
@@ -263,6 +264,28 @@ mod tests {
         at_work.join().unwrap();
         assert_eq!(undone.done, [format!("removed {}", scratch.display())]);
         assert!(!dir.exists() && !scratch.exists());
+    }
+
+    #[test]
+    fn a_live_run_has_the_devices_of_its_living_sandboxes_only() {
+        let base = tempfile::tempdir().unwrap();
+        let begin = || Run::begin(Place::choose_in(base.path())).unwrap();
+        let (dead, live) = (begin(), begin());
+        let sandbox = |life, device| Entry::Sandbox {
+            name: "case".into(),
+            keeper: Life { pid: 0, started: 0 },
+            init: life,
+            mount_namespace: 7,
+            devices: vec![device],
+            since: None,
+        };
+        let alive = Life::mine().unwrap();
+        for run in [&dead, &live] {
+            let offset = if run.id() == dead.id() { 0 } else { 10 };
+            run.ledger().record(&sandbox(alive, 41 + offset)).unwrap();
+            run.ledger().record(&sandbox(Life { started: alive.started + 1, ..alive }, 42 + offset)).unwrap();
+        }
+        assert_eq!(devices_of_live_runs(&dead.end()), BTreeSet::from([51]));
     }
 
     #[test]
