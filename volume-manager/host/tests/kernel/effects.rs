@@ -9,6 +9,7 @@ use expect_test::expect;
 use host::{
     Bind, MountOptions, MountSpec, OwnershipChange, Propagation, Removal, WalkProgress, bind, effect,
 };
+use serial_test::file_serial;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -125,6 +126,7 @@ fn each_change_is_announced_once_and_in_order() {
 }
 
 #[test]
+#[file_serial(root)]
 fn a_lock_names_its_device_and_its_end_the_file_it_held() {
     on_both(async |ground| {
         let (disk, map) = (ground.disk(1 << 20).await, ground.path("map"));
