@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::exit_code;
 
+mod check;
 mod compare;
 mod doctor;
 mod enter;
@@ -24,6 +25,7 @@ mod run;
 mod sim;
 mod sweep;
 mod vm;
+mod watch;
 
 pub(crate) use vm::guest;
 
@@ -57,6 +59,10 @@ enum Command {
     Play(Box<play::Flags>),
     /// Say whether two traces tell the same story
     Compare(compare::Flags),
+    /// Stand between a node and a driver that run already, and judge what passes
+    Watch(watch::Flags),
+    /// Hold what was recorded, here or beside somebody else's node, against every promise
+    Check(check::Flags),
     /// Show the cases
     List(list::Flags),
     /// Say what a case, a promise or a need is about
@@ -168,6 +174,8 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Run(flags) => run::run(*flags, colour, &Called { words, start: called }),
         Command::Play(flags) => play::run(&flags),
         Command::Compare(flags) => compare::run(&flags),
+        Command::Watch(flags) => watch::run(&flags, colour),
+        Command::Check(flags) => check::run(&flags),
         Command::List(flags) => list::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),

@@ -20,6 +20,7 @@ use std::fmt;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
+pub(crate) use read::Line;
 pub use read::{Trace, Unreadable};
 pub use section::Section;
 

@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 pub mod case;
 mod cases;
+mod check;
 mod command;
 pub mod compare;
 pub mod cx;
@@ -37,6 +38,7 @@ pub mod prelude;
 pub mod report;
 pub mod runner;
 pub mod select;
+mod watch;
 pub mod worker;
 
 pub use embed::test;

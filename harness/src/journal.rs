@@ -62,6 +62,8 @@ struct State {
     /// Volumes with a call whose caller went away: the driver may still be at work on them.
     abandoned: BTreeSet<String>,
     next_call: u64,
+    /// Whether the node is somebody else's, and told by its calls.
+    follows_node: bool,
     /// Where lines are kept as they are made.
     kept: Option<File>,
 }
@@ -127,6 +129,7 @@ impl Journal {
             node_is_dead: false,
             abandoned: BTreeSet::new(),
             next_call: 1,
+            follows_node: false,
             kept: None,
         };
         Self { symbols, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
@@ -150,6 +153,26 @@ impl Journal {
     /// Who is who among the processes of the sandbox. To be kept up to date by whoever starts one.
     pub fn with_actors<T>(&self, change: impl FnOnce(&mut Actors) -> T) -> T {
         change(&mut self.state().kernel.actors)
+    }
+
+    /// Takes whoever calls as only a node does for the node, from now on: another process than before is a node that
+    /// was started anew.
+    pub fn follow_node(&self) {
+        self.state().follows_node = true;
+    }
+
+    /// Notes who is about to make a call.
+    pub(crate) fn called_by(&self, method: &str, caller: Option<i32>) {
+        let Some(caller) = caller.filter(|_| self.state().follows_node && CHANGING.contains(&method)) else {
+            return;
+        };
+        match self.with_actors(|actors| actors.node.replace(caller)) {
+            Some(before) if before == caller => {}
+            before => {
+                before.into_iter().for_each(|_| self.process("node", "exit", None));
+                self.process("node", "start", None);
+            }
+        }
     }
 
     /// Records anything that has no method of its own here.
@@ -259,6 +282,17 @@ impl Journal {
     /// Everything so far, with real paths.
     pub fn trace(&self) -> Vec<TraceLine> {
         self.state().lines.clone()
+    }
+
+    /// How many lines there are.
+    pub fn length(&self) -> usize {
+        self.state().lines.len()
+    }
+
+    /// What was recorded after so many lines, with real paths.
+    pub fn since(&self, lines: usize) -> Vec<TraceLine> {
+        self.change(|_| {});
+        self.state().lines[lines..].to_vec()
     }
 
     /// Strays and phantoms so far.

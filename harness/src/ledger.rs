@@ -86,6 +86,11 @@ pub enum Entry {
         /// The call.
         asked: Asked,
     },
+    /// A socket at a place that somebody else chose.
+    Socket {
+        /// Where it is or is about to be.
+        path: PathBuf,
+    },
     /// A directory of logs that nobody asked for. It goes with the run, unless it is kept.
     Scratch {
         /// Where it is. The name holds the run's id, so it is nobody else's.

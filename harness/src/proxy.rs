@@ -14,6 +14,8 @@ mod rule;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,6 +101,7 @@ impl Proxy {
             pauses: Arc::clone(&pauses),
             upstreams: Arc::clone(&upstreams),
             ledger: options.ledger,
+            caller: None,
         };
         let task = tokio::spawn(accept(listener, front)).abort_handle();
         Ok(Self { listen: options.listen, rules, pauses, upstreams, task })
@@ -204,6 +207,13 @@ pub fn connect(socket: &Path) -> Result<Channel, ProxyError> {
     Ok(endpoint.connect_lazy())
 }
 
+/// Whether there is a socket at a path at which nobody listens any more.
+pub fn is_abandoned(path: &Path) -> bool {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        && StdStream::connect(path).err().is_some_and(refused)
+}
+
 /// A listening socket at a path that may hold the remains of an earlier one.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
@@ -226,7 +236,8 @@ async fn accept(listener: UnixListener, front: Front) {
             accepted = listener.accept() => {
                 // A caller that is gone before it was accepted needs no answer.
                 let Ok((stream, _)) = accepted else { continue };
-                let front = TowerToHyperService::new(front.clone());
+                let caller = stream.peer_cred().ok().and_then(|caller| caller.pid()).filter(|pid| *pid > 0);
+                let front = TowerToHyperService::new(Front { caller, ..front.clone() });
                 connections.spawn(async move {
                     let server = auto::Builder::new(TokioExecutor::new()).http2_only();
                     // How a connection ends matters to nobody: its calls are recorded one by one.

@@ -51,6 +51,27 @@ pub enum Witness {
     Clock,
 }
 
+impl Witness {
+    /// Those who testify in a trace. Nobody speaks for the manager's clock: it can be moved on, and the times of a
+    /// trace are those at which something was heard of.
+    pub fn heard_in(trace: &[TraceLine]) -> BTreeSet<Witness> {
+        trace.iter().filter_map(|line| Self::behind(&line.event)).collect()
+    }
+
+    /// Whose testimony an event is.
+    fn behind(event: &Event) -> Option<Witness> {
+        match event {
+            Event::RpcStart(_) | Event::RpcEnd(_) => Some(Witness::Rpc),
+            Event::MountAdd(_) | Event::MountDel(_) | Event::MountChg(_) => Some(Witness::Kernel),
+            Event::Effect(_) => Some(Witness::File),
+            Event::Api(_) => Some(Witness::Api),
+            Event::State(_) => Some(Witness::Manager),
+            Event::Operation(_) => Some(Witness::Operations),
+            _ => None,
+        }
+    }
+}
+
 /// How a rule is judged: most need no memory of their own beside the books.
 #[derive(Debug, Clone, Copy)]
 pub enum Checked {

@@ -10,9 +10,11 @@ pub struct Trace {
 
 /// One line of a trace.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// What happened.
-    pub(super) ev: String,
+    pub(crate) ev: String,
+    /// Where in the file it stands, from 1.
+    pub(crate) number: usize,
     fields: Map<String, Value>,
 }
 
@@ -48,7 +50,7 @@ impl Trace {
             let Value::Object(fields) = value else { return Err(wrong("it is no object".to_owned())) };
             let ev = fields.get("ev").and_then(Value::as_str).map(str::to_owned);
             let ev = ev.ok_or_else(|| wrong("it has no `ev`".to_owned()))?;
-            lines.push(Line { ev, fields });
+            lines.push(Line { ev, number: number + 1, fields });
         }
         match lines.iter().any(|line| COMPARED.contains(&line.ev.as_str())) {
             true => Ok(Self { lines }),
@@ -56,19 +58,24 @@ impl Trace {
         }
     }
 
-    pub(super) fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[Line] {
         &self.lines
     }
 }
 
 impl Line {
+    /// All of it.
+    pub(crate) fn fields(&self) -> &Map<String, Value> {
+        &self.fields
+    }
+
     /// A field; null if it is not there.
-    pub(super) fn get(&self, key: &str) -> &Value {
+    pub(crate) fn get(&self, key: &str) -> &Value {
         self.fields.get(key).unwrap_or(&Value::Null)
     }
 
     /// A field that is a text; empty if it is not there.
-    pub(super) fn text(&self, key: &str) -> &str {
+    pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).as_str().unwrap_or_default()
     }
 }

@@ -40,6 +40,11 @@ impl Ledger {
         Ok(path)
     }
 
+    /// Writes down that there is about to be a socket at a path.
+    pub fn will_listen(&self, path: &Path) -> anyhow::Result<()> {
+        Ok(self.run.ledger().record(&Entry::Socket { path: std::path::absolute(path)? })?)
+    }
+
     /// Lets a directory outlive the run: somebody is about to be told to read in it.
     pub fn keep(&self, path: &Path) -> anyhow::Result<()> {
         Ok(self.run.ledger().record(&Entry::Kept { path: path.to_owned() })?)

@@ -50,21 +50,12 @@ fn violations(
     found
 }
 
-/// Who has testified. A harness that has seen no state line has no manager to ask. Nobody speaks for the manager's
-/// clock: it can be moved on, and the times of a trace are those at which something was heard of.
+/// Who has testified. The harness itself looks at calls, mounts and files, even where there were none; of the rest
+/// it knows what it was told.
 fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
-    let spoke = |heard: fn(&Event) -> bool| trace.iter().any(|line| heard(&line.event));
-    let mut witnesses = vec![Witness::Rpc, Witness::Kernel, Witness::File];
-    if spoke(|event| matches!(event, Event::Api(_))) {
-        witnesses.push(Witness::Api);
-    }
-    if spoke(|event| matches!(event, Event::State(_))) {
-        witnesses.push(Witness::Manager);
-    }
-    if spoke(|event| matches!(event, Event::Operation(_))) {
-        witnesses.push(Witness::Operations);
-    }
-    witnesses
+    let mut witnesses = Witness::heard_in(trace);
+    witnesses.extend([Witness::Rpc, Witness::Kernel, Witness::File]);
+    witnesses.into_iter().collect()
 }
 
 fn finding(party: Party, rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {

@@ -49,6 +49,7 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
         | Entry::Driver { .. }
         | Entry::Asked { .. }
         | Entry::Scratch { .. }
+        | Entry::Socket { .. }
         | Entry::Kept { .. } => false,
     };
     let mut mounted = around.mounted.iter().filter(|(_, devices)| devices.contains(&bound.device));

@@ -15,6 +15,7 @@ use crate::cgroup;
 use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
+use crate::proxy;
 use crate::wait::Deadline;
 
 /// How long the processes of a run get to end.
@@ -52,6 +53,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
     }
     if undone.left.is_empty() {
         // Files outlive a boot. Last, since whoever still ran could write another.
+        remove_sockets(&entries, &mut undone);
         remove_scratch(&entries, &mut undone);
     }
     if undone.left.is_empty()
@@ -83,6 +85,20 @@ fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
         match cgroup::remove(&there) {
             Ok(()) => undone.done.extend(there.iter().map(|path| format!("removed {}", path.display()))),
             Err(error) => undone.left.push(error.to_string()),
+        }
+    }
+}
+
+/// Removes sockets of the run, unless somebody else has put something in their place since.
+fn remove_sockets(entries: &[Entry], undone: &mut Undone) {
+    for entry in entries {
+        let Entry::Socket { path } = entry else { continue };
+        if !proxy::is_abandoned(path) {
+            continue;
+        }
+        match fs::remove_file(path) {
+            Ok(()) => undone.done.push(format!("removed {}", path.display())),
+            Err(error) => undone.left.push(format!("{}: {error}", path.display())),
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Front {
     pub(super) upstreams: Arc<Upstreams>,
     /// Where to write down what the driver is asked for, if it outlives the run.
     pub(super) ledger: Option<Arc<Ledger>>,
+    /// The process at the other end of the connection, if it can be seen from here.
+    pub(super) caller: Option<i32>,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -84,6 +86,7 @@ impl Front {
         let told = told(csi_proto::json::request(path.path(), &message), &message);
         let handle = told.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
         let deadline = deadline(&metadata);
+        self.journal.called_by(method, self.caller);
         // Recorded before anything is done: the driver's work lies behind this line.
         let call = self.journal.rpc_start(method, told, deadline);
         let mut record = Record {

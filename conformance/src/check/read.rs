@@ -1,0 +1,99 @@
+//! Reading a recording: lines of our own traces, and those in which a recorder beside another node says less.
+
+use std::collections::BTreeMap;
+
+use contracts::event::{Event, ProcessEdge, TraceLine, WaitReturned};
+use serde_json::{Map, Value};
+
+use crate::compare::{Line, Trace, Unreadable};
+
+/// What happened, as far as a rule can be asked about it.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    lines: Vec<TraceLine>,
+}
+
+impl Recording {
+    /// Reads a recording. Lines about nothing that binds anybody, such as what a player did, are passed over.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
+        let trace = Trace::parse(text)?;
+        let (mut lines, mut mounts) = (Vec::new(), Mounts::default());
+        for line in trace.lines() {
+            // A line of the file, so that a reader finds it.
+            let seq = line.number as u64;
+            let t_ms = line.get("t_ms").as_f64().unwrap_or_default();
+            let wrong = |why: serde_json::Error| Unreadable::Line { line: line.number, why: why.to_string() };
+            let event = event(line, &mut mounts).map_err(wrong)?;
+            lines.extend(event.map(|event| TraceLine { seq, t_ms, event }));
+        }
+        Ok(Self { lines })
+    }
+
+    pub(crate) fn lines(&self) -> &[TraceLine] {
+        &self.lines
+    }
+}
+
+/// What a line says, in our words; nothing where it is about nothing that a rule knows.
+fn event(line: &Line, mounts: &mut Mounts) -> serde_json::Result<Option<Event>> {
+    let node = |edge: &str| process("node", edge);
+    let driver = |edge: &str| process("driver", edge);
+    let returned = |what: &str| {
+        let said = |field: &str| line.text(field).to_owned();
+        Event::Wait(WaitReturned { what: what.to_owned(), pod: said("pod"), err: said("err") })
+    };
+    let event = match line.ev.as_str() {
+        "mount_add" | "mount_chg" | "mount_del" => known(mounts.filled(line))?,
+        "rpc_start" | "rpc_end" | "effect" | "state" | "operation" | "api" | "event" | "wait" | "process"
+        | "stray" | "phantom" => known(line.fields().clone())?,
+        // The words of a recorder that plays scenarios against another volume manager.
+        "restart" => node("kill"),
+        "volume_manager_start" => node("start"),
+        "driver_started" => driver("start"),
+        "driver_registered" if line.text("err").is_empty() => driver("registered"),
+        "driver_stopped" => driver("exit"),
+        "wait_mount_returned" => returned("mounted"),
+        "wait_unmount_returned" => returned("unmounted"),
+        _ => return Ok(None),
+    };
+    Ok(Some(event))
+}
+
+fn known(fields: Map<String, Value>) -> serde_json::Result<Event> {
+    serde_json::from_value(Value::Object(fields))
+}
+
+fn process(who: &str, edge: &str) -> Event {
+    Event::Process(ProcessEdge { who: who.to_owned(), edge: edge.to_owned(), status: None })
+}
+
+/// What is known of the mounts, for those who read the mount table and tell less of it.
+#[derive(Debug, Default)]
+struct Mounts(BTreeMap<String, Map<String, Value>>);
+
+impl Mounts {
+    /// A line about a mount, with what its recorder cannot know: who mounted, and ids that no table shows.
+    fn filled(&mut self, line: &Line) -> Map<String, Value> {
+        let target = line.text("target").to_owned();
+        // Of a change only the change may be told.
+        let mut fields = match line.ev.as_str() {
+            "mount_chg" => self.0.remove(&target).unwrap_or_default(),
+            _ => Map::new(),
+        };
+        fields.extend(line.fields().clone());
+        // A device is told by where it lies on devtmpfs: the same name wherever it is mounted.
+        if line.text("fstype") == "devtmpfs" && !fields.contains_key("dev") {
+            fields.insert("rdev".to_owned(), line.get("root").clone());
+        }
+        for (field, unknown) in [("by", "unknown".into()), ("id", 0.into()), ("dev", "".into())] {
+            fields.entry(field).or_insert(unknown);
+        }
+        if line.ev != "mount_del" {
+            self.0.insert(target, fields.clone());
+        }
+        fields
+    }
+}

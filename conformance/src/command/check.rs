@@ -1,0 +1,57 @@
+//! `volproof check`: whether what was recorded keeps the promises.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use contracts::rule::{Rest, Witness};
+
+use super::Exit;
+use crate::check::{Judgement, Recording};
+use crate::exit_code;
+
+/// Hold a recording against every promise.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 nothing is broken; 1 something is; 2 command line, or a file that is no trace; 3 nothing in it can be judged."
+)]
+pub(super) struct Flags {
+    /// A trace: a `trace.jsonl` of a case, or a recording beside somebody else's node
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// At its end nothing was under way and no pod was left: ask also for what should have happened by then
+    #[arg(long)]
+    at_rest: bool,
+    /// Tell of every promise, not only of the broken ones
+    #[arg(short, long, conflicts_with = "json")]
+    verbose: bool,
+    /// Print the judgement as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    let recording = read(&flags.trace)?;
+    let trace = recording.lines();
+    let rest = flags.at_rest.then(Rest::default);
+    let judgement = Judgement::of(trace, Witness::heard_in(trace), rest.as_ref());
+    if flags.json {
+        println!("{}", serde_json::to_string_pretty(&judgement).expect("a judgement is made of texts"));
+    } else {
+        if flags.verbose {
+            println!("{}", judgement.in_full());
+        }
+        println!("{judgement}");
+    }
+    Ok(match (judgement.is_bad(), judgement.says_something()) {
+        (true, _) => exit_code::CASES_FAILED,
+        (false, true) => exit_code::OK,
+        (false, false) => exit_code::NOTHING_RAN,
+    })
+}
+
+fn read(path: &Path) -> Result<Recording, Exit> {
+    let refused =
+        |why: String| Exit::usage(format!("cannot read the trace `{}`", path.display())).details([why]);
+    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    Recording::parse(&text).map_err(|error| refused(error.to_string()))
+}

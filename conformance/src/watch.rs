@@ -1,0 +1,209 @@
+//! A node and a driver that somebody else runs, watched: each line as it comes, and each promise as it breaks.
+//!
+//! What happens to a volume that was on the node before nobody here can judge: its calls are passed over. Reads the
+//! files in which a node remembers its volumes; everything else it is given.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use contracts::event::{Event, TraceLine};
+use contracts::rule::{Judge, Violation, Witness};
+use contracts::{driver, manager};
+use serde_json::Value;
+
+use crate::check::Judgement;
+
+/// What is looked at: calls and mounts.
+const WITNESSES: [Witness; 2] = [Witness::Rpc, Witness::Kernel];
+
+/// What was seen so far.
+pub(crate) struct Watched {
+    root: PathBuf,
+    judge: Judge,
+    /// Handles of volumes that were there before.
+    earlier: BTreeSet<String>,
+    /// Calls about those that are under way.
+    passed_over: BTreeSet<u64>,
+    judged: Vec<TraceLine>,
+}
+
+/// One thing to tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Something happened.
+    Happened(String),
+    /// By that a promise was broken.
+    Broken(String),
+}
+
+impl Watched {
+    /// Watches a node with its directory at `root`, where these volumes are already.
+    pub(crate) fn new(root: PathBuf, earlier: BTreeSet<String>) -> Self {
+        let rules = driver::RULES.iter().chain(manager::RULES).copied();
+        let judge = Judge::new(rules, &WITNESSES);
+        Self { root, judge, earlier, passed_over: BTreeSet::new(), judged: Vec::new() }
+    }
+
+    /// Takes the next line, and says what there is to tell of it.
+    pub(crate) fn take(&mut self, line: TraceLine) -> Vec<News> {
+        if !self.concerns_us(&line.event) {
+            return Vec::new();
+        }
+        let happened =
+            self.told(&line).map(|told| News::Happened(format!("{:9.3}s  {told}", line.t_ms / 1e3)));
+        let broken = self.judge.event(&line);
+        self.judged.push(line);
+        happened.into_iter().chain(broken.iter().map(|violation| News::Broken(words(violation)))).collect()
+    }
+
+    /// What all of it says about every promise.
+    pub(crate) fn judgement(&self) -> Judgement {
+        Judgement::of(&self.judged, WITNESSES.into(), None)
+    }
+
+    /// Whether a line is about the node and the driver, and about a volume whose life was seen from its beginning.
+    fn concerns_us(&mut self, event: &Event) -> bool {
+        match event {
+            Event::RpcStart(start) if self.earlier.contains(text(&start.req, "volumeId")) => {
+                self.passed_over.insert(start.id);
+                false
+            }
+            Event::RpcEnd(end) => !self.passed_over.remove(&end.id),
+            Event::MountAdd(mount) | Event::MountChg(mount) => {
+                Path::new(&mount.target).starts_with(&self.root)
+            }
+            Event::MountDel(gone) => Path::new(&gone.target).starts_with(&self.root),
+            // Of a node that announces nothing everything would be a stray.
+            Event::Stray(_) | Event::Phantom(_) => false,
+            _ => true,
+        }
+    }
+
+    fn told(&self, line: &TraceLine) -> Option<String> {
+        let below = |target: &str| {
+            Path::new(target)
+                .strip_prefix(&self.root)
+                .map_or(target.to_owned(), |rest| rest.display().to_string())
+        };
+        Some(match &line.event {
+            Event::RpcEnd(end) => {
+                let volume =
+                    self.judge.books().calls.get(&end.id).map(|call| call.volume()).unwrap_or_default();
+                let words = [&end.method, volume, &end.code].into_iter().filter(|word| !word.is_empty());
+                let why = if end.message.is_empty() { String::new() } else { format!(": {}", end.message) };
+                format!("{}{why} ({:.0} ms)", words.collect::<Vec<_>>().join(" "), end.dur_ms)
+            }
+            Event::MountAdd(mount) => format!("mount {}", below(&mount.target)),
+            Event::MountChg(mount) => format!("remount {} {}", below(&mount.target), mount.opts),
+            Event::MountDel(gone) => format!("umount {}", below(&gone.target)),
+            Event::Process(edge) if edge.edge == "exit" => "the node is another process now".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+fn words(violation: &Violation) -> String {
+    let rules = driver::RULES.iter().chain(manager::RULES);
+    let sentence = rules.filter(|rule| rule.id == violation.contract).map(|rule| rule.sentence).next();
+    let words = [&violation.method, violation.cause, &violation.detail];
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    format!("{}: {}\n            {}", violation.contract, words.join(": "), sentence.unwrap_or_default())
+}
+
+/// The handles of the volumes of a driver that a node remembers.
+pub(crate) fn volumes_on(root: &Path, driver: &str) -> BTreeSet<String> {
+    let plugin = root.join("plugins/kubernetes.io/csi");
+    let staged = below(&plugin.join(driver)).map(|dir| dir.join("vol_data.json"));
+    let mapped = below(&plugin.join("volumeDevices")).map(|dir| dir.join("data/vol_data.json"));
+    let pods = below(&root.join("pods")).flat_map(|pod| below(&pod.join("volumes/kubernetes.io~csi")));
+    let published = pods.map(|dir| dir.join("vol_data.json"));
+    let handle = |path: PathBuf| {
+        let data: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        (text(&data, "driverName") == driver).then(|| text(&data, "volumeHandle").to_owned())
+    };
+    staged.chain(mapped).chain(published).filter_map(handle).collect()
+}
+
+/// What a directory holds; nothing if it is none.
+fn below(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use contracts::event::Actor;
+    use contracts::event::{Irregular, MountDel, RpcEnd, RpcStart};
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(method: &str, volume: &str, id: u64) -> [Event; 2] {
+        let req = json!({ "volumeId": volume, "targetPath": "/kl/t", "stagingTargetPath": "/kl/s" });
+        let start = RpcStart { id, method: method.to_owned(), req, deadline_s: None };
+        let end = RpcEnd {
+            id,
+            method: method.to_owned(),
+            code: "OK".to_owned(),
+            message: String::new(),
+            dur_ms: 1.0,
+            resp: json!({}),
+            injected: None,
+        };
+        [Event::RpcStart(start), Event::RpcEnd(end)]
+    }
+
+    fn watch(earlier: &[&str], events: impl IntoIterator<Item = Event>) -> Vec<News> {
+        let earlier = earlier.iter().map(|volume| (*volume).to_owned()).collect();
+        let mut watched = Watched::new("/kl".into(), earlier);
+        let lines = events.into_iter().zip(1..).map(|(event, seq)| TraceLine { seq, t_ms: 0.0, event });
+        lines.flat_map(|line| watched.take(line)).collect()
+    }
+
+    /// Published without having been staged: that is broken if it begins here, and nobody's business if it does not.
+    #[test]
+    fn what_began_earlier_is_neither_told_nor_judged() {
+        let broken = |news: &[News]| news.iter().any(|news| matches!(news, News::Broken(_)));
+        let calls = || call("NodePublishVolume", "v", 1).into_iter().chain(call("NodeUnstageVolume", "v", 2));
+        assert!(broken(&watch(&[], calls())));
+        assert_eq!(watch(&["v"], calls()), []);
+        assert!(broken(&watch(&["w"], calls())));
+    }
+
+    #[test]
+    fn what_is_elsewhere_on_the_machine_is_not_told() {
+        let gone = |target: &str| {
+            Event::MountDel(MountDel {
+                target: target.into(),
+                id: 1,
+                by: Actor::Unknown,
+                seen_by: String::new(),
+            })
+        };
+        let stray = Event::Stray(Irregular { what: "mount /kl/x".into(), by: Actor::Node });
+        let news = watch(&[], [gone("/home"), gone("/kl/pods/a"), gone("/klaus"), stray]);
+        assert_eq!(news, [News::Happened("    0.000s  umount pods/a".to_owned())]);
+    }
+
+    #[test]
+    fn a_node_remembers_its_volumes_in_three_places() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |dir: &str, driver: &str, handle: &str| {
+            let dir = root.path().join(dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            let data = json!({ "driverName": driver, "volumeHandle": handle });
+            std::fs::write(dir.join("vol_data.json"), data.to_string()).unwrap();
+        };
+        put("plugins/kubernetes.io/csi/my.csi/0123", "my.csi", "staged");
+        put("plugins/kubernetes.io/csi/volumeDevices/pv/data", "my.csi", "mapped");
+        put("pods/uid/volumes/kubernetes.io~csi/pv", "my.csi", "published");
+        put("pods/uid/volumes/kubernetes.io~csi/other", "other.csi", "another's");
+        std::fs::create_dir_all(root.path().join("pods/uid/volumes/kubernetes.io~csi/half")).unwrap();
+        let found = volumes_on(root.path(), "my.csi");
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["mapped", "published", "staged"]);
+        assert!(volumes_on(&root.path().join("nowhere"), "my.csi").is_empty());
+    }
+}

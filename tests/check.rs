@@ -1,0 +1,106 @@
+//! What was recorded, held against the promises: beside another volume manager, by ourselves, and by a driver's bug.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serial_test::file_serial;
+use tests::{Ended, Volproof, has_root};
+
+fn recordings() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/traces")
+}
+
+fn check(name: &str, trace: &str) -> Ended {
+    Volproof::new().file(name, trace).arg("check").arg("--at-rest").arg(name).run()
+}
+
+/// The promises are no invention: Kubernetes' own volume manager and a driver of others keep all that can be seen.
+#[test]
+fn what_others_do_breaks_nothing() {
+    let mut wrong = Vec::new();
+    let recordings = fs::read_dir(recordings()).expect("the recordings are here");
+    for recording in recordings.map(|entry| entry.expect("the recordings are here").path()) {
+        let checked = Volproof::new().arg("check").arg("--at-rest").arg(&recording).run();
+        if checked.code != Some(0) || !checked.stdout.contains(" kept, ") {
+            wrong.push(format!("{}\n{}", recording.display(), checked.told()));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// The control: the same recording with one thing wrong is told with the promise and the line.
+#[test]
+fn what_is_wrong_in_a_recording_is_told_with_its_line() {
+    let recording =
+        fs::read_to_string(recordings().join("01-single-fs.jsonl")).expect("the recording is here");
+    let is = |line: &str, what: &str| line.contains(what);
+
+    // The call is not made, and its mount stays.
+    let forgotten =
+        recording.lines().filter(|line| !is(line, "NodeUnpublishVolume") && !is(line, "mount_del"));
+    let checked = check("forgotten.jsonl", &forgotten.collect::<Vec<_>>().join("\n"));
+    assert_eq!(checked.code, Some(1), "{}", checked.told());
+    let unstage =
+        checked.stdout.lines().any(|line| line.trim_start().starts_with("line ") && is(line, "Unstage"));
+    assert!(unstage && checked.stdout.contains("broken by the node's volume manager"), "{}", checked.told());
+
+    // The driver answers, and its mount stays.
+    let left = recording.lines().filter(|line| !is(line, "mount_del")).collect::<Vec<_>>().join("\n");
+    let checked = check("left.jsonl", &left);
+    assert_eq!(checked.code, Some(1), "{}", checked.told());
+    assert!(
+        checked.stdout.contains("DRV-060") && checked.stdout.contains("broken by the driver"),
+        "{}",
+        checked.told()
+    );
+
+    let json = Volproof::new().file("x.jsonl", &left).args("check --json x.jsonl").run();
+    let judged: serde_json::Value = serde_json::from_str(&json.stdout).expect("it is JSON");
+    let promises = judged["promises"].as_array().expect("there are promises");
+    let broken = promises.iter().find(|promise| promise["contract"] == "DRV-060");
+    assert!(broken.is_some_and(|promise| promise["verdict"]["broken"][0]["seq"].is_u64()), "{}", json.told());
+    assert_eq!(json.code, Some(1));
+}
+
+#[test]
+fn what_is_no_recording_is_told_so() {
+    for (trace, code, told) in [
+        ("", 2, "it holds no call"),
+        ("{\"ev\":\"rpc_start\"", 2, "line 1 is no event of a trace"),
+        ("{\"ev\":\"rpc_start\",\"id\":1}", 2, "missing field `method`"),
+        ("{\"ev\":\"mount_add\",\"target\":\"/x\"}", 2, "missing field"),
+        ("{\"ev\":\"snapshot\"}", 3, "not observable"),
+    ] {
+        let checked = check("x.jsonl", trace);
+        assert_eq!(checked.code, Some(code), "{trace}: {}", checked.told());
+        assert!(checked.told().contains(told), "{trace}: {}", checked.told());
+    }
+    let missing = Volproof::new().args("check nowhere.jsonl").run();
+    assert_eq!(missing.code, Some(2), "{}", missing.told());
+    assert!(missing.stderr.contains("cannot read the trace `nowhere.jsonl`"), "{}", missing.told());
+}
+
+/// A case judges its own trace; whoever reads it later finds the same.
+#[test]
+#[file_serial(root)]
+fn the_trace_of_a_case_says_later_what_the_case_said() {
+    if !has_root() {
+        return;
+    }
+    const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+    for (sabotage, code, found) in
+        [("", 0, "none broken"), ("--sabotage unpublish-leaves-mount", 1, "DRV-060")]
+    {
+        let driver = format!(
+            "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} {sabotage}",
+            tests::built().display()
+        );
+        let run =
+            Volproof::new().args("run --report out --timeout 15s --driver-cmd").arg(driver).arg(CASE).run();
+        assert_eq!(run.code, Some(code), "{}", run.told());
+        let trace = run.directory.path().join(format!("out/cases/{CASE}/trace.jsonl"));
+        let checked = Volproof::new().arg("check").arg(trace).run();
+        assert_eq!(checked.code, Some(code), "{}", checked.told());
+        assert!(checked.stdout.contains(found), "{}", checked.told());
+    }
+}
