@@ -2,9 +2,14 @@
 //! gives none. The honest run is the control of the sabotaged ones, and they are its control.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
 use serial_test::file_serial;
-use tests::{Ended, Volproof, built, has_root};
+use tests::{Ended, Residue, Volproof, built, has_root, settle};
 
 /// The case that claims to find a sabotage. A sabotage that no case claims yet is not in here.
 const CLAIMS: &[(&str, &str)] = &[
@@ -95,4 +100,61 @@ fn each_sabotage_is_one_finding_of_the_case_that_claims_it() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+#[file_serial(root)]
+fn the_matrix_tells_what_was_found_and_what_was_not() {
+    if !has_root() {
+        return;
+    }
+    let break_these = |names: &str| {
+        let volproof = Volproof::new().args("sabotage --json --case csi::lifecycle::file_system_in_and_out");
+        volproof.args(names).run()
+    };
+    let all = break_these("unpublish-leaves-mount stage-without-mount create-forgets-idempotence");
+    assert_eq!(all.code, Some(1), "{}", all.told());
+    let rows: Vec<Value> =
+        all.stdout.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+    let outcomes: Vec<&str> = rows.iter().filter_map(|row| row["outcome"].as_str()).collect();
+    assert_eq!(outcomes, ["found", "noticed", "missed"], "{}", all.told());
+    assert_eq!(rows[0]["promise"], "DRV-060");
+    assert_eq!(rows[0]["cases"], serde_json::json!(["csi::lifecycle::file_system_in_and_out"]));
+    assert_eq!(all.temporary_files(), Vec::<String>::new());
+
+    let found = break_these("unpublish-leaves-mount");
+    assert_eq!(found.code, Some(0), "{}", found.told());
+}
+
+#[test]
+fn a_promise_that_nobody_knows_is_told_the_nearest() {
+    let ended = Volproof::new().args("sabotage unpublish-leave-mount").run();
+    assert_eq!(ended.code, Some(2), "{}", ended.told());
+    assert!(ended.stderr.contains("the nearest is `unpublish-leaves-mount`"), "{}", ended.told());
+}
+
+/// Whoever breaks promises one after the other is ended at any time: by Ctrl-C, or without a word.
+#[test]
+#[file_serial(root)]
+fn a_matrix_that_is_cut_short_leaves_nothing() {
+    if !has_root() {
+        return;
+    }
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGKILL, None)] {
+        let (name, mark) = Residue::mark();
+        let before = Residue::see(&mark);
+        let volproof =
+            Volproof::new().env(name, &mark).args("sabotage unpublish-leaves-mount --case csi::lifecycle");
+        let (mut matrix, directory) = volproof.start();
+        let mut begun = String::new();
+        let mut said = BufReader::new(matrix.stderr.as_mut().expect("it is piped"));
+        said.read_line(&mut begun).expect("it can be read");
+        assert!(begun.contains("the honest driver passes"), "{begun}");
+        kill(Pid::from_raw(matrix.id().cast_signed()), signal).expect("it is there");
+        let ended = Ended::of(matrix.wait_with_output().expect("its output"), directory);
+        assert_eq!(ended.code, code, "{}", ended.told());
+        let mut left = settle(&before, &mark, Duration::from_secs(30));
+        left.extend(ended.temporary_files());
+        assert_eq!(left, Vec::<String>::new(), "was left behind after {signal}");
+    }
 }

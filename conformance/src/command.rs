@@ -22,6 +22,7 @@ mod list;
 mod look;
 mod play;
 mod run;
+mod sabotage;
 mod sim;
 mod sweep;
 mod vm;
@@ -71,6 +72,8 @@ enum Command {
     Doctor(doctor::Flags),
     /// Play random lives of pods against the volume manager on a simulated kernel
     Sim(sim::Flags),
+    /// Break each promise of fake-csi in turn, and see whether the cases find it
+    Sabotage(sabotage::Flags),
     /// Undo what runs that were killed have left behind
     Sweep(sweep::Flags),
     /// Look around in the sandbox of a case that was kept, or of what is played now
@@ -180,6 +183,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),
         Command::Sim(flags) => sim::run(&flags),
+        Command::Sabotage(flags) => sabotage::run(&flags),
         Command::Sweep(flags) => sweep::run(&flags),
         Command::Enter(flags) => enter::run(&flags),
         Command::Init(flags) => init::run(&flags),

@@ -227,7 +227,7 @@ pub struct CaseReport {
 }
 
 /// A whole run: what `results.json` holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Raised when the meaning of a field changes.
     pub version: u32,

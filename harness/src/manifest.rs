@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+pub use fake_csi::Sabotage;
 use serde::{Deserialize, Serialize};
 
 pub use nearest::nearest;

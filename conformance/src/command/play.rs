@@ -58,9 +58,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     look::can_sandbox(Facts::get())?;
     let rootless = !nix::unistd::geteuid().is_root();
     let manifest = match flags.driver.is_ours() {
-        true if flags.scenario.is_some() => Manifest::fake_csi(&["--hostpath".to_owned()]),
-        true if rootless => Manifest::fake_csi(&["--backing=directory".to_owned()]),
-        true => Manifest::fake_csi(&[]),
+        true if flags.scenario.is_some() => flags.driver.ours(&["--hostpath"]),
+        true if rootless => flags.driver.ours(&["--backing=directory"]),
+        true => flags.driver.ours(&[]),
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;

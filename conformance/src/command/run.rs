@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use harness::facts::Fact;
-use harness::manifest::{Manifest, ManifestError};
+use harness::manifest::{Manifest, ManifestError, Sabotage};
 use harness::nfs_export::Misbehaviour;
 
 use super::vm::{self, Chosen};
@@ -105,6 +105,9 @@ pub(super) struct DriverFlags {
     /// The manifest of the Kubernetes external storage e2e tests, beside --driver-cmd or --socket
     #[arg(long, value_name = "FILE")]
     testdriver: Option<PathBuf>,
+    /// Have fake-csi break one promise, to see how that is told; `volproof __fake-csi sabotages` lists them
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["driver", "driver_cmd", "socket", "testdriver"])]
+    sabotage: Option<Sabotage>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -142,8 +145,15 @@ impl Flags {
 impl DriverFlags {
     /// Whether it is the driver inside this binary.
     pub(super) fn is_ours(&self) -> bool {
-        let Self { driver, driver_cmd, socket, testdriver, controller_socket: _ } = self;
+        let Self { driver, driver_cmd, socket, testdriver, controller_socket: _, sabotage: _ } = self;
         driver.is_none() && driver_cmd.is_none() && socket.is_none() && testdriver.is_none()
+    }
+
+    /// That driver, with more arguments for it.
+    pub(super) fn ours(&self, arguments: &[&str]) -> Manifest {
+        let sabotage = self.sabotage.iter().flat_map(|sabotage| ["--sabotage", sabotage.name()]);
+        let arguments: Vec<String> = arguments.iter().copied().chain(sabotage).map(str::to_owned).collect();
+        Manifest::fake_csi(&arguments)
     }
 }
 
@@ -399,8 +409,8 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
             return Err(Exit::usage("cannot start a driver from --testdriver alone: it does not say how")
                 .hint("add --driver-cmd './my-driver --endpoint={endpoint}', or --socket of one that runs"));
         }
-        _ if rootless => Manifest::fake_csi(&["--backing=directory".to_owned()]),
-        _ => Manifest::fake_csi(&[]),
+        _ if rootless => flags.ours(&["--backing=directory"]),
+        _ => flags.ours(&[]),
     };
     if let Some(file) = &flags.testdriver {
         manifest = manifest.with_testdriver(file).map_err(|error| {

@@ -174,6 +174,9 @@ pub(crate) fn hung() {
             victim.kill().unwrap();
             let server = nix::unistd::Pid::from_raw(faults.pid() as i32);
             nix::sys::signal::kill(server, nix::sys::signal::Signal::SIGSTOP).unwrap();
+            // Each of its threads stops when it next looks, and one that has not yet could still answer.
+            let stands = || is_stopped(server).then_some(());
+            Deadline::after(Duration::from_secs(10)).until("the server runs on", stands).unwrap();
             drop(faults);
             assert_eq!(harness::guard::take_notes().len(), 1, "what had to be forced is noted");
         } else {
@@ -184,6 +187,15 @@ pub(crate) fn hung() {
         assert!(!status.success());
     }
     assert_eq!(Census::take(&sandbox, &[]).unwrap().leftovers(&before), []);
+}
+
+/// Whether every thread of a process stands still.
+fn is_stopped(process: nix::unistd::Pid) -> bool {
+    let stopped = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:\tT"))
+    };
+    fs::read_dir(format!("/proc/{process}/task")).unwrap().all(|task| stopped(task.unwrap()))
 }
 
 /// A file system meets errors of its disk: what was not safe is an error, and it says so in its options.

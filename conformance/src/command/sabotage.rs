@@ -1,0 +1,245 @@
+//! `volproof sabotage`: which broken promises the cases find.
+
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use harness::manifest::Sabotage;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+use tokio::process::{Child, Command};
+
+use super::{Exit, run};
+use crate::event::{RunRecord, Status};
+use crate::exit_code;
+use crate::report::line::count;
+use crate::runner::Ledger;
+
+/// Break each promise of fake-csi in turn, and see whether the cases find it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 each was found; 1 some was not; 2 command line; 4 the cases could not be run; 130 interrupted."
+)]
+pub(super) struct Flags {
+    /// Which; all without any
+    #[arg(value_name = "NAME")]
+    names: Vec<Sabotage>,
+    /// Only the cases that match: substrings or globs of their ids
+    #[arg(long = "case", value_name = "FILTER")]
+    cases: Vec<String>,
+    /// How many cases run at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// How long one case may take: one that waits for what a broken driver never does need not wait long
+    #[arg(long, default_value = "15s", value_parser = run::span)]
+    timeout: Duration,
+    /// Print a line of JSON for each instead
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of one broken promise.
+#[derive(Debug, Serialize)]
+struct Row {
+    sabotage: &'static str,
+    promise: &'static str,
+    bug: &'static str,
+    outcome: Outcome,
+    /// The cases that found it; those that noticed something, if none did.
+    cases: Vec<String>,
+    /// What else was found, by its promise.
+    also: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    /// As this very promise.
+    Found,
+    /// Something failed, and another promise or none was named.
+    Noticed,
+    /// All was well.
+    Missed,
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
+    runtime.block_on(async {
+        let ledger = Ledger::open()?;
+        let done = all(flags, &ledger).await;
+        let left = ledger.close().await?;
+        let code = done?;
+        if left.is_empty() {
+            Ok(code)
+        } else {
+            Err(Exit::environment("something is left behind").details(left))
+        }
+    })
+}
+
+async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
+    let directory = ledger.scratch()?;
+    let names = if flags.names.is_empty() { Sabotage::ALL } else { &flags.names };
+    // What the honest driver is blamed for would be found for each of them.
+    let honest = once(flags, None, &directory).await?;
+    if honest.exit_code != exit_code::OK {
+        return Err(Exit::environment(
+            "the honest driver does not pass, so nothing can be said of the others",
+        )
+        .hint("`volproof run` says why"));
+    }
+    let passed = honest.count(Status::Passed);
+    if !flags.json {
+        eprintln!(
+            "{} the honest driver passes; {} to break",
+            count(passed, "case"),
+            count(names.len(), "promise")
+        );
+    }
+    let mut rows = Vec::new();
+    for sabotage in names {
+        let row = Row::of(*sabotage, &once(flags, Some(*sabotage), &directory).await?);
+        tell(&row, flags.json);
+        rows.push(row.outcome);
+    }
+    let of = |outcome| rows.iter().filter(|row| **row == outcome).count();
+    let (found, noticed, missed) = (of(Outcome::Found), of(Outcome::Noticed), of(Outcome::Missed));
+    if !flags.json {
+        println!("\n{found} found, {noticed} noticed as something else, {missed} missed");
+    }
+    Ok(if found == rows.len() { exit_code::OK } else { exit_code::CASES_FAILED })
+}
+
+impl Row {
+    fn of(sabotage: Sabotage, record: &RunRecord) -> Self {
+        let found = record.findings.iter().find(|found| found.finding.contract == sabotage.promise());
+        let outcome = match found {
+            Some(_) => Outcome::Found,
+            None if record.exit_code == exit_code::OK => Outcome::Missed,
+            None => Outcome::Noticed,
+        };
+        let cases = match found {
+            Some(found) => {
+                std::iter::once(&found.case).chain(&found.also_in).map(ToString::to_string).collect()
+            }
+            None => {
+                let bad = record.cases.iter().filter(|case| case.status.is_bad());
+                bad.map(|case| case.id.to_string()).collect()
+            }
+        };
+        let others = record.findings.iter().map(|found| found.finding.contract.clone());
+        Self {
+            sabotage: sabotage.name(),
+            promise: sabotage.promise(),
+            bug: sabotage.bug(),
+            outcome,
+            cases,
+            also: others.filter(|contract| contract != sabotage.promise()).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.outcome {
+            Outcome::Found => "found",
+            Outcome::Noticed => "noticed",
+            Outcome::Missed => "missed",
+        };
+        write!(f, "{word:<8} {} {:<30} ", self.promise, self.sabotage)?;
+        match self.cases.as_slice() {
+            [] if self.outcome == Outcome::Missed => write!(f, "{}", self.bug)?,
+            [] => write!(f, "before the first case")?,
+            [one] => write!(f, "{one}")?,
+            [one, more @ ..] => write!(f, "{one}, and {}", count(more.len(), "other case"))?,
+        }
+        match self.also.as_slice() {
+            [] => Ok(()),
+            also => write!(f, "; also {}", also.join(", ")),
+        }
+    }
+}
+
+fn tell(row: &Row, json: bool) {
+    let mut out = std::io::stdout().lock();
+    // Whoever has closed the output still gets the exit code.
+    drop(match json {
+        true => writeln!(out, "{}", serde_json::to_string(row).expect("a row is made of texts")),
+        false => writeln!(out, "{row}"),
+    });
+}
+
+/// Runs the cases once, as anybody would.
+async fn once(flags: &Flags, sabotage: Option<Sabotage>, directory: &Path) -> Result<RunRecord, Exit> {
+    let name = sabotage.map_or("honest", Sabotage::name);
+    let report = directory.join(name);
+    let run = start(flags, sabotage, &report)?;
+    let (status, said) = ended(run).await?;
+    let results = std::fs::read(report.join("results.json")).ok();
+    let record = results.and_then(|results| serde_json::from_slice::<RunRecord>(&results).ok());
+    // Its logs are many, and nobody will look at them.
+    drop(std::fs::remove_dir_all(&report));
+    match (record, status.code()) {
+        (Some(record), _) if !record.interrupted => Ok(record),
+        // A driver that cannot even be asked what it can do has been noticed.
+        (None, Some(code)) if sabotage.is_some() && code == i32::from(exit_code::ENVIRONMENT) => {
+            Ok(RunRecord { exit_code: exit_code::ENVIRONMENT, ..RunRecord::default() })
+        }
+        _ => Err(Exit::environment(format!("the run against `{name}` has no results: {status}"))
+            .details(said.lines().map(str::to_owned))),
+    }
+}
+
+fn start(flags: &Flags, sabotage: Option<Sabotage>, report: &PathBuf) -> Result<Child, Exit> {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("run")
+        .arg("--report")
+        .arg(report)
+        .arg("--timeout")
+        .arg(format!("{}s", flags.timeout.as_secs_f64()));
+    flags.jobs.iter().for_each(|jobs| _ = command.args(["--jobs", &jobs.to_string()]));
+    sabotage.iter().for_each(|sabotage| _ = command.args(["--sabotage", sabotage.name()]));
+    command.args(&flags.cases);
+    // In a group of its own: Ctrl-C is passed on once, and not twice.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: prctl is async-signal-safe. Whoever is killed takes the run along, whose janitor does the rest.
+    unsafe {
+        command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
+    }
+    Ok(command.spawn().context("cannot start a run")?)
+}
+
+/// How it ended, and what it complained about. Ctrl-C is passed on, and it ends in its own way.
+async fn ended(mut run: Child) -> Result<(ExitStatus, String), Exit> {
+    let pid = run.id().map(|pid| Pid::from_raw(pid.cast_signed()));
+    let mut stderr = run.stderr.take();
+    let said = async {
+        let mut said = String::new();
+        if let Some(stderr) = &mut stderr {
+            drop(tokio::io::AsyncReadExt::read_to_string(stderr, &mut said).await);
+        }
+        said
+    };
+    let mut ending = std::pin::pin!(async { tokio::join!(run.wait(), said) });
+    let mut interrupted = false;
+    let (status, said) = loop {
+        tokio::select! {
+            ended = &mut ending => break ended,
+            _ = tokio::signal::ctrl_c() => {
+                interrupted = true;
+                pid.into_iter().for_each(|pid| _ = kill(pid, Signal::SIGINT));
+            }
+        }
+    };
+    if interrupted {
+        return Err(Exit::new(exit_code::INTERRUPTED, "interrupted"));
+    }
+    Ok((status.context("a run is lost")?, said))
+}
