@@ -110,6 +110,11 @@ impl Cx {
         Fault::new(self.shared(), method, code)
     }
 
+    /// Has every call made a second time when the driver has answered it, as by a caller who has lost the answer.
+    pub fn repeat_every_call(&self) {
+        self.shared().scene.repeat_every_call();
+    }
+
     /// Holds the answer of the next such call, once the driver has done its work.
     pub fn hold(&self, method: Method) -> Held {
         self.shared.scene.hold(method);

@@ -98,13 +98,13 @@ fn recorder() {
     let sandbox = enter();
     let place = sandbox.layout().root().join("pods");
     // As often as the proxy does: at each edge of a call there are a few.
-    let (often, never) = (4, PAIRS);
-    let pairs = |make: fn(&Path), watch: Option<&MountWatch>, reads: usize| {
+    let (often, never) = (Some(4), None);
+    let pairs = |make: fn(&Path), watch: Option<&MountWatch>, reads: Option<usize>| {
         let (began, mut seen) = (Instant::now(), 0);
-        for pair in 0..PAIRS {
+        for pair in 1..=PAIRS {
             make(&place);
             umount2(&place, MntFlags::empty()).unwrap();
-            if pair % reads == reads - 1 && reads < PAIRS {
+            if reads.is_some_and(|reads| pair % reads == 0) {
                 seen += watch.map_or(0, |watch| watch.drain().unwrap().len());
             }
         }

@@ -8,13 +8,25 @@ use crate::event::{Event, Mount, RpcEnd, TraceLine};
 use crate::rule::books::Call;
 use crate::rule::{Books, Rule};
 
+mod again;
+mod identity;
 mod publish;
 mod stage;
 mod unpublish;
+mod volumes;
 
 /// Every rule that binds the driver and can be judged from a trace, by number. Each is a promise of
 /// [`crate::promise`], in its words.
 pub const RULES: &[&Rule] = &[
+    &identity::NAME,
+    &identity::ANSWERED,
+    &identity::CAPABILITIES_STAY,
+    &identity::NODE_ID,
+    &again::CREATED,
+    &volumes::LARGE_ENOUGH,
+    &again::DELETED,
+    &again::ATTACHED,
+    &again::DETACHED,
     &stage::STAGED_ONCE,
     &stage::AS_ASKED,
     &stage::FLAGS_IN_FORCE,
@@ -36,11 +48,27 @@ pub const RULES: &[&Rule] = &[
 
 /// The call that has just been answered by the driver itself.
 fn answered<'a>(books: &'a Books, line: &'a TraceLine, method: &str) -> Option<(&'a Call, &'a RpcEnd)> {
-    let Event::RpcEnd(end) = &line.event else { return None };
-    if end.method != method || end.injected.is_some() {
-        return None;
-    }
+    let end = said_by_driver(line).filter(|end| end.method == method)?;
     Some((books.calls.get(&end.id)?, end))
+}
+
+/// An answer that nobody has changed on the way.
+fn said_by_driver(line: &TraceLine) -> Option<&RpcEnd> {
+    let Event::RpcEnd(end) = &line.event else { return None };
+    (end.injected.is_none() || was_made_twice(end)).then_some(end)
+}
+
+/// Whether a call was made a second time when it had been answered, and all else was left to the driver: it is the
+/// second answer that is told.
+fn was_made_twice(end: &RpcEnd) -> bool {
+    let injected = end.injected.as_deref().unwrap_or_default();
+    let has = |word| injected.split(' ').any(|one| one == word);
+    has("duplicate=true") && has("code=") && has("hang=false")
+}
+
+/// Whether the two answers of such a call differ.
+fn differs(end: &RpcEnd) -> bool {
+    end.injected.as_deref().is_some_and(|injected| injected.ends_with(" answers=differ"))
 }
 
 /// The same, if the answer was OK.

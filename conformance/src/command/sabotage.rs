@@ -96,11 +96,8 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
     }
     let passed = honest.count(Status::Passed);
     if !flags.json {
-        eprintln!(
-            "{} the honest driver passes; {} to break",
-            count(passed, "case"),
-            count(names.len(), "promise")
-        );
+        let (cases, promises) = (count(passed, "case"), count(names.len(), "promise"));
+        eprintln!("the honest driver passes {cases}; {promises} to break");
     }
     let mut rows = Vec::new();
     for sabotage in names {

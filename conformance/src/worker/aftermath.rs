@@ -144,6 +144,9 @@ impl Aftermath {
     }
 
     async fn check_books(&mut self, scene: &Scene) {
+        if let Err(chain) = scene.introduce_again().await {
+            self.unchecked.push(format!("what the driver says of itself: {}", chain.join(": ")));
+        }
         match scene.books().await {
             Ok(None) => {}
             Ok(Some(volumes)) => {

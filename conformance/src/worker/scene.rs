@@ -77,6 +77,8 @@ pub(crate) struct Scene {
     /// Whether the driver is dead because the case wanted that.
     driver_killed: Cell<bool>,
     driver_is_back: Notify,
+    /// Whether each call is made twice, to the end.
+    repeats: Cell<bool>,
     limit: Duration,
     disks: disks::Disks,
     /// What is served in it, which goes first.
@@ -135,6 +137,18 @@ const GLANCE: Duration = Duration::from_millis(200);
 
 /// How many letters of a secret are not found in a log by chance.
 const TELLING: usize = 6;
+
+/// The calls that change anything, on the node or behind it.
+const CHANGING: [&str; 8] = [
+    "CreateVolume",
+    "DeleteVolume",
+    "ControllerPublishVolume",
+    "ControllerUnpublishVolume",
+    "NodeStageVolume",
+    "NodeUnstageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+];
 
 type Result<T = ()> = std::result::Result<T, SceneError>;
 
@@ -224,6 +238,14 @@ impl Scene {
     /// Lets the next calls fail before they reach the driver.
     pub(crate) fn fail(&self, method: Method, code: Code, times: u32) {
         self.proxy.inject(Rule::of(method.name()).code(code.name()).times(times));
+    }
+
+    /// Has each call that changes anything made twice.
+    pub(crate) fn repeat_every_call(&self) {
+        self.repeats.set(true);
+        for method in CHANGING {
+            self.proxy.inject(Rule { duplicate: true, ..Rule::of(method) });
+        }
     }
 
     /// Holds the next answer.

@@ -104,13 +104,18 @@ impl Front {
         let symbol = self.journal.symbols().volume(&handle);
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
         record.rule = rule.as_ref().map(Rule::told);
-        let answer = self.spoil(&path, metadata, message, rule.unwrap_or_default(), gate.flatten()).await;
+        let rule = rule.unwrap_or_default();
+        let (answer, differs) = self.spoil(&path, metadata, message, rule, gate.flatten()).await;
+        if differs {
+            record.rule.iter_mut().for_each(|told| told.push_str(" answers=differ"));
+        }
         let answer = answer.map(|answer| self.pauses.without_hidden(method, answer));
         record.end(path.path(), &answer);
         answer
     }
 
-    /// Does what the rule says; a rule that says nothing passes the call on.
+    /// Does what the rule says; a rule that says nothing passes the call on. Says as well whether a request that
+    /// was sent twice got two answers.
     async fn spoil(
         &self,
         path: &PathAndQuery,
@@ -118,7 +123,7 @@ impl Front {
         message: Bytes,
         rule: Rule,
         gate: Option<Gate>,
-    ) -> Result<Response<Bytes>, Status> {
+    ) -> (Result<Response<Bytes>, Status>, bool) {
         self.pauses.pause(rule.delay_ms).await;
         let code = rule.code.as_deref().filter(|code| !code.is_empty());
         let replaced = code.is_some() || rule.hang;
@@ -126,8 +131,14 @@ impl Front {
             true => Err(Status::unknown("injected")),
             false => self.forward(path, metadata.clone(), message.clone()).await,
         };
+        let mut differs = false;
         if rule.duplicate {
-            answer = self.forward(path, metadata, message).await;
+            let first = std::mem::replace(&mut answer, self.forward(path, metadata, message).await);
+            let said = |answer: &Response<Bytes>| {
+                told(csi_proto::json::response(path.path(), answer.get_ref()), answer.get_ref())
+            };
+            differs =
+                first.is_ok_and(|first| answer.as_ref().is_ok_and(|second| said(&first) != said(second)));
         }
         if let Some(gate) = gate {
             gate.pass().await;
@@ -136,14 +147,15 @@ impl Front {
             self.pauses.hang().await;
         }
         self.pauses.pause(rule.after_ms).await;
-        match code {
+        let answer = match code {
             Some("OK") => answer.or_else(|_| Ok(Response::new(Bytes::new()))),
             Some(code) => {
                 let code = code_from_name(code).unwrap_or(tonic::Code::Unknown);
                 Err(Status::new(code, "injected"))
             }
             None => answer,
-        }
+        };
+        (answer, differs)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::event::{Event, TraceLine};
 use crate::rule::books::{Progress, is_unknown};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
-use super::{answered, succeeded, top};
+use super::{answered, succeeded, top, was_made_twice};
 
 const UNPUBLISH: &str = "NodeUnpublishVolume";
 const UNSTAGE: &str = "NodeUnstageVolume";
@@ -29,8 +29,8 @@ pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, UNPUBLISH) else { return };
-        let again =
-            books.volume(call.volume()).is_some_and(|known| known.unpublished.contains(call.target()));
+        let again = was_made_twice(end)
+            || books.volume(call.volume()).is_some_and(|known| known.unpublished.contains(call.target()));
         if again && end.code != "OK" && !is_unknown(&end.code) {
             report.broken(
                 UNPUBLISH,
@@ -86,7 +86,8 @@ pub(super) static UNSTAGED_AGAIN: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, UNSTAGE) else { return };
-        let again = books.volume(call.volume()).is_some_and(|known| known.unstaged.contains(call.staging()));
+        let again = was_made_twice(end)
+            || books.volume(call.volume()).is_some_and(|known| known.unstaged.contains(call.staging()));
         if again && end.code != "OK" && !is_unknown(&end.code) {
             report.broken(
                 UNSTAGE,
@@ -137,10 +138,15 @@ mod tests {
         keeps(rule, "publish v1 a\nunpublish v1 a\npublish v1 a\nunpublish v1 a Internal", &[]);
         let refused = "unpublishing again was refused";
         breaks(rule, refused, "publish v1 a\nunpublish v1 a\nunpublish v1 a NotFound", &[]);
+        let twice = "{} NotFound code= delay=0 hang=false duplicate=true";
+        let call = format!("calls NodeUnpublishVolume {{\"volumeId\":\"v1\"}} {twice}");
+        breaks(rule, refused, &["publish v1 a\n", &call].concat(), &[]);
 
         let rule = &UNSTAGED_AGAIN;
         keeps(rule, "stage v1\nunstage v1\nunstage v1", &[]);
         breaks(rule, "unstaging again was refused", "stage v1\nunstage v1\nunstage v1 NotFound", &[]);
+        let call = format!("calls NodeUnstageVolume {{\"volumeId\":\"v1\"}} {twice}");
+        breaks(rule, "unstaging again was refused", &["stage v1\n", &call].concat(), &[]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! step add_pod uid-a           what was done to the world
 //! in-use v1                    the node writes status.volumesInUse
 //! detach v1                    the controller's call
+//! calls M {} {} OK             any call, with request, answer and code; what follows was done to it on the way
 //! ```
 //!
 //! Volumes whose name begins with `b` are block volumes, and `empty:cache/a` is an emptyDir of pod `a`.
@@ -87,6 +88,10 @@ impl Writer {
             }
             ["detach", volume, rest @ ..] => self.call("detach", volume, "", rest),
             ["capabilities", listed @ ..] => self.capabilities(listed),
+            ["calls", method, req, resp, code, injected @ ..] => {
+                let json = |text: &str| serde_json::from_str(text).expect("JSON without blanks");
+                self.whole_call(method, json(req), json(resp), code, injected.join(" "));
+            }
             ["mount", at, opts @ ..] => self.push(Event::MountAdd(mount(&path(at), opts))),
             ["umount", at] => self.push(Event::MountDel(MountDel {
                 target: path(at),
@@ -184,18 +189,22 @@ impl Writer {
     }
 
     fn capabilities(&mut self, listed: &[&str]) {
-        let id = self.trace.len() as u64 + 1;
         let capabilities: Vec<Value> = listed.iter().map(|name| json!({"rpc": {"type": name}})).collect();
-        let method = "NodeGetCapabilities".to_owned();
-        self.push(Event::RpcStart(RpcStart { id, method: method.clone(), req: json!({}), deadline_s: None }));
+        let resp = json!({"capabilities": capabilities});
+        self.whole_call("NodeGetCapabilities", json!({}), resp, "OK", String::new());
+    }
+
+    fn whole_call(&mut self, method: &str, req: Value, resp: Value, code: &str, injected: String) {
+        let id = self.trace.len() as u64 + 1;
+        self.push(Event::RpcStart(RpcStart { id, method: method.to_owned(), req, deadline_s: None }));
         self.push(Event::RpcEnd(RpcEnd {
             id,
-            method,
-            code: "OK".into(),
+            method: method.to_owned(),
+            code: code.to_owned(),
             message: String::new(),
             dur_ms: 0.0,
-            resp: json!({"capabilities": capabilities}),
-            injected: None,
+            resp,
+            injected: (!injected.is_empty()).then_some(injected),
         }));
     }
 

@@ -41,3 +41,31 @@ async fn file_system_in_and_out(cx: &mut Cx) -> Result {
     next.reads("/data/greeting", "hello").await?;
     next.stop().await
 }
+
+/// A driver that is asked twice does as if it had been asked once: a caller who has lost the answer asks again.
+///
+/// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
+#[case(needs = [Filesystem, Root])]
+async fn every_call_is_made_twice(cx: &mut Cx) -> Result {
+    cx.repeat_every_call();
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    web.stop().await?;
+
+    let next = cx.pod("next").volume(&data, "/data").start().await?;
+    next.reads("/data/greeting", "hello").await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data web
+        mount  <publish:data/web>
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+        csi    Stage data
+        csi    Publish data next
+        mount  <publish:data/next>
+    "#]])
+        .await?;
+    next.stop().await
+}

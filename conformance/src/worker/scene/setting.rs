@@ -100,6 +100,7 @@ impl Scene {
             nfs: super::nfs::Nfs::new(orders.spoil),
             driver_killed: Cell::new(false),
             driver_is_back: Notify::new(),
+            repeats: Cell::new(false),
             limit,
             disks: Disks::default(),
             fuse: RefCell::default(),

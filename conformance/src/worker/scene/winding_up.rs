@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use contracts::event::Event;
-use csi_proto::v1::ListVolumesRequest;
 use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::identity_client::IdentityClient;
+use csi_proto::v1::node_client::NodeClient;
+use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
 use harness::api::Attachment;
 use harness::guard::Guard;
+use tonic::{Request, Status};
 
 use super::Scene;
 use crate::failure::chain;
@@ -20,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long after one that did not: what it waited for in vain will not come now.
 const IMPATIENCE: Duration = Duration::from_secs(3);
 
-/// How long one call to the driver's books may take.
+/// How long one call to the driver may take.
 const CALL: Duration = Duration::from_secs(10);
 
 impl Scene {
@@ -34,6 +37,9 @@ impl Scene {
     pub(in crate::worker) async fn wind_up(&self, failed: bool) -> Vec<String> {
         let end = Instant::now() + patience(failed);
         self.proxy.clear("");
+        if self.repeats.get() && !failed {
+            self.repeat_every_call();
+        }
         self.gates.take().into_values().for_each(|gate| gate.open());
         self.disks_recover();
         if self.driver_killed.get()
@@ -108,6 +114,16 @@ impl Scene {
         closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": "))).collect()
     }
 
+    /// Has the driver say once more who it is and which node it is on: the rules hold that against the first time.
+    pub(in crate::worker) async fn introduce_again(&self) -> Result<(), Vec<String>> {
+        let channel = self.proxy.channel().map_err(|error| chain(&error))?;
+        let failed = |status: Status| vec![status.message().to_owned()];
+        let mut identity = IdentityClient::new(channel.clone());
+        identity.get_plugin_info(within(GetPluginInfoRequest {})).await.map_err(failed)?;
+        NodeClient::new(channel).node_get_info(within(NodeGetInfoRequest {})).await.map_err(failed)?;
+        Ok(())
+    }
+
     /// The volumes of this case that are still in the driver's own books; nothing if it keeps none.
     pub(in crate::worker) async fn books(&self) -> Result<Option<Vec<String>>, Vec<String>> {
         if !self.abilities.lists() {
@@ -117,9 +133,8 @@ impl Scene {
         let mut client = ControllerClient::new(channel);
         let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
         loop {
-            let mut request = tonic::Request::new(ListVolumesRequest { max_entries: 0, starting_token });
-            request.set_timeout(CALL);
-            let page = client.list_volumes(request).await;
+            let page =
+                client.list_volumes(within(ListVolumesRequest { max_entries: 0, starting_token })).await;
             let page = page
                 .map_err(|status| vec![format!("ListVolumes failed: {}", status.message())])?
                 .into_inner();
@@ -160,6 +175,13 @@ impl Scene {
         self.driver_killed.set(true);
         self.driver.lock().await.terminate(patience(failed)).await;
     }
+}
+
+/// A request whose answer is waited for so long.
+fn within<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(CALL);
+    request
 }
 
 fn patience(failed: bool) -> Duration {

@@ -1,0 +1,218 @@
+//! What a driver promises about who it is and what it can do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::event::{Event, TraceLine};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+
+use super::said_by_driver;
+
+/// DRV-001.
+pub(super) static NAME: Rule = Rule {
+    id: "DRV-001",
+    sentence: "the plugin's name is a domain name of at most 63 characters, and the same in each answer",
+    witnesses: &[Witness::Rpc],
+    check: Checked::With(|| Box::new(Name::default())),
+};
+
+/// The first name that was answered.
+#[derive(Default)]
+struct Name(Option<String>);
+
+impl Check for Name {
+    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+        let Some(name) = text(line, "GetPluginInfo", "name") else { return };
+        if !is_domain(name) {
+            report.broken("GetPluginInfo", "the plugin's name is no domain name", name);
+        }
+        if self.0.get_or_insert_with(|| name.to_owned()) != name {
+            report.broken("GetPluginInfo", "the plugin's name has changed", name);
+        }
+    }
+}
+
+fn is_domain(name: &str) -> bool {
+    let inner = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let is_label = |label: &str| !label.is_empty() && label.chars().all(inner);
+    name.len() <= 63 && name.split('.').all(is_label)
+}
+
+/// DRV-002.
+pub(super) static ANSWERED: Rule = Rule {
+    id: "DRV-002",
+    sentence: "a call whose capability is reported is answered, and not with UNIMPLEMENTED",
+    witnesses: &[Witness::Rpc],
+    check: Checked::With(|| Box::new(Reported::default())),
+};
+
+/// The capability that a call belongs to, and who reports it.
+const CAPABILITIES: &[(&str, &str, &str)] = &[
+    ("NodeStageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
+    ("NodeUnstageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
+    ("NodeGetVolumeStats", NODE, "GET_VOLUME_STATS"),
+    ("NodeExpandVolume", NODE, "EXPAND_VOLUME"),
+    ("CreateVolume", CONTROLLER, "CREATE_DELETE_VOLUME"),
+    ("DeleteVolume", CONTROLLER, "CREATE_DELETE_VOLUME"),
+    ("ControllerPublishVolume", CONTROLLER, "PUBLISH_UNPUBLISH_VOLUME"),
+    ("ControllerUnpublishVolume", CONTROLLER, "PUBLISH_UNPUBLISH_VOLUME"),
+    ("ListVolumes", CONTROLLER, "LIST_VOLUMES"),
+    ("GetCapacity", CONTROLLER, "GET_CAPACITY"),
+    ("CreateSnapshot", CONTROLLER, "CREATE_DELETE_SNAPSHOT"),
+    ("DeleteSnapshot", CONTROLLER, "CREATE_DELETE_SNAPSHOT"),
+    ("ListSnapshots", CONTROLLER, "LIST_SNAPSHOTS"),
+    ("ControllerExpandVolume", CONTROLLER, "EXPAND_VOLUME"),
+    ("ControllerGetVolume", CONTROLLER, "GET_VOLUME"),
+    ("ControllerModifyVolume", CONTROLLER, "MODIFY_VOLUME"),
+];
+
+const NODE: &str = "NodeGetCapabilities";
+const CONTROLLER: &str = "ControllerGetCapabilities";
+
+/// What was reported last, by the call that reports it.
+#[derive(Default)]
+struct Reported(BTreeMap<&'static str, BTreeSet<String>>);
+
+impl Check for Reported {
+    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+        for who in [NODE, CONTROLLER] {
+            if let Some(listed) = capabilities(line, who) {
+                self.0.insert(who, listed);
+            }
+        }
+        let Some(end) = said_by_driver(line).filter(|end| end.code == "Unimplemented") else { return };
+        let of_call = CAPABILITIES.iter().find(|(method, ..)| *method == end.method);
+        let reported = |(_, who, name): &(&str, &'static str, &str)| {
+            self.0.get(who).is_some_and(|listed| listed.contains(*name))
+        };
+        if let Some((_, _, name)) = of_call.filter(|of_call| reported(of_call)) {
+            report.broken(&end.method, "what is reported is not implemented", *name);
+        }
+    }
+}
+
+/// DRV-003.
+pub(super) static CAPABILITIES_STAY: Rule = Rule {
+    id: "DRV-003",
+    sentence: "capabilities stay the same for as long as the plugin runs",
+    witnesses: &[Witness::Rpc],
+    check: Checked::With(|| Box::new(Unchanged::default())),
+};
+
+/// What this life of the driver has answered.
+#[derive(Default)]
+struct Unchanged(BTreeMap<&'static str, BTreeSet<String>>);
+
+impl Check for Unchanged {
+    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+        if matches!(&line.event, Event::Process(edge) if edge.who == "driver") {
+            self.0.clear();
+        }
+        for who in [NODE, CONTROLLER] {
+            let Some(listed) = capabilities(line, who) else { continue };
+            if let Some(before) = self.0.insert(who, listed.clone()).filter(|before| *before != listed) {
+                let changed: Vec<&str> = before.symmetric_difference(&listed).map(String::as_str).collect();
+                report.broken(who, "the capabilities have changed", changed.join(", "));
+            }
+        }
+    }
+}
+
+/// DRV-005.
+pub(super) static NODE_ID: Rule = Rule {
+    id: "DRV-005",
+    sentence: "the id of a node is not empty, has at most 256 bytes, and stays the same",
+    witnesses: &[Witness::Rpc],
+    check: Checked::With(|| Box::new(NodeId::default())),
+};
+
+/// The first id that was answered.
+#[derive(Default)]
+struct NodeId(Option<String>);
+
+impl Check for NodeId {
+    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+        const METHOD: &str = "NodeGetInfo";
+        let Some(id) = text(line, METHOD, "nodeId") else { return };
+        if id.is_empty() || id.len() > 256 {
+            report.broken(METHOD, "the node's id is empty or too long", format!("{} bytes", id.len()));
+        }
+        if self.0.get_or_insert_with(|| id.to_owned()) != id {
+            report.broken(METHOD, "the node's id has changed", id);
+        }
+    }
+}
+
+/// A text in a driver's answer; empty where it is left out.
+fn text<'a>(line: &'a TraceLine, method: &str, field: &str) -> Option<&'a str> {
+    let end = said_by_driver(line).filter(|end| end.method == method && end.code == "OK")?;
+    Some(end.resp[field].as_str().unwrap_or_default())
+}
+
+/// The capabilities in a driver's answer.
+fn capabilities(line: &TraceLine, method: &str) -> Option<BTreeSet<String>> {
+    let end = said_by_driver(line).filter(|end| end.method == method && end.code == "OK")?;
+    let listed = end.resp["capabilities"].as_array().into_iter().flatten();
+    let name = |entry: &Value| entry["rpc"]["type"].as_str().map(str::to_owned);
+    Some(listed.filter_map(name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn a_name_is_a_domain_and_stays() {
+        let rule = &NAME;
+        let named = |name: &str| format!("calls GetPluginInfo {{}} {{\"name\":\"{name}\"}} OK\n");
+        keeps(rule, &[named("d.example.com"), named("d.example.com")].concat(), &[]);
+        keeps(rule, "calls GetPluginInfo {} {} Internal", &[]);
+        let no_name = "the plugin's name is no domain name";
+        for name in ["a_b", "a..b", "", &"a".repeat(64)] {
+            breaks(rule, no_name, &named(name), &[]);
+        }
+        let changed = [named("d.example.com"), named("e.example.com")].concat();
+        breaks(rule, "the plugin's name has changed", &changed, &[]);
+    }
+
+    #[test]
+    fn what_is_reported_is_answered() {
+        let rule = &ANSWERED;
+        let reported = "capabilities STAGE_UNSTAGE_VOLUME EXPAND_VOLUME\n";
+        keeps(rule, &[reported, "expand v1 a Internal"].concat(), &[]);
+        keeps(rule, "expand v1 a Unimplemented", &[]);
+        keeps(rule, "capabilities STAGE_UNSTAGE_VOLUME\nexpand v1 a Unimplemented", &[]);
+        // What one service reports says nothing of the other.
+        keeps(rule, &[reported, "calls ControllerExpandVolume {} {} Unimplemented"].concat(), &[]);
+        let missing = "what is reported is not implemented";
+        breaks(rule, missing, &[reported, "expand v1 a Unimplemented"].concat(), &[]);
+    }
+
+    #[test]
+    fn capabilities_stay_while_the_driver_runs() {
+        let rule = &CAPABILITIES_STAY;
+        let (one, other) =
+            ("capabilities EXPAND_VOLUME GET_VOLUME_STATS\n", "capabilities GET_VOLUME_STATS\n");
+        keeps(rule, &[one, "capabilities GET_VOLUME_STATS EXPAND_VOLUME\n"].concat(), &[]);
+        keeps(rule, &[one, "driver exit\ndriver start\n", other].concat(), &[]);
+        breaks(rule, "the capabilities have changed", &[one, other].concat(), &[]);
+    }
+
+    #[test]
+    fn the_id_of_a_node_stays() {
+        let rule = &NODE_ID;
+        let says = |id: &str| format!("calls NodeGetInfo {{}} {{\"nodeId\":\"{id}\"}} OK\n");
+        keeps(rule, &[says("n"), says("n")].concat(), &[]);
+        breaks(
+            rule,
+            "the node's id has changed",
+            &[says("n"), "driver start\n".into(), says("m")].concat(),
+            &[],
+        );
+        for id in ["", &"n".repeat(257)] {
+            breaks(rule, "the node's id is empty or too long", &says(id), &[]);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What answers about volumes promise.
+
+use crate::rule::{Checked, Rule, Witness};
+
+use super::answered;
+use serde_json::Value;
+
+/// DRV-012.
+pub(super) static LARGE_ENOUGH: Rule = Rule {
+    id: "DRV-012",
+    sentence: "a volume is within the capacity range that was asked for, or is refused with OUT_OF_RANGE",
+    witnesses: &[Witness::Rpc],
+    check: Checked::Each(|books, line, report| {
+        let Some((call, end)) = answered(books, line, "CreateVolume") else { return };
+        let range = &call.request["capacityRange"];
+        // Zero is a capacity that nobody knows.
+        let Some(told) = bytes(&end.resp["volume"]["capacityBytes"]).filter(|told| *told > 0) else { return };
+        let least = bytes(&range["requiredBytes"]).unwrap_or(0);
+        let most = bytes(&range["limitBytes"]).filter(|limit| *limit > 0).unwrap_or(i64::MAX);
+        if told < least || told > most {
+            let name = call.request["name"].as_str().unwrap_or_default();
+            report.broken(
+                &call.method,
+                "a volume is outside of the range asked for",
+                format!("{name}: {told} bytes"),
+            );
+        }
+    }),
+};
+
+/// A number of 64 bits, which JSON has as text.
+fn bytes(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::script::{breaks, keeps};
+
+    #[test]
+    fn a_volume_is_as_large_as_it_should_be() {
+        let rule = &LARGE_ENOUGH;
+        let made = |range: &str, told: &str| {
+            format!(
+                "calls CreateVolume {{\"name\":\"n\",\"capacityRange\":{range}}} {{\"volume\":{{{told}}}}} OK"
+            )
+        };
+        let range = r#"{"requiredBytes":"10","limitBytes":"20"}"#;
+        for kept in [r#""capacityBytes":"10""#, r#""capacityBytes":20"#, r#""capacityBytes":"0""#, ""] {
+            keeps(rule, &made(range, kept), &[]);
+        }
+        keeps(rule, &made("{}", r#""capacityBytes":"5""#), &[]);
+        for broken in [r#""capacityBytes":"9""#, r#""capacityBytes":"21""#] {
+            breaks(rule, "a volume is outside of the range asked for", &made(range, broken), &[]);
+        }
+    }
+}
