@@ -10,16 +10,18 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use volume_manager::api::convert::shape;
 use volume_manager::api::{
-    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token,
-    TokenRequest, Watch,
+    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Node, Object, Patch, PatchBody, Resource,
+    Sensitive, Token, TokenRequest, Watch,
 };
 
 use crate::trace::Trace;
 
-/// The API. Clones are the same API.
+/// The API, as somebody sees it. Clones are the same API.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedApi {
     trace: Trace,
+    /// What the trace calls whoever asks.
+    by: &'static str,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -36,7 +38,12 @@ struct Inner {
 impl SimulatedApi {
     pub(crate) fn new(trace: Trace, hangs: bool) -> Self {
         let inner = Inner { hangs, ..Inner::default() };
-        Self { trace, inner: Arc::new(Mutex::new(inner)) }
+        Self { trace, by: "node", inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// The same API for somebody else than the node.
+    pub(crate) fn seen_by(&self, by: &'static str) -> Self {
+        Self { by, ..self.clone() }
     }
 
     /// Puts an object there, new or changed, whoever did it.
@@ -49,10 +56,40 @@ impl SimulatedApi {
 
     /// Says in a node's status that one more volume is attached to it.
     pub(crate) fn attached(&self, node: &str, volume: AttachedVolume) {
-        let found = self.open().objects.get(&Key::cluster(Kind::Node, node)).cloned();
-        let Some(Object::Node(mut node)) = found else { return };
-        Arc::make_mut(&mut node).volumes_attached.push(volume);
-        self.put(Object::Node(node), "controller");
+        self.change("", node, |node: &mut Node| node.volumes_attached.push(volume));
+    }
+
+    /// Changes an object, as a controller whom the API never fails.
+    pub(crate) fn change<R: Resource>(&self, namespace: &str, name: &str, change: impl FnOnce(&mut R)) {
+        let Some(mut object) = self.find::<R>(namespace, name) else { return };
+        change(Arc::make_mut(&mut object));
+        self.put(Arc::unwrap_or_clone(object).into_object(), "controller");
+    }
+
+    /// An object as it is now.
+    pub(crate) fn find<R: Resource>(&self, namespace: &str, name: &str) -> Option<Arc<R>> {
+        let key = Key::namespaced(R::KIND, namespace, name);
+        R::from_object(self.open().objects.get(&key).cloned()?)
+    }
+
+    /// All objects of a kind as they are now.
+    pub(crate) fn all<R: Resource>(&self) -> Vec<Arc<R>> {
+        let inner = self.open();
+        let of_kind = inner.objects.values().filter(|object| object.kind() == R::KIND);
+        of_kind.cloned().filter_map(R::from_object).collect()
+    }
+
+    /// All objects of a kind, and every change from now on, whether or not the API is away.
+    pub(crate) fn follow(&self, kind: Kind) -> Watch {
+        let mut inner = self.open();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let of_kind = inner.objects.values().filter(|object| object.kind() == kind);
+        let news = of_kind.cloned().map(Change::Applied).chain([Change::Synced]);
+        for change in news {
+            sender.send(change).expect("the receiver is returned below");
+        }
+        inner.watchers.push((kind, sender));
+        receiver
     }
 
     /// Takes an object away.
@@ -139,50 +176,64 @@ impl ApiSource for SimulatedApi {
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         self.answers().await?;
-        let mut inner = self.open();
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let of_kind = inner.objects.values().filter(|object| object.kind() == kind);
-        let news = of_kind.cloned().map(Change::Applied).chain([Change::Synced]);
-        for change in news {
-            sender.send(change).expect("the receiver is returned below");
-        }
-        inner.watchers.push((kind, sender));
-        Ok(receiver)
+        Ok(self.follow(kind))
     }
 
     async fn create(&self, object: Object) -> Result<Object, ApiError> {
         self.answers().await?;
-        Ok(self.put(object, "node"))
+        if matches!(object, Object::Notification(_)) {
+            // Nobody reads them here, and the manager's own word of them is in the trace.
+            return Ok(object);
+        }
+        let key = object.key();
+        if self.open().objects.contains_key(&key) {
+            return Err(ApiError::Conflict { key, reason: "it exists already".to_owned() });
+        }
+        Ok(self.put(object, self.by))
     }
 
     async fn update(&self, object: Object) -> Result<Object, ApiError> {
         self.answers().await?;
-        Ok(self.put(object, "node"))
+        Ok(self.put(object, self.by))
     }
 
     async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
         let mut object = self.get(&patch.key).await?;
+        let version = &object.meta().resource_version;
+        if !patch.resource_version.is_empty() && patch.resource_version != *version {
+            let reason = format!("it is at version {version} by now");
+            return Err(ApiError::Conflict { key: patch.key, reason });
+        }
         match (&mut object, patch.body) {
             (Object::Node(node), PatchBody::VolumesInUse(volumes)) => {
                 Arc::make_mut(node).volumes_in_use = volumes;
             }
+            (Object::Node(node), PatchBody::VolumesAttached(volumes)) => {
+                Arc::make_mut(node).volumes_attached = volumes;
+            }
             (Object::Claim(claim), PatchBody::ClaimStatus(status)) => {
-                let claim = &mut Arc::make_mut(claim).status;
-                claim.capacity = status.capacity.unwrap_or(claim.capacity);
-                claim.resize = status.resize.unwrap_or_default();
-                claim.conditions = status.conditions.unwrap_or_default();
+                let known = &mut Arc::make_mut(claim).status;
+                known.capacity = status.capacity.unwrap_or(known.capacity);
+                known.resize = status.resize.unwrap_or_else(|| std::mem::take(&mut known.resize));
+                known.conditions = status.conditions.unwrap_or_else(|| std::mem::take(&mut known.conditions));
             }
             _ => {
                 let reason = "this cluster knows no such patch".to_owned();
                 return Err(ApiError::Refused { key: patch.key, reason });
             }
         }
-        Ok(self.put(object, "node"))
+        Ok(self.put(object, self.by))
     }
 
     async fn delete(&self, key: &Key) -> Result<(), ApiError> {
-        self.answers().await?;
-        self.remove(key, "node");
+        let mut object = self.get(key).await?;
+        let meta = object.meta_mut();
+        if meta.finalizers.is_empty() {
+            self.remove(key, self.by);
+        } else if !meta.is_deleting() {
+            meta.deleted = Some("2026-01-01T00:00:00Z".to_owned());
+            self.put(object, self.by);
+        }
         Ok(())
     }
 

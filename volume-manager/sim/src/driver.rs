@@ -1,29 +1,27 @@
 //! A simulated CSI driver: honest and idempotent, on the simulated kernel, reached in memory. What goes wrong
 //! with it goes wrong as with real ones: calls fail before or after their work, stall, hang, break off.
 
+mod controller;
+mod service;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use contracts::event::{Actor, Event, ProcessEdge, RpcEnd, RpcStart};
-use csi_proto::v1::node_server::{Node, NodeServer};
-use csi_proto::v1::node_service_capability::{Rpc, Type, rpc::Type as Capability};
+use csi_proto::v1;
+use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::volume_capability::AccessType;
-use csi_proto::v1::{self, NodeServiceCapability};
 use fastrand::Rng;
 use host::errno::Errno;
 use host::fake::FakeKernel;
-use hyper_util::rt::TokioIo;
 use prost::Message;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint, Server};
-use tonic::{Code, Request, Response, Status};
-use volume_manager::{DialError, Dialer};
+use tonic::{Code, Response, Status};
 
 use crate::trace::Trace;
 
@@ -32,7 +30,7 @@ pub(crate) const NAME: &str = "sim.csi.volproof.dev";
 /// Where it would listen.
 pub(crate) const SOCKET: &str = "/var/lib/kubelet/plugins/sim.csi.volproof.dev/csi.sock";
 /// How large its volumes are.
-const SIZE: u64 = 1 << 30;
+pub(crate) const SIZE: u64 = 1 << 30;
 
 /// Codes after which nobody knows what happened: a driver may answer them after its work is done.
 const UNKNOWN: &[Code] =
@@ -76,6 +74,10 @@ struct Inner {
 struct Volume {
     staged: BTreeSet<PathBuf>,
     published: BTreeSet<PathBuf>,
+    attached: bool,
+    size: u64,
+    /// It was not to be grown as it was used.
+    refused: bool,
 }
 
 /// What happens to a call.
@@ -114,7 +116,7 @@ impl SimulatedDriver {
         if !block {
             self.kernel.format(&disk(id), "ext4")?;
         }
-        self.open().volumes.insert(id.to_owned(), Volume::default());
+        self.open().volumes.insert(id.to_owned(), Volume { size: SIZE, ..Volume::default() });
         Ok(())
     }
 
@@ -142,15 +144,23 @@ impl SimulatedDriver {
         self.open().per_mille = 0;
     }
 
-    /// What it still holds: staged and published paths.
+    /// What it still holds: staged and published paths, and what it has attached.
     pub(crate) fn holds(&self) -> Vec<String> {
         let inner = self.open();
         let told = |(id, volume): (&String, &Volume)| {
             let staged = volume.staged.iter().map(|at| format!("{id} staged at {}", at.display()));
             let published = volume.published.iter().map(|at| format!("{id} published at {}", at.display()));
-            staged.chain(published).collect::<Vec<_>>()
+            let attached = volume.attached.then(|| format!("{id} attached"));
+            staged.chain(published).chain(attached).collect::<Vec<_>>()
         };
         inner.volumes.iter().flat_map(told).collect()
+    }
+
+    /// How large a volume is that some pod has, unless it is not to be grown as long as that is so.
+    pub(crate) fn size(&self, id: &str) -> Option<u64> {
+        let inner = self.open();
+        let volume = inner.volumes.get(id)?;
+        (!volume.published.is_empty() && !volume.refused).then_some(volume.size)
     }
 
     fn edge(&self, edge: &str) {
@@ -282,7 +292,8 @@ fn code_name(code: Code) -> String {
 
 /// A method as it stands on the wire.
 fn path(method: &str) -> String {
-    format!("/csi.v1.Node/{method}")
+    let service = if method.starts_with("Controller") { "Controller" } else { "Node" };
+    format!("/csi.v1.{service}/{method}")
 }
 
 fn disk(id: &str) -> PathBuf {
@@ -370,6 +381,21 @@ impl SimulatedDriver {
         Ok(())
     }
 
+    fn expand(&self, request: &v1::NodeExpandVolumeRequest) -> Result<(), Status> {
+        let size = request.capacity_range.map_or(0, |range| range.required_bytes.cast_unsigned());
+        self.known(&request.volume_id)?;
+        let block = is_block(request.volume_capability.as_ref());
+        let path = Path::new(&request.volume_path);
+        if !block && !self.open().volumes[&request.volume_id].published.contains(path) {
+            return Err(Status::internal("the volume is not published there"));
+        }
+        self.change(&request.volume_id, |volume| {
+            volume.size = volume.size.max(size);
+            volume.refused = false;
+        });
+        Ok(())
+    }
+
     fn known(&self, id: &str) -> Result<(), Status> {
         if self.open().volumes.contains_key(id) {
             return Ok(());
@@ -386,121 +412,6 @@ impl SimulatedDriver {
 
 fn is_block(capability: Option<&v1::VolumeCapability>) -> bool {
     matches!(capability.and_then(|c| c.access_type.as_ref()), Some(AccessType::Block(_)))
-}
-
-#[async_trait]
-impl Node for SimulatedDriver {
-    async fn node_stage_volume(
-        &self,
-        request: Request<v1::NodeStageVolumeRequest>,
-    ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodeStageVolume", &request, |driver| {
-            driver.stage(&request).map(|()| v1::NodeStageVolumeResponse {})
-        })
-        .await
-    }
-
-    async fn node_unstage_volume(
-        &self,
-        request: Request<v1::NodeUnstageVolumeRequest>,
-    ) -> Result<Response<v1::NodeUnstageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodeUnstageVolume", &request, |driver| {
-            driver.unstage(&request).map(|()| v1::NodeUnstageVolumeResponse {})
-        })
-        .await
-    }
-
-    async fn node_publish_volume(
-        &self,
-        request: Request<v1::NodePublishVolumeRequest>,
-    ) -> Result<Response<v1::NodePublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodePublishVolume", &request, |driver| {
-            driver.publish(&request).map(|()| v1::NodePublishVolumeResponse {})
-        })
-        .await
-    }
-
-    async fn node_unpublish_volume(
-        &self,
-        request: Request<v1::NodeUnpublishVolumeRequest>,
-    ) -> Result<Response<v1::NodeUnpublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodeUnpublishVolume", &request, |driver| {
-            driver.unpublish(&request).map(|()| v1::NodeUnpublishVolumeResponse {})
-        })
-        .await
-    }
-
-    async fn node_get_volume_stats(
-        &self,
-        _: Request<v1::NodeGetVolumeStatsRequest>,
-    ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
-        Err(Status::unimplemented("this driver measures nothing"))
-    }
-
-    async fn node_expand_volume(
-        &self,
-        _: Request<v1::NodeExpandVolumeRequest>,
-    ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
-        Err(Status::unimplemented("volumes of this driver do not grow"))
-    }
-
-    async fn node_get_capabilities(
-        &self,
-        request: Request<v1::NodeGetCapabilitiesRequest>,
-    ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
-        self.call("NodeGetCapabilities", &request.into_inner(), |driver| {
-            let claim = |capability: &Capability| NodeServiceCapability {
-                r#type: Some(Type::Rpc(Rpc { r#type: *capability as i32 })),
-            };
-            let capabilities = driver.capabilities.iter().map(claim).collect();
-            Ok(v1::NodeGetCapabilitiesResponse { capabilities })
-        })
-        .await
-    }
-
-    async fn node_get_info(
-        &self,
-        request: Request<v1::NodeGetInfoRequest>,
-    ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
-        self.call("NodeGetInfo", &request.into_inner(), |_| {
-            Ok(v1::NodeGetInfoResponse { node_id: "node-1".to_owned(), ..Default::default() })
-        })
-        .await
-    }
-}
-
-#[async_trait]
-impl Dialer for SimulatedDriver {
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let refused = |source: Box<dyn std::error::Error + Send + Sync>| DialError {
-            endpoint: endpoint.to_owned(),
-            source,
-        };
-        let no_listener = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        if !self.open().up {
-            return Err(refused(no_listener().into()));
-        }
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
-        let server = Server::builder().add_service(NodeServer::new(self.clone()));
-        let serving = tokio::spawn(server.serve_with_incoming(incoming)).abort_handle();
-        {
-            let mut inner = self.open();
-            inner.connections.retain(|connection| !connection.is_finished());
-            inner.connections.push(serving);
-        }
-        let mut ours = Some(ours);
-        let connector = tower::service_fn(move |_| {
-            let ours = ours.take();
-            async move { ours.map(TokioIo::new).ok_or_else(no_listener) }
-        });
-        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        connected.map_err(|error| refused(Box::new(error)))
-    }
 }
 
 impl fmt::Debug for SimulatedDriver {

@@ -18,7 +18,7 @@ use volume_manager::names::{
 };
 use volume_manager::plugin::csi;
 
-use crate::driver::NAME;
+use crate::driver::{NAME, SIZE};
 use crate::script::Scenario;
 
 /// The node everything happens on.
@@ -88,8 +88,11 @@ impl Disk {
         {
             let secret = Some(Namespaced::new("default", SECRET));
             match number % 2 {
-                0 => csi.node_stage_secret = secret,
-                _ => csi.node_publish_secret = secret,
+                0 => csi.node_stage_secret = secret.clone(),
+                _ => csi.node_publish_secret = secret.clone(),
+            }
+            if number.is_multiple_of(3) {
+                csi.node_expand_secret = secret;
             }
         }
         disk
@@ -159,11 +162,15 @@ pub(crate) fn secret() -> Secret {
     Secret { meta: Meta::named("default", SECRET), data }
 }
 
-/// The node, with what is attached to it.
-pub(crate) fn node(volumes_attached: Vec<AttachedVolume>) -> Node {
+/// The node, which may leave attaching to a controller.
+pub(crate) fn node(scenario: &Scenario) -> Node {
     let mut meta = Meta::named("", NODE);
     meta.labels.insert("zone".to_owned(), "a".to_owned());
-    Node { meta, ready: true, volumes_attached, ..Node::default() }
+    if scenario.controlled {
+        let managed = "volumes.kubernetes.io/controller-managed-attach-detach".to_owned();
+        meta.annotations.insert(managed, "true".to_owned());
+    }
+    Node { meta, ready: true, ..Node::default() }
 }
 
 /// What the driver wants from the node.
@@ -185,7 +192,7 @@ pub(crate) fn driver(scenario: &Scenario) -> CsiDriver {
 fn volume(scenario: &Scenario, name: &str, handle: &str, block: bool) -> Volume {
     Volume {
         meta: Meta::named("", format!("pv-{name}")),
-        capacity: Bytes(1 << 30),
+        capacity: Bytes(SIZE),
         access_modes: modes(scenario),
         claim: Some(ClaimReference { claim: Namespaced::new("default", name), uid: format!("claim-{name}") }),
         mode: Some(mode(block)),
@@ -207,7 +214,7 @@ fn claim(name: &str, block: bool) -> Claim {
     Claim {
         meta,
         spec: ClaimSpec { volume: format!("pv-{name}"), mode: mode(block), ..ClaimSpec::default() },
-        status: ClaimStatus { phase: ClaimPhase::Bound, capacity: Bytes(1 << 30), ..ClaimStatus::default() },
+        status: ClaimStatus { phase: ClaimPhase::Bound, capacity: Bytes(SIZE), ..ClaimStatus::default() },
     }
 }
 

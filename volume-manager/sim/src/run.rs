@@ -110,9 +110,16 @@ async fn take(world: &mut World, step: &Step) {
         Step::Terminate { pod } => world.set_state(*pod, PodState::Terminating),
         Step::Remove { pod } => world.remove_pod(*pod),
         Step::Crash { away } => restart(world, *away).await,
+        Step::CrashWithout { pod } => {
+            world.crash().await;
+            world.remove_pod(*pod);
+            restart(world, Duration::from_secs(1)).await;
+        }
         Step::CrashAtStep { step, after } => world.faults.crash_at(*step, *after),
         Step::KillDriver => world.kill_driver(),
         Step::StartDriver => world.start_driver(),
+        Step::CrashController => world.start_controllers(),
+        Step::Grow { volume } => world.grow(*volume),
         Step::ApiAway => world.api.set_away(true),
         Step::ApiBack => world.api.set_away(false),
         Step::Pass(time) => pass(world, *time).await,
@@ -149,7 +156,10 @@ async fn settle(world: &mut World) -> Vec<String> {
         }
     }
     pass(world, BOUND).await;
-    let mut unfinished = Vec::new();
+    if world.insist_on_growth() {
+        pass(world, BOUND).await;
+    }
+    let mut unfinished = world.not_grown();
     for (number, pod) in world.running() {
         let manager = world.manager().expect("it was started above").clone();
         match (manager.wait_mounted(&pod, BOUND).await, world.forbidden(number)) {

@@ -27,8 +27,10 @@ pub struct Scenario {
     pub republishes: bool,
     /// Whether pods name their first volume twice.
     pub named_twice: bool,
-    /// Whether volumes must be attached; then they are.
+    /// Whether volumes must be attached.
     pub attachable: bool,
+    /// Whether a controller attaches and detaches them; otherwise they are attached from the beginning.
+    pub controlled: bool,
     /// Whether volumes have a secret, each for one of its calls.
     pub secrets: bool,
     /// Whether each volume is for one pod at a time, which has it with the label it runs with.
@@ -43,6 +45,12 @@ pub struct Scenario {
     pub ephemeral: bool,
     /// Whether some pods ask for a volume that they may not have. They never get all of theirs.
     pub forbidden: bool,
+    /// Whether volumes are grown.
+    pub grows: bool,
+    /// Whether claims write down how far growing has come.
+    pub records_growth: bool,
+    /// Whether pods go while the manager is away.
+    pub vanish: bool,
 }
 
 /// One thing that is done to the world.
@@ -75,6 +83,11 @@ pub enum Step {
         /// How long it is away.
         away: Duration,
     },
+    /// The manager crashes, and a pod goes before it starts again.
+    CrashWithout {
+        /// The pod's number.
+        pod: u32,
+    },
     /// The manager crashes at the so-manieth step of the kernel from now, before or after it took effect.
     CrashAtStep {
         /// Counted from here.
@@ -86,6 +99,13 @@ pub enum Step {
     KillDriver,
     /// The driver is started again, and registers.
     StartDriver,
+    /// The controller that attaches volumes crashes, and starts again.
+    CrashController,
+    /// The controllers have grown a volume, and leave the rest to the node.
+    Grow {
+        /// Its place in [`Scenario::volumes`].
+        volume: usize,
+    },
     /// The API stops answering.
     ApiAway,
     /// The API answers again.
@@ -102,11 +122,14 @@ impl fmt::Display for Step {
             Self::Terminate { pod } => write!(f, "terminate pod {pod}"),
             Self::Remove { pod } => write!(f, "remove pod {pod}"),
             Self::Crash { away } => write!(f, "crash the manager, away for {away:?}"),
+            Self::CrashWithout { pod } => write!(f, "crash the manager, remove pod {pod} meanwhile"),
             Self::CrashAtStep { step, after } => {
                 write!(f, "crash the manager {} step {step}", if *after { "after" } else { "before" })
             }
             Self::KillDriver => f.write_str("kill the driver"),
             Self::StartDriver => f.write_str("start the driver"),
+            Self::CrashController => f.write_str("crash the controller"),
+            Self::Grow { volume } => write!(f, "grow volume {volume}"),
             Self::ApiAway => f.write_str("take the API away"),
             Self::ApiBack => f.write_str("bring the API back"),
             Self::Pass(time) => write!(f, "let {time:?} pass"),
@@ -125,7 +148,7 @@ impl Scenario {
         if random.bool() {
             capabilities.push(Capability::SingleNodeMultiWriter);
         }
-        Self {
+        let mut scenario = Self {
             seed,
             volumes: (0..random.usize(1..=4)).map(|_| random.u32(..3) == 0).collect(),
             capabilities,
@@ -137,6 +160,7 @@ impl Scenario {
             republishes: random.u32(..3) == 0,
             named_twice: random.u32(..4) == 0,
             attachable: random.bool(),
+            controlled: false,
             secrets: random.u32(..3) == 0,
             alone: random.u32(..4) == 0,
             grouped: random.u32(..3) == 0,
@@ -144,7 +168,15 @@ impl Scenario {
             unused: random.u32(..3) == 0,
             ephemeral: random.u32(..3) == 0,
             forbidden: random.u32(..4) == 0,
+            grows: random.u32(..3) == 0,
+            records_growth: random.bool(),
+            vanish: random.u32(..3) == 0,
+        };
+        scenario.controlled = scenario.attachable && random.bool();
+        if scenario.grows {
+            scenario.capabilities.push(Capability::ExpandVolume);
         }
+        scenario
     }
 
     /// A script of so many steps for this scenario.
@@ -159,6 +191,12 @@ struct Writer {
     volumes: usize,
     /// Whether a volume is for one pod at a time.
     alone: bool,
+    /// Whether volumes are grown.
+    grows: bool,
+    /// Whether pods go while the manager is away.
+    vanish: bool,
+    /// Whether there is a controller.
+    controlled: bool,
     /// Who is there, with what.
     alive: Vec<(u32, Vec<usize>)>,
     next_pod: u32,
@@ -172,6 +210,9 @@ impl Writer {
             random: Rng::with_seed(scenario.seed ^ 0x5eed),
             volumes: scenario.volumes.len(),
             alone: scenario.alone,
+            grows: scenario.grows,
+            vanish: scenario.vanish,
+            controlled: scenario.controlled,
             alive: Vec::new(),
             next_pod: 0,
             driver_up: true,
@@ -189,10 +230,13 @@ impl Writer {
             22..34 => self.with_pod(|pod| Step::Sync { pod }),
             34..38 => self.with_pod(|pod| Step::Terminate { pod }),
             38..54 => self.remove(),
+            54..56 if self.vanish && !self.alive.is_empty() => Step::CrashWithout { pod: self.leaves() },
             54..58 => Step::Crash { away: Duration::from_millis(self.random.u64(..5_000)) },
             58..64 => Step::CrashAtStep { step: self.random.u32(1..60), after: self.random.bool() },
             64..68 => self.toggle_driver(),
             68..71 => self.toggle_api(),
+            71..80 if self.grows => Step::Grow { volume: self.random.usize(..self.volumes) },
+            80..82 if self.controlled => Step::CrashController,
             71..90 => Step::Pass(Duration::from_millis(self.random.u64(..400))),
             _ => Step::Pass(Duration::from_millis(self.random.u64(..40_000))),
         }
@@ -219,8 +263,13 @@ impl Writer {
         if self.alive.is_empty() {
             return Step::Pass(Duration::from_millis(10));
         }
+        Step::Remove { pod: self.leaves() }
+    }
+
+    /// One of those who are there, and are not from now on.
+    fn leaves(&mut self) -> u32 {
         let place = self.random.usize(..self.alive.len());
-        Step::Remove { pod: self.alive.remove(place).0 }
+        self.alive.remove(place).0
     }
 
     fn with_pod(&mut self, step: impl FnOnce(u32) -> Step) -> Step {

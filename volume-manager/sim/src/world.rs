@@ -10,8 +10,9 @@ use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use volume_manager::api::{Pod, Resource};
+use volume_manager::api::{Attachment, Pod, Resource};
 use volume_manager::clock::TokioClock;
+use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 use volume_manager::names::{DriverName, PodUid};
 use volume_manager::plugin::csi::CsiPlugin;
 use volume_manager::plugin::empty_dir::EmptyDirPlugin;
@@ -19,8 +20,10 @@ use volume_manager::plugin::registry::Registry;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use crate::api::SimulatedApi;
+use crate::attacher;
 use crate::driver::{NAME, SOCKET, SimulatedDriver};
 use crate::faults::KernelFaults;
+use crate::growth;
 use crate::objects::{self, Disk, Forbidden, NODE};
 use crate::script::Scenario;
 use crate::status;
@@ -43,6 +46,9 @@ pub(crate) struct World {
     /// Pods whose objects exist, with what their runtime does.
     pods: BTreeMap<u32, (Arc<Pod>, PodState)>,
     driver_up: bool,
+    /// Who attaches volumes, if somebody does: the controller, and the attacher beside the driver.
+    controller: Option<AttachDetach>,
+    attacher: Option<AbortHandle>,
 }
 
 impl World {
@@ -61,7 +67,7 @@ impl World {
             scenario.seed,
             scenario.driver_faults,
         );
-        let world = Self {
+        let mut world = Self {
             faults: KernelFaults::new(scenario.seed, scenario.kernel_faults),
             scenario: scenario.clone(),
             trace,
@@ -72,8 +78,11 @@ impl World {
             reporting: None,
             pods: BTreeMap::new(),
             driver_up: true,
+            controller: None,
+            attacher: None,
         };
         world.furnish();
+        world.start_controllers();
         world
     }
 
@@ -88,7 +97,7 @@ impl World {
             true => numbered.chain(forbidden).collect(),
             false => numbered.collect(),
         };
-        self.api.put(objects::node(Vec::new()).into_object(), "case");
+        self.api.put(objects::node(&self.scenario).into_object(), "case");
         disks.into_iter().for_each(|disk| self.make(disk));
         if self.scenario.alone {
             self.kernel.set_selinux(Path::new(ROOT), true).expect("it is a mount point");
@@ -96,15 +105,30 @@ impl World {
         self.trace.look_at_mounts(contracts::event::Actor::Harness);
     }
 
-    /// Makes a disk with its objects, attached if it must be.
+    /// Makes a disk with its objects, attached if it must be and nobody else does that.
     fn make(&self, disk: Disk) {
         self.driver.create(&disk.handle, disk.block).expect("every disk has its own name");
-        if self.scenario.attachable {
+        if self.scenario.attachable && !self.scenario.controlled {
             self.api.put(disk.attachment().into_object(), "controller");
             self.api.attached(NODE, disk.attached());
         }
         self.api.put(disk.volume.into_object(), "case");
         self.api.put(disk.claim.into_object(), "case");
+    }
+
+    /// Starts whoever attaches volumes, or starts them again where they crashed.
+    pub(crate) fn start_controllers(&mut self) {
+        if !self.scenario.controlled {
+            return;
+        }
+        let registry = Registry::new(vec![Arc::new(CsiPlugin::new())]);
+        let api = Arc::new(self.api.seen_by("controller"));
+        let config = AttachDetachConfig::default();
+        self.controller = Some(AttachDetach::start(config, api, TokioClock::shared(), registry));
+        let attacher = attacher::start(self.api.clone(), self.driver.clone());
+        if let Some(before) = self.attacher.replace(attacher) {
+            before.abort();
+        }
     }
 
     /// Starts the manager, as after a crash or a reboot of its process.
@@ -244,6 +268,23 @@ impl World {
         }
     }
 
+    /// A volume has grown as far as its controller goes; the rest is the node's.
+    pub(crate) fn grow(&self, number: usize) {
+        growth::ask(&self.api, &Disk::numbered(&self.scenario, number), self.scenario.records_growth);
+    }
+
+    /// Whoever wants a volume larger that was given up asks for it again. Whether there was any.
+    pub(crate) fn insist_on_growth(&self) -> bool {
+        let disks = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
+        disks.filter(|disk| growth::insist(&self.api, disk)).count() > 0
+    }
+
+    /// Volumes that pods have and that are smaller than they should be by now.
+    pub(crate) fn not_grown(&self) -> Vec<String> {
+        let disks = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
+        disks.filter_map(|disk| growth::missing(&self.api, &self.driver, &disk)).collect()
+    }
+
     /// Nothing goes wrong any more, and everybody is there.
     pub(crate) fn heal(&mut self) {
         self.faults.stop();
@@ -310,5 +351,10 @@ pub(crate) fn leftovers(world: &World) -> Vec<String> {
     let loops =
         world.kernel.loops().into_iter().map(|(device, _)| format!("{} is attached", device.display()));
     let held = world.driver.holds().into_iter().map(|held| format!("the driver has {held}"));
-    mounts.chain(loops).chain(held).collect()
+    let attached = match world.scenario.controlled {
+        true => world.api.all::<Attachment>(),
+        false => Vec::new(),
+    };
+    let attached = attached.into_iter().map(|left| format!("{} is attached", left.volume));
+    mounts.chain(loops).chain(held).chain(attached).collect()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::event::{Event, OperationEdge, ProcessEdge, TraceLine};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
+use super::attachment::persistent_volume;
 use super::staging::handle;
 
 /// INV-026.
@@ -38,6 +39,16 @@ impl Check for Ladder {
             }
             // A driver that registers ends the wait of its operations, and a new node has no memory of one.
             Event::Process(ProcessEdge { edge, .. }) if edge != "exit" => self.failed.clear(),
+            // A claim that says that it is the node's turn ends the wait of whoever grows its volume.
+            Event::Api(change)
+                if change.body["status"]["allocatedResourceStatuses"]["storage"] == "NodeResizePending" =>
+            {
+                let named = &change.body["spec"]["volumeName"];
+                self.failed.retain(|(name, volume, _), _| {
+                    let of = handle(volume).and_then(|handle| persistent_volume(books, handle));
+                    name != "volume_fs_resize" || of.is_none_or(|(of, _)| named != of)
+                });
+            }
             _ => {}
         }
     }

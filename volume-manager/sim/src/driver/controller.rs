@@ -1,0 +1,42 @@
+//! The controller service of the simulated driver, as the attacher beside it calls it. It runs elsewhere: the
+//! node's process may die without it.
+
+use std::collections::BTreeMap;
+
+use csi_proto::v1;
+use tonic::Status;
+
+use super::SimulatedDriver;
+
+impl SimulatedDriver {
+    /// ControllerPublishVolume. The answer is what the node's calls are to be given.
+    pub(crate) async fn attach(&self, id: &str) -> Result<BTreeMap<String, String>, Status> {
+        let request = v1::ControllerPublishVolumeRequest {
+            volume_id: id.to_owned(),
+            node_id: "node-1".to_owned(),
+            ..Default::default()
+        };
+        let answer = self.call("ControllerPublishVolume", &request, |driver| {
+            driver.known(id)?;
+            driver.change(id, |volume| volume.attached = true);
+            let publish_context = [("slot".to_owned(), id.to_owned())].into();
+            Ok(v1::ControllerPublishVolumeResponse { publish_context })
+        });
+        Ok(answer.await?.into_inner().publish_context.into_iter().collect())
+    }
+
+    /// ControllerUnpublishVolume.
+    pub(crate) async fn detach(&self, id: &str) -> Result<(), Status> {
+        let request = v1::ControllerUnpublishVolumeRequest {
+            volume_id: id.to_owned(),
+            node_id: "node-1".to_owned(),
+            ..Default::default()
+        };
+        let answer = self.call("ControllerUnpublishVolume", &request, |driver| {
+            driver.known(id)?;
+            driver.change(id, |volume| volume.attached = false);
+            Ok(v1::ControllerUnpublishVolumeResponse {})
+        });
+        answer.await.map(drop)
+    }
+}

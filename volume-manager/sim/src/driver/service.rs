@@ -1,0 +1,138 @@
+//! The node service of the simulated driver, as the manager reaches it: through a connection in memory.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use csi_proto::v1;
+use csi_proto::v1::NodeServiceCapability;
+use csi_proto::v1::node_server::{Node, NodeServer};
+use csi_proto::v1::node_service_capability::{Rpc, Type, rpc::Type as Capability};
+use hyper_util::rt::TokioIo;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status};
+use volume_manager::{DialError, Dialer};
+
+use super::SimulatedDriver;
+
+#[async_trait]
+impl Node for SimulatedDriver {
+    async fn node_stage_volume(
+        &self,
+        request: Request<v1::NodeStageVolumeRequest>,
+    ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.call("NodeStageVolume", &request, |driver| {
+            driver.stage(&request).map(|()| v1::NodeStageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<v1::NodeUnstageVolumeRequest>,
+    ) -> Result<Response<v1::NodeUnstageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.call("NodeUnstageVolume", &request, |driver| {
+            driver.unstage(&request).map(|()| v1::NodeUnstageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<v1::NodePublishVolumeRequest>,
+    ) -> Result<Response<v1::NodePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.call("NodePublishVolume", &request, |driver| {
+            driver.publish(&request).map(|()| v1::NodePublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<v1::NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::NodeUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.call("NodeUnpublishVolume", &request, |driver| {
+            driver.unpublish(&request).map(|()| v1::NodeUnpublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        _: Request<v1::NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
+        Err(Status::unimplemented("this driver measures nothing"))
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<v1::NodeExpandVolumeRequest>,
+    ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let answer = self.call("NodeExpandVolume", &request, |driver| {
+            driver.expand(&request).map(|()| v1::NodeExpandVolumeResponse::default())
+        });
+        let answer = answer.await;
+        if matches!(&answer, Err(status) if status.code() == Code::FailedPrecondition) {
+            self.change(&request.volume_id, |volume| volume.refused = true);
+        }
+        answer
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        request: Request<v1::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
+        self.call("NodeGetCapabilities", &request.into_inner(), |driver| {
+            let claim = |capability: &Capability| NodeServiceCapability {
+                r#type: Some(Type::Rpc(Rpc { r#type: *capability as i32 })),
+            };
+            let capabilities = driver.capabilities.iter().map(claim).collect();
+            Ok(v1::NodeGetCapabilitiesResponse { capabilities })
+        })
+        .await
+    }
+
+    async fn node_get_info(
+        &self,
+        request: Request<v1::NodeGetInfoRequest>,
+    ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
+        self.call("NodeGetInfo", &request.into_inner(), |_| {
+            Ok(v1::NodeGetInfoResponse { node_id: "node-1".to_owned(), ..Default::default() })
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Dialer for SimulatedDriver {
+    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
+        let refused = |source: Box<dyn std::error::Error + Send + Sync>| DialError {
+            endpoint: endpoint.to_owned(),
+            source,
+        };
+        let no_listener = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        if !self.open().up {
+            return Err(refused(no_listener().into()));
+        }
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
+        let server = Server::builder().add_service(NodeServer::new(self.clone()));
+        let serving = tokio::spawn(server.serve_with_incoming(incoming)).abort_handle();
+        {
+            let mut inner = self.open();
+            inner.connections.retain(|connection| !connection.is_finished());
+            inner.connections.push(serving);
+        }
+        let mut ours = Some(ours);
+        let connector = tower::service_fn(move |_| {
+            let ours = ours.take();
+            async move { ours.map(TokioIo::new).ok_or_else(no_listener) }
+        });
+        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
+        connected.map_err(|error| refused(Box::new(error)))
+    }
+}
