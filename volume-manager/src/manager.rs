@@ -21,11 +21,12 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch as latest};
 
 use crate::actual::ActualState;
+use crate::api::Bytes;
 use crate::api::timely::Timely;
 use crate::clock::Instant;
 use crate::desired::DesiredState;
 use crate::event::{Event, Notice, OperationId};
-use crate::names::VolumeName;
+use crate::names::{Namespaced, VolumeName};
 use crate::operation::context::{EventSink, Mark, OperationContext};
 use crate::operation::executor::Executor;
 use crate::operation::pending::{Admission, Pending};
@@ -68,6 +69,8 @@ struct Manager {
     in_use_changed: bool,
     /// What the node's object is known to say it uses, and need not stop saying.
     reported: BTreeSet<VolumeName>,
+    /// Claims that say that it is the node's turn to grow their volume, and to which size.
+    turns: BTreeMap<Namespaced, Option<Bytes>>,
     counters: BTreeMap<&'static str, u64>,
     registrations: u64,
     events_told: u64,
@@ -108,6 +111,7 @@ impl Manager {
             in_use: BTreeSet::new(),
             in_use_changed: true,
             reported: BTreeSet::new(),
+            turns: BTreeMap::new(),
             counters: BTreeMap::new(),
             registrations: 0,
             events_told: 0,

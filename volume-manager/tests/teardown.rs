@@ -11,7 +11,7 @@ use std::time::Duration;
 use expect_test::expect;
 use volume_manager::api::pod::SeLinuxOptions;
 use volume_manager::api::storage::{NodeAffinity, Requirement};
-use volume_manager::api::{AccessMode, Claim, Object, Pod, get};
+use volume_manager::api::{AccessMode, Claim, Kind, Object, Pod, get};
 use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
 use volume_manager::names::PodUid;
 use volume_manager::operation::OperationName;
@@ -399,6 +399,15 @@ paused! {
         world.api.put(Object::Volume(Arc::new(grown)));
         assert_eq!(world.starts_of(OperationName::Expand, 4000).await, [0, 500, 1500, 3500]);
         world.sees(expect![[""]]);
+        says_of_its_growth(&world, "NodeResizePending").await;
+        let says = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
+        world.api.set_down(Kind::Claim, true);
+        assert_eq!(world.starts_of(OperationName::Expand, 1000).await, [0, 500]);
+        // It has said so, and why the node has not come to it has nothing to do with it.
+        world.api.put(Object::Claim(says));
+        assert_eq!(world.starts_of(OperationName::Expand, 400).await, []);
+        world.api.set_down(Kind::Claim, false);
+        says_of_its_growth(&world, "ControllerResizeInProgress").await;
         says_of_its_growth(&world, "NodeResizePending").await;
         assert_eq!(world.starts_of(OperationName::Expand, 1000).await, [0]);
         world.sees(expect![[r#"

@@ -307,6 +307,7 @@ impl Manager {
             Change::Deleted(Object::CsiDriver(driver)) => self.driver_changed(&driver, false),
             Change::Applied(Object::Node(node)) => self.node_changed(node),
             Change::Applied(Object::Claim(claim)) => self.claim_changed(&claim),
+            Change::Deleted(Object::Claim(claim)) => _ = self.turns.remove(&claim.key().namespaced_name()),
             Change::Applied(Object::Volume(volume)) => self.volume_changed(&volume),
             Change::Applied(Object::Attachment(attachment)) => self.attachment_changed(attachment, true),
             Change::Deleted(Object::Attachment(attachment)) => self.attachment_changed(attachment, false),
@@ -357,16 +358,28 @@ impl Manager {
     /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.
     fn claim_changed(&mut self, claim: &Claim) {
         self.populator.request_claim(&claim.key().namespaced_name(), false);
-        // What the node itself writes there on its way is no news, and least of all a reason to try again.
-        if claim.status.resize == NODE_RESIZE_PENDING {
-            let actual = &self.actual;
-            let concerned = self.pending.end_back_off(|rung| {
-                let inner = actual.spec(&rung.key.volume).map(|spec| spec.name());
-                rung.name == OperationName::Expand
-                    && inner.is_some_and(|inner| inner.as_str() == claim.spec.volume)
-            });
-            self.dirty.extend(concerned);
+        if !self.turn_comes(claim) {
+            return;
         }
+        let actual = &self.actual;
+        let concerned = self.pending.end_back_off(|rung| {
+            let inner = actual.spec(&rung.key.volume).map(|spec| spec.name());
+            rung.name == OperationName::Expand
+                && inner.is_some_and(|inner| inner.as_str() == claim.spec.volume)
+        });
+        self.dirty.extend(concerned);
+    }
+
+    /// Whether a claim has come to say that it is the node's turn. What goes on to say so is no news, nor is
+    /// what the node itself writes there on its way, and least of all a reason to try again.
+    fn turn_comes(&mut self, claim: &Claim) -> bool {
+        let name = claim.key().namespaced_name();
+        if claim.status.resize != NODE_RESIZE_PENDING {
+            self.turns.remove(&name);
+            return false;
+        }
+        let size = claim.status.allocated;
+        self.turns.insert(name, size) != Some(size)
     }
 
     /// A volume that has grown is looked at again on behalf of the pods that have it.

@@ -1,8 +1,10 @@
 //! Failures: how long until the next attempt, and who is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::{Event, OperationEdge, ProcessEdge, TraceLine};
+use serde_json::Value;
+
+use crate::event::{ApiChange, Event, OperationEdge, ProcessEdge, TraceLine};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
 use super::attachment::persistent_volume;
@@ -12,17 +14,26 @@ use super::staging::handle;
 pub(super) static LADDER: Rule = Rule {
     id: "INV-026",
     sentence: "after the n-th failure in a row an operation waits 0.5, 1, 2, … 64, 122 s, and never less",
-    witnesses: &[Witness::Operations, Witness::Clock],
+    witnesses: &[Witness::Operations, Witness::Clock, Witness::Api],
     check: Checked::With(|| Box::new(Ladder::default())),
 };
 
 /// The longest wait, in milliseconds.
 const CAP_MS: f64 = 122_000.0;
 
+/// The kind of claims.
+const CLAIM: &str = "PersistentVolumeClaim";
+
+/// The operation that grows a volume.
+const GROW: &str = "volume_fs_resize";
+
 /// Failures in a row of each operation, and when the last one ended.
 #[derive(Default)]
 struct Ladder {
     failed: BTreeMap<(String, String, String), (u32, f64)>,
+    /// Persistent volumes whose claims have come to say that it is the node's turn to grow them. That ends one
+    /// wait, whenever the node hears of it.
+    turns: BTreeSet<String>,
 }
 
 impl Check for Ladder {
@@ -39,29 +50,34 @@ impl Check for Ladder {
             }
             // A driver that registers ends the wait of its operations, and a new node has no memory of one.
             Event::Process(ProcessEdge { edge, .. }) if edge != "exit" => self.failed.clear(),
-            // A claim that says that it is the node's turn ends the wait of whoever grows its volume.
-            Event::Api(change)
-                if change.body["status"]["allocatedResourceStatuses"]["storage"] == "NodeResizePending" =>
-            {
-                let named = &change.body["spec"]["volumeName"];
-                self.failed.retain(|(name, volume, _), _| {
-                    let of = handle(volume).and_then(|handle| persistent_volume(books, handle));
-                    name != "volume_fs_resize" || of.is_none_or(|(of, _)| named != of)
-                });
-            }
+            Event::Api(change) if change.kind == CLAIM => self.claim(books, change),
             _ => {}
         }
     }
 }
 
 impl Ladder {
+    /// Notes whose turn it has become. A claim that only goes on to say so says nothing new.
+    fn claim(&mut self, books: &Books, change: &ApiChange) {
+        let before = books.object(CLAIM, &change.object).and_then(size_by_turn);
+        let now = size_by_turn(&change.body);
+        if let (Some(volume), true) =
+            (change.body["spec"]["volumeName"].as_str(), now.is_some() && now != before)
+        {
+            self.turns.insert(volume.to_owned());
+        }
+    }
+
     fn operation(&mut self, books: &Books, edge: &OperationEdge, now: f64, report: &mut Report) {
         let key = (edge.name.clone(), edge.volume.clone(), pod_of_key(edge).to_owned());
         match (edge.edge.as_str(), &edge.error) {
             ("start", _) => {
                 let Some((failures, since)) = self.failed.get(&key) else { return };
                 // Half a millisecond for what rounding does to the times of a trace.
-                if now - since + 0.5 < wait_ms(*failures) {
+                let early = now - since + 0.5 < wait_ms(*failures);
+                if early && grown(books, edge).is_some_and(|volume| self.turns.remove(volume)) {
+                    self.failed.remove(&key);
+                } else if early {
                     report.broken(
                         "",
                         "tried again before its back-off was over",
@@ -69,7 +85,12 @@ impl Ladder {
                     );
                 }
             }
-            (_, None) => _ = self.failed.remove(&key),
+            (_, None) => {
+                self.failed.remove(&key);
+                if let Some(volume) = grown(books, edge) {
+                    self.turns.remove(volume);
+                }
+            }
             // What stops because its pod has gone has not failed, and climbs no further.
             (_, Some(_)) if MOUNTS.contains(&edge.name.as_str()) && !is_wanted(books, edge) => {}
             // Nor has what ends when the volume has left both books.
@@ -81,6 +102,19 @@ impl Ladder {
             }
         }
     }
+}
+
+/// The size that a volume is to have, where its claim says that it is the node's turn to see to it.
+fn size_by_turn(claim: &Value) -> Option<&Value> {
+    let status = &claim["status"];
+    let turn = status["allocatedResourceStatuses"]["storage"] == "NodeResizePending";
+    turn.then(|| &status["allocatedResources"]["storage"])
+}
+
+/// The persistent volume that an operation grows, as far as the trace tells the API's objects.
+fn grown<'a>(books: &'a Books, edge: &OperationEdge) -> Option<&'a str> {
+    let volume = handle(&edge.volume).filter(|_| edge.name == GROW)?;
+    persistent_volume(books, volume).map(|(name, _)| name)
 }
 
 /// The entries of a volume in both books.
@@ -156,6 +190,8 @@ impl Check for EveryFailureIsTold {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::rule::script::{breaks, keeps};
 
@@ -196,6 +232,51 @@ mod tests {
         keeps(rule, &[&twice, "wants v1/a -\nwants v1/b yes\nop start volume_mount v1/b"].concat(), &[]);
         let kept = "state v1 DeviceNotMounted\nwants v1/a -\nwants v1/b yes\nop start volume_mount v1/b";
         breaks(rule, early, &[&twice, kept].concat(), &[]);
+    }
+
+    /// The persistent volume of a handle.
+    fn exists(volume: &str) -> String {
+        let source = json!({"spec": {"csi": {"volumeHandle": volume}}});
+        format!("api create PersistentVolume pv-{volume} case {source}\n")
+    }
+
+    /// What the claim of a volume says of its growth.
+    fn says(volume: &str, resize: &str, size: &str) -> String {
+        let status = json!({
+            "allocatedResourceStatuses": {"storage": resize},
+            "allocatedResources": {"storage": size},
+        });
+        let body = json!({"spec": {"volumeName": format!("pv-{volume}")}, "status": status});
+        format!("api update {CLAIM} default/{volume} controller {body}\n")
+    }
+
+    #[test]
+    fn a_turn_to_grow_ends_one_wait() {
+        let rule = &LADDER;
+        let early = "tried again before its back-off was over";
+        let turn = || says("v1", "NodeResizePending", "2Gi");
+        let start = "op start volume_fs_resize v1/a\n";
+        let failed = [start, "op end volume_fs_resize v1/a no\n"].concat();
+        let known = [&exists("v1"), &exists("v2"), "state v1/a VolumeMounted\n"].concat();
+        let waits = [&known, &failed, "at 500\n", &failed, "at 600\n"].concat();
+        let script = |lines: &[&str]| waits.clone() + &lines.concat();
+        breaks(rule, early, &script(&[start]), &[]);
+        keeps(rule, &script(&[&turn(), start]), &[]);
+        // From the bottom, and once.
+        keeps(rule, &script(&[&turn(), &failed, "at 1100\n", start]), &[]);
+        breaks(rule, early, &script(&[&turn(), &failed, "at 1099\n", start]), &[]);
+        // Whoever says it again says nothing new, unless it is another size or was not so in between.
+        breaks(rule, early, &script(&[&turn(), &failed, &turn(), start]), &[]);
+        keeps(rule, &script(&[&turn(), &failed, &says("v1", "NodeResizePending", "3Gi"), start]), &[]);
+        let meanwhile = says("v1", "NodeResizeInProgress", "2Gi");
+        keeps(rule, &script(&[&turn(), &meanwhile, &failed, &turn(), start]), &[]);
+        breaks(rule, early, &script(&[&turn(), &failed, &meanwhile, start]), &[]);
+        // It is nobody else's turn, and what was heard in time for an attempt that worked is used up.
+        breaks(rule, early, &script(&[&says("v2", "NodeResizePending", "2Gi"), start]), &[]);
+        let worked = ["at 1500\n", start, "op end volume_fs_resize v1/a\n"].concat();
+        breaks(rule, early, &script(&[&turn(), &worked, &failed, start]), &[]);
+        let mounts = "wants v1/a yes\nop start volume_mount v1/a\nop end volume_mount v1/a no\n";
+        breaks(rule, early, &script(&[mounts, &turn(), "op start volume_mount v1/a"]), &[]);
     }
 
     #[test]

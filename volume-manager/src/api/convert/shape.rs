@@ -20,6 +20,7 @@ pub fn shape(object: &Object) -> Value {
             "status": {
                 "phase": format!("{:?}", claim.status.phase),
                 "capacity": { "storage": claim.status.capacity.to_string() },
+                "allocatedResources": { "storage": claim.status.allocated.map(|size| size.to_string()) },
                 "allocatedResourceStatuses": { "storage": claim.status.resize },
             },
         }),
