@@ -1,12 +1,17 @@
 //! Attachment and the node's list of volumes in use: what keeps a volume from being detached under a pod.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::event::{ApiChange, Event, TraceLine};
 use crate::rule::books::text;
-use crate::rule::{Books, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::staging::handle;
+
+/// The kind of attachments.
+const ATTACHMENT: &str = "VolumeAttachment";
 
 /// The persistent volume of a handle, as far as the trace tells the API's objects.
 pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
@@ -23,7 +28,7 @@ pub(super) fn must_be_attached(books: &Books, volume: &str) -> bool {
 
 fn is_attached(books: &Books, volume: &str) -> bool {
     let Some((name, _)) = persistent_volume(books, volume) else { return false };
-    books.objects_of("VolumeAttachment").any(|(_, body)| {
+    books.objects_of(ATTACHMENT).any(|(_, body)| {
         body["spec"]["source"]["persistentVolumeName"] == name && body["status"]["attached"] == true
     })
 }
@@ -149,7 +154,7 @@ pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
     witnesses: &[Witness::Api],
     check: Checked::Each(|_, line, report| {
         let by_node = |change: &ApiChange| change.by == "node";
-        let Some(change) = change_of(line, "VolumeAttachment", by_node) else { return };
+        let Some(change) = change_of(line, ATTACHMENT, by_node) else { return };
         if matches!(change.verb.as_str(), "create" | "delete") {
             report.broken("", "the node made or removed an attachment", change.object.as_str());
         }
@@ -183,16 +188,54 @@ fn one_pod_only(books: &Books, line: &TraceLine, report: &mut Report) {
 /// INV-078.
 pub(super) static DETACHED_WHEN_UNUSED: Rule = Rule {
     id: "INV-078",
-    sentence: "a volume is not detached while its node reports it in use, but for a node that is lost",
+    sentence: "nobody begins to detach a volume while its node reports it in use, but for a node that is lost",
     witnesses: &[Witness::Rpc, Witness::Api],
-    check: Checked::Each(detached_when_unused),
+    check: Checked::With(|| Box::new(DetachedWhenUnused::default())),
 };
 
-fn detached_when_unused(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Event::RpcStart(start) = &line.event else { return };
-    let volume = text(&start.req, "volumeId");
-    if start.method == "ControllerUnpublishVolume" && is_in_use(books, volume) && !any_node_is_lost(books) {
-        report.broken(&start.method, "detached while its node reported it in use", volume);
+/// Attachments that were told to go while no node used their volume. Nobody takes that back: whoever detaches
+/// does it until it has worked, and a node that comes to want the volume meanwhile waits for its next
+/// attachment.
+#[derive(Default)]
+struct DetachedWhenUnused {
+    going: BTreeSet<String>,
+}
+
+impl Check for DetachedWhenUnused {
+    fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
+        if let Some(change) = change_of(line, ATTACHMENT, |_| true) {
+            self.told(books, change);
+        }
+        let Event::RpcStart(start) = &line.event else { return };
+        let volume = text(&start.req, "volumeId");
+        let detaches = start.method == "ControllerUnpublishVolume" && !any_node_is_lost(books);
+        if detaches && is_in_use(books, volume) && !self.is_going(books, volume) {
+            report.broken(&start.method, "detached while its node reported it in use", volume);
+        }
+    }
+}
+
+impl DetachedWhenUnused {
+    fn told(&mut self, books: &Books, change: &ApiChange) {
+        if change.body["metadata"]["deletionTimestamp"].is_null() {
+            self.going.remove(&change.object);
+            return;
+        }
+        let Some(known) = books.object(ATTACHMENT, &change.object) else { return };
+        let volume = books.object("PersistentVolume", text(&known["spec"]["source"], "persistentVolumeName"));
+        let handle = volume.and_then(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
+        let first = known["metadata"]["deletionTimestamp"].is_null();
+        if first && handle.is_some_and(|handle| !is_in_use(books, handle)) {
+            self.going.insert(change.object.clone());
+        }
+    }
+
+    fn is_going(&self, books: &Books, volume: &str) -> bool {
+        let Some((name, _)) = persistent_volume(books, volume) else { return false };
+        let mut attachments = books.objects_of(ATTACHMENT);
+        attachments.any(|(attachment, body)| {
+            body["spec"]["source"]["persistentVolumeName"] == name && self.going.contains(attachment)
+        })
     }
 }
 
@@ -219,7 +262,7 @@ pub(super) static ATTACHED_TO_ONE: Rule = Rule {
 };
 
 fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(change) = change_of(line, "VolumeAttachment", |change| change.verb != "delete") else { return };
+    let Some(change) = change_of(line, ATTACHMENT, |change| change.verb != "delete") else { return };
     if change.body["status"]["attached"] != true || any_node_is_lost(books) {
         return;
     }
@@ -233,7 +276,7 @@ fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
         let modes = body["spec"]["accessModes"].as_array().into_iter().flatten();
         modes.into_iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
     });
-    let elsewhere = books.objects_of("VolumeAttachment").any(|(name, body)| {
+    let elsewhere = books.objects_of(ATTACHMENT).any(|(name, body)| {
         let (other, on) = of(body);
         name != change.object && other == volume && on != node && body["status"]["attached"] == true
     });
@@ -327,6 +370,15 @@ mod tests {
         let rule = &DETACHED_WHEN_UNUSED;
         keeps(rule, "in-use v1 v2\nin-use v2\ndetach v1", &[]);
         breaks(rule, "detached while its node reported it in use", "in-use v1 v2\ndetach v1", &[]);
+        let going =
+            r#"api update VolumeAttachment csi-1 controller {"metadata":{"deletionTimestamp":"now"}}"#;
+        let begun =
+            [PV, ATTACHED, "in-use\n", going, "\ndetach v1 Unavailable\nin-use v1\n", going, "\n"].concat();
+        keeps(rule, &[&begun, "detach v1"].concat(), &[]);
+        let used = "detached while its node reported it in use";
+        breaks(rule, used, &[PV, ATTACHED, "in-use v1\n", going, "\ndetach v1"].concat(), &[]);
+        let over = "detach v1\napi delete VolumeAttachment csi-1 controller";
+        breaks(rule, used, &[&begun, over, ATTACHED, "detach v1"].concat(), &[]);
         let lost = r#"api update Node node-1 case {"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service"}]}}"#;
         keeps(rule, &format!("in-use v1\n{lost}\ndetach v1"), &[]);
     }
