@@ -4,6 +4,7 @@
 //! not one in here. That is why they are plain functions that return futures: an `async fn` would run its
 //! first line where it is polled.
 
+mod calls;
 mod container;
 mod disk;
 mod fault;
@@ -25,6 +26,7 @@ use crate::failure::{Failure, Result, What, place};
 use crate::worker::message::{Expectation, Orders, Said};
 use crate::worker::scene::{Scene, SceneError};
 
+pub use calls::Answer;
 pub use container::Container;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Code, Fault, Held, Method};
@@ -98,6 +100,11 @@ impl Cx {
     /// A volume, to be made by the driver.
     pub fn volume(&self, name: &str) -> VolumeBuilder {
         VolumeBuilder::new(self.shared(), name)
+    }
+
+    /// The file systems that the driver's manifest names; an empty one, the driver's own choice, if it names none.
+    pub fn fs_types(&self) -> Vec<String> {
+        self.shared.scene.fs_types()
     }
 
     /// A pod, to be given to the node.

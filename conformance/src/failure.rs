@@ -29,6 +29,8 @@ pub(crate) enum What {
     Story { expected: String, actual: String, pending: Vec<String> },
     /// The world is not as the case says: the sentence, and its causes; the story since the last look.
     Broken { chain: Vec<String>, seen: Option<String> },
+    /// A numbered promise of the driver is broken, by the answer to a call.
+    Promise { contract: &'static str, method: String, cause: String },
     /// The suite could not do its part: our fault, or the machine's.
     Ours(Vec<String>),
 }
@@ -55,7 +57,7 @@ impl Failure {
         match &mut *self.what {
             What::Story { pending, .. } => pending.extend(lines),
             What::Broken { chain, .. } => chain.extend(lines.into_iter().map(|what| format!("still {what}"))),
-            What::Ours(_) => {}
+            What::Promise { .. } | What::Ours(_) => {}
         }
         self
     }
@@ -69,6 +71,7 @@ impl Failure {
                 (Some(expected.clone()), Some(actual.clone()), cause)
             }
             What::Broken { chain, seen } => (None, seen.clone(), chain.clone()),
+            What::Promise { cause, .. } => (None, None, vec![cause.clone()]),
             What::Ours(chain) => (None, None, chain.clone()),
         };
         Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause }

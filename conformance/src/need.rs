@@ -48,6 +48,12 @@ macro_rules! needs {
 needs! {
     /// The driver reports STAGE_UNSTAGE_VOLUME: a volume is staged once on a node before pods get it.
     StageUnstage: Driver, "stage";
+    /// The driver creates and deletes volumes: it reports CREATE_DELETE_VOLUME.
+    Creates: Driver, "create";
+    /// Volumes are attached to nodes: the driver reports PUBLISH_UNPUBLISH_VOLUME.
+    Attaches: Driver, "attach";
+    /// The driver lists its volumes: it reports LIST_VOLUMES.
+    Lists: Driver, "list";
     /// The driver creates volumes that are raw block devices. There is no capability for it: it is asked
     /// for one with CreateVolume and says no or yes.
     Block: Driver, "block";
@@ -102,6 +108,9 @@ impl Need {
             Self::DeviceMapper => Some(Fact::DeviceMapper),
             Self::Fuse => Some(Fact::Fuse),
             Self::StageUnstage
+            | Self::Creates
+            | Self::Attaches
+            | Self::Lists
             | Self::Block
             | Self::Filesystem
             | Self::Shared

@@ -11,3 +11,4 @@ pub use crate::cx::source::*;
 pub use crate::cx::{Code, Container, Cx, Method, Nfs, Pod, ReadError, Volume};
 pub use crate::failure::Result;
 pub use harness::device_mapper::Manner;
+pub use serde_json::json;

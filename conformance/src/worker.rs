@@ -205,10 +205,12 @@ fn outcome(
     } else {
         Status::Passed
     };
+    let promise = failure.as_ref().and_then(|failure| broken_promise(&failure.what));
     let mut breakage = failure.map(|failure| failure.breakage());
     if let Some(breakage) = &mut breakage {
         breakage.cause.iter_mut().for_each(|line| *line = symbols.text(line));
     }
+    findings.extend(promise);
     // No numbered promise says it, so it is the promise of this very case that is broken.
     if let (Status::Failed, true, Some(breakage)) = (status, findings.is_empty(), &breakage) {
         findings.extend(breakage.cause.first().map(|cause| own_promise(case, cause)));
@@ -222,6 +224,20 @@ fn outcome(
         }
     }
     Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked }
+}
+
+/// The numbered promise that a case has found broken, if that is what ended it.
+fn broken_promise(what: &What) -> Option<Finding> {
+    let What::Promise { contract, method, cause } = what else { return None };
+    let sentence = contracts::promise::find(contract).map_or("", |promise| promise.sentence);
+    Some(Finding {
+        contract: (*contract).to_owned(),
+        method: method.clone(),
+        cause: cause.clone(),
+        party: Party::Driver,
+        sentence: cause.clone(),
+        cites: format!("{contract}: {sentence}."),
+    })
 }
 
 fn own_promise(case: &Case, cause: &str) -> Finding {

@@ -246,7 +246,10 @@ impl Manifest {
                 .map(str::to_owned)
                 .into();
         command.extend_from_slice(arguments);
-        let volume = VolumeSettings { inline: true, ..VolumeSettings::default() };
+        let on_disks = !arguments.iter().any(|word| word.starts_with("--backing") || word == "--hostpath");
+        let fs_types =
+            if on_disks { vec!["ext4".to_owned(), "btrfs".to_owned(), "xfs".to_owned()] } else { vec![] };
+        let volume = VolumeSettings { inline: true, fs_types, ..VolumeSettings::default() };
         Self { command, volume, ..Self::bare() }
     }
 

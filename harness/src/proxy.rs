@@ -20,11 +20,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_proto::json::JsonError;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::task::{AbortHandle, JoinSet};
+use tonic::Status;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 pub use code::{code_from_name, code_name, code_names};
@@ -78,9 +83,7 @@ pub enum ProxyError {
 #[derive(Debug)]
 pub struct Proxy {
     listen: PathBuf,
-    rules: Arc<Rules>,
-    pauses: Arc<Pauses>,
-    upstreams: Arc<Upstreams>,
+    front: Front,
     task: AbortHandle,
 }
 
@@ -92,24 +95,21 @@ impl Proxy {
     pub fn serve(options: ProxyOptions, journal: Journal) -> Result<Self, ProxyError> {
         let failed = |source| ProxyError::Listen { path: options.listen.clone(), source };
         let listener = listen(&options.listen).map_err(failed)?;
-        let rules = Arc::new(Rules::default());
-        let upstreams = Arc::new(Upstreams::new(options.driver, options.controller));
-        let pauses = Arc::new(Pauses::default());
         let front = Front {
             journal,
-            rules: Arc::clone(&rules),
-            pauses: Arc::clone(&pauses),
-            upstreams: Arc::clone(&upstreams),
+            rules: Arc::new(Rules::default()),
+            pauses: Arc::new(Pauses::default()),
+            upstreams: Arc::new(Upstreams::new(options.driver, options.controller)),
             ledger: options.ledger,
             caller: None,
         };
-        let task = tokio::spawn(accept(listener, front)).abort_handle();
-        Ok(Self { listen: options.listen, rules, pauses, upstreams, task })
+        let task = tokio::spawn(accept(listener, front.clone())).abort_handle();
+        Ok(Self { listen: options.listen, front, task })
     }
 
     /// Changes what happens to calls from now on. Of several rules for a call the latest counts.
     pub fn inject(&self, rule: Rule) {
-        self.rules.add(rule, None);
+        self.front.rules.add(rule, None);
     }
 
     /// Lets the next call of a method reach the driver and holds its answer until the gate is opened.
@@ -120,64 +120,81 @@ impl Proxy {
     /// Lets calls do as a rule says, and holds their answers until the gate is opened.
     pub fn hold_with(&self, rule: Rule) -> Gate {
         let gate = Gate::new();
-        self.rules.add(rule, Some(gate.clone()));
+        self.front.rules.add(rule, Some(gate.clone()));
         gate
     }
 
     /// Changes what happens to calls, once all rules for that method that are there are used up.
     pub fn inject_in_turn(&self, rule: Rule) {
-        self.rules.add_in_turn(rule);
+        self.front.rules.add_in_turn(rule);
     }
 
     /// Leaves these out of what the driver says its node service can do, from now on.
     pub fn hide_node_capabilities(&self, names: impl IntoIterator<Item = String>) {
-        self.pauses.hide(names);
+        self.front.pauses.hide(names);
     }
 
     /// Passes no call on until [`Self::open`]: what is done meanwhile is done at one moment.
     pub fn shut(&self) {
-        self.pauses.shut();
+        self.front.pauses.shut();
     }
 
     /// Does as [`Self::shut`] in the moment in which so many calls of a method have begun or ended: who made the
     /// last of them has no answer yet, and can do nothing more.
     pub fn shut_at(&self, method: &str, edge: Edge, count: usize) {
-        self.pauses.shut_at(method, edge, count);
+        self.front.pauses.shut_at(method, edge, count);
     }
 
     /// Passes on the call in whose moment all is held back, if it was held itself, and nothing that came later.
     pub fn let_in(&self) {
-        self.pauses.let_in();
+        self.front.pauses.let_in();
     }
 
     /// Passes calls on again.
     pub fn open(&self) {
-        self.pauses.open();
+        self.front.pauses.open();
     }
 
     /// Lets the clock of all pauses skip: calls that rules delay until then go on at once.
     pub fn advance(&self, by: Duration) {
-        self.pauses.advance(by);
+        self.front.pauses.advance(by);
     }
 
     /// How many calls a rule holds just now: nothing is being done about them.
     pub fn held(&self) -> usize {
-        self.pauses.held()
+        self.front.pauses.held()
     }
 
     /// Takes back all rules for a method; for all methods if it is empty.
     pub fn clear(&self, method: &str) {
-        self.rules.clear(method);
+        self.front.rules.clear(method);
     }
 
     /// Forgets the connection to the driver, which was started anew.
     pub fn reconnect(&self) {
-        self.upstreams.forget();
+        self.front.upstreams.forget();
     }
 
     /// The socket it listens on.
     pub fn socket(&self) -> &Path {
         &self.listen
+    }
+
+    /// Calls the driver past the journal and all rules, as somebody who is not the node: the request and the answer are
+    /// JSON.
+    ///
+    /// # Errors
+    /// When there is no such method or its request has no such fields.
+    pub async fn call(&self, method: &str, request: Value) -> Result<Result<Value, Status>, JsonError> {
+        let path = csi_proto::descriptor::path(method)
+            .ok_or_else(|| JsonError::UnknownMethod { method: method.to_owned() })?;
+        let message = csi_proto::json::encode(&path, request)?;
+        let uri = PathAndQuery::try_from(path.as_str()).expect("names have no blanks");
+        let answer = self.front.forward(&uri, MetadataMap::new(), message.into()).await;
+        Ok(match answer {
+            Ok(answer) => Ok(csi_proto::json::response(&path, answer.get_ref())?),
+            Err(status) => Err(status),
+        })
     }
 
     /// A connection through the proxy for the harness's own calls, so that those are recorded, too.

@@ -1,6 +1,7 @@
 //! Volumes of a CSI driver.
 
 mod block;
+mod calls;
 mod group;
 mod inline;
 mod lifecycle;

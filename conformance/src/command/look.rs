@@ -92,8 +92,14 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
             ground.lacks(*need, absence.reason.clone());
         }
     }
-    if !abilities.stages() {
-        ground.lacks(Need::StageUnstage, "does not report STAGE_UNSTAGE_VOLUME");
+    let reported = [
+        (Need::StageUnstage, abilities.stages(), "STAGE_UNSTAGE_VOLUME"),
+        (Need::Creates, abilities.creates(), "CREATE_DELETE_VOLUME"),
+        (Need::Attaches, abilities.attaches(), "PUBLISH_UNPUBLISH_VOLUME"),
+        (Need::Lists, abilities.lists(), "LIST_VOLUMES"),
+    ];
+    for (need, _, capability) in reported.into_iter().filter(|(_, reported, _)| !reported) {
+        ground.lacks(need, format!("does not report {capability}"));
     }
     match abilities.gives_groups() {
         true => ground.lacks(Need::LeavesGroups, "reports VOLUME_MOUNT_GROUP"),

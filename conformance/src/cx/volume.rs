@@ -44,6 +44,12 @@ impl VolumeBuilder {
         self
     }
 
+    /// Mounted with this option.
+    pub fn mount_option(mut self, option: &str) -> Self {
+        self.spec.mount_options.push(option.to_owned());
+        self
+    }
+
     /// Of a group, as its persistent volume says.
     pub fn gid(mut self, gid: u32) -> Self {
         self.spec.gid = Some(gid);

@@ -3,6 +3,7 @@
 //! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
 
 mod behind;
+mod calls;
 mod containers;
 mod disks;
 mod files;
@@ -67,6 +68,8 @@ pub(crate) struct Scene {
     /// What belongs to a driver that somebody else has started.
     foreign: Option<Foreign>,
     secrets: Vec<Sensitive<String>>,
+    /// The file systems that the manifest names.
+    fs_types: Vec<String>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
     pods: RefCell<BTreeSet<String>>,
     /// Pods that were deleted and are not known to be gone.
@@ -161,6 +164,7 @@ impl Scene {
         if let Some(fs_type) = &spec.fs_type {
             request.fs_type.clone_from(fs_type);
         }
+        request.mount_options.clone_from(&spec.mount_options);
         // An ordinary volume is enough where the driver tells single and multiple writers apart.
         if spec.shared && !self.abilities.shares_on_a_node() {
             request.access_modes = vec![AccessMode::ReadWriteMany];

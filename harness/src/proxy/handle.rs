@@ -161,7 +161,7 @@ impl Front {
 
 impl Front {
     /// Passes a call on. What it leaves to be undone is in the ledger before the driver sees it.
-    async fn forward(
+    pub(super) async fn forward(
         &self,
         path: &PathAndQuery,
         metadata: MetadataMap,

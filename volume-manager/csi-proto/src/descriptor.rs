@@ -32,6 +32,12 @@ pub fn method(path: &str) -> Option<MethodDescriptor> {
         .find(|candidate| candidate.name() == name)
 }
 
+/// The path of a method that is given by its bare name.
+pub fn path(name: &str) -> Option<String> {
+    let method = method(name)?;
+    Some(format!("/{}/{}", method.parent_service().full_name(), method.name()))
+}
+
 /// Whether the contract marks this field as one that must never be printed.
 pub fn is_secret(field: &FieldDescriptor) -> bool {
     field.options().get_extension(&CSI_SECRET).as_ref() == &Value::Bool(true)

@@ -36,6 +36,15 @@ pub enum JsonError {
         #[source]
         source: prost::DecodeError,
     },
+    /// The JSON is no message of that type.
+    #[error("cannot read JSON as `{message}`")]
+    Deserialize {
+        /// The full name of the type.
+        message: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
     /// The message holds what JSON cannot, such as a time outside all years.
     #[error("cannot write `{message}` as JSON")]
     Serialize {
@@ -61,6 +70,17 @@ pub fn request(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonErro
 /// When the method is unknown or the bytes are not its response.
 pub fn response(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
     convert(&find(method)?.output(), bytes)
+}
+
+/// The bytes of a request of `method` that is given as JSON.
+///
+/// # Errors
+/// When the method is unknown or its request has no such fields.
+pub fn encode(method: &str, request: serde_json::Value) -> Result<Vec<u8>, JsonError> {
+    let kind = find(method)?.input();
+    let message = DynamicMessage::deserialize(kind.clone(), request)
+        .map_err(|source| JsonError::Deserialize { message: kind.full_name().to_owned(), source })?;
+    Ok(message.encode_to_vec())
 }
 
 /// Shows a message of CSI by its name, secrets masked.
@@ -104,5 +124,21 @@ fn mask_value(value: &mut Value, secret: bool) {
         }
         other if secret => *other = Value::String(MASK.to_owned()),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_reads_the_same() {
+        let json = serde_json::json!({ "volumeId": "v", "capacityRange": { "requiredBytes": "5" } });
+        let bytes = encode("NodeExpandVolume", json.clone()).unwrap();
+        assert_eq!(request("NodeExpandVolume", &bytes).unwrap(), json);
+        assert_eq!(descriptor::path("NodeExpandVolume").as_deref(), Some("/csi.v1.Node/NodeExpandVolume"));
+        let unknown = encode("NodeExpandVolume", serde_json::json!({ "volume": "v" })).unwrap_err();
+        assert!(matches!(unknown, JsonError::Deserialize { .. }), "{unknown}");
+        assert!(matches!(encode("NoSuchCall", json), Err(JsonError::UnknownMethod { .. })));
     }
 }

@@ -22,7 +22,7 @@ async fn is_named_to_the_driver(cx: &mut Cx) -> Result {
 /// The driver that stages is told the group then, too.
 ///
 /// CSI, NodeStageVolumeRequest.volume_capability: volume_mount_group.
-#[case(needs = [Filesystem, GivesGroups, StageUnstage, Root])]
+#[case(needs = [Filesystem, GivesGroups, StageUnstage, Root, Owners])]
 async fn is_named_when_it_stages(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").fs_group(2000).start().await?;

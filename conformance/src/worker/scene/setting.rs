@@ -93,6 +93,7 @@ impl Scene {
             foreign,
             cgroup,
             secrets: secrets(&orders.manifest)?,
+            fs_types: orders.manifest.volume.fs_types.clone(),
             volumes: RefCell::default(),
             pods: RefCell::default(),
             leaving: RefCell::default(),

@@ -15,6 +15,8 @@ pub(crate) struct VolumeSpec {
     pub(crate) shared: bool,
     /// The type of its file system, if the case does not leave that to the manifest.
     pub(crate) fs_type: Option<String>,
+    /// Options of its mounts.
+    pub(crate) mount_options: Vec<String>,
     /// The group its persistent volume says it belongs to.
     pub(crate) gid: Option<u32>,
 }
@@ -56,7 +58,14 @@ pub(crate) const CONTAINER: &str = "main";
 
 impl VolumeSpec {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), block: false, shared: false, fs_type: None, gid: None }
+        Self {
+            name: name.to_owned(),
+            block: false,
+            shared: false,
+            fs_type: None,
+            mount_options: vec![],
+            gid: None,
+        }
     }
 }
 

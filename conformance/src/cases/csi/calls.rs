@@ -1,0 +1,194 @@
+//! What a driver answers to calls that no node makes as long as all goes well.
+
+use crate::prelude::*;
+
+/// A name that is taken is not given to another volume.
+///
+/// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
+#[case(needs = [Creates])]
+async fn a_name_is_given_once(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.last_request("CreateVolume")?;
+    let size: u64 = request["capacityRange"]["requiredBytes"].as_str().unwrap_or("0").parse()?;
+    request["capacityRange"] = json!({ "requiredBytes": (4 * size).to_string() });
+    cx.call("CreateVolume", request).await?.is("DRV-011", &["AlreadyExists"])
+}
+
+/// A name of 128 bytes is as good as a short one.
+///
+/// CSI, 'Size Limits': strings may have 128 bytes.
+#[case(needs = [Creates])]
+async fn a_long_name_is_good(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.last_request("CreateVolume")?;
+    request["name"] = json!("n".repeat(128));
+    let made = cx.call("CreateVolume", request).await?;
+    made.is("DRV-017", &["OK"])?;
+    let gone = cx.call("DeleteVolume", json!({ "volumeId": made.text("/volume/volumeId") })).await?;
+    gone.is("DRV-020", &["OK"])
+}
+
+/// A volume for a use that cannot be is refused when it is asked for.
+///
+/// CSI, CreateVolume: INVALID_ARGUMENT if the capabilities are not supported.
+#[case(needs = [Creates, Filesystem])]
+async fn an_impossible_use_is_refused(cx: &mut Cx) -> Result {
+    if cx.fs_types().iter().all(String::is_empty) {
+        // A driver whose volumes have no file systems of their own need not look at the type.
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    let impossible =
+        json!([{ "mount": { "fsType": "no-such-fs" }, "accessMode": { "mode": "SINGLE_NODE_WRITER" } }]);
+    let mut request = cx.last_request("CreateVolume")?;
+    request["name"] = json!("impossible");
+    request["volumeCapabilities"] = impossible.clone();
+    let refused = ["InvalidArgument", "OutOfRange", "FailedPrecondition"];
+    cx.call("CreateVolume", request).await?.is("DRV-016", &refused)?;
+
+    let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": impossible });
+    let answer = cx.call("ValidateVolumeCapabilities", request).await?;
+    let said = "ValidateVolumeCapabilities confirms a file system that there is not.";
+    cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), said)
+}
+
+/// A volume that a pod has is not deleted.
+///
+/// CSI, DeleteVolume: FAILED_PRECONDITION if the volume is in use by another resource.
+#[case(needs = [Creates, Filesystem, Root])]
+async fn what_is_in_use_is_not_deleted(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    let refused = ["FailedPrecondition"];
+    cx.call("DeleteVolume", json!({ "volumeId": cx.handle(&data) })).await?.is("DRV-021", &refused)?;
+    web.reads("/data/greeting", "hello").await?;
+    web.stop().await
+}
+
+/// Nothing is attached to a node that there is not, and nothing that is not is attached.
+///
+/// CSI, ControllerPublishVolume: NOT_FOUND if the volume or the node does not exist.
+#[case(needs = [Creates, Attaches, Filesystem, Root])]
+async fn what_is_not_is_not_attached(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.stop().await?;
+    let request = cx.last_request("ControllerPublishVolume")?;
+    let changed = |field: &str, value: &str| {
+        let mut request = request.clone();
+        request[field] = json!(value);
+        request
+    };
+    let strange_volume = changed("volumeId", "no-such-volume");
+    cx.call("ControllerPublishVolume", strange_volume).await?.is("DRV-099", &["NotFound"])?;
+    let strange_node = changed("nodeId", "no-such-node");
+    cx.call("ControllerPublishVolume", strange_node).await?.is("DRV-033", &["NotFound"])
+}
+
+/// A request that lacks what it needs is refused, by every call the driver says it has.
+///
+/// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
+#[case]
+async fn a_field_that_is_missing_is_told(cx: &mut Cx) -> Result {
+    let of_node =
+        [("STAGE_UNSTAGE_VOLUME", "NodeStageVolume"), ("STAGE_UNSTAGE_VOLUME", "NodeUnstageVolume")];
+    let of_node = of_node.into_iter().filter(|(capability, _)| cx.node_can(capability));
+    let of_controller = [
+        ("CREATE_DELETE_VOLUME", "CreateVolume"),
+        ("CREATE_DELETE_VOLUME", "DeleteVolume"),
+        ("PUBLISH_UNPUBLISH_VOLUME", "ControllerPublishVolume"),
+        ("PUBLISH_UNPUBLISH_VOLUME", "ControllerUnpublishVolume"),
+        ("EXPAND_VOLUME", "ControllerExpandVolume"),
+        ("CREATE_DELETE_SNAPSHOT", "CreateSnapshot"),
+    ];
+    let of_controller = of_controller.into_iter().filter(|(capability, _)| cx.controller_can(capability));
+    let always = [("", "NodePublishVolume"), ("", "NodeUnpublishVolume")].into_iter();
+    for (_, method) in of_node.chain(of_controller).chain(always) {
+        cx.call(method, json!({})).await?.is("DRV-090", &["InvalidArgument"])?;
+    }
+    Ok(())
+}
+
+/// The pages of a list have every volume once.
+///
+/// CSI, ListVolumes: a token of one answer leads to the entries after it.
+#[case(needs = [Creates, Lists])]
+async fn pages_have_every_volume_once(cx: &mut Cx) -> Result {
+    let mut made = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        let volume = cx.volume(name).create().await?;
+        made.push(cx.handle(&volume));
+    }
+    let (mut listed, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = cx.call("ListVolumes", json!({ "maxEntries": 2, "startingToken": token })).await?;
+        page.is("DRV-024", &["OK"])?;
+        let id = |entry: &serde_json::Value| entry["volume"]["volumeId"].as_str().map(str::to_owned);
+        listed.extend(page.list("/entries").iter().filter_map(id));
+        token = page.text("/nextToken").to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    let once = |volume: &String| listed.iter().filter(|listed| *listed == volume).count() == 1;
+    cx.keeps("DRV-024", "ListVolumes", made.iter().all(once), "A volume is not on any page, or on two.")
+}
+
+/// A token that was never given out leads nowhere.
+///
+/// CSI, ListVolumes: ABORTED if the token is not valid.
+#[case(needs = [Lists])]
+async fn a_strange_token_is_refused(cx: &mut Cx) -> Result {
+    cx.call("ListVolumes", json!({ "startingToken": "no-such-token" })).await?.is("DRV-025", &["Aborted"])
+}
+
+/// A volume that a pod has is not taken from it by unstaging, nor given to it in another way at the same place.
+///
+/// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
+/// CSI, NodeStageVolume, NodePublishVolume: ALREADY_EXISTS if the path is in use for an incompatible request.
+#[case(needs = [StageUnstage, Filesystem, Root])]
+async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+
+    let staged = cx.last_request("NodeStageVolume")?;
+    let unstage = json!({ "volumeId": staged["volumeId"], "stagingTargetPath": staged["stagingTargetPath"] });
+    cx.call("NodeUnstageVolume", unstage).await?.is_refused("DRV-075")?;
+    web.reads("/data/greeting", "hello").await?;
+
+    let mut as_device = staged.clone();
+    as_device["volumeCapability"] =
+        json!({ "block": {}, "accessMode": staged["volumeCapability"]["accessMode"] });
+    let refused = ["AlreadyExists", "FailedPrecondition", "InvalidArgument"];
+    cx.call("NodeStageVolume", as_device).await?.is("DRV-047", &refused)?;
+
+    let mut read_only = cx.last_request("NodePublishVolume")?;
+    read_only["readonly"] = json!(true);
+    cx.call("NodePublishVolume", read_only).await?.is("DRV-058", &["AlreadyExists"])?;
+    web.writes("/data/greeting", "still mine").await?;
+    web.stop().await
+}
+
+/// What the node service reports it can do with a published volume it does, and nowhere else.
+///
+/// CSI, NodeGetCapabilities: a plugin that reports a capability implements its call.
+/// CSI, NodeGetVolumeStats: NOT_FOUND if the volume does not exist on the specified path.
+#[case(needs = [Filesystem, Root])]
+async fn what_is_reported_is_answered(cx: &mut Cx) -> Result {
+    if !cx.node_can("GET_VOLUME_STATS") {
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    let ask = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
+    let published = cx.last_request("NodePublishVolume")?;
+    cx.call("NodeGetVolumeStats", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
+    if cx.node_can("EXPAND_VOLUME") {
+        // To the size that it has.
+        cx.call("NodeExpandVolume", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
+    }
+    cx.call("NodeGetVolumeStats", ask(&json!("/proc"))).await?.is("DRV-085", &["NotFound"])?;
+    web.stop().await
+}

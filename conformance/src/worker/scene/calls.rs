@@ -1,0 +1,71 @@
+//! Calls of a case's own to the driver. They go past the journal: it is not the node who makes them.
+
+use std::time::Duration;
+
+use contracts::event::Event;
+use harness::manifest::Secrets;
+use serde_json::{Map, Value};
+use tonic::Status;
+
+use super::{Result, Scene, SceneError};
+
+/// How long one may take.
+const CALL: Duration = Duration::from_secs(20);
+
+impl Scene {
+    /// Calls the driver.
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        mut request: Value,
+    ) -> Result<std::result::Result<Value, Status>> {
+        let secrets = self.driver.lock().await.manifest().secrets.clone();
+        let file = match method {
+            "CreateVolume" | "DeleteVolume" => secrets.provision,
+            "ControllerPublishVolume" | "ControllerUnpublishVolume" => secrets.controller_publish,
+            "NodeStageVolume" => secrets.node_stage,
+            "NodePublishVolume" => secrets.node_publish,
+            _ => None,
+        };
+        let loaded = Secrets::load(file.as_deref()).map_err(|error| SceneError::ours(&error))?;
+        if let Some(fields) = request.as_object_mut() {
+            let secrets = loaded.into_iter().map(|(key, secret)| (key, secret.reveal().clone().into()));
+            // Those of a request that somebody has looked at are masked.
+            fields.insert("secrets".to_owned(), Value::Object(secrets.collect::<Map<_, _>>()));
+            fields.retain(|field, value| {
+                field != "secrets" || value.as_object().is_some_and(|all| !all.is_empty())
+            });
+        }
+        let called = tokio::time::timeout(CALL, self.proxy.call(method, request)).await;
+        let late = || SceneError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);
+        called.map_err(|_| late())?.map_err(|error| SceneError::ours(&error))
+    }
+
+    /// The last request of a method.
+    pub(crate) fn last_request(&self, method: &str) -> Result<Value> {
+        let trace = self.journal.trace();
+        let last = trace.into_iter().rev().find_map(|line| match line.event {
+            Event::RpcStart(start) if start.method == method => Some(start.req),
+            _ => None,
+        });
+        last.ok_or_else(|| SceneError::Broken(vec![format!("No {method} was called.")]))
+    }
+
+    /// The file systems to try.
+    pub(crate) fn fs_types(&self) -> Vec<String> {
+        if self.fs_types.is_empty() { vec![String::new()] } else { self.fs_types.clone() }
+    }
+
+    pub(crate) fn controller_can(&self, capability: &str) -> bool {
+        self.abilities.says.controller_can(capability)
+    }
+
+    pub(crate) fn node_can(&self, capability: &str) -> bool {
+        self.abilities.says.node_can(capability)
+    }
+
+    /// The driver's own name for a volume.
+    pub(crate) fn handle(&self, volume: &str) -> String {
+        self.volumes.borrow().get(volume).map(|made| made.handle.clone()).unwrap_or_default()
+    }
+}
