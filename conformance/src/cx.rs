@@ -102,7 +102,7 @@ impl Cx {
         VolumeBuilder::new(self.shared(), name)
     }
 
-    /// The file systems that the driver's manifest names; an empty one, the driver's own choice, if it names none.
+    /// The file systems that the driver's manifest names.
     pub fn fs_types(&self) -> Vec<String> {
         self.shared.scene.fs_types()
     }

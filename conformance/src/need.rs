@@ -54,6 +54,12 @@ needs! {
     Attaches: Driver, "attach";
     /// The driver lists its volumes: it reports LIST_VOLUMES.
     Lists: Driver, "list";
+    /// The node service tells how full a volume is: it reports GET_VOLUME_STATS.
+    Stats: Driver, "stats";
+    /// The node service grows volumes: it reports EXPAND_VOLUME.
+    ExpandsOnNode: Driver, "expand on node";
+    /// Volumes have file systems of types that can be chosen: the manifest names some (`fs_types`).
+    FsTypes: Driver, "fs types";
     /// The driver creates volumes that are raw block devices. There is no capability for it: it is asked
     /// for one with CreateVolume and says no or yes.
     Block: Driver, "block";
@@ -111,6 +117,9 @@ impl Need {
             | Self::Creates
             | Self::Attaches
             | Self::Lists
+            | Self::Stats
+            | Self::ExpandsOnNode
+            | Self::FsTypes
             | Self::Block
             | Self::Filesystem
             | Self::Shared

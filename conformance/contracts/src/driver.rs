@@ -15,6 +15,8 @@ mod stage;
 mod unpublish;
 mod volumes;
 
+pub use identity::{CAPABILITIES, NODE};
+
 /// Every rule that binds the driver and can be judged from a trace, by number. Each is a promise of
 /// [`crate::promise`], in its words.
 pub const RULES: &[&Rule] = &[

@@ -97,6 +97,8 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         (Need::Creates, abilities.creates(), "CREATE_DELETE_VOLUME"),
         (Need::Attaches, abilities.attaches(), "PUBLISH_UNPUBLISH_VOLUME"),
         (Need::Lists, abilities.lists(), "LIST_VOLUMES"),
+        (Need::Stats, abilities.says.node_can("GET_VOLUME_STATS"), "GET_VOLUME_STATS"),
+        (Need::ExpandsOnNode, abilities.says.node_can("EXPAND_VOLUME"), "EXPAND_VOLUME"),
     ];
     for (need, _, capability) in reported.into_iter().filter(|(_, reported, _)| !reported) {
         ground.lacks(need, format!("does not report {capability}"));
@@ -104,6 +106,9 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     match abilities.gives_groups() {
         true => ground.lacks(Need::LeavesGroups, "reports VOLUME_MOUNT_GROUP"),
         false => ground.lacks(Need::GivesGroups, "does not report VOLUME_MOUNT_GROUP"),
+    }
+    if manifest.volume.fs_types.is_empty() {
+        ground.lacks(Need::FsTypes, "is not said to have several (`fs_types` in the manifest)");
     }
     if !manifest.volume.inline {
         ground.lacks(Need::Inline, "is not said to have inline volumes (`inline = true` in the manifest)");

@@ -44,14 +44,9 @@ impl Cx {
         doing.done(self.shared().scene.last_request(method))
     }
 
-    /// Whether the driver says that its controller can do something.
-    pub fn controller_can(&self, capability: &str) -> bool {
-        self.shared().scene.controller_can(capability)
-    }
-
-    /// Whether the driver says that its node service can do something.
-    pub fn node_can(&self, capability: &str) -> bool {
-        self.shared().scene.node_can(capability)
+    /// The calls that the driver has, of those whose requests may not be empty.
+    pub fn calls_that_need_a_field(&self) -> Vec<&'static str> {
+        self.shared().scene.calls_that_need_a_field()
     }
 
     /// The driver's own name for a volume.

@@ -47,8 +47,8 @@ pub(super) static ANSWERED: Rule = Rule {
     check: Checked::With(|| Box::new(Reported::default())),
 };
 
-/// The capability that a call belongs to, and who reports it.
-const CAPABILITIES: &[(&str, &str, &str)] = &[
+/// Calls, with the call that reports whether there are any, and the capability that says so.
+pub const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("NodeStageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
     ("NodeUnstageVolume", NODE, "STAGE_UNSTAGE_VOLUME"),
     ("NodeGetVolumeStats", NODE, "GET_VOLUME_STATS"),
@@ -67,7 +67,8 @@ const CAPABILITIES: &[(&str, &str, &str)] = &[
     ("ControllerModifyVolume", CONTROLLER, "MODIFY_VOLUME"),
 ];
 
-const NODE: &str = "NodeGetCapabilities";
+/// What reports the capabilities of the node service.
+pub const NODE: &str = "NodeGetCapabilities";
 const CONTROLLER: &str = "ControllerGetCapabilities";
 
 /// What was reported last, by the call that reports it.

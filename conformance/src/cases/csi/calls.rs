@@ -31,12 +31,8 @@ async fn a_long_name_is_good(cx: &mut Cx) -> Result {
 /// A volume for a use that cannot be is refused when it is asked for.
 ///
 /// CSI, CreateVolume: INVALID_ARGUMENT if the capabilities are not supported.
-#[case(needs = [Creates, Filesystem])]
+#[case(needs = [Creates, Filesystem, FsTypes])]
 async fn an_impossible_use_is_refused(cx: &mut Cx) -> Result {
-    if cx.fs_types().iter().all(String::is_empty) {
-        // A driver whose volumes have no file systems of their own need not look at the type.
-        return Ok(());
-    }
     let data = cx.volume("data").create().await?;
     let impossible =
         json!([{ "mount": { "fsType": "no-such-fs" }, "accessMode": { "mode": "SINGLE_NODE_WRITER" } }]);
@@ -91,20 +87,7 @@ async fn what_is_not_is_not_attached(cx: &mut Cx) -> Result {
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
 #[case]
 async fn a_field_that_is_missing_is_told(cx: &mut Cx) -> Result {
-    let of_node =
-        [("STAGE_UNSTAGE_VOLUME", "NodeStageVolume"), ("STAGE_UNSTAGE_VOLUME", "NodeUnstageVolume")];
-    let of_node = of_node.into_iter().filter(|(capability, _)| cx.node_can(capability));
-    let of_controller = [
-        ("CREATE_DELETE_VOLUME", "CreateVolume"),
-        ("CREATE_DELETE_VOLUME", "DeleteVolume"),
-        ("PUBLISH_UNPUBLISH_VOLUME", "ControllerPublishVolume"),
-        ("PUBLISH_UNPUBLISH_VOLUME", "ControllerUnpublishVolume"),
-        ("EXPAND_VOLUME", "ControllerExpandVolume"),
-        ("CREATE_DELETE_SNAPSHOT", "CreateSnapshot"),
-    ];
-    let of_controller = of_controller.into_iter().filter(|(capability, _)| cx.controller_can(capability));
-    let always = [("", "NodePublishVolume"), ("", "NodeUnpublishVolume")].into_iter();
-    for (_, method) in of_node.chain(of_controller).chain(always) {
+    for method in cx.calls_that_need_a_field() {
         cx.call(method, json!({})).await?.is("DRV-090", &["InvalidArgument"])?;
     }
     Ok(())
@@ -175,20 +158,15 @@ async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
 ///
 /// CSI, NodeGetCapabilities: a plugin that reports a capability implements its call.
 /// CSI, NodeGetVolumeStats: NOT_FOUND if the volume does not exist on the specified path.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root, Stats, ExpandsOnNode])]
 async fn what_is_reported_is_answered(cx: &mut Cx) -> Result {
-    if !cx.node_can("GET_VOLUME_STATS") {
-        return Ok(());
-    }
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     let ask = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
     let published = cx.last_request("NodePublishVolume")?;
     cx.call("NodeGetVolumeStats", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
-    if cx.node_can("EXPAND_VOLUME") {
-        // To the size that it has.
-        cx.call("NodeExpandVolume", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
-    }
+    // To the size that it has.
+    cx.call("NodeExpandVolume", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
     cx.call("NodeGetVolumeStats", ask(&json!("/proc"))).await?.is("DRV-085", &["NotFound"])?;
     web.stop().await
 }

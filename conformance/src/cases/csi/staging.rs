@@ -52,13 +52,12 @@ async fn pod_deleted_meanwhile(cx: &mut Cx) -> Result {
 
 /// A volume has the file system and the mount options that were asked for.
 ///
-/// CSI, MountVolume: `fs_type` and `mount_flags`; an empty type leaves it to the plugin.
-#[case(needs = [Filesystem, Root])]
+/// CSI, MountVolume: `fs_type` and `mount_flags`.
+#[case(needs = [Filesystem, Root, FsTypes])]
 async fn file_system_is_the_one_asked_for(cx: &mut Cx) -> Result {
     for fs_type in cx.fs_types() {
-        let name = if fs_type.is_empty() { "plain" } else { &fs_type };
-        let volume = cx.volume(name).fs_type(&fs_type).mount_option("noatime").create().await?;
-        let pod = cx.pod(&format!("on-{name}")).volume(&volume, "/data").start().await?;
+        let volume = cx.volume(&fs_type).fs_type(&fs_type).mount_option("noatime").create().await?;
+        let pod = cx.pod(&format!("on-{fs_type}")).volume(&volume, "/data").start().await?;
         pod.writes("/data/greeting", "hello").await?;
         pod.stop().await?;
     }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use contracts::driver::{CAPABILITIES, NODE};
 use contracts::event::Event;
 use harness::manifest::Secrets;
 use serde_json::{Map, Value};
 use tonic::Status;
 
 use super::{Result, Scene, SceneError};
+
+/// Calls that are about all there is, if nothing else is said.
+const MAY_BE_EMPTY: [&str; 3] = ["ListVolumes", "GetCapacity", "ListSnapshots"];
 
 /// How long one may take.
 const CALL: Duration = Duration::from_secs(20);
@@ -51,17 +55,20 @@ impl Scene {
         last.ok_or_else(|| SceneError::Broken(vec![format!("No {method} was called.")]))
     }
 
-    /// The file systems to try.
+    /// The file systems that the manifest names.
     pub(crate) fn fs_types(&self) -> Vec<String> {
-        if self.fs_types.is_empty() { vec![String::new()] } else { self.fs_types.clone() }
+        self.fs_types.clone()
     }
 
-    pub(crate) fn controller_can(&self, capability: &str) -> bool {
-        self.abilities.says.controller_can(capability)
-    }
-
-    pub(crate) fn node_can(&self, capability: &str) -> bool {
-        self.abilities.says.node_can(capability)
+    /// The calls that the driver reports, of those whose requests may not be empty, and those that every driver has.
+    pub(crate) fn calls_that_need_a_field(&self) -> Vec<&'static str> {
+        let says = &self.abilities.says;
+        let reported = CAPABILITIES.iter().filter(|(_, who, capability)| match *who {
+            NODE => says.node_can(capability),
+            _ => says.controller_can(capability),
+        });
+        let calls = reported.map(|(method, ..)| *method).filter(|method| !MAY_BE_EMPTY.contains(method));
+        calls.chain(["NodePublishVolume", "NodeUnpublishVolume"]).collect()
     }
 
     /// The driver's own name for a volume.
