@@ -13,22 +13,32 @@ use crate::mount_table::{MountEntry, MountTable};
 
 const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
 
+/// How often a table that changes under the reader is read again.
+const TRIES: usize = 10;
+
 /// Reads the whole table.
 pub(super) fn table() -> Result<MountTable> {
     let read =
         || fs::read(MOUNTINFO).map_err(|error| HostError::os(Action::ReadMountTable, MOUNTINFO, error));
+    Ok(MountTable::parse(&consistent(read, super::probe::kernel_version())?)?)
+}
+
+/// One reading of a table whose kernel gives it whole. Before 5.8 a mount that goes while the table is read can take
+/// others out of it: there it has to read twice the same, and one that never does is no answer. EBUSY is for whoever
+/// asked the same as for any look that failed: nothing is known, and nothing is believed to be dead.
+fn consistent(mut read: impl FnMut() -> Result<Vec<u8>>, kernel: (u32, u32)) -> Result<Vec<u8>> {
     let mut text = read()?;
-    // Before 5.8 a mount that goes while the table is read can take others out of it.
-    if super::probe::kernel_version() < (5, 8) {
-        for _ in 0..10 {
-            let again = read()?;
-            if again == text {
-                break;
-            }
-            text = again;
-        }
+    if kernel >= (5, 8) {
+        return Ok(text);
     }
-    Ok(MountTable::parse(&text)?)
+    for _ in 0..TRIES {
+        let again = read()?;
+        if again == text {
+            return Ok(text);
+        }
+        text = again;
+    }
+    Err(HostError::os(Action::ReadMountTable, MOUNTINFO, Errno::BUSY))
 }
 
 /// The mount that shows `path`.
@@ -117,6 +127,50 @@ fn is_in_table(path: &Path) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errno;
+
+    /// What is read of a table that gives `readings` one after the other and then its last one, and how often.
+    fn read(readings: &[&str], kernel: (u32, u32)) -> (Result<String, Option<i32>>, usize) {
+        let mut times = 0;
+        let next = || {
+            let reading = readings.get(times).or(readings.last()).unwrap();
+            times += 1;
+            match reading.is_empty() {
+                true => Err(HostError::os(Action::ReadMountTable, MOUNTINFO, Errno::IO)),
+                false => Ok(reading.as_bytes().to_vec()),
+            }
+        };
+        let text = consistent(next, kernel).map(|text| String::from_utf8(text).unwrap());
+        (text.map_err(|error| error.errno()), times)
+    }
+
+    #[test]
+    fn an_old_kernels_table_has_to_read_twice_the_same() {
+        let (old, whole) = ((5, 7), (5, 8));
+        let ever_new: Vec<String> = (0..20).map(|reading| reading.to_string()).collect();
+        let ever_new: Vec<&str> = ever_new.iter().map(String::as_str).collect();
+        let lately = [&ever_new[..10], &ever_new[9..10]].concat();
+        for (readings, kernel, text, times) in [
+            (&["a", "b"][..], whole, Ok("a"), 1),
+            (&["a"], old, Ok("a"), 2),
+            (&["a", "b", "b"], old, Ok("b"), 3),
+            (&["a", "b", "a", "a"], old, Ok("a"), 4),
+            (&lately, old, Ok("9"), 11),
+            (&ever_new, old, Err(Some(errno::EBUSY)), 11),
+            (&["a", ""], old, Err(Some(errno::EIO)), 2),
+            (&[""], whole, Err(Some(errno::EIO)), 1),
+        ] {
+            assert_eq!(read(readings, kernel), (text.map(str::to_owned), times), "{readings:?} {kernel:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_had_does_not_look_dead() {
+        let mut readings = 0_u8..;
+        let error = consistent(|| Ok(readings.by_ref().take(1).collect()), (4, 19)).unwrap_err();
+        assert!(!error.is_corrupted_mount() && !error.is_not_found() && !error.is_permission_denied());
+        assert_eq!(error.to_string(), "cannot read the mount table from `/proc/thread-self/mountinfo`");
+    }
 
     /// What older kernels are asked instead, asked here as well.
     #[test]
