@@ -31,6 +31,7 @@ mod mount;
 mod mount_point;
 mod probe;
 mod statmount;
+mod systemd;
 mod walk;
 
 /// The machine this process runs on.

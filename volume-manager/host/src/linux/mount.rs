@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::command;
+use super::systemd::SYSTEMD;
 use crate::door::{Bind, Propagation};
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::format::DiskContent;
-use crate::mount_command::MountCommand;
-use crate::options::{MountOptions, MountSpec, Scope};
+use crate::options::{MountOptions, MountSpec};
 
 /// A new mount: by system call, or by mount(8) where only a helper of it can.
 pub(super) fn mount(spec: &MountSpec) -> Result<()> {
@@ -44,12 +44,7 @@ fn by_call(spec: &MountSpec, fs_type: &str) -> Result<()> {
 }
 
 fn by_command(spec: &MountSpec) -> Result<()> {
-    let mount = MountCommand::mount(spec);
-    let mount = if spec.scope == Scope::Systemd && super::probe::systemd_runs() {
-        mount.in_systemd_scope(&spec.target)
-    } else {
-        mount
-    };
+    let mount = SYSTEMD.mount(spec);
     command::must("mount", &mount.program, &mount.arguments, &mount.shown).map(drop)
 }
 

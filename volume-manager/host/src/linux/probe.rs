@@ -5,8 +5,6 @@ use std::sync::LazyLock;
 
 use rustix::mount::{FsOpenFlags, fsconfig_set_flag, fsopen};
 
-use super::command;
-
 /// The kernel's version, as (major, minor). (0, 0) if it does not say.
 pub(super) fn kernel_version() -> (u32, u32) {
     static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
@@ -45,13 +43,4 @@ pub(super) fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/thread-self/uid_map").unwrap_or_default();
     let fields: Vec<&str> = map.split_whitespace().collect();
     !fields.is_empty() && fields != ["0", "0", "4294967295"]
-}
-
-/// Whether transient systemd scopes can be made here. Asked once.
-pub(super) fn systemd_runs() -> bool {
-    static RUNS: LazyLock<bool> = LazyLock::new(|| {
-        let arguments = ["--description=Kubernetes systemd probe", "--scope", "true"].map(str::to_owned);
-        command::run("systemd-run", &arguments).is_ok_and(|ran| ran.success())
-    });
-    *RUNS
 }
