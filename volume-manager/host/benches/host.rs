@@ -74,8 +74,13 @@ async fn look_ups(host: &LinuxHost, scratch: &Path, mounts: usize) {
     let one = median(101, async || drop(host.mount_of(&wanted).await.unwrap())).await;
     let check = median(101, async || assert!(host.is_mount_point(&wanted).await.unwrap())).await;
     let whole = median(11, async || assert!(host.mount_table().await.unwrap().at(&wanted).is_some())).await;
+    let alone = scratch.join("alone");
+    host.make_dir_all(&alone, 0o755).await.unwrap();
+    host.mount(&MountSpec::new("tmpfs", &alone, "tmpfs")).await.unwrap();
+    let refs = median(101, async || assert!(host.references(&alone).await.unwrap().is_empty())).await;
     println!("{mounts} mounts: the whole table {whole:?}");
     println!("  one mount: {one:?}, {:.0} times faster", ratio(whole, one));
+    println!("  where else is it mounted: {refs:?}, {:.0} times faster", ratio(whole, refs));
     println!("  is it a mount point: {check:?}, {:.0} times faster", ratio(whole, check));
 }
 

@@ -58,6 +58,10 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// One look-up where the kernel has statmount; else a read of the table.
     async fn mount_of(&self, path: &Path) -> Result<MountEntry>;
 
+    /// Where else what `path` shows is mounted (07 §8): the mount points of all other mounts with the same root on the
+    /// same device. `path` must be free of links. Missing: none.
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>>;
+
     /// Whether `path` is the root of a mount, as statx says; it follows a final symbolic link. The kubelet's
     /// `IsLikelyNotMountPoint`, negated. Old kernels see no bind mounts here.
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool>;

@@ -30,18 +30,19 @@ mod loop_device;
 mod mount;
 mod mount_point;
 mod probe;
+mod references;
 mod statmount;
 mod systemd;
 mod walk;
 
 /// The machine this process runs on.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LinuxHost {
-    _private: (),
+    mounts: Arc<references::Mounts>,
 }
 
 impl LinuxHost {
-    /// The machine as the calling thread sees it.
+    /// The machine as the calling thread sees it, and the threads of its mount namespace.
     pub fn new() -> Self {
         Self::default()
     }
@@ -107,6 +108,11 @@ impl Host for LinuxHost {
 
     async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
         there!(mount_point::mount_of, path)
+    }
+
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let (mounts, path) = (Arc::clone(&self.mounts), path.to_owned());
+        blocking(move || references::references(&mounts, &path)).await
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {

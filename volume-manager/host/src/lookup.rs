@@ -25,7 +25,7 @@ pub async fn path_exists(host: &dyn Host, path: &Path) -> Result<bool> {
 pub async fn mount_refs(host: &dyn Host, path: &Path) -> Result<Vec<PathBuf>> {
     // Resolving asks nobody who serves it either.
     match host.canonicalize(path).await {
-        Ok(path) => Ok(host.mount_table().await?.references(&path)),
+        Ok(path) => host.references(&path).await,
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) if error.is_corrupted_mount() => {
             tracing::warn!(path = %path.display(), %error, "a mount that does not answer has no references");

@@ -153,9 +153,7 @@ impl MountTable {
     /// mounts with the same root on the same device. `path` must be free of links. No mount above: none.
     pub fn references(&self, path: &Path) -> Vec<PathBuf> {
         let Some(own) = self.containing(path) else { return Vec::new() };
-        let rest = path.strip_prefix(own.mount_point_alive()).unwrap_or(Path::new(""));
-        // Joining an empty path would add a slash at the end.
-        let root = if rest.as_os_str().is_empty() { own.root.clone() } else { own.root.join(rest) };
+        let root = part_shown(&own.root, &own.mount_point, path);
         let same = |entry: &&MountEntry| entry.id != own.id && entry.dev == own.dev && entry.root == root;
         self.entries.iter().filter(same).map(|entry| entry.mount_point.clone()).collect()
     }
@@ -195,10 +193,7 @@ impl MountEntry {
 
     /// The mount point without the mark the kernel gives to a deleted one.
     fn mount_point_alive(&self) -> &Path {
-        let bytes = self.mount_point.as_os_str().as_bytes();
-        // The mark as printed through `\040` or, on newer kernels, `//deleted`.
-        let alive = bytes.strip_suffix(b" (deleted)").or_else(|| bytes.strip_suffix(b"//deleted"));
-        alive.map_or(&self.mount_point, |alive| Path::new(OsStr::from_bytes(alive)))
+        alive(&self.mount_point)
     }
 
     fn parse(line: &[u8]) -> Result<Self, &'static str> {
@@ -250,6 +245,21 @@ impl MountEntry {
         }
         Ok(())
     }
+}
+
+/// Which part of its file system `path` shows, in a mount that shows `root` at `mount_point`.
+pub(crate) fn part_shown(root: &Path, mount_point: &Path, path: &Path) -> PathBuf {
+    let rest = path.strip_prefix(alive(mount_point)).unwrap_or(Path::new(""));
+    // Joining an empty path would add a slash at the end.
+    if rest.as_os_str().is_empty() { root.to_owned() } else { root.join(rest) }
+}
+
+/// A mount point without the mark of a deleted one.
+fn alive(mount_point: &Path) -> &Path {
+    let bytes = mount_point.as_os_str().as_bytes();
+    // The mark as printed through `\040` or, on newer kernels, `//deleted`.
+    let alive = bytes.strip_suffix(b" (deleted)").or_else(|| bytes.strip_suffix(b"//deleted"));
+    alive.map_or(mount_point, |alive| Path::new(OsStr::from_bytes(alive)))
 }
 
 fn number(field: &[u8]) -> Result<u64, &'static str> {

@@ -175,6 +175,10 @@ impl Host for ExecHost {
         self.node.mount_of(path).await
     }
 
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        self.node.references(path).await
+    }
+
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
         self.node.is_likely_mount_point(path).await
     }

@@ -134,6 +134,11 @@ impl Host for FakeHost {
         done.await.map_err(on(Action::Stat, path))
     }
 
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let done = self.step("references", path, |kernel| Ok(kernel.references(path)));
+        done.await.map_err(on(Action::ReadMountTable, path))
+    }
+
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
         let done = self.step("is_likely_mount_point", path, |kernel| {
             let at = kernel.resolve(path, true)?;

@@ -1,6 +1,6 @@
 //! The simulated kernel's state, and the handle that its users share. Touches nothing real.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +50,8 @@ impl FakeKernel {
 pub(super) struct State {
     filesystems: BTreeMap<FsId, Used>,
     mounts: BTreeMap<MountId, Mount>,
+    /// The same mounts, found by the device of what they show.
+    by_device: BTreeMap<DeviceNumber, BTreeSet<MountId>>,
     /// What is mounted where: on which mount, at which inode.
     children: BTreeMap<(MountId, Ino), MountId>,
     /// How many mounts are on an inode, whatever mount shows it: such a name is busy.
@@ -80,6 +82,7 @@ impl State {
         let mut state = Self {
             filesystems: BTreeMap::new(),
             mounts: BTreeMap::new(),
+            by_device: BTreeMap::new(),
             children: BTreeMap::new(),
             points: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -196,6 +199,12 @@ impl State {
         self.mounts.contains_key(&id)
     }
 
+    /// The mounts of what is on a device, in the order they were made.
+    pub(super) fn mounts_of(&self, device: DeviceNumber) -> impl Iterator<Item = (MountId, &Mount)> {
+        let mounts = self.by_device.get(&device).into_iter().flatten();
+        mounts.map(|id| (*id, self.mount(*id)))
+    }
+
     /// Every mount, in the order they were made.
     pub(super) fn mounts(&self) -> impl Iterator<Item = (MountId, &Mount)> {
         self.mounts.iter().map(|(id, mount)| (*id, mount))
@@ -203,6 +212,7 @@ impl State {
 
     pub(super) fn put_mount(&mut self, id: MountId, mount: Mount) {
         self.keep_fs(mount.fs);
+        self.by_device.entry(self.fs(mount.fs).dev).or_default().insert(id);
         self.mounts.insert(id, mount);
     }
 
@@ -210,6 +220,13 @@ impl State {
     pub(super) fn drop_mount(&mut self, id: MountId) {
         self.leave_group(id);
         if let Some(mount) = self.mounts.remove(&id) {
+            let device = self.fs(mount.fs).dev;
+            if let Some(mounts) = self.by_device.get_mut(&device) {
+                mounts.remove(&id);
+                if mounts.is_empty() {
+                    self.by_device.remove(&device);
+                }
+            }
             self.fs_mut(mount.fs).unpin(mount.root);
             self.release_fs(mount.fs);
         }

@@ -1,6 +1,6 @@
 //! What mountinfo says of the simulated kernel. Touches nothing real.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::kernel::State;
 use super::mount::{Mount, MountId};
@@ -18,21 +18,40 @@ impl State {
         self.table.clone().unwrap_or_default()
     }
 
-    /// One line of it.
-    pub(super) fn entry(&self, id: MountId, mount: &Mount) -> MountEntry {
+    /// Where else what `path` shows is mounted: what the table says, without making it.
+    pub(super) fn references(&mut self, path: &Path) -> Vec<PathBuf> {
+        // What no longer answers cannot be walked to.
+        let Ok(at) = self.resolve(path, true) else { return self.mount_table().references(path) };
+        let own = self.mount(at.mount);
+        let fs = self.fs(own.fs);
+        let mut root = self.root_of(own);
+        root.extend(fs.names_below(at.ino, own.root).unwrap_or_default());
+        let others = self.mounts_of(fs.dev).filter(|(id, _)| *id != at.mount);
+        let same = others.filter(|(_, mount)| self.root_of(mount) == root);
+        same.map(|(id, mount)| self.path_of(At { mount: id, ino: mount.root })).collect()
+    }
+
+    /// Which part of its file system a mount shows, in words.
+    fn root_of(&self, mount: &Mount) -> PathBuf {
         let fs = self.fs(mount.fs);
-        let mut super_options = vec![if fs.read_only { "ro" } else { "rw" }.to_owned()];
-        super_options.extend(fs.options.iter().cloned());
         let mut root = PathBuf::from("/");
         root.extend(fs.names_below(mount.root, ROOT).unwrap_or_default());
         if !fs.inode(mount.root).linked {
             root.as_mut_os_string().push("//deleted");
         }
+        root
+    }
+
+    /// One line of it.
+    pub(super) fn entry(&self, id: MountId, mount: &Mount) -> MountEntry {
+        let fs = self.fs(mount.fs);
+        let mut super_options = vec![if fs.read_only { "ro" } else { "rw" }.to_owned()];
+        super_options.extend(fs.options.iter().cloned());
         MountEntry {
             id,
             parent: mount.parent,
             dev: fs.dev,
-            root,
+            root: self.root_of(mount),
             mount_point: self.path_of(At { mount: id, ino: mount.root }),
             options: mount.flags.words(),
             shared: mount.group,

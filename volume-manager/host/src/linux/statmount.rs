@@ -1,7 +1,8 @@
-//! One mount asked for by itself: statx for its unique id, statmount for the rest. Touches nothing.
+//! One mount asked for by itself: statx for its unique id, statmount for the rest; and the ids of all. Touches
+//! nothing.
 //!
-//! Kernels without it (before 6.8; before 6.13 without sources) answer `None`, and the caller reads the
-//! whole table.
+//! Kernels without it (before 6.8; for a whole line before 6.13, without sources) answer `None`, and the caller reads
+//! the whole table.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::{offset_of, size_of};
@@ -13,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::{Action, HostError, Result};
-use crate::mount_table::{DeviceNumber, MountEntry};
+use crate::mount_table::{DeviceNumber, MountEntry, part_shown};
 use crate::options::split_options;
 
 const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(raw::STATX_MNT_ID_UNIQUE);
@@ -37,17 +38,76 @@ const NEEDED: u32 = raw::STATMOUNT_SB_BASIC
     | raw::STATMOUNT_FS_TYPE
     | raw::STATMOUNT_SB_SOURCE;
 
+/// What tells a mount from others, and where it is.
+pub(super) struct Mount {
+    pub(super) id: u64,
+    pub(super) dev: DeviceNumber,
+    pub(super) root: PathBuf,
+    pub(super) mount_point: PathBuf,
+}
+
+/// Everything of a [`Mount`].
+const PLACE: u32 = raw::STATMOUNT_SB_BASIC | raw::STATMOUNT_MNT_ROOT | raw::STATMOUNT_MNT_POINT;
+
 /// The mount that shows `path`, or `None` where this kernel cannot be asked like this.
 pub(super) fn mount_of(path: &Path) -> Result<Option<MountEntry>> {
-    let stat = match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, UNIQUE_ID) {
-        Ok(stat) => stat,
-        Err(Errno::NOSYS) => return Ok(None),
-        Err(error) => return Err(HostError::os(Action::Stat, path, error)),
-    };
-    if stat.stx_mask & UNIQUE_ID.bits() == 0 {
-        return Ok(None);
+    match unique_id(path) {
+        Ok(Some(id)) => Ok(statmount(id, WANTED).ok().and_then(|answer| answer.entry())),
+        Ok(None) | Err(Errno::NOSYS) => Ok(None),
+        Err(error) => Err(HostError::os(Action::Stat, path, error)),
     }
-    Ok(statmount(stat.stx_mnt_id).ok().and_then(|answer| answer.entry()))
+}
+
+/// The same, as far as it tells where it is.
+pub(super) fn shown_at(path: &Path) -> Result<Mount, Errno> {
+    shown_by(unique_id(path)?.ok_or(Errno::NOSYS)?)
+}
+
+/// What a mount shows, and where.
+pub(super) fn shown_by(id: u64) -> Result<Mount, Errno> {
+    statmount(id, PLACE)?.place(id).ok_or(Errno::NODATA)
+}
+
+/// The device of what a mount shows.
+pub(super) fn device_of(id: u64) -> Result<DeviceNumber, Errno> {
+    statmount(id, raw::STATMOUNT_SB_BASIC)?.device().ok_or(Errno::NODATA)
+}
+
+fn unique_id(path: &Path) -> Result<Option<u64>, Errno> {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, UNIQUE_ID)?;
+    Ok((stat.stx_mask & UNIQUE_ID.bits() != 0).then_some(stat.stx_mnt_id))
+}
+
+/// The unique ids of all mounts the table would show, in the order in which they were given.
+pub(super) fn list() -> Result<Vec<u64>, Errno> {
+    let (mut ids, mut page) = (Vec::new(), vec![0u64; 4096]);
+    loop {
+        let last = ids.last().copied().unwrap_or(0);
+        let request = raw::mnt_id_req { mnt_id: ALL, ..request(last) };
+        // SAFETY: `request` outlives the call and is at least as long as its `size` says; the kernel writes at most
+        // as many ids as the page has room for.
+        let result = unsafe {
+            let number = libc::c_long::from(raw::__NR_listmount.cast_signed());
+            libc::syscall(number, &raw const request, page.as_mut_ptr(), page.len(), 0)
+        };
+        let count = usize::try_from(result).map_err(|_| last_error())?;
+        ids.extend(&page[..count]);
+        if count < page.len() {
+            return Ok(ids);
+        }
+    }
+}
+
+/// Stands for whatever is mounted below the root: the kernel's `LSMT_ROOT`.
+const ALL: u64 = u64::MAX;
+
+/// The oldest form of a request, which every kernel with these calls knows.
+fn request(param: u64) -> raw::mnt_id_req {
+    raw::mnt_id_req { size: 24, spare: 0, mnt_id: 0, param, mnt_ns_id: 0 }
+}
+
+fn last_error() -> Errno {
+    std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 /// The kernel's answer: the fixed part, and the strings it points into.
@@ -55,9 +115,8 @@ struct Answer {
     words: Vec<u64>,
 }
 
-/// The oldest form of the request, which every kernel with the call knows.
-fn statmount(id: u64) -> Result<Answer, Errno> {
-    let request = raw::mnt_id_req { size: 24, spare: 0, mnt_id: id, param: u64::from(WANTED), mnt_ns_id: 0 };
+fn statmount(id: u64, wanted: u32) -> Result<Answer, Errno> {
+    let request = raw::mnt_id_req { mnt_id: id, ..request(u64::from(wanted)) };
     let mut words = vec![0u64; 512];
     loop {
         let length = words.len() * size_of::<u64>();
@@ -70,11 +129,17 @@ fn statmount(id: u64) -> Result<Answer, Errno> {
         if result == 0 {
             return Ok(Answer { words });
         }
-        match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OVERFLOW) if length < 1 << 20 => words.resize(words.len() * 2, 0),
-            Some(error) => return Err(error),
-            None => return Err(Errno::IO),
+        match last_error() {
+            Errno::OVERFLOW if length < 1 << 20 => words.resize(words.len() * 2, 0),
+            error => return Err(error),
         }
+    }
+}
+
+impl Mount {
+    /// Which part of the file system `path` shows, which this mount holds.
+    pub(super) fn root_at(&self, path: &Path) -> PathBuf {
+        part_shown(&self.root, &self.mount_point, path)
     }
 }
 
@@ -82,11 +147,10 @@ impl Answer {
     /// The answer as a line of mountinfo; `None` if the kernel left out what such a line needs.
     fn entry(&self) -> Option<MountEntry> {
         let fixed = self.fixed();
-        let mask = fixed.mask;
-        if mask & u64::from(NEEDED) != u64::from(NEEDED) {
+        let has = |bits: u32| self.has(bits);
+        if !has(NEEDED) {
             return None;
         }
-        let has = |bit: u32| mask & u64::from(bit) != 0;
         let mut fs_type = self.string(fixed.fs_type)?.to_owned();
         if has(raw::STATMOUNT_FS_SUBTYPE) {
             fs_type = format!("{fs_type}.{}", self.string(fixed.fs_subtype)?);
@@ -99,7 +163,7 @@ impl Answer {
         Some(MountEntry {
             id: u64::from(fixed.mnt_id_old),
             parent: u64::from(fixed.mnt_parent_id_old),
-            dev: DeviceNumber::new(fixed.sb_dev_major, fixed.sb_dev_minor),
+            dev: self.device()?,
             root: self.path(fixed.mnt_root)?,
             mount_point: self.path(fixed.mnt_point)?,
             options: mount_flags(fixed.mnt_attr),
@@ -111,6 +175,30 @@ impl Answer {
             source: self.path(fixed.sb_source)?.into_os_string(),
             super_options,
         })
+    }
+
+    fn place(&self, id: u64) -> Option<Mount> {
+        let (root, mount_point) = (self.fixed().mnt_root, self.fixed().mnt_point);
+        let place = || {
+            Some(Mount {
+                id,
+                dev: self.device()?,
+                root: self.path(root)?,
+                mount_point: self.path(mount_point)?,
+            })
+        };
+        if self.has(PLACE) { place() } else { None }
+    }
+
+    fn device(&self) -> Option<DeviceNumber> {
+        let fixed = self.fixed();
+        let device = DeviceNumber::new(fixed.sb_dev_major, fixed.sb_dev_minor);
+        self.has(raw::STATMOUNT_SB_BASIC).then_some(device)
+    }
+
+    /// Whether the kernel answered all of this.
+    fn has(&self, bits: u32) -> bool {
+        self.fixed().mask & u64::from(bits) == u64::from(bits)
     }
 
     fn fixed(&self) -> &raw::statmount {

@@ -176,6 +176,51 @@ fn references_are_the_other_mounts_of_the_same_directory() {
     });
 }
 
+/// They are found without the table where the kernel has another way, and are to be the same.
+#[test]
+fn references_are_those_of_the_table() {
+    on_both(async |ground| {
+        let (one, over) = (ground.tmpfs("one").await, ground.tmpfs("over").await);
+        let mut paths = vec![ground.root.clone(), one.clone(), over.clone()];
+        for name in
+            ["plain", "a blank", "a\ttab", "a\nline", "a\\backslash", "a#hash", "ä", "deleted", "covered"]
+        {
+            let source = ground.dir(&format!("one/{name}")).await;
+            for place in ["first", "second"] {
+                let target = ground.dir(&format!("{place}/{name}")).await;
+                bind::mount(&*ground.host, &source, &target, &MountOptions::default()).await.unwrap();
+                paths.push(target);
+            }
+            paths.push(source);
+        }
+        let same = async || {
+            let table = ground.host.mount_table().await.unwrap();
+            let mut most = 0;
+            for path in &paths {
+                let mut found = ground.host.references(path).await.unwrap();
+                let mut listed = table.references(path);
+                found.sort();
+                listed.sort();
+                assert_eq!(found, listed, "{}", path.display());
+                most = most.max(found.len());
+            }
+            most
+        };
+        assert_eq!(same().await, 2, "each directory is bound twice");
+        ground.host.remove_dir(&one.join("deleted")).await.unwrap();
+        bind::mount(&*ground.host, &over, &ground.path("first/covered"), &MountOptions::default())
+            .await
+            .unwrap();
+        same().await;
+        for name in ["plain", "a blank", "deleted"] {
+            ground.host.unmount(&ground.path("second").join(name)).await.unwrap();
+        }
+        bind::mount(&*ground.host, &one, &ground.dir("third").await, &MountOptions::default()).await.unwrap();
+        same().await;
+        assert!(ground.host.references(&ground.path("missing")).await.unwrap().is_empty());
+    });
+}
+
 #[test]
 fn the_device_of_a_mount_is_found_with_its_mounts_counted() {
     on_both(async |ground| {
