@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::api::{Bytes, Pod};
@@ -73,6 +74,16 @@ impl DesiredState {
         volumes.filter_map(move |volume| {
             let wanted = self.volumes.get(volume)?;
             Some((volume, wanted, wanted.pods.get(pod)?))
+        })
+    }
+
+    /// The names of the volumes a pod wants, beginning with this one, or the next if it wants that no more, and all
+    /// the way round.
+    pub fn names_of(&self, pod: &PodUid, first: Option<&VolumeName>) -> impl Iterator<Item = &VolumeName> {
+        let from = first.map_or(Bound::Unbounded, Bound::Included);
+        self.by_pod.get(pod).into_iter().flat_map(move |volumes| {
+            let before = first.map(|first| volumes.range::<VolumeName, _>(..first));
+            volumes.range((from, Bound::Unbounded)).chain(before.into_iter().flatten())
         })
     }
 
@@ -291,6 +302,30 @@ mod tests {
         assert!(book.wants_inner(&"web".into(), &"w".into()));
         assert!(!book.wants_inner(&"web".into(), &"other".into()), "which is its name in the pod");
         assert!(!book.wants_inner(&"db".into(), &"w".into()));
+    }
+
+    #[test]
+    fn the_names_of_a_pods_volumes_go_all_the_way_round() {
+        let mut book = DesiredState::default();
+        for volume in ["a", "c", "d"] {
+            add(&mut book, volume, "web", volume);
+        }
+        add(&mut book, "b", "db", "b");
+        let names = |first: Option<&str>| {
+            let (web, first) = (PodUid::new("web"), first.map(VolumeName::from));
+            let names = book.names_of(&web, first.as_ref());
+            names.map(VolumeName::as_str).collect::<Vec<_>>().join(" ")
+        };
+        for (first, expected) in [
+            (None, "a c d"),
+            (Some("a"), "a c d"),
+            (Some("b"), "c d a"),
+            (Some("d"), "d a c"),
+            (Some("e"), "a c d"),
+        ] {
+            assert_eq!(names(first), expected, "{first:?}");
+        }
+        assert_eq!(book.names_of(&"gone".into(), None).count(), 0);
     }
 
     #[test]

@@ -80,6 +80,26 @@ async fn each_hears_of_its_own_pod_when_it_is_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_for_many_volumes_waits_for_each_in_whatever_order_they_come() {
+    let names = ["a", "b", "c", "d"];
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+        let world = World::new().await;
+        for name in names {
+            world.volume(name);
+            world.toy.hold(&format!("publish {name} web"));
+        }
+        let web = world.add("web", &names);
+        let wait = mounted(&world, &web, LONG);
+        for index in order {
+            second().await;
+            assert!(!wait.is_finished(), "{} and more are missing", names[index]);
+            world.toy.release(&format!("publish {} web", names[index]));
+        }
+        assert_eq!(wait.await.expect("it only waits"), (Ok(()), SECOND * 4));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_nobody_listens_to_stands_in_nobodys_way() {
     let world = World::new().await;
     world.volume("data");

@@ -112,6 +112,8 @@ struct Waiter {
     goal: Goal,
     deadline: Instant,
     answer: Answer,
+    /// A volume that the pod did not have when this was looked at last.
+    missing: Option<VolumeName>,
 }
 
 impl Goal {
@@ -134,7 +136,7 @@ impl Waits {
         }
         self.by_deadline.insert((deadline, id));
         self.concerned.insert(id);
-        self.waiting.insert(id, Waiter { goal, deadline, answer });
+        self.waiting.insert(id, Waiter { goal, deadline, answer, missing: None });
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
@@ -187,7 +189,7 @@ impl Manager {
             }
             let (goal, late) = (waiter.goal.clone(), waiter.deadline <= now);
             let result = match &goal {
-                Goal::Mounted(uid, pod) => self.mounted(uid, pod.clone(), late),
+                Goal::Mounted(uid, pod) => self.mounted(id, uid, pod.clone(), late),
                 Goal::Unmounted(pod) => self.unmounted(pod, late),
                 Goal::Idle => self.idle(late),
             };
@@ -229,7 +231,13 @@ impl Manager {
 
     /// Whether a pod has all its volumes; `None` if that is still open. What is wrong with the pod is only
     /// of interest while something is missing, and ends the wait.
-    fn mounted(&mut self, uid: &PodUid, pod: Option<Arc<Pod>>, late: bool) -> Option<Result<(), WaitError>> {
+    fn mounted(
+        &mut self,
+        id: u64,
+        uid: &PodUid,
+        pod: Option<Arc<Pod>>,
+        late: bool,
+    ) -> Option<Result<(), WaitError>> {
         let known = self.populator.pod(uid).cloned();
         let alive = known.is_some() && self.populator.may_run(uid);
         let Some(pod) = known.or(pod) else {
@@ -239,7 +247,7 @@ impl Manager {
             return None;
         }
         // This is asked with each event, and a pod may have a thousand volumes: who is missing is told at the end only.
-        if alive && !late && !self.desired.has_errors(uid) && self.lacks_one(uid) {
+        if alive && !late && !self.desired.has_errors(uid) && self.lacks_one(id, uid) {
             return None;
         }
         let unmounted = self.unmounted_names(&pod);
@@ -259,8 +267,17 @@ impl Manager {
     }
 
     /// Whether a volume is missing of those that are known to be wanted. No pod wants one that no container uses.
-    fn lacks_one(&self, pod: &PodUid) -> bool {
-        self.desired.volumes_of(pod).any(|(volume, ..)| !self.is_mounted(volume, pod))
+    ///
+    /// The search begins where the last one has ended: what it passed has come since, as a rule, and a thousand
+    /// volumes would be passed with each event.
+    fn lacks_one(&mut self, id: u64, pod: &PodUid) -> bool {
+        let last = self.waits.waiting.get(&id).and_then(|waiter| waiter.missing.as_ref());
+        let missing = self.desired.names_of(pod, last).find(|volume| !self.is_mounted(volume, pod)).cloned();
+        let lacks = missing.is_some();
+        if let Some(waiter) = self.waits.waiting.get_mut(&id) {
+            waiter.missing = missing;
+        }
+        lacks
     }
 
     fn is_mounted(&self, volume: &VolumeName, pod: &PodUid) -> bool {
