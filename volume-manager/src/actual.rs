@@ -9,7 +9,7 @@ mod record;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::{Bytes, Node};
+use crate::api::{AttachedVolume, Bytes};
 use crate::error::ErrorClass;
 use crate::names::{PluginName, PodUid, VolumeName};
 use crate::operation::{PodRecord, Transition};
@@ -309,11 +309,10 @@ impl ActualState {
         self.index(volume, &uid, true);
     }
 
-    /// What the node's object says about volumes that were reconstructed: whether they are attached, and
-    /// where. Only what is still unknown is touched.
-    pub fn correct(&mut self, volume: &VolumeName, node: &Node) {
+    /// What the node's object says about a volume that was reconstructed: whether it is attached, and where.
+    /// Only what is still unknown is touched.
+    pub fn correct(&mut self, volume: &VolumeName, attached: Option<&AttachedVolume>) {
         let Some(record) = self.volumes.get_mut(volume) else { return };
-        let attached = node.attached(volume);
         if let (Some(attached), Device::Uncertain { .. }) = (attached, &record.device) {
             record.device_path.clone_from(&attached.device_path);
         }

@@ -28,7 +28,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +43,9 @@ use crate::api::{
 };
 use crate::clock::Clock;
 use crate::error::{ErrorClass, Failure};
-use crate::names::{AttachmentName, DriverName, NodeName, OuterName, PluginName, PodUid, SpecName};
+use crate::names::{
+    AttachmentName, DriverName, NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName,
+};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 
@@ -135,12 +137,25 @@ pub struct Facts {
     pub csi_drivers_known: bool,
     /// This node's object, if it was seen.
     pub node: Option<Arc<Node>>,
+    /// The volumes that it says are attached: the same, to be looked up.
+    pub attached: Arc<BTreeSet<VolumeName>>,
     /// Attachments to this node that could not be made, by name.
     pub attachments: BTreeMap<AttachmentName, Arc<Attachment>>,
     /// Drivers that can be reached on this node.
     pub registered: BTreeMap<DriverName, RegisteredDriver>,
     /// Whether this node enforces SELinux.
     pub selinux: bool,
+}
+
+impl Facts {
+    /// This node's object was seen. Returns what it says is attached and did not say before.
+    pub fn see_node(&mut self, node: Arc<Node>) -> Vec<VolumeName> {
+        let attached: BTreeSet<_> =
+            node.volumes_attached.iter().map(|attached| attached.name.clone()).collect();
+        let new = attached.difference(&self.attached).cloned().collect();
+        (self.node, self.attached) = (Some(node), Arc::new(attached));
+        new
+    }
 }
 
 /// A driver that has registered with this node.

@@ -146,8 +146,7 @@ fn label_mismatch(spec: &Spec) -> String {
 /// use, so that nobody detaches it, and that it is attached: neither wait is a failure.
 fn verify(worlds: Worlds<'_>, volume: &VolumeName, wanted: &Wanted, by: &WantedBy) -> Option<Step> {
     if wanted.attachable {
-        let node = worlds.facts.node.as_ref();
-        let attached = node.is_none_or(|node| node.attached(volume).is_some());
+        let attached = worlds.facts.node.is_none() || worlds.facts.attached.contains(volume);
         if !wanted.reported_in_use || !attached {
             return None;
         }

@@ -200,12 +200,12 @@ impl World {
 
     fn node_has(mut self, volume: &str) -> Self {
         let attached = AttachedVolume { name: name(volume), device_path: String::new() };
-        self.facts.node = Some(Arc::new(Node { volumes_attached: vec![attached], ..Node::default() }));
+        self.facts.see_node(Arc::new(Node { volumes_attached: vec![attached], ..Node::default() }));
         self
     }
 
     fn node_has_nothing(mut self) -> Self {
-        self.facts.node = Some(Arc::new(Node::default()));
+        self.facts.see_node(Arc::new(Node::default()));
         self
     }
 }

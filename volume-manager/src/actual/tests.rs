@@ -386,12 +386,9 @@ fn what_was_read_back_is_corrected_once_and_only_where_it_is_unknown() {
     actual.add_reconstructed(&name(), &"p".into(), &rebuilt, Some(record()));
     assert_eq!((device(&actual), pod(&actual)), ("uncertain".to_owned(), "uncertain".to_owned()));
     assert!(!actual.volume(&name()).expect("it was added").is_attached());
-    let node = Node {
-        volumes_attached: vec![AttachedVolume { name: name(), device_path: "sdb".to_owned() }],
-        ..Node::default()
-    };
-    actual.correct(&name(), &node);
-    actual.correct(&name(), &Node::default());
+    let attached = AttachedVolume { name: name(), device_path: "sdb".to_owned() };
+    actual.correct(&name(), Some(&attached));
+    actual.correct(&name(), None);
     let record = actual.volume(&name()).expect("it was added");
     assert!(record.is_attached());
     assert_eq!(record.device_path, "sdb");

@@ -1,6 +1,6 @@
 //! How the loop writes its books, and tells whoever subscribed what changed in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Manager;
@@ -175,25 +175,22 @@ impl Manager {
         }
     }
 
-    fn wanted_texts(&self, pod: &PodUid) -> Vec<(VolumeName, String)> {
+    fn wanted_texts(&self, pod: &PodUid) -> BTreeMap<VolumeName, String> {
         if self.subscribers.is_empty() {
-            return Vec::new();
+            return BTreeMap::new();
         }
         let wants = self.desired.volumes_of(pod);
         wants.map(|(volume, wanted, by)| (volume.clone(), desired::describe(wanted, by))).collect()
     }
 
-    fn wanted_since(&mut self, pod: &PodUid, before: Vec<(VolumeName, String)>) {
-        let after = self.wanted_texts(pod);
-        for (volume, from) in &before {
-            let to = after.iter().find(|(other, _)| other == volume);
-            let to = to.map(|(_, text)| text.clone()).unwrap_or_default();
-            self.tell_state("desired", format!("pod {pod} {volume}"), from.clone(), to);
+    fn wanted_since(&mut self, pod: &PodUid, before: BTreeMap<VolumeName, String>) {
+        let mut after = self.wanted_texts(pod);
+        for (volume, from) in before {
+            let to = after.remove(&volume).unwrap_or_default();
+            self.tell_state("desired", format!("pod {pod} {volume}"), from, to);
         }
         for (volume, to) in after {
-            if !before.iter().any(|(other, _)| *other == volume) {
-                self.tell_state("desired", format!("pod {pod} {volume}"), String::new(), to);
-            }
+            self.tell_state("desired", format!("pod {pod} {volume}"), String::new(), to);
         }
     }
 

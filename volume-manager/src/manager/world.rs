@@ -183,8 +183,10 @@ impl Manager {
         self.restart.reading_node = false;
         match read {
             Ok(node) => {
+                let attached = node.volumes_attached.iter().map(|attached| (&attached.name, attached));
+                let attached: BTreeMap<_, _> = attached.collect();
                 for volume in std::mem::take(&mut self.restart.uncorrected) {
-                    self.actual.correct(&volume, &node);
+                    self.actual.correct(&volume, attached.get(&volume).copied());
                 }
                 self.all_dirty();
             }
@@ -346,13 +348,8 @@ impl Manager {
         if node.meta.name != self.executor.context().config.node.as_str() {
             return;
         }
-        let before = self.facts.borrow().node.clone();
-        let before = before.iter().flat_map(|node| &node.volumes_attached).map(|attached| &attached.name);
-        let before: BTreeSet<_> = before.collect();
-        let attached = node.volumes_attached.iter().map(|attached| &attached.name);
-        let new: Vec<_> = attached.filter(|name| !before.contains(name)).cloned().collect();
-        self.dirty.extend(new);
-        self.change_facts(|facts| facts.node = Some(node));
+        let dirty = &mut self.dirty;
+        self.facts.send_modify(|facts| dirty.extend(Arc::make_mut(facts).see_node(node)));
     }
 
     /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.

@@ -1,6 +1,6 @@
 //! What is attached where, or may be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::{AttachedVolume, Node};
@@ -64,8 +64,10 @@ impl Book {
         volume: &'a VolumeName,
         node: &'a NodeName,
     ) -> impl Iterator<Item = &'a NodeName> {
-        let of_volume = self.entries.iter().filter(move |((v, n), e)| v == volume && n != node && e.certain);
-        of_volume.map(|((_, node), _)| node)
+        let first = (volume.clone(), NodeName::new(""));
+        let of_volume = self.entries.range(first..).take_while(move |((v, _), _)| v == volume);
+        let others = of_volume.filter(move |((_, n), entry)| n != node && entry.certain);
+        others.map(|((_, node), _)| node)
     }
 
     /// What a node is to be told.
@@ -81,8 +83,9 @@ impl Book {
 
     /// A node's object was seen: it says which of its volumes are in use.
     pub(super) fn take_in_use(&mut self, name: &NodeName, node: &Node) {
+        let in_use: BTreeSet<_> = node.volumes_in_use.iter().collect();
         for ((volume, _), entry) in self.entries.iter_mut().filter(|((_, of), _)| of == name) {
-            entry.in_use = node.volumes_in_use.contains(volume);
+            entry.in_use = in_use.contains(volume);
         }
     }
 
