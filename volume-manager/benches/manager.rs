@@ -3,7 +3,7 @@
 //! Ratios within one run, since they travel between machines and times do not. Kernel, driver and API are in
 //! memory; so is whatever they cost, which the ratios hold against the manager.
 //!
-//! - one more pod, from the event to the first operation, among many volumes and among 100;
+//! - one more pod, from the event to the first operation, among many volumes, a tenth of them and 100;
 //! - what a manager that has nothing to do does;
 //! - the memory it has for each volume: what becomes free when it ends;
 //! - coming, being read back, being taken over and going, for each of many volumes beside each of a tenth of them;
@@ -16,6 +16,7 @@
 mod api;
 #[path = "manager/driver.rs"]
 mod driver;
+#[expect(dead_code, reason = "how often is not asked here")]
 #[path = "manager/memory.rs"]
 mod memory;
 #[path = "manager/node.rs"]
@@ -46,23 +47,24 @@ fn main() {
 /// One more pod, and nothing at all, on a node that has many volumes.
 async fn one_more(many: usize, alone: Idle) {
     const ROUNDS: usize = 301;
-    let (large, small) = (filled(many).await, filled(FEW).await);
-    let (mut among_many, mut among_few) = (Vec::new(), Vec::new());
+    let sizes = [FEW, many / 10, many];
+    let nodes = [filled(sizes[0]).await, filled(sizes[1]).await, filled(sizes[2]).await];
+    let (mut first, mut last) = (Vec::new(), Vec::new());
     // Not in turns: what the one throws away at its end would be in the way of the other.
-    for round in 0..ROUNDS {
-        among_few.push(small.one(FEW + round).await);
+    for (node, size) in nodes.iter().zip(sizes) {
+        let mut lives = Vec::with_capacity(ROUNDS);
+        for round in 0..ROUNDS {
+            lives.push(node.one(size + round).await);
+        }
+        let of = |part: fn(&Life) -> Duration| median(lives.iter().map(part).collect());
+        first.push(of(|life| life.first));
+        last.push(of(|life| life.last));
     }
-    for round in 0..ROUNDS {
-        among_many.push(large.one(many + round).await);
-    }
-    println!("{:<54} {:>12} {:>12} {:>8}", "", format!("{many} volumes"), format!("{FEW} volumes"), "ratio");
-    let of = |lives: &[Life], part: fn(&Life) -> Duration| median(lives.iter().map(part).collect());
-    let part = |part| (of(&among_many, part), of(&among_few, part));
-    let (more, few) = part(|life| life.first);
-    row("one more pod: to its first operation (aim 1.5)", more, few);
-    let (more, few) = part(|life| life.last);
-    row("one pod less: to the first operation", more, few);
-    drop(small);
+    head("among so many volumes", &sizes);
+    row("one more pod: to its first operation (aim 1.5)", &first);
+    row("one pod less: to the first operation", &last);
+    let [few, tenth, large] = nodes;
+    drop((few, tenth));
     let (woken, busy) = idle().await;
     println!("{many} volumes, idle for {WHILE:?}: {woken} wake-ups, busy {:.3} %", busy * 100.0);
     println!("  beside nothing at all: {} wake-ups, busy {:.3} %", alone.0, alone.1 * 100.0);
@@ -107,11 +109,11 @@ async fn memory(node: &Node, many: usize) {
 
 /// Whole lives of many volumes at once, and of a tenth of them.
 async fn growth(many: usize) {
-    let tenth = (many / 10).max(1);
-    let (few, more) = (lives(tenth).await, lives(many).await);
-    println!("{:<54} {:>12} {:>12} {:>8}", "each, of so many at once", many, tenth, "ratio");
+    let sizes = [(many / 10).max(1), many];
+    let (few, more) = (lives(sizes[0]).await, lives(sizes[1]).await);
+    head("each, of so many at once", &sizes);
     for ((what, few), (_, more)) in few.into_iter().zip(more) {
-        row(what, more, few);
+        row(what, &[few, more]);
     }
 }
 
@@ -166,7 +168,15 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn row(what: &str, more: Duration, few: Duration) {
-    let us = |time: Duration| time.as_secs_f64() * 1e6;
-    println!("{what:<54} {:>9.1} us {:>9.1} us {:>8.2}", us(more), us(few), us(more) / us(few));
+fn head(what: &str, sizes: &[usize]) {
+    let sizes: String = sizes.iter().map(|size| format!(" {size:>12}")).collect();
+    println!("{what:<50}{sizes} {:>8}", "ratio");
+}
+
+/// What something takes at each size, and how much longer at the last than at the first.
+fn row(what: &str, times: &[Duration]) {
+    let us = |time: &Duration| time.as_secs_f64() * 1e6;
+    let ratio = times.first().zip(times.last()).map_or(1.0, |(few, many)| us(many) / us(few));
+    let times: String = times.iter().map(|time| format!(" {:>9.1} us", us(time))).collect();
+    println!("{what:<50}{times} {ratio:>8.2}");
 }

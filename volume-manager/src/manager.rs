@@ -175,6 +175,7 @@ impl Manager {
         // Nothing is decided before the last incarnation's books are read back: what it left is not new.
         while self.restart.is_read_back() && !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);
+            self.count_many("volumes_planned", dirty.len());
             self.keep_in_use(&dirty);
             for step in self.plan(&dirty) {
                 self.perform(step, now);
@@ -259,7 +260,11 @@ impl Manager {
     }
 
     fn count(&mut self, counter: &'static str) {
-        *self.counters.entry(counter).or_default() += 1;
+        self.count_many(counter, 1);
+    }
+
+    fn count_many(&mut self, counter: &'static str, many: usize) {
+        *self.counters.entry(counter).or_default() += many as u64;
     }
 }
 

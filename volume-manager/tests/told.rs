@@ -172,6 +172,7 @@ async fn it_says_what_it_waits_for_and_what_it_does() {
         {
             "operations_done": 2,
             "operations_failed": 2,
+            "volumes_planned": 16,
         }"#]]
     .assert_eq(&format!("{:#?}", dump.counters));
     world.toy.release("stage more");

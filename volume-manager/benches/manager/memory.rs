@@ -1,11 +1,16 @@
-//! Counts what is allocated and not yet freed, in this program.
+//! Counts what is allocated and not yet freed in this program, and how often a thread has asked for more.
 
 #![expect(unsafe_code, reason = "an allocator can be wrapped in no other way")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static ASKED: Cell<u64> = const { Cell::new(0) };
+}
 
 /// The system's allocator, counted.
 struct Counted;
@@ -14,6 +19,7 @@ struct Counted;
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size(), Ordering::Relaxed);
+        ASKED.set(ASKED.get() + 1);
         // SAFETY: what is asked of us is what we ask.
         unsafe { System.alloc(layout) }
     }
@@ -31,4 +37,9 @@ static COUNTED: Counted = Counted;
 /// How many bytes are in use now.
 pub(crate) fn held() -> usize {
     HELD.load(Ordering::Relaxed)
+}
+
+/// How often this thread has allocated anything.
+pub(crate) fn asked() -> u64 {
+    ASKED.get()
 }
