@@ -81,8 +81,6 @@ needs! {
     /// Files can belong to other users and groups, and devices can be made and mounted: the run is root on
     /// the machine itself, and not only in a user namespace.
     Owners: Host, "owners";
-    /// Pods can have containers, whose volumes are made ready before anybody sees them (Linux 5.12).
-    Containers: Host, "containers";
     /// Containers use no other devices than they may: the kernel asks a program of ours at each use.
     DeviceRules: Host, "device rules";
     /// FUSE file systems can be served.
@@ -106,7 +104,6 @@ impl Need {
         match self {
             Self::Root | Self::Owners => Some(Fact::Root),
             Self::Loop => Some(Fact::Loop),
-            Self::Containers => Some(Fact::MountAttributes),
             Self::DeviceRules => Some(Fact::DeviceRules),
             Self::Nfs => Some(Fact::Nfsd),
             // Both are what a guest is.

@@ -8,6 +8,7 @@
 
 mod build;
 mod device_group;
+mod flags;
 mod follow;
 mod inside;
 mod look;

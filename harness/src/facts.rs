@@ -25,8 +25,6 @@ pub enum Fact {
     MountEvents,
     /// The kernel describes single mounts by unique ids (statmount).
     Statmount,
-    /// Mounts get flags and propagation before they are anywhere (mount_setattr).
-    MountAttributes,
     /// Loop devices can be attached.
     Loop,
     /// ext4 can be made and mounted.
@@ -59,12 +57,11 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order in which they are told.
-    pub const ALL: [Fact; 19] = [
+    pub const ALL: [Fact; 18] = [
         Fact::Root,
         Fact::UserNamespaces,
         Fact::MountEvents,
         Fact::Statmount,
-        Fact::MountAttributes,
         Fact::Loop,
         Fact::Ext4,
         Fact::Xfs,
@@ -88,7 +85,6 @@ impl Fact {
             Fact::UserNamespaces => "user namespaces",
             Fact::MountEvents => "mount events",
             Fact::Statmount => "statmount",
-            Fact::MountAttributes => "mount attributes",
             Fact::Loop => "loop",
             Fact::Ext4 => "ext4",
             Fact::Xfs => "xfs",

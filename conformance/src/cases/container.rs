@@ -8,7 +8,7 @@ use crate::prelude::*;
 ///
 /// Kubernetes, Security Context: fsGroup is one of the supplementary groups of all processes of the container.
 /// Kubernetes, Pod Hostname: hostnameOverride takes the place of hostname and subdomain.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").address("10.1.2.3");
     let web = web.last_words("/cache/words").env("GREETING", "hello").fs_group(2000).run_as(1000);
@@ -59,7 +59,7 @@ async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
 ///
 /// Kubernetes, Service, Environment variables: {SVCNAME}_SERVICE_HOST and {SVCNAME}_SERVICE_PORT for each service with
 /// an address, and the variables of Docker's links. Kubernetes API, PodSpec: enableServiceLinks.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn is_told_of_services(cx: &mut Cx) -> Result {
     cx.service(("default", "kubernetes"), "", &[("https", 443)])?;
     cx.service(("default", "my-db"), "10.96.7.7", &[("sql", 5432)])?;
@@ -125,7 +125,7 @@ async fn is_told_of_services(cx: &mut Cx) -> Result {
 /// to them.
 ///
 /// Kubernetes, Volumes, Mount propagation: Bidirectional, HostToContainer, None, and recursiveReadOnly.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn mounts_travel_as_they_may(cx: &mut Cx) -> Result {
     let shared = cx.machine()?.display().to_string();
     let pod = |name| cx.pod(name).inline("shared", host_path(&shared, ""), "/shared");
@@ -176,7 +176,7 @@ async fn mounts_travel_as_they_may(cx: &mut Cx) -> Result {
 /// An ordinary container cannot mount anything, and does not see what would help it out.
 ///
 /// Kubernetes, Pod Security Standards: only privileged containers may do what the node itself may.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn ordinary_ones_cannot_mount(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").start().await?;
     let inside = web.container().await?;
@@ -189,7 +189,7 @@ async fn ordinary_ones_cannot_mount(cx: &mut Cx) -> Result {
 /// machine.
 ///
 /// Kubernetes API, VolumeMount: name must match the name of a volume, mountPropagation is one of three words.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn wants_what_it_cannot_have(cx: &mut Cx) -> Result {
     let mount = |name| cx.pod(name).inline("cache", empty_dir(), "/cache");
     let sideways = mount("sideways").propagation("Sideways").start().await?;

@@ -7,7 +7,7 @@ use harness::api::pod::Projection;
 /// were asked for; what may be secret is in memory only.
 ///
 /// Kubernetes, Volumes: configMap, secret and downwardAPI.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn objects_become_files(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
     cx.secret("keys", &[("password", "open-sesame")])?;
@@ -68,7 +68,7 @@ async fn objects_become_files(cx: &mut Cx) -> Result {
 ///
 /// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically; a container using a ConfigMap as a
 /// subPath volume mount will not receive updates.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn changes_arrive_at_once(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
     let settings = || config_map("settings");
@@ -103,7 +103,7 @@ async fn changes_arrive_at_once(cx: &mut Cx) -> Result {
 /// pod's group and nobody else.
 ///
 /// Kubernetes, Projected Volumes.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn several_objects_in_one(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("name", "map")])?;
     cx.secret("keys", &[("password", "open-sesame")])?;
@@ -158,7 +158,7 @@ async fn several_objects_in_one(cx: &mut Cx) -> Result {
 /// be missing; the pod starts when the object comes.
 ///
 /// Kubernetes, ConfigMap, Optional ConfigMaps.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn missing_objects_are_waited_for(cx: &mut Cx) -> Result {
     let mut optional = all_of("later");
     optional.optional = true;

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// volume and a part of it, is taken away all the same.
 ///
 /// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
-#[case(needs = [Owners, Fuse, Containers])]
+#[case(needs = [Owners, Fuse])]
 async fn what_is_bound_of_it_goes(cx: &mut Cx) -> Result {
     let served = cx.fuse()?;
     let data = cx.local("data", &served)?;
@@ -31,7 +31,7 @@ async fn what_is_bound_of_it_goes(cx: &mut Cx) -> Result {
 /// away.
 ///
 /// Kubernetes, Node Shutdown: volumes are cleaned up when the kubelet is back.
-#[case(needs = [Owners, Fuse, Containers])]
+#[case(needs = [Owners, Fuse])]
 async fn a_node_that_comes_back_takes_it_away(cx: &mut Cx) -> Result {
     let served = cx.fuse()?;
     let data = cx.local("data", &served)?;

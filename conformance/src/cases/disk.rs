@@ -18,7 +18,7 @@ const CUTS: usize = 8;
 /// be read the pod gets it.
 ///
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty, and what cannot be read may not be.
-#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper, Containers])]
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn cannot_be_read(cx: &mut Cx) -> Result {
     let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
@@ -32,7 +32,7 @@ async fn cannot_be_read(cx: &mut Cx) -> Result {
 /// pod gets it.
 ///
 /// Kubernetes, Volumes, local.
-#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper, Containers])]
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn cannot_be_written(cx: &mut Cx) -> Result {
     let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot format it as ext4: the node's log says why
@@ -45,7 +45,7 @@ async fn cannot_be_written(cx: &mut Cx) -> Result {
 /// A disk whose first sectors are bad may hold data behind them: it is not taken for an empty one and not formatted.
 ///
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty.
-#[case(needs = [Owners, OwnKernel, Containers])]
+#[case(needs = [Owners, OwnKernel])]
 async fn has_bad_sectors(cx: &mut Cx) -> Result {
     const FIRST: Range<u64> = 0..16;
     let disk = cx.spotty_disk()?;
@@ -60,7 +60,7 @@ async fn has_bad_sectors(cx: &mut Cx) -> Result {
 /// every mount is taken down. The next pod is told that there is no such disk.
 ///
 /// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
-#[case(needs = [Owners, OwnKernel, Containers])]
+#[case(needs = [Owners, OwnKernel])]
 async fn is_pulled_out(cx: &mut Cx) -> Result {
     let disk = cx.plugged_disk()?;
     let data = cx.local("data", disk.path())?;
@@ -90,7 +90,7 @@ async fn is_pulled_out(cx: &mut Cx) -> Result {
 /// leave the machine with its driver.
 ///
 /// Linux, delete_module(2): EWOULDBLOCK, the module is in use.
-#[case(needs = [Owners, OwnKernel, Containers])]
+#[case(needs = [Owners, OwnKernel])]
 async fn is_let_go(cx: &mut Cx) -> Result {
     let disk = cx.plugged_disk()?;
     let data = cx.local("data", disk.path())?;
@@ -105,7 +105,7 @@ async fn is_let_go(cx: &mut Cx) -> Result {
 /// down. When the disk is back, what was written durably is there.
 ///
 /// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
-#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper, Containers])]
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn dies_under_a_pod(cx: &mut Cx) -> Result {
     let disk = cx.faulty_disk()?;
     let data = cx.local("data", disk.path())?;
@@ -131,7 +131,7 @@ async fn dies_under_a_pod(cx: &mut Cx) -> Result {
 }
 
 /// A disk that takes its time is waited for, and the pod gets it.
-#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper, Containers])]
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn is_slow(cx: &mut Cx) -> Result {
     let disk = cx.faulty_disk()?;
     disk.is(Manner::Slow(Duration::from_millis(20)))?;
@@ -142,7 +142,7 @@ async fn is_slow(cx: &mut Cx) -> Result {
 }
 
 /// While a disk does not answer, all others come and go; when it answers, its pod leaves and has lost nothing.
-#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper, Containers])]
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn hangs_while_its_pod_leaves(cx: &mut Cx) -> Result {
     let disk = cx.faulty_disk()?;
     let data = cx.local("data", disk.path())?;
@@ -167,7 +167,7 @@ async fn hangs_while_its_pod_leaves(cx: &mut Cx) -> Result {
 /// and once a pod has written durably, what it wrote is there.
 ///
 /// Linux, device-mapper log-writes: a disk holds what was written before its last flush.
-#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper, Containers])]
+#[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
 async fn loses_power_at_any_flush(cx: &mut Cx) -> Result {
     let disk = cx.logged_disk()?;
     let data = cx.local("data", disk.path())?;

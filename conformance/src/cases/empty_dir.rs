@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// with the pod and all that is in it.
 ///
 /// Kubernetes, Volumes, emptyDir: when a Pod is removed from a node, the data in the emptyDir is deleted.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").start().await?;
     cx.sees(expect![[r#"
@@ -39,7 +39,7 @@ async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
 /// taken away when the pod goes.
 ///
 /// Kubernetes, Volumes, emptyDir: the volume exists as long as the Pod is running on that node.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn survives_the_node(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").inline("fast", memory(1 << 20), "/fast");
     let web = web.start().await?;
@@ -71,7 +71,7 @@ async fn survives_the_node(cx: &mut Cx) -> Result {
 ///
 /// Kubernetes, Volumes, emptyDir: the limit for memory medium EmptyDir is the minimum of sizeLimit and the sum
 /// of the memory limits of all containers in a pod.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn in_memory_it_is_limited(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("fast", memory(64 << 20), "/fast").resource("limits.memory", "32Mi");
     let web = web.fs_group(2000).run_as(1000).start().await?;

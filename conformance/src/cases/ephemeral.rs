@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A pod gets the volume of the claim that is made for it and carries its name, and gives it back.
 ///
 /// Kubernetes, Ephemeral Volumes: naming of the PersistentVolumeClaims is deterministic.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn belongs_to_its_pod(cx: &mut Cx) -> Result {
     let directory = cx.machine()?.join("data");
     std::fs::create_dir_all(&directory)?;

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// is. It stays when the pod goes, with what the pod has written.
 ///
 /// Kubernetes, Volumes, hostPath volume types: DirectoryOrCreate and FileOrCreate.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn makes_what_is_missing_and_leaves_it(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     let data = machine.join("data/deep").display().to_string();
@@ -40,7 +40,7 @@ async fn makes_what_is_missing_and_leaves_it(cx: &mut Cx) -> Result {
 /// starts.
 ///
 /// Kubernetes, Volumes, hostPath volume types: a directory, file, socket or device must exist at the given path.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn refuses_what_is_something_else(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     std::fs::write(machine.join("file"), "x")?;

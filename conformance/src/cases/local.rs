@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// stays with what was written.
 ///
 /// Kubernetes, Volumes, local: a mounted local storage device such as a disk, partition or directory.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn directory(cx: &mut Cx) -> Result {
     let directory = cx.machine()?.join("data");
     std::fs::create_dir_all(&directory)?;
@@ -36,7 +36,7 @@ async fn directory(cx: &mut Cx) -> Result {
 /// unmounted when the last has gone; then the next pod finds what the first has written.
 ///
 /// Kubernetes, Volumes, local: volumeMode Filesystem.
-#[case(needs = [Owners, Loop, Containers])]
+#[case(needs = [Owners, Loop])]
 async fn disk_with_a_file_system(cx: &mut Cx) -> Result {
     let data = cx.local("data", &cx.disk()?)?;
 
@@ -78,7 +78,7 @@ async fn disk_with_a_file_system(cx: &mut Cx) -> Result {
 /// A disk as it is: the container gets the device, and what it writes is there for the next.
 ///
 /// Kubernetes, Volumes, local: volumeMode Block.
-#[case(needs = [Owners, Loop, Containers])]
+#[case(needs = [Owners, Loop])]
 async fn disk_as_it_is(cx: &mut Cx) -> Result {
     let disk = cx.local_block("disk", &cx.disk()?)?;
 
@@ -115,7 +115,7 @@ async fn disk_as_it_is(cx: &mut Cx) -> Result {
 ///
 /// Kubernetes, Volumes, local: readOnly. Kubernetes, Pod Security Standards: only privileged containers may use the
 /// node's devices.
-#[case(needs = [Owners, Loop, DeviceRules, Containers])]
+#[case(needs = [Owners, Loop, DeviceRules])]
 async fn disk_that_is_only_read(cx: &mut Cx) -> Result {
     let disk = cx.local_block("disk", &cx.disk()?)?;
     let other = cx.disk()?;

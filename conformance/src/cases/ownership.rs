@@ -7,7 +7,7 @@ use crate::prelude::*;
 ///
 /// Kubernetes, Security Context: Kubernetes recursively changes ownership and permissions for the contents of
 /// each volume to match the fsGroup.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn everything_goes_to_the_group(cx: &mut Cx) -> Result {
     let volume = tree(cx)?;
     let data = cx.local("data", &volume)?;
@@ -41,7 +41,7 @@ async fn everything_goes_to_the_group(cx: &mut Cx) -> Result {
 /// stays as it is. Without it, or with another group, everything is walked.
 ///
 /// Kubernetes, Security Context: fsGroupChangePolicy OnRootMismatch.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn a_root_that_matches_speaks_for_all(cx: &mut Cx) -> Result {
     use std::os::unix::fs::{PermissionsExt, chown};
     let volume = tree(cx)?;
@@ -79,7 +79,7 @@ async fn a_root_that_matches_speaks_for_all(cx: &mut Cx) -> Result {
 /// A volume that a pod only reads is not given to its group.
 ///
 /// Kubernetes, Security Context: ownership is managed for volumes that support it and are not read-only.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn what_is_only_read_stays(cx: &mut Cx) -> Result {
     let data = cx.local("data", &tree(cx)?)?;
     let web = cx.pod("web").volume(&data, "/data").read_only().fs_group(2000).start().await?;
@@ -100,7 +100,7 @@ async fn what_is_only_read_stays(cx: &mut Cx) -> Result {
 /// done, and does it.
 ///
 /// Kubernetes, Security Context: fsGroupChangePolicy OnRootMismatch looks at the root of the volume only.
-#[case(needs = [Owners, Fuse, Containers])]
+#[case(needs = [Owners, Fuse])]
 async fn begun_and_not_ended_is_begun_anew(cx: &mut Cx) -> Result {
     let served = cx.fuse()?;
     for name in ["a", "b", "z"] {

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// volume may write to it; its bind is gone before the volume is.
 ///
 /// Kubernetes, Volumes, Using subPath: a sub-path inside the referenced volume instead of its root.
-#[case(needs = [Owners, Containers])]
+#[case(needs = [Owners])]
 async fn missing_ones_are_made(cx: &mut Cx) -> Result {
     let web =
         cx.pod("web").inline("cache", memory(1 << 20), "/cache").inline("cache", memory(1 << 20), "/part");
@@ -43,7 +43,7 @@ async fn missing_ones_are_made(cx: &mut Cx) -> Result {
 /// its user is told nothing of the machine, and nothing is left mounted.
 ///
 /// Kubernetes, CVE-2017-1002101 and CVE-2021-25741: a sub-path must not give access outside of the volume.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn links_never_lead_out(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     let volume = machine.join("volume");
@@ -126,7 +126,7 @@ async fn links_never_lead_out(cx: &mut Cx) -> Result {
 /// A sub-path may be a file, a socket or a pipe: the container gets just that.
 ///
 /// Kubernetes, Volumes, Using subPath.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn may_be_anything(cx: &mut Cx) -> Result {
     let volume = cx.machine()?.join("volume");
     std::fs::create_dir_all(&volume)?;
@@ -166,7 +166,7 @@ async fn may_be_anything(cx: &mut Cx) -> Result {
 /// name meanwhile: then it sees that one.
 ///
 /// Kubernetes, Volumes, Using subPath: resolved when the container starts.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/all").inline("cache", empty_dir(), "/part");
     let web = web.sub_path("part").start().await?;
@@ -202,7 +202,7 @@ async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
 /// that is missing or empty keeps the container from starting, and so does a value that leads out.
 ///
 /// Kubernetes, Volumes, Using subPath with expanded environment variables.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn with_variables(cx: &mut Cx) -> Result {
     let pod = |name, path| {
         let pod = cx.pod(name).inline("cache", empty_dir(), "/cache").sub_path_expr(path);
@@ -260,7 +260,7 @@ async fn with_variables(cx: &mut Cx) -> Result {
 /// comes back.
 ///
 /// Kubernetes, Pod Lifecycle: volumes are unmounted when all of a pod's containers have ended.
-#[case(needs = [Filesystem, Root, Containers])]
+#[case(needs = [Filesystem, Root])]
 async fn goes_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").sub_path("a").start().await?;
@@ -288,7 +288,7 @@ const STARTS: usize = 100;
 /// to see what is outside.
 ///
 /// Kubernetes, CVE-2021-25741: a sub-path must not give access outside of the volume, whatever is swapped meanwhile.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn swapped_while_containers_start(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     let volume = machine.join("volume");

@@ -9,7 +9,7 @@ const UPDATES: usize = 200;
 /// time.
 ///
 /// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically. All files are switched at once.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn reader_sees_one_generation(cx: &mut Cx) -> Result {
     let write = |text: &str| cx.config_map("settings", &[("a", text), ("b", text), ("c", text)]);
     write("0")?;
@@ -32,7 +32,7 @@ async fn reader_sees_one_generation(cx: &mut Cx) -> Result {
 /// Where nothing has changed nothing is written; a visible name that is missing is made again.
 ///
 /// Kubernetes, ConfigMap: keys are projected as files into the volume.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn same_content_is_left_alone(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
     let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;
@@ -60,7 +60,7 @@ async fn same_content_is_left_alone(cx: &mut Cx) -> Result {
 /// and the half-made generation.
 ///
 /// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically.
-#[case(needs = [Containers])]
+#[case(needs = [])]
 async fn goes_on_after_a_crash(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue")])?;
     let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;

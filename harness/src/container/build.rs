@@ -9,7 +9,6 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use linux_raw_sys::general as raw;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
@@ -18,6 +17,8 @@ use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, Mount, Process, Spec};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use super::flags::{Change, Reach, change};
 
 /// What could not be done.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ pub(super) fn build(spec: &Spec) -> Result {
         nix::unistd::sethostname(hostname).map_err(at("set the host name"))?;
     }
     if spec.root().as_ref().and_then(|root| root.readonly()) == Some(true) {
-        set(&inside, raw::MOUNT_ATTR_RDONLY, None, false).map_err(at("make the root read-only"))?;
+        change(inside.as_fd(), Change::ReadOnly, Reach::Itself).map_err(at("make the root read-only"))?;
     }
     drop(inside);
     enter(root)?;
@@ -97,27 +98,37 @@ pub(super) fn build(spec: &Spec) -> Result {
     Ok(())
 }
 
-/// A volume's mount with everything below it, with its flags set, attached nowhere yet.
+/// A volume's mount with everything below it, attached nowhere yet.
 fn source(mount: &Mount) -> Result<Option<OwnedFd>> {
     let (Some("bind"), Some(source)) = (mount.typ().as_deref(), mount.source()) else { return Ok(None) };
-    let options = || mount.options().iter().flatten().map(String::as_str);
-    let tree = clone(source, options().any(|option| option == "rbind"))?;
-    let propagation = options().find_map(|option| match option {
+    clone(source, options(mount).any(|option| option == "rbind")).map(Some)
+}
+
+fn options(mount: &Mount) -> impl Iterator<Item = &str> {
+    mount.options().iter().flatten().map(String::as_str)
+}
+
+/// Gives a volume that is in its place the flags its options name. Before that an older kernel has no way to.
+fn flag(tree: &OwnedFd, mount: &Mount) -> Result {
+    let propagation = options(mount).find_map(|option| match option {
         "rprivate" | "private" => Some(MsFlags::MS_PRIVATE),
         "rslave" | "slave" => Some(MsFlags::MS_SLAVE),
         "rshared" | "shared" => Some(MsFlags::MS_SHARED),
         _ => None,
     });
-    set(&tree, 0, propagation, true).map_err(at("set the propagation of a volume for"))?;
-    for option in options() {
-        let (flag, below) = match option {
-            "ro" => (raw::MOUNT_ATTR_RDONLY, false),
-            "rro" => (raw::MOUNT_ATTR_RDONLY, true),
+    if let Some(kind) = propagation {
+        change(tree.as_fd(), Change::Propagation(kind), Reach::Below)
+            .map_err(at("set the propagation of a volume for"))?;
+    }
+    for option in options(mount) {
+        let reach = match option {
+            "ro" => Reach::Itself,
+            "rro" => Reach::Below,
             _ => continue,
         };
-        set(&tree, flag, None, below).map_err(at("make a volume read-only for"))?;
+        change(tree.as_fd(), Change::ReadOnly, reach).map_err(at("make a volume read-only for"))?;
     }
-    Ok(Some(tree))
+    Ok(())
 }
 
 fn clone(path: &Path, below: bool) -> Result<OwnedFd> {
@@ -128,34 +139,12 @@ fn clone(path: &Path, below: bool) -> Result<OwnedFd> {
     rustix::mount::open_tree(CWD, path, flags).map_err(at(format!("take `{}`", path.display())))
 }
 
-/// Sets flags or propagation of a mount, or of it and all below it.
-fn set(tree: &OwnedFd, flag: u32, propagation: Option<MsFlags>, below: bool) -> nix::Result<()> {
-    let attributes = raw::mount_attr {
-        attr_set: u64::from(flag),
-        attr_clr: 0,
-        propagation: propagation.map_or(0, |flags| flags.bits()),
-        userns_fd: 0,
-    };
-    let at = raw::AT_EMPTY_PATH | if below { raw::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is an empty C string, and the attributes live until the call has returned.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            at,
-            &raw const attributes,
-            size_of::<raw::mount_attr>(),
-        )
-    };
-    Errno::result(result).map(drop)
-}
-
 fn attach(root: BorrowedFd<'_>, wanted: &Mount, source: Option<OwnedFd>) -> Result {
     if let Some(source) = source {
         let stat = rustix::fs::fstat(&source).map_err(at("look at what belongs on"))?;
         let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-        return place_on(root, wanted.destination(), &source, !is_dir);
+        place_on(root, wanted.destination(), &source, !is_dir)?;
+        return flag(&source, wanted);
     }
     let place = place(root, wanted.destination(), false)?;
     let target = format!("/proc/self/fd/{}", place.as_raw_fd());
@@ -273,9 +262,9 @@ fn make_read_only(root: BorrowedFd<'_>, path: &Path) -> Result {
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
     let tree = rustix::mount::open_tree(&place, "", flags).map_err(at(what()))?;
-    set(&tree, raw::MOUNT_ATTR_RDONLY, None, true).map_err(at(what()))?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(&tree, "", &place, "", both).map_err(at(what()))
+    rustix::mount::move_mount(&tree, "", &place, "", both).map_err(at(what()))?;
+    change(tree.as_fd(), Change::ReadOnly, Reach::Below).map_err(at(what()))
 }
 
 /// Makes the new root the only one: the old one goes with everything that was mounted in it.

@@ -24,7 +24,6 @@ pub(super) fn probe(fact: Fact) -> Answer {
         Fact::UserNamespaces => user_namespaces(),
         Fact::MountEvents => mount_events(),
         Fact::Statmount => statmount(),
-        Fact::MountAttributes => mount_attributes(),
         Fact::Loop => loop_device(),
         Fact::Ext4 => made_and_mounted("ext4", "apt-get install e2fsprogs"),
         Fact::Xfs => made_and_mounted("xfs", "apt-get install xfsprogs"),
@@ -211,18 +210,6 @@ fn device_mapper() -> Answer {
     match unsafe { libc::ioctl(control.as_raw_fd(), DM_VERSION, request.as_mut_ptr()) } {
         0 => Ok(()),
         _ => absent(format!("device-mapper does not answer: {}", io::Error::last_os_error()), fix),
-    }
-}
-
-fn mount_attributes() -> Answer {
-    // No descriptor and no attributes: a kernel that knows the call says what is wrong with that.
-    // SAFETY: the path is a literal, and of a structure of no length nothing is read.
-    let refused = unsafe { libc::syscall(libc::SYS_mount_setattr, -1, c"".as_ptr(), 0, 0, 0) };
-    match (refused, io::Error::last_os_error().raw_os_error()) {
-        (-1, Some(libc::ENOSYS)) => {
-            absent("the kernel is older than Linux 5.12, whose `mount_setattr` containers need", "")
-        }
-        _ => Ok(()),
     }
 }
 
