@@ -224,6 +224,7 @@ fn a_server_that_misbehaves_is_noticed() {
         ("loses-data", "nfs::server::hard_mount_waits_for_its_server[v3]"),
         ("keeps-export", "nfs::export::taken_back_is_stale[v3]"),
         ("stays-down", "nfs::server::pod_waits_for_a_server_to_come[v3]"),
+        ("trusts-root", "nfs::squash::a_part_of_it_cannot_be_had[v4]"),
     ] {
         let run = |volproof: Volproof| {
             volproof

@@ -9,6 +9,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::thread;
@@ -39,6 +40,9 @@ const FOR_EVER: &str = "2147483647";
 /// export's identity. Without `root_squash`, as a storage system exports to its nodes.
 const FLAGS: u32 = 0x2 | 0x400 | 0x2000 | 0x4000;
 
+/// `root_squash`: root of a client is nobody here.
+const ROOT_SQUASH: u32 = 0x4;
+
 /// The flag that makes an export read-only.
 const READ_ONLY: u32 = 0x1;
 
@@ -57,11 +61,14 @@ pub enum Misbehaviour {
     ReadOnly,
     /// Once down, it stays so.
     StaysDown,
+    /// Root of a client is root, whatever was agreed.
+    TrustsRoot,
 }
 
 impl Misbehaviour {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::LosesData, Self::KeepsExport, Self::ReadOnly, Self::StaysDown];
+    pub const ALL: [Self; 5] =
+        [Self::LosesData, Self::KeepsExport, Self::ReadOnly, Self::StaysDown, Self::TrustsRoot];
 
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
@@ -70,6 +77,7 @@ impl Misbehaviour {
             Self::KeepsExport => "keeps-export",
             Self::ReadOnly => "read-only",
             Self::StaysDown => "stays-down",
+            Self::TrustsRoot => "trusts-root",
         }
     }
 }
@@ -118,6 +126,8 @@ pub enum NfsError {
 pub struct NfsExport {
     directory: PathBuf,
     misbehaviour: Option<Misbehaviour>,
+    /// Whether root of a client is nobody here.
+    squashes_root: bool,
     /// Before the stubs: the kernel takes its registrations back when it ends.
     running: bool,
     /// Whether the files by which it is steered were mounted for it.
@@ -144,6 +154,7 @@ impl NfsExport {
         let mut export = Self {
             directory: directory.to_owned(),
             misbehaviour,
+            squashes_root: false,
             running: false,
             mounted,
             tracking,
@@ -216,6 +227,19 @@ impl NfsExport {
         self.fill_caches(true)
     }
 
+    /// The export is this user's alone from now on, and root of a client is nobody.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn close_to_root(&mut self, owner: u32) -> Result<(), NfsError> {
+        let private = fs::Permissions::from_mode(0o700);
+        std::os::unix::fs::chown(&self.directory, Some(owner), None)
+            .and_then(|()| fs::set_permissions(&self.directory, private))
+            .map_err(|source| failed("give away", &self.directory, source))?;
+        self.squashes_root = true;
+        self.fill_caches(true)
+    }
+
     fn serve(&mut self) -> Result<(), NfsError> {
         // Each line must end; and versions can only be chosen while the server is down.
         write("choose versions in", &nfsd("versions"), "+3 +4 +4.1 +4.2\n")?;
@@ -233,9 +257,11 @@ impl NfsExport {
     /// What mountd would answer: who may ask, what is exported, and which file system a handle is of.
     fn fill_caches(&self, exported: bool) -> Result<(), NfsError> {
         let path = self.directory.display();
+        let squash = if self.squashes_root { ROOT_SQUASH } else { 0 };
         let flags = match self.misbehaviour {
-            Some(Misbehaviour::ReadOnly) => FLAGS | READ_ONLY,
-            _ => FLAGS,
+            Some(Misbehaviour::ReadOnly) => FLAGS | squash | READ_ONLY,
+            Some(Misbehaviour::TrustsRoot) => FLAGS,
+            _ => FLAGS | squash,
         };
         let (export, handle) = match exported {
             true => (format!(" {flags} 65534 65534 0"), format!(" {path}")),

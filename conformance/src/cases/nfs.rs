@@ -5,3 +5,4 @@
 mod export;
 mod lifecycle;
 mod server;
+mod squash;

@@ -29,6 +29,8 @@ pub enum ReadError {
     Stale,
     /// `EIO`: the client gave the server up.
     GivenUp,
+    /// `EACCES`: whoever asks may not.
+    Denied,
 }
 
 /// The server.
@@ -111,6 +113,13 @@ impl NfsServer {
         async move { doing.done(self.shared.scene.with_nfs(|server| server.export()).await) }
     }
 
+    /// The export is this user's alone from now on, and root of a node is nobody there.
+    #[track_caller]
+    pub fn close_to_root(&self, owner: u32) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("close_to_root({owner})"), Location::caller());
+        async move { doing.done(self.shared.scene.with_nfs(move |server| server.close_to_root(owner)).await) }
+    }
+
     /// Puts a file into the export, on the server's side, where no client has seen it.
     #[track_caller]
     pub fn puts(&self, file: &str, text: &str) -> impl Future<Output = Result> {
@@ -131,13 +140,14 @@ impl NfsServer {
 }
 
 impl Pod {
-    /// Tries to read a file below a volume's path, which fails just so.
+    /// Tries to read a file below a volume's path, as root of the node, which fails just so.
     #[track_caller]
     pub fn cannot_read(&self, path: &str, how: ReadError) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("cannot_read(\"{path}\")"), Location::caller());
         let errno = match how {
             ReadError::Stale => Errno::ESTALE,
             ReadError::GivenUp => Errno::EIO,
+            ReadError::Denied => Errno::EACCES,
         };
         async move { doing.done(self.shared.scene.read_fails(&self.spec, path, errno).await) }
     }
