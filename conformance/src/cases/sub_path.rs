@@ -199,7 +199,8 @@ async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
 }
 
 /// Variables of the container's environment stand for a part of the path, wherever their values come from; one
-/// that is missing or empty keeps the container from starting, and so does a value that leads out.
+/// that is missing or empty keeps the container from starting, and so does a value that leads out, which is not told:
+/// it may be secret.
 ///
 /// Kubernetes, Volumes, Using subPath with expanded environment variables.
 #[case(needs = [])]
@@ -240,14 +241,14 @@ async fn with_variables(cx: &mut Cx) -> Result {
             "b",
             "$(UP)/x",
             expect![[r#"
-            Unable to provision SubPath `../x`: must not contain '..'.
+            Unable to provision SubPath `$(UP)/x`: must not contain '..'.
         "#]],
         ),
         (
             "c",
             "$(ROOT)",
             expect![[r#"
-            Error SubPath `/etc` must not be an absolute path.
+            Error SubPath `$(ROOT)` must not be an absolute path.
         "#]],
         ),
     ] {

@@ -89,7 +89,7 @@ pub(super) async fn of(
             "" => wanted.sub_path.clone(),
             expression => expand(expression, environment)?,
         };
-        let sub_path = subpath::check(&sub_path).map_err(ContainerError::SubPath)?;
+        let sub_path = subpath::check(&sub_path).map_err(|error| as_written(error, wanted))?;
         let read_only = wanted.read_only || volume.mounted.read_only;
         mounts.push(Mount {
             name: wanted.volume.clone(),
@@ -102,6 +102,17 @@ pub(super) async fn of(
         });
     }
     Ok(mounts)
+}
+
+/// A sub-path that cannot be one, as its user wrote it: what takes the place of a variable may be secret, and the
+/// text goes to the pod's events.
+fn as_written(error: SubPathError, wanted: &VolumeMount) -> ContainerError {
+    let written = &wanted.sub_path_expr;
+    ContainerError::SubPath(match error {
+        SubPathError::Absolute(_) if !written.is_empty() => SubPathError::Absolute(written.clone()),
+        SubPathError::Backwards(_) if !written.is_empty() => SubPathError::Backwards(written.clone()),
+        other => other,
+    })
 }
 
 /// A path of the container, from its root.

@@ -236,8 +236,9 @@ async fn what_cannot_be_is_told_without_a_path_of_the_host() {
     let root = scene.bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");
     host.symlink(std::path::Path::new("/etc"), &root.join("out")).await.unwrap();
     host.write_file(&root.join("file"), b"", 0o644).await.unwrap();
+    scene.container.environment.extend([Variable::text("UP", ".."), Variable::text("ROOT", "/etc")]);
     type Change = fn(&mut VolumeMount);
-    let cases: [(Change, &str); 7] = [
+    let cases: [(Change, &str); 9] = [
         (|m| m.volume = "nope".into(), "cannot find volume \"nope\" to mount into container \"main\""),
         (|m| m.sub_path = "/etc".into(), "error SubPath `/etc` must not be an absolute path"),
         (|m| m.sub_path = "a/..".into(), "unable to provision SubPath `a/..`: must not contain '..'"),
@@ -250,6 +251,12 @@ async fn what_cannot_be_is_told_without_a_path_of_the_host() {
             "failed to prepare subPath for volumeMount \"data\" of container \"main\"",
         ),
         (|m| m.sub_path_expr = "$(NOPE)".into(), "missing value for NOPE"),
+        // A value may be secret.
+        (|m| m.sub_path_expr = "$(ROOT)".into(), "error SubPath `$(ROOT)` must not be an absolute path"),
+        (
+            |m| m.sub_path_expr = "$(UP)/x".into(),
+            "unable to provision SubPath `$(UP)/x`: must not contain '..'",
+        ),
         (|m| m.propagation = "Sideways".into(), "invalid MountPropagation mode: \"Sideways\""),
     ];
     for (change, text) in cases {
