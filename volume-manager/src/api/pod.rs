@@ -54,6 +54,8 @@ pub struct Pod {
     pub shares_processes: bool,
     /// Seconds it is given to end.
     pub termination_grace: Option<i64>,
+    /// Whether its node cannot do without it (`priorityClassName: system-node-critical`).
+    pub node_critical: bool,
 }
 
 /// What a pod asks for on behalf of all its containers.

@@ -39,7 +39,8 @@ impl Resources {
         let amount = |name: &str| container.resources.get(name).and_then(|text| thousandths(text));
         let limit = amount("limits.cpu");
         let shares = amount("requests.cpu").or(limit).map_or(0, |milli| milli * 1024 / 1000);
-        let quota = limit.map_or(0, |milli| (milli * u128::from(PERIOD) / 1000).max(1000));
+        let quota =
+            limit.filter(|milli| *milli > 0).map_or(0, |milli| (milli * u128::from(PERIOD) / 1000).max(1000));
         let named = |size: &str| container.resources.get(&format!("limits.hugepages-{size}"));
         let huge_pages = node.huge_pages.iter().map(|size| {
             let bytes = named(size).and_then(|text| Bytes::from_quantity(text));
@@ -89,6 +90,7 @@ fn quality(pod: &Pod) -> Quality {
 
 fn oom_score_adj(pod: &Pod, container: &Container, node_memory: Bytes) -> i32 {
     match quality(pod) {
+        _ if pod.node_critical => -997,
         Quality::Guaranteed => -997,
         Quality::BestEffort => 1000,
         Quality::Burstable => {
@@ -129,6 +131,7 @@ mod tests {
         let of = resources(&[]);
         assert_eq!((of.cpu_shares, of.cpu_quota, of.memory_limit), (2, 0, 0));
         assert_eq!(resources(&[("limits.cpu", "1m")]).cpu_quota, 1000);
+        assert_eq!(resources(&[("limits.cpu", "0")]).cpu_quota, 0, "no limit");
     }
 
     #[test]
@@ -144,5 +147,8 @@ mod tests {
         ] {
             assert_eq!(resources(amounts).oom_score_adj, score, "{amounts:?}");
         }
+        let pod = Pod { node_critical: true, ..Pod::default() };
+        let of = Resources::of(&pod, &Container::default(), &NodeFacts::default());
+        assert_eq!(of.oom_score_adj, -997, "the node cannot do without it");
     }
 }

@@ -60,6 +60,7 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         shares_processes: spec.share_process_namespace.unwrap_or_default(),
         // What the API server says for a pod that says nothing.
         termination_grace: spec.termination_grace_period_seconds.or(Some(30)),
+        node_critical: spec.priority_class_name.as_deref() == Some("system-node-critical"),
     })
 }
 

@@ -267,6 +267,7 @@ fn a_container_keeps_what_its_runtime_is_told() {
         "kind": "Pod", "metadata": {"name": "web"},
         "spec": {
             "hostPID": true, "hostIPC": true, "shareProcessNamespace": true, "terminationGracePeriodSeconds": 5,
+            "priorityClassName": "system-node-critical",
             "securityContext": {
                 "runAsGroup": 5, "runAsNonRoot": true, "supplementalGroupsPolicy": "Strict",
                 "seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "Unconfined"},
@@ -288,7 +289,11 @@ fn a_container_keeps_what_its_runtime_is_told() {
     });
     let objects = objects(pod).expect("it is well-formed");
     let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
-    assert!(pod.host_pid && pod.host_ipc && pod.shares_processes);
+    assert!(pod.host_pid && pod.host_ipc && pod.shares_processes && pod.node_critical);
+    let plain = json!({"kind": "Pod", "metadata": {"name": "plain"}, "spec": {
+        "containers": [], "priorityClassName": "system-cluster-critical"}});
+    let plain = super::objects(plain).expect("it is well-formed");
+    assert!(matches!(plain.as_slice(), [Object::Pod(pod)] if !pod.node_critical));
     let (main, look) = (&pod.containers[0], &pod.containers[1]);
     expect![[r#"
         Some(5) "Strict" Confinement { run_as_group: Some(5), run_as_non_root: Some(true), seccomp: Some(RuntimeDefault), apparmor: Some(Unconfined) }
