@@ -72,6 +72,26 @@ async fn the_privileged_is_confined_by_nothing() {
     assert_eq!((security.selinux, security.capabilities.len()), (None, 41));
 }
 
+#[tokio::test]
+async fn the_privileged_may_use_every_device() {
+    let Some(mut scene) = Scene::set().await else { return };
+    let host = Arc::clone(&scene.bench.context.host);
+    for privileged in [false, true] {
+        scene.container.privileged = privileged;
+        let config = scene.configure().await.unwrap();
+        let json = serde_json::to_value(oci::spec(&*host, &config, &bundle()).await.unwrap()).unwrap();
+        let rules = json["linux"]["resources"]["devices"].as_array().unwrap();
+        assert_eq!(
+            (rules.len(), &rules[0]["allow"], &rules[0]["access"]),
+            (1, &privileged.into(), &"rwm".into())
+        );
+        let sys =
+            json["mounts"].as_array().unwrap().iter().find(|mount| mount["destination"] == "/sys").unwrap();
+        let writable = sys["options"].as_array().unwrap().contains(&"rw".into());
+        assert_eq!(writable, privileged, "{sys}");
+    }
+}
+
 /// How hot a processor gets tells what others compute on it.
 #[tokio::test]
 async fn no_container_sees_how_hot_the_processors_are() {
