@@ -21,6 +21,9 @@ use volume_manager::names::PodUid;
 use super::child::{LIMIT, RETRY, Surroundings};
 use super::sweep;
 
+/// How long a pod may take from its object to here. A guest on a busy machine takes seconds.
+const COMING: Duration = Duration::from_secs(10);
+
 /// The pods of a node. Clones are the same pods.
 #[derive(Debug, Clone)]
 pub(super) struct Pods {
@@ -278,7 +281,7 @@ impl Pods {
 
     /// A pod that was just created reaches this process through a watch, a moment after its order does.
     async fn pod_that_comes(&self, pod: &str, limit: Duration) -> Result<(PodUid, Arc<Worker>), String> {
-        let moment = limit.min(Duration::from_secs(2));
+        let moment = limit.min(COMING);
         let coming = async {
             loop {
                 if let Ok(found) = self.worker(pod) {
