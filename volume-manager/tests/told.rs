@@ -7,6 +7,7 @@ mod world;
 
 use expect_test::expect;
 use tokio::sync::mpsc::UnboundedReceiver;
+use volume_manager::WAIT_LIMIT;
 use volume_manager::api::{Kind, Object};
 use volume_manager::error::ErrorClass::{Final, Uncertain};
 use volume_manager::event::Notice;
@@ -140,6 +141,37 @@ async fn an_event_is_told_and_written() {
     expect![[r#"
         default/web.1: Warning FailedMount of web: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
     "#]].assert_eq(&written.collect::<String>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_and_waits_are_told_with_how_they_ended() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.fail("publish data web", &[Final]);
+    let mut notices = world.listen();
+    let web = world.run("web", &["data"]).await;
+    world.manager.wait_mounted(&web, WAIT_LIMIT).await.expect("the second attempt gets it there");
+    let moment = std::time::Duration::from_millis(100);
+    world.manager.wait_unmounted(&web, moment).await.expect_err("it has it");
+    world.end(&web);
+    world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect("nothing stands in the way");
+    world.manager.wait_mounted(&web, WAIT_LIMIT).await.expect_err("it has gone");
+    let ends = |notice| match notice {
+        Notice::Ended { name, volume, pod, error } => Some(format!("{name} {volume} {pod:?}: {error:?}")),
+        Notice::Waited { what, pod, error } => Some(format!("{what} {pod}: {error:?}")),
+        _ => None,
+    };
+    expect![[r#"
+        verify_controller_attached_volume kubernetes.io/toy/data None: None
+        volume_mount kubernetes.io/toy/data Some("web"): Some("MountVolume.SetUp failed for volume \"data\" : publish data web was told to fail")
+        mounted web: None
+        volume_mount kubernetes.io/toy/data Some("web"): None
+        unmounted web: Some("mounted volumes=[data]: context deadline exceeded")
+        volume_unmount kubernetes.io/toy/data Some("web"): None
+        unmounted web: None
+        unmount_device kubernetes.io/toy/data None: None
+        mounted web: Some("unmounted volumes=[], unattached volumes=[], failed to process volumes=[]: context canceled")
+    "#]].assert_eq(&told(&mut notices, ends));
 }
 
 #[tokio::test(start_paused = true)]
