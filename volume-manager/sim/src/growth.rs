@@ -1,5 +1,7 @@
 //! Whoever wants volumes larger: the user who asks, and the controller that does its part of it.
 
+use std::time::Duration;
+
 use volume_manager::api::storage::Condition;
 use volume_manager::api::{Bytes, Claim, Volume};
 
@@ -7,28 +9,53 @@ use crate::api::SimulatedApi;
 use crate::driver::{SIZE, SimulatedDriver};
 use crate::objects::Disk;
 
+/// How long the controller takes to say that it is done.
+const A_WHILE: Duration = Duration::from_millis(300);
+/// It is the controller's turn.
+const CONTROLLERS: &str = "ControllerResizeInProgress";
 /// It is the node's turn.
 const PENDING: &str = "NodeResizePending";
 /// The node has given up.
 const INFEASIBLE: &str = "NodeResizeInfeasible";
 
-/// A volume is to be larger, and the controller has done its part. A controller that `records` it writes down
-/// in the claim that it is the node's turn; an older one only adds a condition.
+/// A volume is to be larger, and the controller does its part. One that `records` it writes down in the claim
+/// how far it has come, and after the volume's object has its new size it takes a while to say that it is the
+/// node's turn; an older one only adds a condition.
 pub(crate) fn ask(api: &SimulatedApi, disk: &Disk, records: bool) {
     let Some(volume) = api.find::<Volume>("", &disk.volume.meta.name) else { return };
     let larger = Bytes(volume.capacity.0 + SIZE);
-    api.change("default", &disk.claim.meta.name, |claim: &mut Claim| claim.spec.request = larger);
-    api.change("", &disk.volume.meta.name, |volume: &mut Volume| volume.capacity = larger);
-    api.change("default", &disk.claim.meta.name, |claim: &mut Claim| {
+    let claim = disk.claim.meta.name.clone();
+    api.change("default", &claim, |claim: &mut Claim| {
+        claim.spec.request = larger;
         if records {
             claim.status.allocated = Some(larger);
-            claim.status.resize = PENDING.to_owned();
+            claim.status.resize = CONTROLLERS.to_owned();
         }
-        let kind = "FileSystemResizePending".to_owned();
-        claim.status.conditions.retain(|condition| condition.kind != kind);
-        let condition = Condition { kind, status: "True".to_owned(), message: String::new() };
-        claim.status.conditions.push(condition);
     });
+    api.change("", &disk.volume.meta.name, |volume: &mut Volume| volume.capacity = larger);
+    if !records {
+        api.change("default", &claim, pending);
+        return;
+    }
+    let api = api.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(A_WHILE).await;
+        api.change("default", &claim, |claim: &mut Claim| {
+            // Whoever asked for still more meanwhile may have been told of already.
+            if claim.status.resize == CONTROLLERS {
+                claim.status.resize = PENDING.to_owned();
+                pending(claim);
+            }
+        });
+    });
+}
+
+/// The condition that everybody understands.
+fn pending(claim: &mut Claim) {
+    let kind = "FileSystemResizePending".to_owned();
+    claim.status.conditions.retain(|condition| condition.kind != kind);
+    let condition = Condition { kind, status: "True".to_owned(), message: String::new() };
+    claim.status.conditions.push(condition);
 }
 
 /// Asks again for what the node has given up. Whether it had.
