@@ -68,15 +68,20 @@ fn kernels(images: &str) -> Vec<String> {
     named.map(str::to_owned).collect()
 }
 
+/// How long a case may take in a guest that is emulated, beside whatever else a machine does at night.
+const PATIENCE: [&str; 2] = ["--timeout", "4m"];
+
 fn one(volproof: &Path, kernel: &str, directory: &Path, flags: &Nightly) -> Result<Row> {
     let name = Path::new(kernel).file_name().unwrap_or_default().to_string_lossy().into_owned();
     eprintln!("\n{:>12} {name}", "Kernel");
     let report = directory.join(&name);
     let began = Instant::now();
+    let chosen = flags.args.iter().any(|word| word.to_string_lossy().starts_with(PATIENCE[0]));
     let ended = status(
         Command::new(volproof)
             .args(["run", "--tier", "vm", "--kernel", kernel, "--report"])
             .arg(&report)
+            .args(if chosen { &[][..] } else { &PATIENCE })
             .args(&flags.args)
             .env("VOLPROOF_AGAIN", "cargo xtask conformance"),
     )?;
