@@ -100,7 +100,7 @@ fn an_unknown_case_selects_nothing() {
         error: no case matches `csi::publish::read_onyl`
           nearest: csi::publish::read_only
                    csi::staging::pod_deleted_meanwhile
-                   block::is_only_read
+                   csi::calls::what_is_reported_is_answered
 
           hint: `volproof list` shows all cases
     "#]],
