@@ -145,9 +145,7 @@ fn place(violation: &Violation) -> String {
         0 => "at the end".to_owned(),
         line => format!("line {line}"),
     };
-    let words = [&violation.method, violation.cause, &violation.detail];
-    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    format!("{at}: {}", words.join(": "))
+    format!("{at}: {violation}")
 }
 
 fn names(witnesses: &[Witness]) -> String {

@@ -9,8 +9,10 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tokio::runtime::Runtime;
 
 use crate::exit_code;
+use crate::runner::Ledger;
 
 mod check;
 mod compare;
@@ -155,6 +157,27 @@ impl fmt::Display for Exit {
             None => Ok(()),
         }
     }
+}
+
+/// What a command runs in: this thread alone.
+fn runtime() -> Result<Runtime, Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))
+}
+
+/// Does something under a ledger, which is closed whatever becomes of it; what its janitor could not undo is told
+/// when nothing else is wrong.
+fn under_ledger(work: impl AsyncFnOnce(&Ledger) -> Result<u8, Exit>) -> Result<u8, Exit> {
+    runtime()?.block_on(async {
+        let ledger = Ledger::open()?;
+        let done = work(&ledger).await;
+        let left = ledger.close().await?;
+        let code = done?;
+        match left.as_slice() {
+            [] => Ok(code),
+            _ => Err(Exit::environment("something is left behind").details(left)),
+        }
+    })
 }
 
 /// How this program was called, for the line that runs a case again.

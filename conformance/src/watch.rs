@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, TraceLine};
+use contracts::rule::books::text;
 use contracts::rule::{Judge, Violation, Witness};
 use contracts::{driver, manager};
 use serde_json::Value;
@@ -103,11 +104,9 @@ impl Watched {
 }
 
 fn words(violation: &Violation) -> String {
-    let rules = driver::RULES.iter().chain(manager::RULES);
-    let sentence = rules.filter(|rule| rule.id == violation.contract).map(|rule| rule.sentence).next();
-    let words = [&violation.method, violation.cause, &violation.detail];
-    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    format!("{}: {}\n            {}", violation.contract, words.join(": "), sentence.unwrap_or_default())
+    let mut rules = driver::RULES.iter().chain(manager::RULES);
+    let sentence = rules.find(|rule| rule.id == violation.contract).map_or("", |rule| rule.sentence);
+    format!("{}: {violation}\n            {sentence}", violation.contract)
 }
 
 /// The handles of the volumes of a driver that a node remembers.
@@ -129,14 +128,9 @@ fn below(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use contracts::event::Actor;
-    use contracts::event::{Irregular, MountDel, RpcEnd, RpcStart};
+    use contracts::event::{Actor, Irregular, MountDel, RpcEnd, RpcStart};
     use serde_json::json;
 
     use super::*;

@@ -27,10 +27,10 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::task::{AbortHandle, JoinSet};
-use tonic::Status;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
 
 pub use code::{code_from_name, code_name, code_names};
 pub use rule::{Gate, Rule, RuleError};
@@ -222,6 +222,13 @@ pub fn connect(socket: &Path) -> Result<Channel, ProxyError> {
     let failed = |source| ProxyError::Connect { path: socket.to_owned(), source };
     let endpoint = Endpoint::try_from(format!("unix:{}", socket.display())).map_err(failed)?;
     Ok(endpoint.connect_lazy())
+}
+
+/// A request whose answer is waited for so long, and no longer.
+pub fn within<T>(message: T, limit: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(limit);
+    request
 }
 
 /// Whether there is a socket at a path at which nobody listens any more.

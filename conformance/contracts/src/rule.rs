@@ -5,6 +5,7 @@
 //! it. A rule never guesses: where a witness is missing the verdict is [`Verdict::NotObservable`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::Serialize;
 
@@ -112,6 +113,15 @@ pub struct Violation {
     pub detail: String,
     /// The line of the trace at which it showed; 0 for the end.
     pub seq: u64,
+}
+
+/// What was wrong, with the call and the place as far as there are any.
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [&self.method, self.cause, &self.detail];
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        f.write_str(&words.join(": "))
+    }
 }
 
 /// What a rule hands its violations to.

@@ -1,11 +1,11 @@
 //! `volproof check`: whether what was recorded keeps the promises.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use contracts::rule::{Rest, Witness};
 
-use super::Exit;
+use super::{Exit, compare};
 use crate::check::{Judgement, Recording};
 use crate::exit_code;
 
@@ -30,7 +30,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let recording = read(&flags.trace)?;
+    let recording = compare::read(&flags.trace, Recording::parse)?;
     let trace = recording.lines();
     let rest = flags.at_rest.then(Rest::default);
     let judgement = Judgement::of(trace, Witness::heard_in(trace), rest.as_ref());
@@ -47,11 +47,4 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         (false, true) => exit_code::OK,
         (false, false) => exit_code::NOTHING_RAN,
     })
-}
-
-fn read(path: &Path) -> Result<Recording, Exit> {
-    let refused =
-        |why: String| Exit::usage(format!("cannot read the trace `{}`", path.display())).details([why]);
-    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    Recording::parse(&text).map_err(|error| refused(error.to_string()))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Exit;
-use crate::compare::{Trace, compare};
+use crate::compare::{Trace, Unreadable, compare};
 use crate::exit_code;
 
 /// Compare two traces.
@@ -26,7 +26,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let comparison = compare(&read(&flags.first)?, &read(&flags.second)?);
+    let comparison = compare(&read(&flags.first, Trace::parse)?, &read(&flags.second, Trace::parse)?);
     if flags.json {
         println!("{}", serde_json::to_string_pretty(&comparison).expect("a comparison is made of texts"));
     } else if comparison.same {
@@ -38,9 +38,10 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     Ok(if comparison.same { exit_code::OK } else { exit_code::CASES_FAILED })
 }
 
-fn read(path: &Path) -> Result<Trace, Exit> {
+/// Reads a file that is to be a trace.
+pub(super) fn read<T>(path: &Path, parse: fn(&str) -> Result<T, Unreadable>) -> Result<T, Exit> {
     let refused =
         |why: String| Exit::usage(format!("cannot read the trace `{}`", path.display())).details([why]);
     let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    Trace::parse(&text).map_err(|error| refused(error.to_string()))
+    parse(&text).map_err(|error| refused(error.to_string()))
 }

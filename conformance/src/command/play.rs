@@ -8,7 +8,7 @@ use harness::facts::Facts;
 use harness::manifest::Manifest;
 
 use super::run::DriverFlags;
-use super::{Exit, look, run};
+use super::{Exit, look, run, under_ledger};
 use crate::exit_code;
 use crate::play::files::Files;
 use crate::play::scenario::{Bad, Scenario};
@@ -64,19 +64,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
-    runtime.block_on(async {
-        let ledger = Ledger::open()?;
-        let played = play(flags, task, manifest, rootless, &ledger).await;
-        let left = ledger.close().await?;
-        let code = played?;
-        if left.is_empty() {
-            Ok(code)
-        } else {
-            Err(Exit::environment("something is left behind").details(left))
-        }
-    })
+    under_ledger(async |ledger| play(flags, task, manifest, rootless, ledger).await)
 }
 
 /// What is to be played, read and looked through before anything is started.

@@ -13,7 +13,7 @@ use harness::manifest::{Manifest, ManifestError, Sabotage};
 use harness::nfs_export::Misbehaviour;
 
 use super::vm::{self, Chosen};
-use super::{Called, Exit};
+use super::{Called, Exit, runtime};
 use crate::case::{self, Case};
 use crate::event::{Header, Status};
 use crate::exit_code;
@@ -214,9 +214,7 @@ fn one(
     let report =
         flags.report.as_ref().map(|directory| below.map_or(directory.clone(), |below| directory.join(below)));
     let reports = Reports::asked(report.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let ledger = Ledger::open()?;
         let reports = match reports {
             Some(reports) => reports,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 
-use super::{Exit, run};
+use super::{Exit, run, under_ledger};
 use crate::event::{RunRecord, Status};
 use crate::exit_code;
 use crate::report::line::count;
@@ -68,19 +68,7 @@ enum Outcome {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
-    runtime.block_on(async {
-        let ledger = Ledger::open()?;
-        let done = all(flags, &ledger).await;
-        let left = ledger.close().await?;
-        let code = done?;
-        if left.is_empty() {
-            Ok(code)
-        } else {
-            Err(Exit::environment("something is left behind").details(left))
-        }
-    })
+    under_ledger(async |ledger| all(flags, ledger).await)
 }
 
 async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
@@ -193,7 +181,7 @@ async fn once(flags: &Flags, sabotage: Option<Sabotage>, directory: &Path) -> Re
     }
 }
 
-fn start(flags: &Flags, sabotage: Option<Sabotage>, report: &PathBuf) -> Result<Child, Exit> {
+fn start(flags: &Flags, sabotage: Option<Sabotage>, report: &Path) -> Result<Child, Exit> {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg("run")

@@ -16,7 +16,7 @@ use harness::proxy::{self, Proxy, ProxyOptions};
 use harness::symbols::Symbols;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Exit;
+use super::{Exit, under_ledger};
 use crate::exit_code;
 use crate::failure::chain;
 use crate::runner::Ledger;
@@ -55,19 +55,7 @@ const GLANCE: Duration = Duration::from_millis(250);
 
 pub(super) fn run(flags: &Flags, colour: bool) -> Result<u8, Exit> {
     look(flags)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
-    runtime.block_on(async {
-        let ledger = Ledger::open()?;
-        let watched = watch(flags, colour, &ledger).await;
-        let left = ledger.close().await?;
-        let code = watched?;
-        if left.is_empty() {
-            Ok(code)
-        } else {
-            Err(Exit::environment("something is left behind").details(left))
-        }
-    })
+    under_ledger(async |ledger| watch(flags, colour, ledger).await)
 }
 
 /// What is wrong before anything is begun.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
 use tokio::task::AbortHandle;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 use volume_manager::api::node::AttachedVolume;
 use volume_manager::api::storage::{AttachmentError, CsiSource};
 use volume_manager::api::{
@@ -21,6 +21,10 @@ use volume_manager::names::{AttachmentName, VolumeName};
 
 use super::Cluster;
 use crate::driver::Capabilities;
+use crate::proxy::within;
+
+/// How long one call may take: the attacher's own deadline.
+const CALL: Duration = Duration::from_secs(15);
 
 /// A running controller for one driver and one node. Dropping it ends it.
 #[derive(Debug)]
@@ -247,7 +251,7 @@ impl Controller {
             ..Default::default()
         };
         let mut client = ControllerClient::new(self.channel.clone());
-        let answer = client.controller_publish_volume(limited(request)).await?;
+        let answer = client.controller_publish_volume(within(request, CALL)).await?;
         Ok(answer.into_inner().publish_context.into_iter().collect())
     }
 
@@ -261,7 +265,7 @@ impl Controller {
             ..Default::default()
         };
         let mut client = ControllerClient::new(self.channel.clone());
-        client.controller_unpublish_volume(limited(request)).await.map(drop)
+        client.controller_unpublish_volume(within(request, CALL)).await.map(drop)
     }
 
     fn source(&self, volume: &str) -> Option<CsiSource> {
@@ -286,13 +290,6 @@ fn worked(done: Result<(), Trouble>) -> bool {
 
 fn unique(csi: &CsiSource) -> VolumeName {
     VolumeName::new(format!("kubernetes.io/csi/{}^{}", csi.driver, csi.handle))
-}
-
-/// The attacher's own deadline.
-fn limited<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(Duration::from_secs(15));
-    request
 }
 
 /// Returns when anything has changed, having taken all changes that are there.

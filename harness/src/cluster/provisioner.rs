@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 use volume_manager::api::storage::{
     ClaimReference, ClaimSpec, ClaimStatus, CsiSource, NodeAffinity, Requirement,
 };
@@ -20,6 +20,7 @@ use volume_manager::names::Namespaced;
 use super::Cluster;
 use crate::driver::Capabilities;
 use crate::manifest::{self, Manifest, ManifestError, Secrets};
+use crate::proxy::within;
 
 /// A volume somebody wants.
 #[derive(Debug, Clone)]
@@ -179,9 +180,10 @@ impl Provisioner {
         let volume = self.cluster.get::<Volume>("", &object.spec.volume).ok_or_else(unknown)?;
         let PersistentSource::Csi(csi) = &volume.source else { return Err(unknown()) };
         if self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
-            let secrets = self.secrets(self.manifest.secrets.provision.as_deref())?;
+            let secrets = self.secrets()?;
             let volume_id = csi.handle.to_string();
-            let request = self.within(v1::DeleteVolumeRequest { volume_id, secrets });
+            let request =
+                within(v1::DeleteVolumeRequest { volume_id, secrets }, self.manifest.call_timeout());
             let answer = ControllerClient::new(self.channel.clone()).delete_volume(request).await;
             answer.map_err(|source| ProvisionError::Delete { name: claim.to_owned(), source })?;
         }
@@ -206,11 +208,12 @@ impl Provisioner {
                 .map(|mode| self.capability(wanted, *mode))
                 .collect(),
             parameters: self.manifest.volume.parameters.clone().into_iter().collect(),
-            secrets: self.secrets(self.manifest.secrets.provision.as_deref())?,
+            secrets: self.secrets()?,
             accessibility_requirements: somewhere.then_some(reachable),
             ..v1::CreateVolumeRequest::default()
         };
-        let answer = ControllerClient::new(self.channel.clone()).create_volume(self.within(request)).await;
+        let request = within(request, self.manifest.call_timeout());
+        let answer = ControllerClient::new(self.channel.clone()).create_volume(request).await;
         let answer = answer.map_err(|source| ProvisionError::Create { name: wanted.name.clone(), source })?;
         answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
     }
@@ -333,15 +336,8 @@ impl Provisioner {
         Ok(Some(Namespaced::new(NAMESPACE, name)))
     }
 
-    fn secrets(&self, file: Option<&Path>) -> Result<BTreeMap<String, String>, ProvisionError> {
-        let values = Secrets::load(file).map_err(ProvisionError::Secrets)?;
-        Ok(values.into_iter().map(|(key, value)| (key, value.reveal().clone())).collect())
-    }
-
-    fn within<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        request.set_timeout(self.manifest.call_timeout());
-        request
+    fn secrets(&self) -> Result<BTreeMap<String, String>, ProvisionError> {
+        Secrets::revealed(self.manifest.secrets.provision.as_deref()).map_err(ProvisionError::Secrets)
     }
 }
 

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 use volume_manager::api::patch::ClaimStatusPatch;
 use volume_manager::api::storage::Condition;
 use volume_manager::api::{ApiError, Bytes, Claim, Key, Kind, Patch, PatchBody, PersistentSource, Volume};
 
 use super::Cluster;
 use crate::driver::Capabilities;
+use crate::proxy::within;
+
+/// How long one call may take.
+const CALL: Duration = Duration::from_secs(30);
 
 /// Why a volume was not grown.
 #[derive(Debug, thiserror::Error)]
@@ -98,12 +102,12 @@ impl Resizer {
         if !self.capabilities.controller_can("EXPAND_VOLUME") {
             return Ok((Bytes(size), true));
         }
-        let mut request = Request::new(v1::ControllerExpandVolumeRequest {
+        let request = v1::ControllerExpandVolumeRequest {
             volume_id: csi.handle.to_string(),
             capacity_range: Some(v1::CapacityRange { required_bytes: size.cast_signed(), limit_bytes: 0 }),
             ..Default::default()
-        });
-        request.set_timeout(Duration::from_secs(30));
+        };
+        let request = within(request, CALL);
         let answer = ControllerClient::new(self.channel.clone()).controller_expand_volume(request).await;
         let answer =
             answer.map_err(|source| ResizeError::Expand { claim: claim.to_owned(), source })?.into_inner();

@@ -10,10 +10,10 @@ use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use super::DriverError;
-use crate::proxy;
+use crate::proxy::{self, within};
 
 /// What a driver says of itself, in the words of the specification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,12 +142,6 @@ pub(super) async fn probe(socket: &Path, limit: Duration) -> Result<bool, Status
 
 fn channel(socket: &Path) -> Result<Channel, Status> {
     proxy::connect(socket).map_err(|error| Status::unavailable(error.to_string()))
-}
-
-fn within<T>(message: T, limit: Duration) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(limit);
-    request
 }
 
 fn failed(method: &'static str) -> impl Fn(Status) -> DriverError {

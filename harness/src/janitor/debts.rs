@@ -9,12 +9,12 @@ use csi_proto::v1::controller_client::ControllerClient;
 use csi_proto::v1::node_client::NodeClient;
 use prost::Message;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use super::Undone;
 use crate::ledger::{Debts, Entry};
 use crate::manifest::Secrets;
-use crate::proxy;
+use crate::proxy::{self, within};
 use crate::wait::Deadline;
 
 /// How long one call may take. A driver that is stuck must not keep anybody from undoing the rest.
@@ -72,7 +72,7 @@ impl<'a> Driver<'a> {
         for at in &debts.published {
             let request =
                 v1::NodeUnpublishVolumeRequest { volume_id: at.volume.clone(), target_path: at.path.clone() };
-            let call = || async { node().node_unpublish_volume(within(request.clone())).await };
+            let call = || async { node().node_unpublish_volume(within(request.clone(), CALL)).await };
             tell(undone, format!("unpublished {} at {}", at.volume, at.path), call).await;
         }
         for at in &debts.staged {
@@ -80,7 +80,7 @@ impl<'a> Driver<'a> {
                 volume_id: at.volume.clone(),
                 staging_target_path: at.path.clone(),
             };
-            let call = || async { node().node_unstage_volume(within(request.clone())).await };
+            let call = || async { node().node_unstage_volume(within(request.clone(), CALL)).await };
             tell(undone, format!("unstaged {} at {}", at.volume, at.path), call).await;
         }
         for on in &debts.attached {
@@ -89,7 +89,8 @@ impl<'a> Driver<'a> {
                 node_id: on.node.clone(),
                 secrets: secrets(self.secrets.controller_publish.as_ref()),
             };
-            let call = || async { controller().controller_unpublish_volume(within(request.clone())).await };
+            let call =
+                || async { controller().controller_unpublish_volume(within(request.clone(), CALL)).await };
             tell(undone, format!("detached {} from {}", on.volume, on.node), call).await;
         }
         let mut volumes: Vec<String> = debts.volumes.iter().cloned().collect();
@@ -100,7 +101,7 @@ impl<'a> Driver<'a> {
             let line = format!("deleted volume {volume_id}");
             let secrets = secrets(self.secrets.provision.as_ref());
             let request = v1::DeleteVolumeRequest { volume_id, secrets };
-            let call = || async { controller().delete_volume(within(request.clone())).await };
+            let call = || async { controller().delete_volume(within(request.clone(), CALL)).await };
             tell(undone, line, call).await;
         }
     }
@@ -113,7 +114,7 @@ impl<'a> Driver<'a> {
         let deadline = Deadline::after(CALL);
         loop {
             let mut controller = ControllerClient::new(self.controller.clone());
-            match controller.create_volume(within(request.clone())).await {
+            match controller.create_volume(within(request.clone(), CALL)).await {
                 Ok(answer) => return answer.into_inner().volume.map(|volume| volume.volume_id),
                 Err(status) if deadline.passed() => {
                     undone.left.push(format!(
@@ -148,13 +149,6 @@ where
     }
 }
 
-fn within<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(CALL);
-    request
-}
-
-fn secrets<M: FromIterator<(String, String)>>(file: Option<&PathBuf>) -> M {
-    let values = Secrets::load(file.map(PathBuf::as_path)).unwrap_or_default();
-    values.into_iter().map(|(key, value)| (key, value.reveal().clone())).collect()
+fn secrets<M: FromIterator<(String, String)> + Default>(file: Option<&PathBuf>) -> M {
+    Secrets::revealed(file.map(PathBuf::as_path)).unwrap_or_default()
 }

@@ -72,6 +72,14 @@ impl Secrets {
         Ok(pairs.into_iter().map(|(key, value)| (key, Sensitive::new(value))).collect())
     }
 
+    /// The same, for a request.
+    ///
+    /// # Errors
+    /// As [`Secrets::load`].
+    pub fn revealed<M: FromIterator<(String, String)>>(file: Option<&Path>) -> Result<M, ManifestError> {
+        Ok(Self::load(file)?.into_iter().map(|(key, value)| (key, value.reveal().clone())).collect())
+    }
+
     pub(super) fn resolve(&mut self, directory: &Path) {
         let files = [
             &mut self.provision,

@@ -1,7 +1,7 @@
 //! What a driver promises of a call that is made a second time, because its first answer was lost: the same answer.
 
 use crate::event::TraceLine;
-use crate::rule::books::is_unknown;
+use crate::rule::books::{is_unknown, text};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
 use super::{answered, differs, was_made_twice};
@@ -43,7 +43,7 @@ fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static 
         return;
     };
     let name = match call.volume() {
-        "" => call.request["name"].as_str().unwrap_or_default(),
+        "" => text(&call.request, "name"),
         volume => volume,
     };
     if end.code != "OK" && !is_unknown(&end.code) {

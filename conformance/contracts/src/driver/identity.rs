@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::event::{Event, TraceLine};
-use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness, books};
 
 use super::said_by_driver;
 
@@ -147,16 +147,19 @@ impl Check for NodeId {
 
 /// A text in a driver's answer; empty where it is left out.
 fn text<'a>(line: &'a TraceLine, method: &str, field: &str) -> Option<&'a str> {
-    let end = said_by_driver(line).filter(|end| end.method == method && end.code == "OK")?;
-    Some(end.resp[field].as_str().unwrap_or_default())
+    answer(line, method).map(|said| books::text(said, field))
 }
 
 /// The capabilities in a driver's answer.
 fn capabilities(line: &TraceLine, method: &str) -> Option<BTreeSet<String>> {
-    let end = said_by_driver(line).filter(|end| end.method == method && end.code == "OK")?;
-    let listed = end.resp["capabilities"].as_array().into_iter().flatten();
+    let listed = answer(line, method)?["capabilities"].as_array().into_iter().flatten();
     let name = |entry: &Value| entry["rpc"]["type"].as_str().map(str::to_owned);
     Some(listed.filter_map(name).collect())
+}
+
+/// What a driver has answered to a call that went well.
+fn answer<'a>(line: &'a TraceLine, method: &str) -> Option<&'a Value> {
+    said_by_driver(line).filter(|end| end.method == method && end.code == "OK").map(|end| &end.resp)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! What answers about volumes promise.
 
+use serde_json::Value;
+
+use crate::rule::books::text;
 use crate::rule::{Checked, Rule, Witness};
 
 use super::answered;
-use serde_json::Value;
 
 /// DRV-012.
 pub(super) static LARGE_ENOUGH: Rule = Rule {
@@ -18,7 +20,7 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
         let least = bytes(&range["requiredBytes"]).unwrap_or(0);
         let most = bytes(&range["limitBytes"]).filter(|limit| *limit > 0).unwrap_or(i64::MAX);
         if told < least || told > most {
-            let name = call.request["name"].as_str().unwrap_or_default();
+            let name = text(&call.request, "name");
             report.broken(
                 &call.method,
                 "a volume is outside of the range asked for",

@@ -6,7 +6,7 @@ use harness::facts::Fact;
 use vm_images::fetch;
 use vm_images::images::{Images, Kernel};
 
-use super::super::Exit;
+use super::super::{Exit, runtime};
 use super::prepare::{self, Chosen};
 use crate::exit_code;
 use crate::runner::Guests;
@@ -43,8 +43,7 @@ fn boot(kernel: Chosen) -> Result<(), Exit> {
     let kind = prepare::kind(kernel, vec![], &["__guest"])?;
     println!("{:>10} runs by {}", "", kind.verdict);
     let guests = Guests::new(kind);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))?;
+    let runtime = runtime()?;
     let began = Instant::now();
     let facts = runtime
         .block_on(guests.look())

@@ -1,11 +1,12 @@
 //! Calls of a case's own to the driver. They go past the journal: it is not the node who makes them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contracts::driver::{CAPABILITIES, NODE};
 use contracts::event::Event;
 use harness::manifest::Secrets;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 use tonic::Status;
 
 use super::{Result, Scene, SceneError};
@@ -31,14 +32,14 @@ impl Scene {
             "NodePublishVolume" => secrets.node_publish,
             _ => None,
         };
-        let loaded = Secrets::load(file.as_deref()).map_err(|error| SceneError::ours(&error))?;
+        let secrets: BTreeMap<String, String> =
+            Secrets::revealed(file.as_deref()).map_err(|error| SceneError::ours(&error))?;
         if let Some(fields) = request.as_object_mut() {
-            let secrets = loaded.into_iter().map(|(key, secret)| (key, secret.reveal().clone().into()));
             // Those of a request that somebody has looked at are masked.
-            fields.insert("secrets".to_owned(), Value::Object(secrets.collect::<Map<_, _>>()));
-            fields.retain(|field, value| {
-                field != "secrets" || value.as_object().is_some_and(|all| !all.is_empty())
-            });
+            fields.remove("secrets");
+            if !secrets.is_empty() {
+                fields.insert("secrets".to_owned(), json!(secrets));
+            }
         }
         let called = tokio::time::timeout(CALL, self.proxy.call(method, request)).await;
         let late = || SceneError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);

@@ -11,7 +11,8 @@ use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
 use harness::api::Attachment;
 use harness::guard::Guard;
-use tonic::{Request, Status};
+use harness::proxy::within;
+use tonic::Status;
 
 use super::Scene;
 use crate::failure::chain;
@@ -119,8 +120,8 @@ impl Scene {
         let channel = self.proxy.channel().map_err(|error| chain(&error))?;
         let failed = |status: Status| vec![status.message().to_owned()];
         let mut identity = IdentityClient::new(channel.clone());
-        identity.get_plugin_info(within(GetPluginInfoRequest {})).await.map_err(failed)?;
-        NodeClient::new(channel).node_get_info(within(NodeGetInfoRequest {})).await.map_err(failed)?;
+        identity.get_plugin_info(within(GetPluginInfoRequest {}, CALL)).await.map_err(failed)?;
+        NodeClient::new(channel).node_get_info(within(NodeGetInfoRequest {}, CALL)).await.map_err(failed)?;
         Ok(())
     }
 
@@ -133,8 +134,8 @@ impl Scene {
         let mut client = ControllerClient::new(channel);
         let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
         loop {
-            let page =
-                client.list_volumes(within(ListVolumesRequest { max_entries: 0, starting_token })).await;
+            let request = ListVolumesRequest { max_entries: 0, starting_token };
+            let page = client.list_volumes(within(request, CALL)).await;
             let page = page
                 .map_err(|status| vec![format!("ListVolumes failed: {}", status.message())])?
                 .into_inner();
@@ -175,13 +176,6 @@ impl Scene {
         self.driver_killed.set(true);
         self.driver.lock().await.terminate(patience(failed)).await;
     }
-}
-
-/// A request whose answer is waited for so long.
-fn within<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(CALL);
-    request
 }
 
 fn patience(failed: bool) -> Duration {
