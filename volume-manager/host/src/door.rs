@@ -91,11 +91,16 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// does not block.
     async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>>;
 
-    /// A file's bytes. Follows links.
+    /// A file's bytes. Follows links. What is no file is refused at once, whether or not anybody is at its other end:
+    /// EISDIR for a directory, else ENXIO. More than [`LARGEST`](crate::LARGEST) is EFBIG.
     async fn read_file(&self, path: &Path) -> Result<Vec<u8>>;
 
+    /// The last bytes of a file, at most so many, however long it is. Otherwise as [`read_file`](Self::read_file).
+    async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>>;
+
     /// Truncates or creates a file (with `mode` less the umask) and writes. Not atomic. Parents are not
-    /// made. Effect `write`.
+    /// made. What is no file is refused as by [`read_file`](Self::read_file), and so is a final link, which may lead to
+    /// somebody else's file: ELOOP. Effect `write`.
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()>;
 
     /// Creates an empty file with `mode` less the umask. Existing: EEXIST. Effect `write`.

@@ -154,6 +154,12 @@ impl HostError {
         self.errno() == Some(errno::ENOTDIR)
     }
 
+    /// What is there is no file, or none that is read as a whole (EISDIR, ENXIO, ELOOP, EFBIG).
+    pub fn is_no_file(&self) -> bool {
+        const OTHERS: [i32; 4] = [errno::EISDIR, errno::ENXIO, errno::ELOOP, errno::EFBIG];
+        self.errno().is_some_and(|number| OTHERS.contains(&number))
+    }
+
     /// Something still uses what was to go (EBUSY).
     pub fn is_busy(&self) -> bool {
         self.errno() == Some(errno::EBUSY)

@@ -1,8 +1,12 @@
 //! What a host says about files. Touches nothing.
 
 use std::ffi::OsString;
+use std::time::SystemTime;
 
 use crate::mount_table::DeviceNumber;
+
+/// The longest file that is read as a whole, in bytes: far longer than any that a node keeps for itself.
+pub const LARGEST: u64 = 16 << 20;
 
 /// What kind of thing a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +51,8 @@ pub struct Metadata {
     pub dev: DeviceNumber,
     /// Its inode number.
     pub ino: u64,
+    /// When it was made, where the file system knows: a number that is free again is given to the next file.
+    pub born: Option<SystemTime>,
     /// For a device node, the device it reaches; else 0:0.
     pub rdev: DeviceNumber,
     /// How many names it has.

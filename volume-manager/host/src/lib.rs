@@ -39,7 +39,7 @@ pub mod watch;
 
 pub use door::{Bind, Host, OpenedBeneath, Propagation, Removal};
 pub use error::{Action, HostError, Result, ToolError};
-pub use file::{DirEntry, FileKind, FsStats, Metadata, Usage};
+pub use file::{DirEntry, FileKind, FsStats, LARGEST, Metadata, Usage};
 pub use mount_table::{DeviceNumber, MountEntry, MountTable, ParseError};
 pub use options::{MountOptions, MountSpec, Scope, Sensitive};
 pub use ownership::{OwnershipChange, WalkProgress};

@@ -154,6 +154,11 @@ impl Host for LinuxHost {
         there!(file::read_file, path)
     }
 
+    async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
+        let path = path.to_owned();
+        blocking(move || file::read_end(&path, most)).await
+    }
+
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let (path, bytes) = (path.to_owned(), bytes.to_owned());
         blocking(move || file::write_file(&path, &bytes, mode)).await

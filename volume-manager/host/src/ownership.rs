@@ -91,6 +91,7 @@ mod tests {
             gid,
             dev: DeviceNumber::default(),
             ino: 1,
+            born: None,
             rdev: DeviceNumber::default(),
             nlink: 2,
             size: 0,

@@ -17,6 +17,8 @@ mod effects;
 mod exec;
 #[path = "kernel/faults.rs"]
 mod faults;
+#[path = "kernel/files.rs"]
+mod files;
 #[path = "kernel/ground.rs"]
 mod ground;
 #[path = "kernel/lookup.rs"]

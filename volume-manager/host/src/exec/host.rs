@@ -215,6 +215,10 @@ impl Host for ExecHost {
         self.node.read_file(path).await
     }
 
+    async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
+        self.node.read_end(path, most).await
+    }
+
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         self.node.write_file(path, bytes, mode).await
     }

@@ -9,7 +9,7 @@ use super::tree::{Ino, Node};
 use super::walk::At;
 use crate::door::Removal;
 use crate::errno::{self, Errno};
-use crate::file::{DirEntry, FileKind, FsStats, Usage};
+use crate::file::{DirEntry, FileKind, FsStats, LARGEST, Usage};
 
 /// The umask of every process here.
 const UMASK: u32 = 0o022;
@@ -178,32 +178,42 @@ impl State {
     }
 
     pub(super) fn read_file(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        let bytes = self.content(path)?;
+        if bytes.len() as u64 > LARGEST { Err(Errno(errno::EFBIG)) } else { Ok(bytes.to_owned()) }
+    }
+
+    pub(super) fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>, Errno> {
+        let bytes = self.content(path)?;
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Ok(bytes[bytes.len().saturating_sub(most)..].to_owned())
+    }
+
+    fn content(&self, path: &Path) -> Result<&[u8], Errno> {
         let at = self.resolve(path, true)?;
         let fs = self.fs_of(at.mount);
         fs.ask()?;
         match &fs.inode(at.ino).node {
-            Node::File(bytes) => Ok(bytes.clone()),
+            Node::File(bytes) => Ok(bytes),
             Node::Dir(_) => Err(Errno(errno::EISDIR)),
-            Node::Device(..) => Ok(Vec::new()),
-            Node::Link(_) | Node::Socket | Node::Fifo => Err(Errno(errno::ENXIO)),
+            Node::Device(..) | Node::Link(_) | Node::Socket | Node::Fifo => Err(Errno(errno::ENXIO)),
         }
     }
 
     /// Truncates or creates, then writes.
     pub(super) fn write_file(&mut self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), Errno> {
-        match self.resolve(path, true) {
+        match self.resolve(path, false) {
             Ok(at) => {
                 let fs = self.fs_of(at.mount);
                 fs.ask()?;
-                // A device can be written to on a file system that cannot.
+                // What is no file says so also on a file system that cannot be written to.
                 if fs.inode(at.ino).node.kind() == FileKind::File {
                     self.writable(at)?;
                 }
                 match &mut self.fs_of_mut(at.mount).inode_mut(at.ino).node {
                     Node::File(content) => bytes.clone_into(content),
-                    Node::Device(..) => {}
                     Node::Dir(_) => return Err(Errno(errno::EISDIR)),
-                    Node::Link(_) | Node::Socket | Node::Fifo => return Err(Errno(errno::ENXIO)),
+                    Node::Link(_) => return Err(Errno(errno::ELOOP)),
+                    Node::Device(..) | Node::Socket | Node::Fifo => return Err(Errno(errno::ENXIO)),
                 }
                 Ok(())
             }

@@ -220,6 +220,11 @@ impl Host for FakeHost {
         done.await.map_err(on(Action::Read, path))
     }
 
+    async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
+        let done = self.step("read_end", path, |kernel| kernel.read_end(path, most));
+        done.await.map_err(on(Action::Read, path))
+    }
+
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let act = |kernel: &mut State| kernel.write_file(path, bytes, mode);
         let tell = |(): &()| Effect::new("write", path).announce();

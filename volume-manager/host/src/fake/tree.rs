@@ -224,6 +224,8 @@ impl Filesystem {
             gid: inode.gid,
             dev: self.dev,
             ino,
+            // No number is given twice here.
+            born: None,
             rdev,
             nlink: if inode.linked { nlink } else { 0 },
             size,

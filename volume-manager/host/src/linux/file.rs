@@ -1,17 +1,18 @@
 //! Directories, files and links by their paths. Touches the file system.
 
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
-use crate::file::{DirEntry, FileKind, FsStats, Metadata};
+use crate::file::{DirEntry, FileKind, FsStats, LARGEST, Metadata};
 use crate::mount_table::DeviceNumber;
 
 /// A directory with its missing parents, from the top down.
@@ -89,18 +90,49 @@ pub(super) fn listed_kind(file_type: FileType) -> FileKind {
 }
 
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| HostError::os(Action::Read, path, error))
+    let read = || {
+        let mut bytes = Vec::new();
+        open_regular(OpenOptions::new().read(true), OFlags::empty(), path)?
+            .take(LARGEST + 1)
+            .read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LARGEST { Err(Errno::FBIG.into()) } else { Ok(bytes) }
+    };
+    read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
+}
+
+pub(super) fn read_end(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let read = || {
+        let mut file = open_regular(OpenOptions::new().read(true), OFlags::empty(), path)?;
+        let length = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+        let mut bytes = Vec::new();
+        // Whoever writes to it may go on.
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
+}
+
+/// Opens a file, and nothing in its place that would keep whoever opens it waiting or give bytes without end.
+fn open_regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
+    // Or else the kernel waits for the other end of a pipe.
+    let flags = flags | OFlags::NONBLOCK;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    match FileType::from_raw_mode(file.metadata()?.mode()) {
+        FileType::RegularFile => Ok(file),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::NXIO.into()),
+    }
 }
 
 pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(path)
-        .and_then(|mut file| file.write_all(bytes))
-        .map_err(|error| HostError::os(Action::Write, path, error))?;
+    let write = || {
+        let options = &mut OpenOptions::new();
+        let mut file = open_regular(options.write(true).create(true).mode(mode), OFlags::NOFOLLOW, path)?;
+        file.set_len(0)?;
+        file.write_all(bytes)
+    };
+    write().map_err(|error| HostError::os(Action::Write, path, error))?;
     Effect::new("write", path).announce();
     Ok(())
 }
@@ -153,6 +185,7 @@ pub(super) fn describe(stat: &fs::Metadata) -> Metadata {
         gid: stat.gid(),
         dev: device(stat.dev()),
         ino: stat.ino(),
+        born: stat.created().ok(),
         rdev: device(stat.rdev()),
         nlink: stat.nlink(),
         size: stat.size(),
