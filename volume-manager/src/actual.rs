@@ -124,7 +124,10 @@ impl ActualState {
                 record.size = claim_size.unwrap_or_default();
                 self.volumes.insert(volume.clone(), record);
             }
-            (Some(record), T::Attached { device_path, claim_size, .. }) => {
+            (Some(record), T::Attached { attachable, device_path, claim_size, .. }) => {
+                if attachable && record.has_lost_attachment() {
+                    record.attachability = Attachability::Yes;
+                }
                 record.device_path = device_path;
                 record.set_unknown_size(claim_size.unwrap_or_default());
             }

@@ -7,6 +7,7 @@
 pub mod content;
 pub mod convert;
 pub mod environment;
+pub mod follow;
 pub mod node;
 pub mod object;
 pub mod patch;

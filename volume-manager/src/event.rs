@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::api::{ApiError, Change, Kind, Node, Pod, VolumeMode};
+use crate::api::follow::News;
+use crate::api::{ApiError, Kind, Node, Pod, VolumeMode};
 use crate::error::{Failure, Withdrawn};
 use crate::manager::dump::Dump;
 use crate::manager::waits::WaitError;
@@ -29,7 +30,7 @@ pub enum Event {
     /// The owner of the manager wants something.
     Command(Command),
     /// An object that decisions rest on has changed, or all of a kind have been seen.
-    Api(Kind, Change),
+    Api(Kind, News),
     /// A running operation has something to say.
     Operation(OperationId, Report),
     /// Somebody is to be told something through a Kubernetes event.

@@ -5,6 +5,7 @@
 //! comes back as an event.
 
 mod books;
+mod changes;
 mod commands;
 pub mod config;
 pub mod dump;
@@ -78,7 +79,8 @@ struct Manager {
 
 impl Manager {
     fn new(config: Config, parts: Parts, sender: mpsc::UnboundedSender<Event>) -> Self {
-        let facts = latest::Sender::new(Arc::new(Facts::default()));
+        let facts = Facts { node_unfollowed: !config.watch_api, ..Facts::default() };
+        let facts = latest::Sender::new(Arc::new(facts));
         let template = OperationContext {
             host: parts.host,
             api: Timely::shared(parts.api, Arc::clone(&parts.clock)),

@@ -137,6 +137,8 @@ pub struct Facts {
     pub csi_drivers_known: bool,
     /// This node's object, if it was seen.
     pub node: Option<Arc<Node>>,
+    /// Whether it never will be: nobody follows it, and what it says is asked for where it matters.
+    pub node_unfollowed: bool,
     /// The volumes that it says are attached: the same, to be looked up.
     pub attached: Arc<BTreeSet<VolumeName>>,
     /// Attachments to this node that could not be made, by name.

@@ -108,6 +108,9 @@ fn pod_mount(
     match worlds.actual.view(volume, pod, &wanted.label, wanted.size, grows) {
         PodView::Mounted => None,
         PodView::NotAttached => verify(worlds, volume, wanted, by),
+        PodView::NotMounted | PodView::Uncertain if has_lost_attachment(worlds, volume, wanted) => {
+            verify(worlds, volume, wanted, by)
+        }
         PodView::LabelMismatch => Some(Step::Fail(pod.clone(), label_mismatch(&by.spec))),
         PodView::NotMounted => mount(worlds, volume, wanted, by, Before::Absent),
         PodView::Uncertain => mount(worlds, volume, wanted, by, Before::Uncertain),
@@ -130,6 +133,10 @@ fn pod_mount(
     }
 }
 
+fn has_lost_attachment(worlds: Worlds<'_>, volume: &VolumeName, wanted: &Wanted) -> bool {
+    wanted.attachable && worlds.actual.volume(volume).is_some_and(|record| record.has_lost_attachment())
+}
+
 fn can_grow(worlds: Worlds<'_>, wanted: &Wanted) -> bool {
     let plugin = worlds.registry.by_name(&wanted.plugin);
     plugin.is_ok_and(|plugin| plugin.expander().is_some_and(|expander| expander.requires_resize()))
@@ -143,10 +150,11 @@ fn label_mismatch(spec: &Spec) -> String {
 }
 
 /// Opens the books on a volume. One that must be attached waits until the node's object says that it is in
-/// use, so that nobody detaches it, and that it is attached: neither wait is a failure.
+/// use, so that nobody detaches it, and that it is attached: neither wait is a failure, nor is the one for an
+/// object that was not heard of yet.
 fn verify(worlds: Worlds<'_>, volume: &VolumeName, wanted: &Wanted, by: &WantedBy) -> Option<Step> {
     if wanted.attachable {
-        let attached = worlds.facts.node.is_none() || worlds.facts.attached.contains(volume);
+        let attached = worlds.facts.node_unfollowed || worlds.facts.attached.contains(volume);
         if !wanted.reported_in_use || !attached {
             return None;
         }

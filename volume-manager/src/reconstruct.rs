@@ -102,7 +102,12 @@ async fn scan(scene: Scene<'_>) -> Vec<Found> {
             (VolumeMode::Filesystem, scene.paths.pod_volumes(&pod)),
             (VolumeMode::Block, scene.paths.pod_devices(&pod)),
         ];
+        // Only directories: a link in their place would lead to another pod's volumes.
+        let kept = directories(scene, &scene.paths.pod(&pod)).await;
         for (mode, path) in of_mode {
+            if !kept.iter().any(|entry| path.file_name() == Some(&entry.name)) {
+                continue;
+            }
             for plugin in directories(scene, &path).await {
                 let Some(plugin_name) = text(&plugin) else { continue };
                 let directory = path.join(plugin_name);

@@ -4,6 +4,8 @@
 
 #[path = "attach_detach/refusals.rs"]
 mod refusals;
+#[path = "attach_detach/restart.rs"]
+mod restart;
 #[path = "world/world.rs"]
 mod world;
 
@@ -206,6 +208,27 @@ async fn a_node_whose_write_is_never_answered_is_told_later() {
         .sees(expect![[r#"
         attach data to one
         one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+/// What was not answered may have been done: it is told again, and nothing comes off before that has worked.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_detached_as_long_as_nobody_knows_what_the_node_was_told() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.api.set_silent(Kind::Node, true);
+    control.run("web", "one", &["data"]).await;
+    control.end("web").await;
+    control.pass(120_000).await;
+    assert_eq!(control.toy.story(), "attach data to one\n");
+    control.api.set_silent(Kind::Node, false);
+    control.pass(32_000).await;
+    control
+        .sees(expect![[r#"
+        detach data from one
+        one is told []
         two is told []
     "#]])
         .await;
@@ -416,6 +439,28 @@ async fn an_attachment_that_vanishes_is_made_again() {
         attach data to one
         attach data to one
         one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_while_nobody_was_listening_is_gone() {
+    let control = Control::with_data_on_one().await;
+    control.toy.story();
+    control.api.hang_up();
+    control.end("web").await;
+    control
+        .sees(expect![[r#"
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+    control.pass(1000).await;
+    control
+        .sees(expect![[r#"
+        detach data from one
+        one is told []
         two is told []
     "#]])
         .await;

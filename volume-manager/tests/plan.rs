@@ -204,6 +204,11 @@ impl World {
         self
     }
 
+    fn node_is_unfollowed(mut self) -> Self {
+        self.facts.node_unfollowed = true;
+        self
+    }
+
     fn node_has_nothing(mut self) -> Self {
         self.facts.see_node(Arc::new(Node::default()));
         self
@@ -419,6 +424,14 @@ fn attachable_volumes_wait_for_the_node_to_say_both_things() {
     };
     check(world(false).node_has("data"), expect![[""]]);
     check(world(true).node_has_nothing(), expect![[""]]);
+    // Not heard of yet is not a word for it, unless nobody listens.
+    check(world(true), expect![[""]]);
+    check(
+        world(true).node_is_unfollowed(),
+        expect![[r#"
+        verify_controller_attached_volume data
+    "#]],
+    );
     check(
         world(true).node_has("data"),
         expect![[r#"

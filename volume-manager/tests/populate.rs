@@ -9,13 +9,17 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use volume_manager::api::object::Bytes;
 use volume_manager::api::pod::{PodVolume, SeLinuxOptions, VolumeDevice};
-use volume_manager::api::storage::ClaimTemplate;
+use volume_manager::api::storage::{AttachmentError, ClaimTemplate};
 use volume_manager::api::{
-    AccessMode, Claim, ClaimPhase, Kind, Object, Owner, PersistentSource, Pod, Volume, VolumeMode,
-    VolumeSource, get,
+    AccessMode, Attachment, Claim, ClaimPhase, CsiDriver, Key, Kind, Meta, Object, Owner, PersistentSource,
+    Pod, Volume, VolumeMode, VolumeSource, get,
 };
+use volume_manager::names::AttachmentName;
 use volume_manager::{PodState, WAIT_LIMIT, WaitError};
 use world::{World, pod, unique, volume};
+
+/// The annotation with the group of a volume.
+const GID: &str = "pv.beta.kubernetes.io/gid";
 
 /// What `web` is told when `data` and its claim are changed like this.
 async fn check(change: impl FnOnce(&mut Claim, &mut Volume), expected: Expect) {
@@ -190,6 +194,43 @@ async fn a_clouds_own_kinds_are_not_its_drivers() {
     }
 }
 
+/// What came through no API server concerns its own pod at most.
+#[tokio::test(start_paused = true)]
+async fn impossible_objects_are_nothing_to_other_pods() {
+    type Spoil = fn(&mut Claim, &mut Volume);
+    let spoils: [(Spoil, &str); 10] = [
+        (|_, volume| volume.capacity = Bytes(0), "publish data web"),
+        (|_, volume| volume.capacity = Bytes(u64::MAX), "publish data web"),
+        (|claim, _| claim.status.capacity = Bytes(u64::MAX), "publish data web"),
+        (|_, volume| volume.access_modes = vec![AccessMode::ReadWriteOnce; 10_000], "publish data web"),
+        (
+            |_, volume| {
+                let huge = "x".repeat(1 << 20);
+                volume.meta.annotations = [(GID.to_owned(), huge.clone()), (huge.clone(), huge)].into();
+            },
+            "publish data web",
+        ),
+        (|claim, _| claim.spec.volume = "../data".to_owned(), "error fetching PV \"../data\""),
+        (|claim, _| claim.spec.volume = "x".repeat(1 << 20), "error fetching PV"),
+        (|claim, _| claim.meta.uid.clear(), "does not point to claim.UID \"\""),
+        (|_, volume| volume.claim.iter_mut().for_each(|claim| claim.uid.clear()), "ClaimRef.UID \"\""),
+        (
+            |_, volume| volume.source = PersistentSource::Other { kind: String::new() },
+            "no volume plugin matched",
+        ),
+    ];
+    for (spoil, told) in spoils {
+        let world = World::new().await;
+        world.volume("data");
+        world.volume("good");
+        change_objects(&world, spoil).await;
+        let said = outcome(&world, pod("web", &["data"])).await;
+        assert!(said.contains(told), "{told}: {said:.1000}");
+        let good = outcome(&world, pod("other", &["good"])).await;
+        assert!(good.contains("publish good other"), "{told}: {good:.1000}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn several_errors_are_told_at_once_and_in_order() {
     let world = World::new().await;
@@ -290,32 +331,52 @@ async fn a_wait_ends_with_its_time() {
     expect!["unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: context deadline exceeded"].assert_eq(&error);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_node_that_can_attach_no_more_says_so() {
-    use volume_manager::api::storage::AttachmentError;
-    use volume_manager::api::{Attachment, CsiDriver, Meta};
-    use volume_manager::names::AttachmentName;
+/// A pod on a node that can attach no more, and what was said to be full.
+async fn full() -> (World, [Key; 2]) {
     let world = World::new().await;
     world.volume("data");
     world.toy.set_attachable(true);
     let name = AttachmentName::of(&"data".into(), &"toy.example".into(), &"node".into());
     let error = AttachmentError { message: "no more".to_owned(), code: Some(8) };
-    world.api.put(Object::Attachment(Arc::new(Attachment {
+    let attachment = Object::Attachment(Arc::new(Attachment {
         meta: Meta::named("", name.as_str()),
         node: "node".to_owned(),
         attach_error: Some(error),
         ..Attachment::default()
-    })));
-    world.api.put(Object::CsiDriver(Arc::new(CsiDriver {
+    }));
+    let driver = Object::CsiDriver(Arc::new(CsiDriver {
         meta: Meta::named("", "toy.example"),
         allocatable_period: Some(10),
         ..CsiDriver::default()
-    })));
+    }));
+    let keys = [attachment.key(), driver.key()];
+    world.api.put(attachment);
+    world.api.put(driver);
     world.add("web", &["data"]);
+    (world, keys)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_can_attach_no_more_says_so() {
+    let (world, _) = full().await;
     let error = world.manager.wait_mounted(&"web".into(), WAIT_LIMIT).await.expect_err("it is not attached");
     assert!(matches!(error, WaitError::AttachmentLimit { .. }), "{error:?}");
     expect!["Node has reached its volume attachment limit, rejecting pod. volume data: no more"]
         .assert_eq(&error.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_while_nobody_was_listening_limits_nobody() {
+    for gone in 0..2 {
+        let (world, keys) = full().await;
+        world.idle().await;
+        world.api.hang_up();
+        world.api.remove(&keys[gone]);
+        world.pass(2_000).await;
+        let error =
+            world.manager.wait_mounted(&"web".into(), WAIT_LIMIT).await.expect_err("it is not attached");
+        assert!(matches!(error, WaitError::NotMounted { .. }), "without {}: {error:?}", keys[gone]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

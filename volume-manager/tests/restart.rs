@@ -1,14 +1,23 @@
 //! After a restart: what is read back, what it must wait for, and what becomes of it.
+#![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
+
+#[path = "restart/left.rs"]
+mod left;
 #[path = "world/world.rs"]
 mod world;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use expect_test::expect;
-use volume_manager::api::Kind;
+use volume_manager::api::object::Bytes;
+use volume_manager::api::{Kind, Object, Volume};
 use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
 use volume_manager::{PodState, WAIT_LIMIT};
-use world::{ROOT, World};
+use world::{ROOT, World, unique, volume};
 
 /// A node that has just started and was left `data` in `web`.
 fn found() -> World {
@@ -40,6 +49,31 @@ async fn a_pod_that_still_runs_gets_its_volume_again_and_loses_nothing() {
     world.sees(expect![[r#"
         stage data
         publish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_read_back_later_than_its_pod_is_looked_at_grows_all_the_same() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.api.put(Object::Volume(Arc::new(Volume { capacity: Bytes(2 << 20), ..volume("data") })));
+    world.says_of_its_growth("ControllerResizeInProgress").await;
+    world.left("web", "data");
+    world.toy.hold("read back data");
+    world.crash();
+    world.add("web", &["data"]);
+    world.manager.sources_ready();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.toy.release("read back data");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+    world.says_of_its_growth("NodeResizePending").await;
+    world.idle().await;
+    world.sees(expect![[r#"
+        expand data from 1Mi to 2Mi
     "#]]);
 }
 
@@ -83,6 +117,30 @@ async fn nothing_is_unmounted_before_the_node_was_read_but_mounts_go_on() {
         unpublish data web
         unstage data
     "#]]);
+}
+
+/// Somebody has detached it by force. The kubelet mounts it again before it is attached, and says that it is not in use
+/// as soon as no pod wants it.
+#[tokio::test(start_paused = true)]
+async fn what_was_detached_meanwhile_is_attached_before_it_is_used_again() {
+    let world = found();
+    world.toy.set_attachable(true);
+    world.add("web", &["data"]);
+    world.manager.sources_ready();
+    world.idle().await;
+    world.manager.mark_reported_in_use(vec![unique("data")]);
+    world.pass(60_000).await;
+    world.sees(expect![[""]]);
+    world.attach(&["data"]).await;
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+    world.toy.hold("unpublish data web");
+    world.end(&"web".into());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,6 +295,34 @@ async fn a_directory_that_explains_nothing_is_adopted_by_the_pod_that_wants_it()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_directory_that_explains_nothing_is_left_alone_while_it_is_worked_on() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.left("web", "data");
+    world.crash();
+    world.toy.fail("read back data", &[Final]);
+    world.toy.fail("identify data", &[Final]);
+    world.toy.fail("stage data", &[Transient]);
+    world.toy.hold("stage data");
+    let web = world.add("web", &["data"]);
+    world.manager.sources_ready();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.end(&web);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.sees(expect![[r#"
+        stage data
+    "#]]);
+    world.toy.release("stage data");
+    world.idle().await;
+    world.sees(expect![[r#"
+          Transient
+        identify data
+        unpublish data web
+        unstage data
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn garbage_below_the_root_stands_for_nothing() {
     let mut world = World::starting();
     let pods = Path::new(ROOT).join("pods");
@@ -247,6 +333,16 @@ async fn garbage_below_the_root_stands_for_nothing() {
     kernel.make_dir_all(&unknown, 0o750).expect("it is writable");
     kernel.symlink(Path::new("/"), &pods.join("web/volumes/kubernetes.io~toy/link")).expect("it is writable");
     kernel.symlink(Path::new("/"), &pods.join("linked")).expect("it is writable");
+    // What is below is another pod's, and what has no text for a name nobody here has made.
+    let theirs = pods.join("thief/volumes");
+    kernel.make_dir_all(&pods.join("thief"), 0o750).expect("it is writable");
+    kernel.symlink(&pods.join("web/volumes"), &theirs).expect("it is writable");
+    kernel.symlink(&theirs, &pods.join("thief/volumeDevices")).expect("it is writable");
+    kernel.symlink(Path::new("loop"), &pods.join("loop")).expect("it is writable");
+    kernel.make_dir_all(&pods.join("odd"), 0o750).expect("it is writable");
+    kernel.write_file(&pods.join("odd/volumes"), b"", 0o644).expect("it is writable");
+    let unreadable = pods.join(OsStr::from_bytes(b"\xff")).join("volumes/kubernetes.io~toy/data");
+    kernel.make_dir_all(&unreadable, 0o750).expect("it is writable");
     world.crash();
     world.manager.sources_ready();
     world.idle().await;

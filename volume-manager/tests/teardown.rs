@@ -18,14 +18,6 @@ use volume_manager::operation::OperationName;
 use volume_manager::{PodState, WAIT_LIMIT};
 use world::{LONG, World, pod, volume};
 
-/// Changes what the claim of `data` says about its growth.
-async fn says_of_its_growth(world: &World, resize: &str) {
-    let claim = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
-    let mut claim = (*claim).clone();
-    claim.status.resize = resize.to_owned();
-    world.api.put(Object::Claim(Arc::new(claim)));
-}
-
 /// A pod that uses `data`, and whose containers run with a label of this level.
 fn labelled(name: &str, level: &str) -> Arc<Pod> {
     let mut pod = pod(name, &["data"]);
@@ -393,13 +385,13 @@ paused! {
     async fn whose_turn_it_is_to_grow_is_asked_on_the_ladder_and_when_the_claim_says_so() {
         let (world, _) = after(|_| {}).await;
         world.toy.story();
-        says_of_its_growth(&world, "ControllerResizeInProgress").await;
+        world.says_of_its_growth("ControllerResizeInProgress").await;
         let mut grown = volume("data");
         grown.capacity.0 *= 2;
         world.api.put(Object::Volume(Arc::new(grown)));
         assert_eq!(world.starts_of(OperationName::Expand, 4000).await, [0, 500, 1500, 3500]);
         world.sees(expect![[""]]);
-        says_of_its_growth(&world, "NodeResizePending").await;
+        world.says_of_its_growth("NodeResizePending").await;
         let says = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
         world.api.set_down(Kind::Claim, true);
         assert_eq!(world.starts_of(OperationName::Expand, 1000).await, [0, 500]);
@@ -407,8 +399,8 @@ paused! {
         world.api.put(Object::Claim(says));
         assert_eq!(world.starts_of(OperationName::Expand, 400).await, []);
         world.api.set_down(Kind::Claim, false);
-        says_of_its_growth(&world, "ControllerResizeInProgress").await;
-        says_of_its_growth(&world, "NodeResizePending").await;
+        world.says_of_its_growth("ControllerResizeInProgress").await;
+        world.says_of_its_growth("NodeResizePending").await;
         assert_eq!(world.starts_of(OperationName::Expand, 1000).await, [0]);
         world.sees(expect![[r#"
             expand data from 1Mi to 2Mi

@@ -1,19 +1,26 @@
-//! The API of a simulated cluster: what is put in can be read, watched and patched, and it can go away.
+//! The API of a simulated cluster: what is put in can be read, watched and patched. It can be slow, and go away.
+
+mod pace;
+pub(crate) mod token;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use contracts::event::{ApiChange, Event};
+use contracts::event::{ApiChange, Event, Step};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use volume_manager::api::convert::shape;
 use volume_manager::api::{
-    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Node, Object, Patch, PatchBody, Resource,
-    Sensitive, Token, TokenRequest, Watch,
+    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Node, Object, Patch, PatchBody, Resource, Token,
+    TokenRequest, Watch,
 };
 
+use self::pace::Pace;
+use self::token::Issued;
+use crate::crash::{Crash, Life};
+use crate::script::{Place, Scenario};
 use crate::trace::Trace;
 
 /// The API, as somebody sees it. Clones are the same API.
@@ -22,28 +29,47 @@ pub(crate) struct SimulatedApi {
     trace: Trace,
     /// What the trace calls whoever asks.
     by: &'static str,
+    /// When whoever asks crashes. One who never does is answered at once.
+    crash: Option<Crash>,
     inner: Arc<Mutex<Inner>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     objects: BTreeMap<Key, Object>,
-    watchers: Vec<(Kind, mpsc::UnboundedSender<Change>)>,
+    watchers: Vec<Watcher>,
     away: bool,
     /// Whether one that is away says nothing instead of refusing.
     hangs: bool,
+    pace: Pace,
     version: u64,
 }
 
+#[derive(Debug)]
+struct Watcher {
+    kind: Kind,
+    sender: mpsc::UnboundedSender<Change>,
+    /// Whose it is; nobody's hears of everything also while the API is away.
+    of: Option<&'static str>,
+}
+
 impl SimulatedApi {
-    pub(crate) fn new(trace: Trace, hangs: bool) -> Self {
-        let inner = Inner { hangs, ..Inner::default() };
-        Self { trace, by: "node", inner: Arc::new(Mutex::new(inner)) }
+    /// An empty one, as the node sees it.
+    pub(crate) fn new(trace: Trace, scenario: &Scenario, crash: Crash) -> Self {
+        let inner = Inner {
+            objects: BTreeMap::new(),
+            watchers: Vec::new(),
+            away: false,
+            hangs: scenario.api_hangs,
+            pace: Pace::new(scenario.seed, scenario.api_delay),
+            version: 0,
+        };
+        Self { trace, by: "node", crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// The same API for somebody else than the node.
     pub(crate) fn seen_by(&self, by: &'static str) -> Self {
-        Self { by, ..self.clone() }
+        Self { by, crash: None, ..self.clone() }
     }
 
     /// Puts an object there, new or changed, whoever did it.
@@ -81,6 +107,10 @@ impl SimulatedApi {
 
     /// All objects of a kind, and every change from now on, whether or not the API is away.
     pub(crate) fn follow(&self, kind: Kind) -> Watch {
+        self.listen(kind, None)
+    }
+
+    fn listen(&self, kind: Kind, of: Option<&'static str>) -> Watch {
         let mut inner = self.open();
         let (sender, receiver) = mpsc::unbounded_channel();
         let of_kind = inner.objects.values().filter(|object| object.kind() == kind);
@@ -88,8 +118,18 @@ impl SimulatedApi {
         for change in news {
             sender.send(change).expect("the receiver is returned below");
         }
-        inner.watchers.push((kind, sender));
+        inner.watchers.push(Watcher { kind, sender, of });
+        drop(inner);
+        self.told_hearing("hear", of, kind);
         receiver
+    }
+
+    /// The node hears of all objects of a kind from now on, or of none.
+    fn told_hearing(&self, hears: &str, of: Option<&str>, kind: Kind) {
+        if of == Some("node") {
+            let (action, on) = (hears.to_owned(), kind.to_string());
+            self.trace.record(Event::Step(Step { action, on, at: None }));
+        }
     }
 
     /// Takes an object away.
@@ -100,9 +140,21 @@ impl SimulatedApi {
         }
     }
 
-    /// Lets every request fail, or work again.
+    /// Lets every request fail and every stream end, or all work again.
     pub(crate) fn set_away(&self, away: bool) {
-        self.open().away = away;
+        let mut inner = self.open();
+        inner.away = away;
+        let ended = inner.watchers.extract_if(.., |watcher| away && watcher.of.is_some());
+        let ended: Vec<_> = ended.collect();
+        drop(inner);
+        ended.iter().for_each(|watcher| self.told_hearing("miss", watcher.of, watcher.kind));
+    }
+
+    /// It is there, and fast.
+    pub(crate) fn heal(&self) {
+        let mut inner = self.open();
+        inner.away = false;
+        inner.pace.heal();
     }
 
     fn told(&self, verb: &str, key: &Key, by: &str, body: Value) {
@@ -123,82 +175,67 @@ impl SimulatedApi {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns if the API answers.
-    async fn answers(&self) -> Result<(), ApiError> {
+    /// One request from its first byte to its last. Whoever sends it may crash before or after it.
+    async fn serve<T>(&self, act: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
+        let life = self.crash.as_ref().map_or(Life::GoesOn, |crash| crash.reach(Place::Request));
+        if life == Life::Ended {
+            return std::future::pending().await;
+        }
+        self.takes_its_time().await;
+        let answer = self.answers(act).await;
+        if life == Life::EndsAfter {
+            self.crash.iter().for_each(Crash::happens);
+            return std::future::pending().await;
+        }
+        self.takes_its_time().await;
+        answer
+    }
+
+    /// Does what is asked for if the API is there.
+    async fn answers<T>(&self, act: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
         let (away, hangs) = {
             let inner = self.open();
             (inner.away, inner.hangs)
         };
         match (away, hangs) {
-            (false, _) => Ok(()),
+            (false, _) => act(),
             (true, false) => Err(ApiError::Unavailable { reason: "connection refused".to_owned() }),
             (true, true) => std::future::pending().await,
         }
     }
-}
 
-impl Inner {
-    fn store(&mut self, mut object: Object) -> (&'static str, Object) {
-        self.version += 1;
-        object.meta_mut().resource_version = self.version.to_string();
-        let verb = match self.objects.insert(object.key(), object.clone()) {
-            Some(_) => "update",
-            None => "create",
+    async fn takes_its_time(&self) {
+        let time = match self.crash {
+            Some(_) => self.open().pace.next(),
+            None => return,
         };
-        self.tell(object.kind(), &Change::Applied(object.clone()));
-        (verb, object)
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
     }
 
-    fn remove(&mut self, key: &Key) -> bool {
-        let Some(object) = self.objects.remove(key) else { return false };
-        self.tell(key.kind, &Change::Deleted(object));
-        true
+    /// The same changes in the same order, each when it gets there.
+    fn late(&self, mut watch: Watch) -> Watch {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let api = self.clone();
+        tokio::spawn(async move {
+            while let Some(change) = watch.recv().await {
+                api.takes_its_time().await;
+                if sender.send(change).is_err() {
+                    return;
+                }
+            }
+        });
+        receiver
     }
 
-    fn tell(&mut self, kind: Kind, change: &Change) {
-        self.watchers.retain(|(of, watcher)| *of != kind || watcher.send(change.clone()).is_ok());
-    }
-}
-
-#[async_trait]
-impl ApiSource for SimulatedApi {
-    async fn get(&self, key: &Key) -> Result<Object, ApiError> {
-        self.answers().await?;
+    fn object(&self, key: &Key) -> Result<Object, ApiError> {
         let inner = self.open();
         inner.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
     }
 
-    async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
-        self.answers().await?;
-        let inner = self.open();
-        Ok(inner.objects.values().filter(|object| object.kind() == kind).cloned().collect())
-    }
-
-    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
-        self.answers().await?;
-        Ok(self.follow(kind))
-    }
-
-    async fn create(&self, object: Object) -> Result<Object, ApiError> {
-        self.answers().await?;
-        if matches!(object, Object::Notification(_)) {
-            // Nobody reads them here, and the manager's own word of them is in the trace.
-            return Ok(object);
-        }
-        let key = object.key();
-        if self.open().objects.contains_key(&key) {
-            return Err(ApiError::Conflict { key, reason: "it exists already".to_owned() });
-        }
-        Ok(self.put(object, self.by))
-    }
-
-    async fn update(&self, object: Object) -> Result<Object, ApiError> {
-        self.answers().await?;
-        Ok(self.put(object, self.by))
-    }
-
-    async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
-        let mut object = self.get(&patch.key).await?;
+    fn patched(&self, patch: Patch) -> Result<Object, ApiError> {
+        let mut object = self.object(&patch.key)?;
         let version = &object.meta().resource_version;
         if !patch.resource_version.is_empty() && patch.resource_version != *version {
             let reason = format!("it is at version {version} by now");
@@ -225,8 +262,20 @@ impl ApiSource for SimulatedApi {
         Ok(self.put(object, self.by))
     }
 
-    async fn delete(&self, key: &Key) -> Result<(), ApiError> {
-        let mut object = self.get(key).await?;
+    fn created(&self, object: Object) -> Result<Object, ApiError> {
+        if matches!(object, Object::Notification(_)) {
+            // Nobody reads them here, and the manager's own word of them is in the trace.
+            return Ok(object);
+        }
+        let key = object.key();
+        if self.open().objects.contains_key(&key) {
+            return Err(ApiError::Conflict { key, reason: "it exists already".to_owned() });
+        }
+        Ok(self.put(object, self.by))
+    }
+
+    fn deleted(&self, key: &Key) -> Result<(), ApiError> {
+        let mut object = self.object(key)?;
         let meta = object.meta_mut();
         if meta.finalizers.is_empty() {
             self.remove(key, self.by);
@@ -236,11 +285,67 @@ impl ApiSource for SimulatedApi {
         }
         Ok(())
     }
+}
+
+impl Inner {
+    fn store(&mut self, mut object: Object) -> (&'static str, Object) {
+        self.version += 1;
+        object.meta_mut().resource_version = self.version.to_string();
+        let verb = match self.objects.insert(object.key(), object.clone()) {
+            Some(_) => "update",
+            None => "create",
+        };
+        self.tell(object.kind(), &Change::Applied(object.clone()));
+        (verb, object)
+    }
+
+    fn remove(&mut self, key: &Key) -> bool {
+        let Some(object) = self.objects.remove(key) else { return false };
+        self.tell(key.kind, &Change::Deleted(object));
+        true
+    }
+
+    fn tell(&mut self, kind: Kind, change: &Change) {
+        self.watchers.retain(|watcher| watcher.kind != kind || watcher.sender.send(change.clone()).is_ok());
+    }
+}
+
+#[async_trait]
+impl ApiSource for SimulatedApi {
+    async fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        self.serve(|| self.object(key)).await
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
+        let of_kind = |object: &&Object| object.kind() == kind;
+        self.serve(|| Ok(self.open().objects.values().filter(of_kind).cloned().collect())).await
+    }
+
+    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
+        if self.open().away {
+            self.told_hearing("miss", Some(self.by), kind);
+        }
+        self.serve(|| Ok(self.late(self.listen(kind, Some(self.by))))).await
+    }
+
+    async fn create(&self, object: Object) -> Result<Object, ApiError> {
+        self.serve(|| self.created(object)).await
+    }
+
+    async fn update(&self, object: Object) -> Result<Object, ApiError> {
+        self.serve(|| Ok(self.put(object, self.by))).await
+    }
+
+    async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
+        self.serve(|| self.patched(patch)).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), ApiError> {
+        self.serve(|| self.deleted(key)).await
+    }
 
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
-        self.answers().await?;
-        let token = Sensitive::new(format!("token-for-{}", request.audiences.join("+")));
-        Ok(Token { token, expires: "2030-01-01T00:00:00Z".to_owned() })
+        self.serve(|| Ok(Issued::at(self.trace.now(), request))).await
     }
 }
 

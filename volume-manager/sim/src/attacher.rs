@@ -40,10 +40,10 @@ impl Attacher {
                 let Some(attachment) = self.api.find::<Attachment>("", &listed.meta.name) else { continue };
                 settled &= self.serve(&attachment).await;
             }
-            tokio::select! {
-                biased;
-                _ = changes.recv() => {}
-                () = tokio::time::sleep(AGAIN), if !settled => {}
+            // What it writes itself is no reason to try again at once.
+            match settled {
+                true => drop(changes.recv().await),
+                false => tokio::time::sleep(AGAIN).await,
             }
         }
     }

@@ -1,28 +1,29 @@
 //! A simulated CSI driver: honest and idempotent, on the simulated kernel, reached in memory. What goes wrong
 //! with it goes wrong as with real ones: calls fail before or after their work, stall, hang, break off.
 
+mod call;
 mod controller;
+mod fate;
 mod service;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use contracts::event::{Actor, Event, ProcessEdge, RpcEnd, RpcStart};
+use contracts::event::{Event, ProcessEdge};
 use csi_proto::v1;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::volume_capability::AccessType;
-use fastrand::Rng;
 use host::errno::Errno;
 use host::fake::FakeKernel;
-use prost::Message;
-use serde_json::Value;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
-use tonic::{Code, Response, Status};
+use tonic::Status;
 
+use self::fate::Fates;
+use crate::crash::Crash;
+use crate::script::{Scenario, Tokens};
 use crate::trace::Trace;
 
 /// Its name.
@@ -32,41 +33,25 @@ pub(crate) const SOCKET: &str = "/var/lib/kubelet/plugins/sim.csi.volproof.dev/c
 /// How large its volumes are.
 pub(crate) const SIZE: u64 = 1 << 30;
 
-/// Codes after which nobody knows what happened: a driver may answer them after its work is done.
-const UNKNOWN: &[Code] =
-    &[Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::ResourceExhausted, Code::Aborted];
-
-/// Codes that say that nothing was done.
-const FINAL: &[Code] = &[
-    Code::Unknown,
-    Code::InvalidArgument,
-    Code::NotFound,
-    Code::AlreadyExists,
-    Code::PermissionDenied,
-    Code::FailedPrecondition,
-    Code::OutOfRange,
-    Code::Unimplemented,
-    Code::Internal,
-    Code::DataLoss,
-    Code::Unauthenticated,
-];
-
 /// The driver. Clones are the same driver.
 #[derive(Clone)]
 pub(crate) struct SimulatedDriver {
     kernel: FakeKernel,
     trace: Trace,
     capabilities: Arc<[Capability]>,
+    tokens: Option<Tokens>,
+    crash: Crash,
     inner: Arc<Mutex<Inner>>,
 }
 
 struct Inner {
-    random: Rng,
-    per_mille: u32,
+    fates: Fates,
     calls: u64,
     up: bool,
-    /// Connections it serves; they end with it.
-    connections: Vec<AbortHandle>,
+    /// Connections it serves, and what it does whoever waits for it; they end with it.
+    tasks: Vec<AbortHandle>,
+    /// Volumes with which something is done that nothing may be done beside.
+    at_work: BTreeSet<String>,
     volumes: BTreeMap<String, Volume>,
 }
 
@@ -80,34 +65,19 @@ struct Volume {
     refused: bool,
 }
 
-/// What happens to a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Work,
-    Stall(Duration),
-    FailBefore(Code),
-    FailAfter(Code),
-    HangBefore,
-    HangAfter,
-}
-
 impl SimulatedDriver {
-    pub(crate) fn new(
-        kernel: FakeKernel,
-        trace: Trace,
-        capabilities: &[Capability],
-        seed: u64,
-        per_mille: u32,
-    ) -> Self {
+    pub(crate) fn new(kernel: FakeKernel, trace: Trace, scenario: &Scenario, crash: Crash) -> Self {
         let inner = Inner {
-            random: Rng::with_seed(seed ^ 0xd00d),
-            per_mille,
+            fates: Fates::new(scenario.seed, scenario.driver_faults),
             calls: 0,
             up: true,
-            connections: Vec::new(),
+            tasks: Vec::new(),
+            at_work: BTreeSet::new(),
             volumes: BTreeMap::new(),
         };
-        Self { kernel, trace, capabilities: capabilities.into(), inner: Arc::new(Mutex::new(inner)) }
+        let capabilities = scenario.capabilities.clone().into();
+        let tokens = scenario.tokens;
+        Self { kernel, trace, capabilities, tokens, crash, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Makes a volume with this id: a disk, with a file system unless it is to be a device.
@@ -122,14 +92,13 @@ impl SimulatedDriver {
 
     /// Dies: every call in flight breaks off where it stands.
     pub(crate) fn kill(&self) {
-        let connections = {
+        let tasks = {
             let mut inner = self.open();
             inner.up = false;
-            std::mem::take(&mut inner.connections)
+            inner.at_work.clear();
+            std::mem::take(&mut inner.tasks)
         };
-        for connection in connections {
-            connection.abort();
-        }
+        tasks.iter().for_each(AbortHandle::abort);
         self.edge("kill");
     }
 
@@ -141,7 +110,7 @@ impl SimulatedDriver {
 
     /// Nothing goes wrong with it any more.
     pub(crate) fn heal(&self) {
-        self.open().per_mille = 0;
+        self.open().fates.heal();
     }
 
     /// What it still holds: staged and published paths, and what it has attached.
@@ -174,126 +143,6 @@ impl SimulatedDriver {
     fn open(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// One call from its first byte to its last.
-    async fn call<Q: Message, R: Message + Default>(
-        &self,
-        method: &'static str,
-        request: &Q,
-        work: impl FnOnce(&Self) -> Result<R, Status>,
-    ) -> Result<Response<R>, Status> {
-        let (id, fate) = {
-            let mut inner = self.open();
-            inner.calls += 1;
-            (inner.calls, inner.fate(method))
-        };
-        let begun = Instant::now();
-        let req = csi_proto::json::request(&path(method), &request.encode_to_vec()).unwrap_or(Value::Null);
-        self.trace.record(Event::RpcStart(RpcStart { id, method: method.to_owned(), req, deadline_s: None }));
-        // A call that breaks off has an end, too: its caller sees it as unavailable.
-        let mut end = End { driver: self, id, method, begun, told: false };
-        let answer = self.meet(fate, work).await;
-        self.trace.look_at_mounts(Actor::Driver);
-        end.tell(answer.as_ref().map(Message::encode_to_vec));
-        answer.map(Response::new)
-    }
-
-    async fn meet<R>(&self, fate: Fate, work: impl FnOnce(&Self) -> Result<R, Status>) -> Result<R, Status> {
-        match fate {
-            Fate::Work => work(self),
-            Fate::Stall(time) => {
-                tokio::time::sleep(time).await;
-                work(self)
-            }
-            Fate::FailBefore(code) => Err(Status::new(code, "as ordered")),
-            Fate::FailAfter(code) => {
-                work(self)?;
-                Err(Status::new(code, "as ordered, after the work"))
-            }
-            Fate::HangBefore => std::future::pending().await,
-            Fate::HangAfter => {
-                work(self)?;
-                self.trace.look_at_mounts(Actor::Driver);
-                std::future::pending().await
-            }
-        }
-    }
-}
-
-impl Inner {
-    fn fate(&mut self, method: &str) -> Fate {
-        if self.per_mille == 0 || self.random.u32(..1000) >= self.per_mille {
-            return Fate::Work;
-        }
-        let undo = method.contains("Un");
-        let pick = |random: &mut Rng, codes: &[Code]| codes[random.usize(..codes.len())];
-        match self.random.u32(..12) {
-            0..4 => Fate::FailBefore(pick(&mut self.random, UNKNOWN)),
-            4..6 => Fate::FailBefore(pick(&mut self.random, FINAL)),
-            6..8 => Fate::FailAfter(pick(&mut self.random, UNKNOWN)),
-            // A driver that fails for certain has done nothing; but undoing twice must be possible.
-            8 if undo => Fate::FailAfter(pick(&mut self.random, FINAL)),
-            8 => Fate::FailBefore(pick(&mut self.random, FINAL)),
-            9 => Fate::HangBefore,
-            10 => Fate::HangAfter,
-            _ => Fate::Stall(Duration::from_millis(self.random.u64(1..30_000))),
-        }
-    }
-}
-
-/// The end of a call, told once, also when the call is dropped.
-struct End<'a> {
-    driver: &'a SimulatedDriver,
-    id: u64,
-    method: &'static str,
-    begun: Instant,
-    told: bool,
-}
-
-impl End<'_> {
-    fn tell(&mut self, answer: Result<Vec<u8>, &Status>) {
-        self.told = true;
-        let (code, message, resp) = match answer {
-            Ok(bytes) => {
-                let resp = csi_proto::json::response(&path(self.method), &bytes).unwrap_or(Value::Null);
-                ("OK".to_owned(), String::new(), resp)
-            }
-            Err(status) => (code_name(status.code()), status.message().to_owned(), Value::Null),
-        };
-        self.driver.trace.record(Event::RpcEnd(RpcEnd {
-            id: self.id,
-            method: self.method.to_owned(),
-            code,
-            message,
-            dur_ms: self.begun.elapsed().as_secs_f64() * 1000.0,
-            resp,
-            injected: None,
-        }));
-    }
-}
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        if !self.told {
-            self.driver.trace.look_at_mounts(Actor::Driver);
-            self.tell(Err(&Status::unavailable("broken off")));
-        }
-    }
-}
-
-/// A code in the spelling of Go, which traces use.
-fn code_name(code: Code) -> String {
-    match code {
-        Code::Cancelled => "Canceled".to_owned(),
-        Code::Ok => "OK".to_owned(),
-        other => format!("{other:?}"),
-    }
-}
-
-/// A method as it stands on the wire.
-fn path(method: &str) -> String {
-    let service = if method.starts_with("Controller") { "Controller" } else { "Node" };
-    format!("/csi.v1.{service}/{method}")
 }
 
 fn disk(id: &str) -> PathBuf {
@@ -338,6 +187,10 @@ impl SimulatedDriver {
     fn publish(&self, request: &v1::NodePublishVolumeRequest) -> Result<(), Status> {
         let at = PathBuf::from(&request.target_path);
         let id = &request.volume_id;
+        self.accept_tokens(request)?;
+        if is_inline(id) {
+            return self.publish_inline(request, at);
+        }
         self.known(id)?;
         let stages = self.capabilities.contains(&Capability::StageUnstageVolume);
         if stages && self.open().volumes[id].staged.is_empty() {
@@ -367,9 +220,27 @@ impl SimulatedDriver {
         Ok(())
     }
 
+    /// An inline volume begins with its publish, and ends with its unpublish.
+    fn publish_inline(&self, request: &v1::NodePublishVolumeRequest, at: PathBuf) -> Result<(), Status> {
+        if !request.staging_target_path.is_empty() {
+            return Err(Status::invalid_argument("an inline volume is not staged"));
+        }
+        if !self.kernel.is_mount_point(&at) {
+            self.kernel.make_dir_all(&at, 0o755).map_err(failed)?;
+            self.kernel.mount("tmpfs", &at, "tmpfs", &[]).map_err(failed)?;
+            if request.readonly {
+                self.kernel.remount_bind(&at, &["ro"]).map_err(failed)?;
+            }
+        }
+        self.open().volumes.entry(request.volume_id.clone()).or_default().published.insert(at);
+        Ok(())
+    }
+
     fn unpublish(&self, request: &v1::NodeUnpublishVolumeRequest) -> Result<(), Status> {
         let at = PathBuf::from(&request.target_path);
-        self.known(&request.volume_id)?;
+        if !is_inline(&request.volume_id) {
+            self.known(&request.volume_id)?;
+        }
         if self.kernel.is_mount_point(&at) {
             self.kernel.unmount(&at, false).map_err(failed)?;
         }
@@ -408,6 +279,11 @@ impl SimulatedDriver {
             change(volume);
         }
     }
+}
+
+/// Ids that nobody has created: the node makes them up for volumes that are written in pods.
+fn is_inline(id: &str) -> bool {
+    id.starts_with("csi-")
 }
 
 fn is_block(capability: Option<&v1::VolumeCapability>) -> bool {

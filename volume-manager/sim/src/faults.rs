@@ -1,4 +1,4 @@
-//! What goes wrong in a simulated kernel, and when the manager crashes in the middle of a step.
+//! What goes wrong in a simulated kernel.
 
 use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use host::fake::{Order, Step};
-use tokio::sync::Notify;
+
+use crate::crash::{Crash, Life};
+use crate::script::Place;
 
 /// Errors a kernel may answer to almost anything.
 const ERRORS: &[i32] = &[5, 12, 16, 28];
@@ -22,43 +24,20 @@ pub(crate) struct KernelFaults(Arc<Mutex<Inner>>);
 struct Inner {
     random: Rng,
     per_mille: u32,
-    /// Steps until the manager crashes, and whether that step takes effect.
-    crash: Option<(u32, bool)>,
-    /// The manager has crashed: nothing of it happens any more.
-    dead: bool,
-    /// It reads back what was left, and has started nothing yet.
+    crash: Crash,
+    /// The manager reads back what was left, and has started nothing yet.
     scanning: bool,
-    crashed: Arc<Notify>,
 }
 
 impl KernelFaults {
-    pub(crate) fn new(seed: u64, per_mille: u32) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
-            random: Rng::with_seed(seed ^ 0xface),
-            per_mille,
-            crash: None,
-            dead: false,
-            scanning: false,
-            crashed: Arc::new(Notify::new()),
-        })))
-    }
-
-    /// The manager is to crash at a step from now; the answer is told when it does.
-    pub(crate) fn crash_at(&self, step: u32, after: bool) {
-        self.open().crash = Some((step, after));
-    }
-
-    /// Is notified when a crash that was ordered has happened.
-    pub(crate) fn crashed(&self) -> Arc<Notify> {
-        Arc::clone(&self.open().crashed)
+    pub(crate) fn new(seed: u64, per_mille: u32, crash: Crash) -> Self {
+        let random = Rng::with_seed(seed ^ 0xface);
+        Self(Arc::new(Mutex::new(Inner { random, per_mille, crash, scanning: false })))
     }
 
     /// The manager has started again.
     pub(crate) fn revive(&self) {
-        let mut inner = self.open();
-        inner.dead = false;
-        inner.scanning = true;
-        inner.crash = None;
+        self.open().scanning = true;
     }
 
     /// The manager has read back what was left: it has started an operation.
@@ -68,28 +47,20 @@ impl KernelFaults {
 
     /// Nothing goes wrong any more.
     pub(crate) fn stop(&self) {
-        let mut inner = self.open();
-        inner.per_mille = 0;
-        inner.crash = None;
+        self.open().per_mille = 0;
     }
 
     /// What happens to a step.
     pub(crate) fn decide(&self, step: &Step<'_>) -> Order {
         let mut inner = self.open();
-        if inner.dead {
-            return Order::Hang;
-        }
-        if let Some((left, after)) = &mut inner.crash {
-            let after = *after;
-            *left -= 1;
-            if *left == 0 {
-                inner.crash = None;
-                inner.dead = true;
-                inner.crashed.notify_one();
-                return if after { Order::HangAfter } else { Order::Hang };
+        match inner.crash.reach(Place::Kernel) {
+            Life::GoesOn => inner.stall_or_fail(step),
+            Life::Ended => Order::Hang,
+            Life::EndsAfter => {
+                inner.crash.happens();
+                Order::HangAfter
             }
         }
-        inner.stall_or_fail(step)
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Inner> {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use volume_manager::api::node::AttachedVolume;
 use volume_manager::api::object::Owner;
-use volume_manager::api::pod::{SeLinuxOptions, VolumeDevice, VolumeMount};
+use volume_manager::api::pod::{InlineCsi, SeLinuxOptions, VolumeDevice, VolumeMount};
 use volume_manager::api::storage::{
-    Attachment, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate, CsiSource, FsGroupPolicy,
-    NodeAffinity, Requirement,
+    Attachment, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate, CsiSource, DriverToken, FsGroupPolicy,
+    LifecycleMode, NodeAffinity, Requirement,
 };
 use volume_manager::api::{
     AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Meta, Node, PersistentSource, Pod, PodVolume,
@@ -19,7 +19,7 @@ use volume_manager::names::{
 use volume_manager::plugin::csi;
 
 use crate::driver::{NAME, SIZE};
-use crate::script::Scenario;
+use crate::script::{Scenario, Tokens};
 
 /// The node everything happens on.
 pub(crate) const NODE: &str = "node-1";
@@ -63,6 +63,11 @@ impl Forbidden {
 /// Whether a pod has a volume that is made for it and dies with it.
 pub(crate) fn has_its_own(scenario: &Scenario, pod: u32) -> bool {
     scenario.ephemeral && pod % 4 == 1
+}
+
+/// Whether a pod has a volume that is written in it.
+pub(crate) fn has_inline(scenario: &Scenario, pod: u32) -> bool {
+    scenario.inline && pod % 3 != 2
 }
 
 /// A disk of the driver with the volume and the claim it is bound to.
@@ -180,6 +185,13 @@ pub(crate) fn driver(scenario: &Scenario) -> CsiDriver {
         attach_required: scenario.attachable,
         requires_republish: scenario.republishes,
         selinux_mount: scenario.alone,
+        pod_info: scenario.tells_pods,
+        lifecycle_modes: match scenario.inline {
+            true => vec![LifecycleMode::Persistent, LifecycleMode::Ephemeral],
+            false => vec![LifecycleMode::Persistent],
+        },
+        tokens: scenario.tokens.iter().map(|_| token()).collect(),
+        token_in_secrets: scenario.tokens == Some(Tokens::InSecrets),
         fs_group_policy: Some(match scenario.seed % 3 {
             0 => FsGroupPolicy::None,
             1 => FsGroupPolicy::File,
@@ -187,6 +199,11 @@ pub(crate) fn driver(scenario: &Scenario) -> CsiDriver {
         }),
         ..CsiDriver::default()
     }
+}
+
+/// The token that the driver asks for.
+fn token() -> DriverToken {
+    DriverToken { audience: "vault".to_owned(), expiration: Some(600) }
 }
 
 fn volume(scenario: &Scenario, name: &str, handle: &str, block: bool) -> Volume {
@@ -250,6 +267,9 @@ pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
     if scenario.scratch {
         add(&mut pod, "scratch", VolumeSource::EmptyDir { medium: String::new(), size_limit: None }, false);
     }
+    if has_inline(scenario, number) {
+        add(&mut pod, "inline", inline(scenario, number), false);
+    }
     let own = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
     match Forbidden::of(scenario, number) {
         Some(Forbidden::SomebodyElses) => add(&mut pod, "own", own(), false),
@@ -263,6 +283,17 @@ pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
         pod.security.selinux = Some(SeLinuxOptions { level, ..SeLinuxOptions::default() });
     }
     pod
+}
+
+/// A volume that its driver makes when it is published.
+fn inline(scenario: &Scenario, pod: u32) -> VolumeSource {
+    VolumeSource::Csi(InlineCsi {
+        driver: DriverName::new(NAME),
+        read_only: pod.is_multiple_of(2),
+        attributes: BTreeMap::from([("size".to_owned(), "small".to_owned())]),
+        secret: scenario.secrets.then(|| SECRET.to_owned()),
+        ..InlineCsi::default()
+    })
 }
 
 fn claimed(claim: &str) -> VolumeSource {

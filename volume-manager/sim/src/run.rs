@@ -111,11 +111,11 @@ async fn take(world: &mut World, step: &Step) {
         Step::Remove { pod } => world.remove_pod(*pod),
         Step::Crash { away } => restart(world, *away).await,
         Step::CrashWithout { pod } => {
-            world.crash().await;
+            world.stop_manager().await;
             world.remove_pod(*pod);
             restart(world, Duration::from_secs(1)).await;
         }
-        Step::CrashAtStep { step, after } => world.faults.crash_at(*step, *after),
+        Step::CrashAt { place, number, after } => world.crash.order(*place, *number, *after),
         Step::KillDriver => world.kill_driver(),
         Step::StartDriver => world.start_driver(),
         Step::CrashController => world.start_controllers(),
@@ -130,7 +130,7 @@ async fn take(world: &mut World, step: &Step) {
 
 /// Lets time pass. A manager that crashes meanwhile starts again a second later.
 async fn pass(world: &mut World, time: Duration) {
-    let crashed = world.crashed();
+    let crashed = world.crash.crashed();
     let until = tokio::time::Instant::now() + time;
     loop {
         tokio::select! {
@@ -142,7 +142,7 @@ async fn pass(world: &mut World, time: Duration) {
 }
 
 async fn restart(world: &mut World, away: Duration) {
-    world.crash().await;
+    world.stop_manager().await;
     tokio::time::sleep(away).await;
     world.start_manager();
 }
@@ -150,6 +150,8 @@ async fn restart(world: &mut World, away: Duration) {
 /// Ends all faults and waits: first everything wanted must be there, then nothing may be left.
 async fn settle(world: &mut World) -> Vec<String> {
     world.heal();
+    pass(world, world.until_heard()).await;
+    world.has_heard();
     for number in world.present() {
         if !world.running().iter().any(|(running, _)| *running == number) {
             world.remove_pod(number);

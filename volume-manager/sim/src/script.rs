@@ -23,6 +23,8 @@ pub struct Scenario {
     pub driver_faults: u32,
     /// Whether an API that is away takes requests and never answers.
     pub api_hangs: bool,
+    /// How long a request to the API and its answer may take, each. No time at all if it is a fast one.
+    pub api_delay: Duration,
     /// Whether the driver wants its volumes published again at each sync of their pods.
     pub republishes: bool,
     /// Whether pods name their first volume twice.
@@ -43,6 +45,12 @@ pub struct Scenario {
     pub unused: bool,
     /// Whether some pods have a volume that is made for them.
     pub ephemeral: bool,
+    /// Whether some pods have a volume that is written in them, and that the driver makes for them.
+    pub inline: bool,
+    /// Whether the driver is told of the pod it publishes for.
+    pub tells_pods: bool,
+    /// Whether the driver asks for tokens of the pod's account, which do not last.
+    pub tokens: Option<Tokens>,
     /// Whether some pods ask for a volume that they may not have. They never get all of theirs.
     pub forbidden: bool,
     /// Whether volumes are grown.
@@ -51,6 +59,15 @@ pub struct Scenario {
     pub records_growth: bool,
     /// Whether pods go while the manager is away.
     pub vanish: bool,
+}
+
+/// Where a driver wants the tokens that it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tokens {
+    /// In the context of the volume.
+    InContext,
+    /// Among the secrets.
+    InSecrets,
 }
 
 /// One thing that is done to the world.
@@ -88,11 +105,13 @@ pub enum Step {
         /// The pod's number.
         pod: u32,
     },
-    /// The manager crashes at the so-manieth step of the kernel from now, before or after it took effect.
-    CrashAtStep {
+    /// The manager crashes at the so-manieth of what it does at a place, before or after it took effect.
+    CrashAt {
+        /// What is counted.
+        place: Place,
         /// Counted from here.
-        step: u32,
-        /// Whether the step has taken effect.
+        number: u32,
+        /// Whether the last of them has taken effect. The manager hears of none.
         after: bool,
     },
     /// The driver dies; calls in flight break off.
@@ -114,6 +133,27 @@ pub enum Step {
     Pass(Duration),
 }
 
+/// What the manager does, where it can crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A step of the kernel.
+    Kernel,
+    /// A call to the driver.
+    Call,
+    /// A request to the API.
+    Request,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "step",
+            Self::Call => "call",
+            Self::Request => "request",
+        })
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -123,8 +163,8 @@ impl fmt::Display for Step {
             Self::Remove { pod } => write!(f, "remove pod {pod}"),
             Self::Crash { away } => write!(f, "crash the manager, away for {away:?}"),
             Self::CrashWithout { pod } => write!(f, "crash the manager, remove pod {pod} meanwhile"),
-            Self::CrashAtStep { step, after } => {
-                write!(f, "crash the manager {} step {step}", if *after { "after" } else { "before" })
+            Self::CrashAt { place, number, after } => {
+                write!(f, "crash the manager {} {place} {number}", if *after { "after" } else { "before" })
             }
             Self::KillDriver => f.write_str("kill the driver"),
             Self::StartDriver => f.write_str("start the driver"),
@@ -157,6 +197,11 @@ impl Scenario {
             kernel_faults: if random.u32(..3) == 0 { 0 } else { random.u32(1..60) },
             driver_faults: if random.u32(..3) == 0 { 0 } else { random.u32(1..400) },
             api_hangs: random.bool(),
+            api_delay: match random.u32(..4) {
+                0 => Duration::from_millis(random.u64(1..20_000)),
+                1 => Duration::from_millis(random.u64(1..500)),
+                _ => Duration::ZERO,
+            },
             republishes: random.u32(..3) == 0,
             named_twice: random.u32(..4) == 0,
             attachable: random.bool(),
@@ -167,12 +212,21 @@ impl Scenario {
             scratch: random.u32(..3) == 0,
             unused: random.u32(..3) == 0,
             ephemeral: random.u32(..3) == 0,
+            inline: random.u32(..3) == 0,
+            tells_pods: random.u32(..3) == 0,
+            tokens: match random.u32(..8) {
+                0 => Some(Tokens::InContext),
+                1 => Some(Tokens::InSecrets),
+                _ => None,
+            },
             forbidden: random.u32(..4) == 0,
             grows: random.u32(..3) == 0,
             records_growth: random.bool(),
             vanish: random.u32(..3) == 0,
         };
         scenario.controlled = scenario.attachable && random.bool();
+        // Tokens that do not last are of little use to a driver that is not given new ones.
+        scenario.republishes |= scenario.tokens.is_some();
         if scenario.grows {
             scenario.capabilities.push(Capability::ExpandVolume);
         }
@@ -232,7 +286,7 @@ impl Writer {
             38..54 => self.remove(),
             54..56 if self.vanish && !self.alive.is_empty() => Step::CrashWithout { pod: self.leaves() },
             54..58 => Step::Crash { away: Duration::from_millis(self.random.u64(..5_000)) },
-            58..64 => Step::CrashAtStep { step: self.random.u32(1..60), after: self.random.bool() },
+            58..64 => self.crash(),
             64..68 => self.toggle_driver(),
             68..71 => self.toggle_api(),
             71..80 if self.grows => Step::Grow { volume: self.random.usize(..self.volumes) },
@@ -264,6 +318,15 @@ impl Writer {
             return Step::Pass(Duration::from_millis(10));
         }
         Step::Remove { pod: self.leaves() }
+    }
+
+    fn crash(&mut self) -> Step {
+        let (place, most) = match self.random.u32(..3) {
+            0 => (Place::Kernel, 60),
+            1 => (Place::Call, 12),
+            _ => (Place::Request, 12),
+        };
+        Step::CrashAt { place, number: self.random.u32(1..most), after: self.random.bool() }
     }
 
     /// One of those who are there, and are not from now on.

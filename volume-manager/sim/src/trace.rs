@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use contracts::event::{
     Actor, Effect, Emitted, Event, Mount, MountDel, OperationEdge, StateChange, TraceLine, WaitReturned,
@@ -116,6 +117,11 @@ impl Trace {
         let mut inner = self.open();
         inner.catch_up();
         inner.violations.clone()
+    }
+
+    /// How long it has been going on.
+    pub(crate) fn now(&self) -> Duration {
+        self.open().started.elapsed()
     }
 
     /// How many events there are.

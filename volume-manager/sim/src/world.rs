@@ -8,7 +8,6 @@ use std::time::Duration;
 use contracts::event::{Event, ProcessEdge, Step as Told};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use volume_manager::api::{Attachment, Pod, Resource};
 use volume_manager::clock::TokioClock;
@@ -21,6 +20,7 @@ use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use crate::api::SimulatedApi;
 use crate::attacher;
+use crate::crash::Crash;
 use crate::driver::{NAME, SOCKET, SimulatedDriver};
 use crate::faults::KernelFaults;
 use crate::growth;
@@ -38,8 +38,9 @@ pub(crate) struct World {
     pub(crate) kernel: FakeKernel,
     pub(crate) driver: SimulatedDriver,
     pub(crate) api: SimulatedApi,
-    pub(crate) faults: KernelFaults,
-    scenario: Scenario,
+    pub(crate) crash: Crash,
+    faults: KernelFaults,
+    pub(crate) scenario: Scenario,
     manager: Option<VolumeManager>,
     /// Whoever writes the node's status for it.
     reporting: Option<AbortHandle>,
@@ -59,16 +60,12 @@ impl World {
         kernel.mount("tmpfs", Path::new(ROOT), "tmpfs", &[]).expect("a directory can be mounted on");
         kernel.set_propagation(Path::new(ROOT), Propagation::Shared, false).expect("it is a mount point");
         let trace = Trace::new(kernel.clone(), Path::new(ROOT));
-        let api = SimulatedApi::new(trace.clone(), scenario.api_hangs);
-        let driver = SimulatedDriver::new(
-            kernel.clone(),
-            trace.clone(),
-            &scenario.capabilities,
-            scenario.seed,
-            scenario.driver_faults,
-        );
+        let crash = Crash::default();
+        let api = SimulatedApi::new(trace.clone(), scenario, crash.clone());
+        let driver = SimulatedDriver::new(kernel.clone(), trace.clone(), scenario, crash.clone());
         let mut world = Self {
-            faults: KernelFaults::new(scenario.seed, scenario.kernel_faults),
+            faults: KernelFaults::new(scenario.seed, scenario.kernel_faults, crash.clone()),
+            crash,
             scenario: scenario.clone(),
             trace,
             kernel,
@@ -81,6 +78,9 @@ impl World {
             controller: None,
             attacher: None,
         };
+        if !scenario.api_delay.is_zero() {
+            world.told("api", "slow");
+        }
         world.furnish();
         world.start_controllers();
         world
@@ -133,6 +133,7 @@ impl World {
 
     /// Starts the manager, as after a crash or a reboot of its process.
     pub(crate) fn start_manager(&mut self) {
+        self.crash.revive();
         self.faults.revive();
         let host = FakeHost::new(self.kernel.clone());
         let (faults, trace) = (self.faults.clone(), self.trace.clone());
@@ -170,7 +171,7 @@ impl World {
     }
 
     /// Ends the manager where it stands. What it had sent is under way all the same.
-    pub(crate) async fn crash(&mut self) {
+    pub(crate) async fn stop_manager(&mut self) {
         let Some(manager) = self.manager.take() else { return };
         manager.abort();
         if let Some(reporting) = self.reporting.take() {
@@ -180,11 +181,6 @@ impl World {
         tokio::task::yield_now().await;
         self.trace.listen(None);
         self.node_edge("kill");
-    }
-
-    /// Is notified when the manager has crashed at the step that was ordered.
-    pub(crate) fn crashed(&self) -> Arc<Notify> {
-        self.faults.crashed()
     }
 
     pub(crate) fn add_pod(&mut self, number: u32, volumes: &[usize]) {
@@ -287,15 +283,27 @@ impl World {
 
     /// Nothing goes wrong any more, and everybody is there.
     pub(crate) fn heal(&mut self) {
+        self.crash.countermand();
         self.faults.stop();
         self.driver.heal();
-        self.api.set_away(false);
+        self.api.heal();
         if !self.driver_up {
             self.start_driver();
         }
         if self.manager.is_none() {
             self.start_manager();
         }
+    }
+
+    /// How long it takes until everybody has heard everything once the API is fast: one way of a request, of its
+    /// answer, and of what it has to say.
+    pub(crate) fn until_heard(&self) -> Duration {
+        self.scenario.api_delay * 3
+    }
+
+    /// Everybody has.
+    pub(crate) fn has_heard(&self) {
+        self.told("api", "fast");
     }
 
     /// Why a pod never gets all of its volumes, if it does not.

@@ -2,6 +2,8 @@
 //!
 //! `SEEDS=10000 cargo test -p sim --test seeds` goes further, from `FIRST_SEED`, and `volproof sim` faster.
 
+use std::time::Duration;
+
 use sim::script::{Scenario, Step};
 use sim::{Outcome, minimise, simulate};
 
@@ -10,7 +12,13 @@ const STEPS: usize = 40;
 #[test]
 fn where_nothing_fails_every_promise_is_kept() {
     for seed in 0..60 {
-        let scenario = Scenario { kernel_faults: 0, driver_faults: 0, vanish: false, ..Scenario::of(seed) };
+        let scenario = Scenario {
+            kernel_faults: 0,
+            driver_faults: 0,
+            api_delay: Duration::ZERO,
+            vanish: false,
+            ..Scenario::of(seed)
+        };
         let mut script = scenario.script(STEPS);
         script.retain(is_peaceful);
         if let Outcome::Violated(violated) = simulate(&scenario, &script) {
@@ -35,7 +43,7 @@ fn is_peaceful(step: &Step) -> bool {
     !matches!(
         step,
         Step::Crash { .. }
-            | Step::CrashAtStep { .. }
+            | Step::CrashAt { .. }
             | Step::CrashController
             | Step::KillDriver
             | Step::StartDriver

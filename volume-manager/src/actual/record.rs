@@ -127,6 +127,14 @@ impl VolumeRecord {
         self.attachability == Attachability::Yes
     }
 
+    /// Whether it was read back without an attachment, and nobody certainly uses it: it is to be attached before
+    /// anybody does again.
+    pub fn has_lost_attachment(&self) -> bool {
+        let staged = matches!(self.device, Device::Mounted { .. });
+        let used = staged || self.pods.values().any(|entry| entry.mounted().is_some());
+        self.attachability == Attachability::No && !used
+    }
+
     /// Whether another pod than this one has it, or may have it.
     pub fn is_used_elsewhere(&self, pod: &PodUid) -> bool {
         self.pods.keys().any(|other| other != pod)

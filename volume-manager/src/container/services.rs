@@ -6,19 +6,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::api::{ApiSource, Change, Kind, Resource, Service};
+use crate::api::follow::{Following, News};
+use crate::api::{ApiSource, Kind, Resource, Service};
 use crate::clock::Clock;
 use crate::names::Namespaced;
 
 /// The namespace and the name of the service that is the API. Every container is told of it.
 const API: (&str, &str) = ("default", "kubernetes");
-
-/// How long to wait before following again what could not be followed.
-const AGAIN: Duration = Duration::from_secs(1);
 
 type Known = BTreeMap<Namespaced, Arc<Service>>;
 
@@ -33,7 +30,7 @@ impl Services {
         tokio::spawn(async move {
             tokio::select! {
                 () = known.closed() => {}
-                () = keep(&*api, &*clock, &known) => {}
+                () = keep(Following::new(Kind::Service, api, clock), &known) => {}
             }
         });
         Self(services)
@@ -77,38 +74,33 @@ fn told<'a>(known: &'a Known, namespace: &str, alone: bool) -> BTreeMap<&'a str,
     api.chain(near).collect()
 }
 
-/// Follows them for ever. A stream that ends is begun again, with everything that exists.
-async fn keep(api: &dyn ApiSource, clock: &dyn Clock, known: &watch::Sender<Option<Known>>) {
+/// Keeps up with them. None is known before all are.
+async fn keep(mut services: Following, known: &watch::Sender<Option<Known>>) {
+    let mut first = Known::new();
     loop {
-        match api.watch(Kind::Service).await {
-            Ok(mut watch) => {
-                // Until all is there again, what was known before is the better answer.
-                let mut read = Some(Known::new());
-                while let Some(change) = watch.recv().await {
-                    if change == Change::Synced {
-                        known.send_if_modified(|known| read.take().map(|read| *known = Some(read)).is_some());
-                    } else if let Some(read) = &mut read {
-                        apply(read, change);
-                    } else {
-                        known.send_modify(|known| apply(known.get_or_insert_default(), change));
-                    }
-                }
-            }
-            Err(error) => tracing::debug!(error = crate::error::chain(&error), "cannot follow services"),
+        let news = services.next().await;
+        let all = matches!(news, News::Only(_));
+        apply(&mut first, news);
+        if all {
+            break;
         }
-        clock.sleep(AGAIN).await;
+    }
+    known.send_replace(Some(first));
+    loop {
+        let news = services.next().await;
+        known.send_modify(|known| apply(known.get_or_insert_default(), news));
     }
 }
 
-fn apply(known: &mut Known, change: Change) {
-    match change {
-        Change::Applied(object) => {
+fn apply(known: &mut Known, news: News) {
+    match news {
+        News::Applied(object) => {
             if let Some(service) = Service::from_object(object) {
                 note(known, service);
             }
         }
-        Change::Deleted(object) => _ = known.remove(&object.key().namespaced_name()),
-        Change::Synced => {}
+        News::Deleted(object) => _ = known.remove(&object.key().namespaced_name()),
+        News::Only(there) => known.retain(|_, service| there.contains(&service.key())),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::names::ContainerName;
 use crate::paths::Paths;
 
 /// How much of them is read.
-const LONGEST: usize = 4096;
+const LONGEST: u64 = 4096;
 
 /// The mount of the file; `None` if none is wanted, or it could not be made, which keeps no container from
 /// starting.
@@ -49,10 +49,10 @@ async fn file(host: &dyn Host, paths: &Paths, request: &Request<'_>) -> Result<P
     Ok(path)
 }
 
-/// The end of what a container has left in its file; nothing if there is none.
+/// The end of what a container has left in its file, as long as it may be; nothing if there is none.
 pub async fn message(host: &dyn Host, path: &Path) -> Result<Vec<u8>, HostError> {
-    match host.read_file(path).await {
-        Ok(words) => Ok(words[words.len().saturating_sub(LONGEST)..].to_vec()),
+    match host.read_end(path, LONGEST).await {
+        Ok(words) => Ok(words),
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) => Err(error),
     }

@@ -179,7 +179,7 @@ async fn the_end_of_the_last_words_is_heard() {
     let host = Arc::clone(&scene.bench.context.host);
     let file = scene.bench.path("words");
     assert_eq!(termination::message(&*host, &file).await.unwrap(), b"", "there are none");
-    for (written, heard) in [(10, 10), (4096, 4096), (5000, 4096)] {
+    for (written, heard) in [(10, 10), (4096, 4096), (5000, 4096), (17 << 20, 4096)] {
         let words: Vec<u8> = (0..written).map(|index: u32| index.to_le_bytes()[0]).collect();
         host.write_file(&file, &words, 0o600).await.unwrap();
         assert_eq!(termination::message(&*host, &file).await.unwrap(), words[words.len() - heard..]);

@@ -8,6 +8,7 @@
 mod book;
 mod cluster;
 mod plan;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::api::follow::{Following, News};
 use crate::api::timely::Timely;
 use crate::api::{
-    ApiError, ApiSource, AttachedVolume, Change, Key as ObjectKey, Kind, Meta, Notification, Object, Patch,
+    ApiError, ApiSource, AttachedVolume, Key as ObjectKey, Kind, Meta, Notification, Object, Patch,
     PatchBody, Pod, Reference, Severity,
 };
 use crate::clock::{Clock, Instant};
@@ -31,11 +33,10 @@ use crate::plugin::{Facts, Remote, Spec};
 use book::{Book, Entry};
 use cluster::{Cluster, Desired};
 use plan::{PATIENCE, Step};
+use reports::Reports;
 
 /// How often what is attached is compared with what the attachments say.
 const VERIFY_EVERY: Duration = Duration::from_secs(60);
-/// How long to wait after a node's object could not be written.
-const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A running controller. It stops when this is dropped.
 #[derive(Debug)]
@@ -73,8 +74,7 @@ impl AttachDetach {
             cluster: Cluster::default(),
             book: None,
             pending: Pending::default(),
-            writing: BTreeSet::new(),
-            write_after: BTreeMap::new(),
+            reports: Reports::default(),
             verify_at: None,
             told: BTreeSet::new(),
             running: BTreeMap::new(),
@@ -101,7 +101,7 @@ struct Hands {
 
 #[derive(Debug)]
 enum Event {
-    Seen(Kind, Change),
+    Seen(Kind, News),
     Attached(crate::event::OperationId, Result<String, Failed>),
     Detached(crate::event::OperationId, Result<(), Failed>),
     Written(NodeName, Result<Object, ApiError>),
@@ -116,8 +116,7 @@ struct Controller {
     /// `None` until everything has been seen.
     book: Option<Book>,
     pending: Pending,
-    writing: BTreeSet<NodeName>,
-    write_after: BTreeMap<NodeName, Instant>,
+    reports: Reports,
     verify_at: Option<Instant>,
     /// Conflicts whose pods have been told, so that they are told once.
     told: BTreeSet<(VolumeName, NodeName)>,
@@ -150,8 +149,8 @@ impl Controller {
     fn take(&mut self, event: Event) {
         let now = self.hands.clock.now();
         match event {
-            Event::Seen(kind, change) => {
-                let seen = self.cluster.take(kind, change);
+            Event::Seen(kind, news) => {
+                let seen = self.cluster.take(kind, news);
                 if let (Some(name), Some(book)) = (seen, &mut self.book)
                     && let Some(node) = self.cluster.nodes.get(&name)
                 {
@@ -161,15 +160,11 @@ impl Controller {
             Event::Attached(id, result) => self.attached(id, result, now),
             Event::Detached(id, result) => self.detached(id, result, now),
             Event::Written(node, Ok(object)) => {
-                self.writing.remove(&node);
-                self.cluster.take(Kind::Node, Change::Applied(object));
+                self.reports.written(&node);
+                self.cluster.take(Kind::Node, News::Applied(object));
             }
-            Event::Written(node, Err(error)) => {
-                self.writing.remove(&node);
-                if !error.is_not_found() {
-                    self.write_after.insert(node, now + WRITE_AGAIN);
-                }
-            }
+            Event::Written(node, Err(error)) if error.is_not_found() => self.reports.forget(&node),
+            Event::Written(node, Err(_)) => self.reports.failed(node, now),
             Event::Missing(missing) => {
                 let Some(book) = &mut self.book else { return };
                 for (volume, node) in missing {
@@ -199,7 +194,7 @@ impl Controller {
         }
         self.told.retain(|key| desired.contains_key(key));
         self.pending.take_due(now);
-        let steps = plan::plan(&self.cluster, &desired, &book, now, self.config.force_detach);
+        let steps = plan::plan(&self.cluster, &self.reports, &desired, &book, now, self.config.force_detach);
         for step in steps {
             self.perform(step, &desired, &mut book, now);
         }
@@ -216,7 +211,11 @@ impl Controller {
                 }
             }
             Step::Detach { volume, node, verify_safe, forced } => {
-                let spec = book.get(&volume, &node).and_then(|entry| entry.spec.clone());
+                let spec = book.get_mut(&volume, &node).and_then(|entry| {
+                    // Also where nobody could be told: a node that comes back meanwhile must not hear of it.
+                    entry.reported = false;
+                    entry.spec.clone()
+                });
                 let request = Arc::new(DetachVolume { volume, spec, node, verify_safe });
                 if self.start(Operation::Detach(request), now)
                     && let Some(reason) = forced
@@ -312,19 +311,15 @@ impl Controller {
 
     /// Writes to every node what is attached to it, where that differs from what it is told.
     fn write_reports(&mut self, book: &Book, now: Instant) {
-        self.write_after.retain(|_, after| *after > now);
         for (name, node) in &self.cluster.nodes {
-            if !self.cluster.manages(name)
-                || self.writing.contains(name)
-                || self.write_after.contains_key(name)
-            {
+            if !self.cluster.manages(name) || !self.reports.may_write(name, now) {
                 continue;
             }
             let report = book.report(name);
-            if same(&report, &node.volumes_attached) {
+            if same(&report, &node.volumes_attached) && !self.reports.is_doubtful(name) {
                 continue;
             }
-            self.writing.insert(name.clone());
+            self.reports.begun(name.clone());
             let (hands, sender, name) = (self.hands.clone(), self.sender.clone(), name.clone());
             self.tasks.spawn(async move {
                 let key = ObjectKey::cluster(Kind::Node, name.as_str());
@@ -360,7 +355,7 @@ impl Controller {
         let patience = entries.filter(|(_, _, entry)| entry.in_use);
         let patience = patience.filter_map(|(_, _, entry)| Some(entry.unwanted_since? + PATIENCE));
         let patience = patience.filter(|due| *due > now).min();
-        let written = self.write_after.values().min().copied();
+        let written = self.reports.next_due(now);
         [self.pending.next_due(), patience, written, self.verify_at].into_iter().flatten().min()
     }
 
@@ -430,16 +425,8 @@ fn same(report: &[AttachedVolume], told: &[AttachedVolume]) -> bool {
 }
 
 async fn follow(kind: Kind, hands: Hands, sender: mpsc::UnboundedSender<Event>) {
-    loop {
-        if let Ok(mut watch) = hands.api.watch(kind).await {
-            while let Some(change) = watch.recv().await {
-                if sender.send(Event::Seen(kind, change)).is_err() {
-                    return;
-                }
-            }
-        }
-        hands.clock.sleep(WRITE_AGAIN).await;
-    }
+    let mut following = Following::new(kind, hands.api, hands.clock);
+    while sender.send(Event::Seen(kind, following.next().await)).is_ok() {}
 }
 
 async fn sleep_until(clock: &dyn Clock, due: Option<Instant>) {

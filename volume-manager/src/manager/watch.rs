@@ -1,10 +1,10 @@
 //! Follows the objects that decisions rest on, one task per kind, each change an event.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::api::follow::Following;
 use crate::api::{ApiSource, Kind};
 use crate::clock::Clock;
 use crate::event::Event;
@@ -14,29 +14,13 @@ use crate::event::Event;
 pub(super) const FOLLOWED: [Kind; 5] =
     [Kind::CsiDriver, Kind::Node, Kind::Claim, Kind::Volume, Kind::Attachment];
 
-/// How long to wait before following again what could not be followed.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Follows one kind for ever. A stream that ends is begun again, with everything that exists.
+/// Follows one kind until nobody listens.
 pub(super) async fn follow(
     kind: Kind,
     api: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
     sender: mpsc::UnboundedSender<Event>,
 ) {
-    loop {
-        match api.watch(kind).await {
-            Ok(mut watch) => {
-                while let Some(change) = watch.recv().await {
-                    if sender.send(Event::Api(kind, change)).is_err() {
-                        return;
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%kind, error = crate::error::chain(&error), "cannot follow");
-            }
-        }
-        clock.sleep(AGAIN).await;
-    }
+    let mut following = Following::new(kind, api, clock);
+    while sender.send(Event::Api(kind, following.next().await)).is_ok() {}
 }

@@ -1,5 +1,4 @@
-//! What the loop learns about the world around its volumes: API objects, drivers, and what its last
-//! incarnation left.
+//! What the loop learns of what its last incarnation left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,16 +6,13 @@ use std::time::Duration;
 
 use super::{Manager, watch};
 use crate::actual::ActualState;
-use crate::api::{
-    self, ApiError, Attachment, Change, Claim, CsiDriver, Kind, Node, Object, PersistentSource, Resource,
-    Volume, VolumeMode, VolumeSource,
-};
+use crate::api::{self, ApiError, Node, Volume, VolumeMode};
 use crate::clock::Instant;
 use crate::error::Failure;
-use crate::event::{Event, Identified, Registration};
-use crate::names::{AttachmentName, DriverName, PodUid, SpecName, VolumeName};
-use crate::operation::{NODE_RESIZE_PENDING, OperationName, PodRecord};
-use crate::plugin::{Found, RegisteredDriver, Scene, Spec};
+use crate::event::{Event, Identified};
+use crate::names::{PodUid, SpecName, VolumeName};
+use crate::operation::PodRecord;
+use crate::plugin::{Found, Scene};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
 /// How far the books of the last incarnation have been taken over.
@@ -157,6 +153,9 @@ impl Manager {
             let now = self.actual.entry(&volume, &pod).map(|entry| entry.mount.to_string());
             self.tell_state("actual", format!("pod {pod} {volume}"), String::new(), now.unwrap_or_default());
         }
+        // Pods that want it may have been looked at already; how large it was is found by a look that knows it.
+        let wanted = self.desired.volume(&volume).into_iter();
+        wanted.flat_map(|wanted| wanted.pods.keys()).for_each(|pod| self.populator.request(pod, false));
         self.restart.uncorrected.insert(volume.clone());
         self.dirty.insert(volume);
     }
@@ -198,13 +197,21 @@ impl Manager {
     }
 
     /// Looks for other explanations of directories that explain nothing, once both books are complete. One
-    /// that a pod wants is left alone: mounting it again will adopt it.
+    /// that a pod wants, or that is being worked on for it, is left alone: mounting it again will adopt it.
     pub(super) fn search_orphans(&mut self) {
         if !self.populator.all_added() || !self.restart.is_corrected() {
             return;
         }
+        let worked_on = |found: &Found| {
+            let mut running = self.pending.for_pod(&found.pod);
+            running.any(|running| {
+                self.actual.spec(&running.key.volume).is_some_and(|spec| spec.name() == found.inner)
+            })
+        };
         let wanted = |found: &Found| {
-            self.desired.wants_inner(&found.pod, &found.inner) || self.populator.may_run(&found.pod)
+            self.desired.wants_inner(&found.pod, &found.inner)
+                || self.populator.may_run(&found.pod)
+                || worked_on(found)
         };
         let mut searches = Vec::new();
         for orphan in self.restart.failed.values_mut() {
@@ -264,7 +271,7 @@ impl Manager {
     }
 
     /// A volume object appeared: it may be the one a directory was named after.
-    fn search_again(&mut self, volume: &Volume) {
+    pub(super) fn search_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);
         for orphan in self.restart.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
             if orphan.search == Search::Done {
@@ -295,150 +302,4 @@ async fn is_mounted(scene: Scene<'_>, found: &Found) -> bool {
             of_pod && entry.mount_point.components().any(|part| part.as_os_str() == found.inner.as_str())
         }
     })
-}
-
-/// What changes.
-impl Manager {
-    pub(super) fn api_changed(&mut self, kind: Kind, change: Change) {
-        match change {
-            Change::Synced if kind == Kind::CsiDriver => {
-                self.change_facts(|facts| facts.csi_drivers_known = true);
-            }
-            Change::Synced => {}
-            Change::Applied(Object::CsiDriver(driver)) => self.driver_changed(&driver, true),
-            Change::Deleted(Object::CsiDriver(driver)) => self.driver_changed(&driver, false),
-            Change::Applied(Object::Node(node)) => self.node_changed(node),
-            Change::Applied(Object::Claim(claim)) => self.claim_changed(&claim),
-            Change::Deleted(Object::Claim(claim)) => _ = self.turns.remove(&claim.key().namespaced_name()),
-            Change::Applied(Object::Volume(volume)) => self.volume_changed(&volume),
-            Change::Applied(Object::Attachment(attachment)) => self.attachment_changed(attachment, true),
-            Change::Deleted(Object::Attachment(attachment)) => self.attachment_changed(attachment, false),
-            Change::Applied(_) | Change::Deleted(_) => {}
-        }
-    }
-
-    fn driver_changed(&mut self, driver: &Arc<CsiDriver>, exists: bool) {
-        let name = DriverName::new(&driver.meta.name);
-        self.change_facts(|facts| {
-            if exists {
-                facts.csi_drivers.insert(name.clone(), Arc::clone(driver));
-            } else {
-                facts.csi_drivers.remove(&name);
-            }
-        });
-        let facts = Arc::clone(&self.facts.borrow());
-        let registry = Arc::clone(&self.executor.context().registry);
-        let concerned = self.desired.volumes().filter(|(_, wanted)| {
-            let spec = wanted.pods.values().next().map(|by| &by.spec);
-            let not_attachable = |spec: &Arc<Spec>| {
-                registry.by_name(&wanted.plugin).is_ok_and(|plugin| !plugin.can_attach(spec, &facts))
-            };
-            wanted.attachable && spec.is_some_and(not_attachable)
-        });
-        // Only in this direction: what some pod already has without an attachment stays as it is.
-        let concerned: Vec<_> = concerned.map(|(volume, _)| volume.clone()).collect();
-        for volume in concerned {
-            self.desired.set_not_attachable(&volume);
-            self.dirty.insert(volume);
-        }
-    }
-
-    /// Volumes wait for the node's object to say that they are attached.
-    fn node_changed(&mut self, node: Arc<Node>) {
-        if node.meta.name != self.executor.context().config.node.as_str() {
-            return;
-        }
-        let dirty = &mut self.dirty;
-        self.facts.send_modify(|facts| dirty.extend(Arc::make_mut(facts).see_node(node)));
-    }
-
-    /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.
-    fn claim_changed(&mut self, claim: &Claim) {
-        self.populator.request_claim(&claim.key().namespaced_name(), false);
-        if !self.turn_comes(claim) {
-            return;
-        }
-        let actual = &self.actual;
-        let concerned = self.pending.end_back_off(|rung| {
-            let inner = actual.spec(&rung.key.volume).map(|spec| spec.name());
-            rung.name == OperationName::Expand
-                && inner.is_some_and(|inner| inner.as_str() == claim.spec.volume)
-        });
-        self.dirty.extend(concerned);
-    }
-
-    /// Whether a claim has come to say that it is the node's turn. What goes on to say so is no news, nor is
-    /// what the node itself writes there on its way, and least of all a reason to try again.
-    fn turn_comes(&mut self, claim: &Claim) -> bool {
-        let name = claim.key().namespaced_name();
-        if claim.status.resize != NODE_RESIZE_PENDING {
-            self.turns.remove(&name);
-            return false;
-        }
-        let size = claim.status.allocated;
-        self.turns.insert(name, size) != Some(size)
-    }
-
-    /// A volume that has grown is looked at again on behalf of the pods that have it.
-    fn volume_changed(&mut self, volume: &Volume) {
-        self.search_again(volume);
-        let Some(reference) = &volume.claim else { return };
-        let inner = SpecName::new(&volume.meta.name);
-        let grown = self.populator.pods_of(&reference.claim).any(|pod| {
-            self.desired
-                .volumes_of(pod)
-                .any(|(_, wanted, by)| by.spec.name() == inner && wanted.size < volume.capacity)
-        });
-        self.populator.request_claim(&reference.claim, grown);
-    }
-
-    fn attachment_changed(&mut self, attachment: Arc<Attachment>, exists: bool) {
-        if attachment.node != self.executor.context().config.node.as_str() {
-            return;
-        }
-        let name = AttachmentName::new(&attachment.meta.name);
-        let failed = exists && attachment.attach_error.is_some();
-        if failed || self.facts.borrow().attachments.contains_key(&name) {
-            self.change_facts(|facts| {
-                if failed {
-                    facts.attachments.insert(name, attachment);
-                } else {
-                    facts.attachments.remove(&name);
-                }
-            });
-        }
-    }
-
-    /// A driver came or went. When it comes, whatever failed for want of it need not wait any longer.
-    pub(super) fn registered(&mut self, registration: Registration) {
-        match registration {
-            Registration::Removed { driver } => {
-                self.change_facts(|facts| drop(facts.registered.remove(&driver)));
-            }
-            Registration::Added { driver, endpoint } => {
-                self.registrations += 1;
-                let instance = self.registrations;
-                self.change_facts(|facts| {
-                    facts.registered.insert(driver.clone(), RegisteredDriver { endpoint, instance });
-                });
-                let (actual, desired) = (&self.actual, &self.desired);
-                let concerned = self.pending.end_back_off(|rung| {
-                    let volume = &rung.key.volume;
-                    let wanted = desired.volume(volume).and_then(|wanted| wanted.pods.values().next());
-                    let spec = actual.spec(volume).or(wanted.map(|by| &by.spec));
-                    spec.and_then(|spec| driver_of(spec)) == Some(&driver)
-                });
-                self.dirty.extend(concerned);
-            }
-        }
-    }
-}
-
-/// The CSI driver of a volume, if it has one.
-fn driver_of(spec: &Spec) -> Option<&DriverName> {
-    match (spec.persistent_source(), spec.pod_volume().map(|volume| &volume.source)) {
-        (Some(PersistentSource::Csi(csi)), _) => Some(&csi.driver),
-        (_, Some(VolumeSource::Csi(csi))) => Some(&csi.driver),
-        _ => None,
-    }
 }

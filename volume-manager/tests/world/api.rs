@@ -39,6 +39,11 @@ impl MemoryApi {
         }
     }
 
+    /// Ends every stream of changes. Whoever listened begins again, and has missed what happens until then.
+    pub(crate) fn hang_up(&self) {
+        self.lock().watchers.clear();
+    }
+
     /// Makes a kind unreadable, or readable again.
     pub(crate) fn set_down(&self, kind: Kind, down: bool) {
         let mut inner = self.lock();
@@ -105,6 +110,7 @@ impl ApiSource for MemoryApi {
     }
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
+        self.lock().check(kind)?;
         let (sender, receiver) = mpsc::unbounded_channel();
         for object in self.all(kind) {
             sender.send(Change::Applied(object)).expect("the receiver is below");

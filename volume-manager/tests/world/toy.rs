@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use volume_manager::api::{PersistentSource, VolumeMode};
 use volume_manager::error::{Classified, ErrorClass, Failure};
-use volume_manager::names::{PluginName, PodUid, SpecName};
+use volume_manager::names::{DriverName, PluginName, PodUid, SpecName};
 use volume_manager::operation::OperationContext;
 use volume_manager::paths::Paths;
 use volume_manager::plugin::{
@@ -32,6 +32,7 @@ struct State {
     story: Vec<String>,
     failures: BTreeMap<String, VecDeque<ErrorClass>>,
     held: BTreeSet<String>,
+    panics: BTreeSet<String>,
     attachable: bool,
     remounts: bool,
     lost: bool,
@@ -57,6 +58,11 @@ impl Toy {
     /// The next times `step` (such as `stage data`) is done, it fails like this instead.
     pub(crate) fn fail(&self, step: &str, classes: &[ErrorClass]) {
         self.lock().failures.entry(step.to_owned()).or_default().extend(classes);
+    }
+
+    /// The next time `step` is done, it panics instead.
+    pub(crate) fn panic(&self, step: &str) {
+        self.lock().panics.insert(step.to_owned());
     }
 
     /// From now on `step` begins and does not end.
@@ -99,13 +105,9 @@ impl Toy {
 
     async fn step(&self, step: String) -> Result<(), Failure> {
         self.say(step.clone());
-        loop {
-            let released = self.shared.released.notified();
-            if !self.lock().held.contains(&step) {
-                break;
-            }
-            released.await;
-        }
+        self.released(&step).await;
+        let panics = self.lock().panics.remove(&step);
+        assert!(!panics, "{step} was told to panic");
         let class = self.lock().failures.get_mut(&step).and_then(VecDeque::pop_front);
         match class {
             None => Ok(()),
@@ -113,6 +115,17 @@ impl Toy {
                 self.say(format!("  {class:?}"));
                 Err(Told { step, class }.into())
             }
+        }
+    }
+
+    /// Returns when nobody holds a step any more.
+    async fn released(&self, step: &str) {
+        loop {
+            let released = self.shared.released.notified();
+            if !self.lock().held.contains(step) {
+                return;
+            }
+            released.await;
         }
     }
 
@@ -150,8 +163,9 @@ impl VolumePlugin for Toy {
         true
     }
 
-    fn can_attach(&self, _: &Spec, _: &Facts) -> bool {
-        self.lock().attachable
+    fn can_attach(&self, _: &Spec, facts: &Facts) -> bool {
+        let object = facts.csi_drivers.get(&DriverName::new("toy.example"));
+        self.lock().attachable && object.is_none_or(|driver| driver.attach_required)
     }
 
     fn can_device_mount(&self, _: &Spec) -> bool {
@@ -180,10 +194,11 @@ impl VolumePlugin for Toy {
     }
 
     async fn reconstruct(&self, _: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
-        let failing =
-            self.lock().failures.get_mut(&format!("read back {}", found.inner)).and_then(VecDeque::pop_front);
+        let step = format!("read back {}", found.inner);
+        self.released(&step).await;
+        let failing = self.lock().failures.get_mut(&step).and_then(VecDeque::pop_front);
         if let Some(class) = failing {
-            return Err(Told { step: format!("read back {}", found.inner), class }.into());
+            return Err(Told { step, class }.into());
         }
         Ok(rebuilt(&found.inner, found.mode))
     }
@@ -196,6 +211,7 @@ impl VolumePlugin for Toy {
 
     async fn identify_orphan(&self, _: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
         self.say(format!("identify {}", found.inner));
+        self.released(&format!("identify {}", found.inner)).await;
         let known = self.lock().failures.remove(&format!("identify {}", found.inner)).is_some();
         Ok(known.then(|| rebuilt(&found.inner, found.mode)))
     }

@@ -21,7 +21,7 @@ use volume_manager::api::pod::VolumeMount;
 use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
 use volume_manager::api::{
     AccessMode, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody,
-    PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
+    PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource, get,
 };
 use volume_manager::clock::TokioClock;
 use volume_manager::event::Notice;
@@ -103,6 +103,14 @@ impl World {
 
     pub(crate) fn put_volume(&self, volume: Volume) {
         put_volume(&self.api, volume);
+    }
+
+    /// Changes what the claim of `data` says about its growth.
+    pub(crate) async fn says_of_its_growth(&self, resize: &str) {
+        let claim = get::<Claim>(&*self.api, "default", "data").await.expect("it is there");
+        let mut claim = (*claim).clone();
+        claim.status.resize = resize.to_owned();
+        self.api.put(Object::Claim(Arc::new(claim)));
     }
 
     /// A pod that uses claims appears.

@@ -38,12 +38,20 @@ pub(super) fn is_in_use(books: &Books, volume: &str) -> bool {
     listed.filter_map(|unique| handle(unique)).any(|listed| listed == volume)
 }
 
+/// The handles of the volumes that the node's status says are attached to it.
+pub(super) fn attached_to_node(books: &Books) -> BTreeSet<String> {
+    listed_as_attached(books).map(str::to_owned).collect()
+}
+
 /// Whether the node's status says that a volume is attached to it.
 pub(super) fn is_attached_to_node(books: &Books, volume: &str) -> bool {
-    books.objects_of("Node").any(|(_, node)| {
-        let mut listed = node["status"]["volumesAttached"].as_array().into_iter().flatten();
-        listed.any(|listed| handle(text(listed, "name")) == Some(volume))
-    })
+    listed_as_attached(books).any(|listed| listed == volume)
+}
+
+fn listed_as_attached(books: &Books) -> impl Iterator<Item = &str> {
+    let lists = books.objects_of("Node").map(|(_, node)| &node["status"]["volumesAttached"]);
+    let listed = lists.flat_map(|list| list.as_array().into_iter().flatten());
+    listed.filter_map(|listed| handle(text(listed, "name")))
 }
 
 /// Whether only one pod may have a volume at a time.

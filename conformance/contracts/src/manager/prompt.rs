@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::{Event, OperationEdge, StateChange, Step, TraceLine};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-use super::attachment::{is_attached_to_node, is_for_one_pod, is_in_use, must_be_attached};
+use super::attachment::{attached_to_node, is_attached_to_node, is_for_one_pod, is_in_use, must_be_attached};
 use super::staging::handle;
 
 const WITNESSES: &[Witness] = &[Witness::Manager, Witness::Operations, Witness::Api, Witness::Clock];
@@ -75,6 +75,10 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Event::Operation(edge) = &line.event else { return };
         let Some(volume) = handle(&edge.volume) else { return };
+        // What the node has heard last may not hold any more.
+        if books.slow_api || books.deaf {
+            return;
+        }
         let early = !is_in_use(books, volume) || !is_attached_to_node(books, volume);
         if edge.edge == "start" && edge.name == VERIFY && must_be_attached(books, volume) && early {
             report.broken("", "tried before the node's status said so", edge.volume.as_str());
@@ -131,6 +135,17 @@ struct Prompt {
     /// What this life has begun already: it has read back what another one left, and may unmount.
     begun: bool,
     may_unmount: bool,
+    /// What it knows of its node's object.
+    node: Knowledge,
+}
+
+/// What a manager knows of an object that it follows.
+#[derive(Default)]
+struct Knowledge {
+    /// Whether it has heard of the object in this life.
+    heard: bool,
+    /// The volumes that were attached when it heard of the object last, while it hears nothing of it.
+    last: Option<BTreeSet<String>>,
 }
 
 impl Prompt {
@@ -147,6 +162,7 @@ impl Prompt {
             gone: BTreeSet::new(),
             begun: true,
             may_unmount: true,
+            node: Knowledge::default(),
         }
     }
 }
@@ -161,12 +177,15 @@ impl Check for Prompt {
         match &line.event {
             Event::Operation(edge) => self.operation(edge),
             Event::State(change) if change.to.is_empty() => self.left(books, change),
-            Event::Step(step) => self.step(step),
+            // It waits for the node's object like all that was read back, and holds up what else would go.
+            Event::State(change) if self.is_read_back(books, change) => self.may_unmount = false,
+            Event::Step(step) => self.step(books, step),
             Event::Process(edge) if edge.who == "node" => {
                 self.running.clear();
                 self.failed.clear();
                 self.since.clear();
                 (self.begun, self.may_unmount) = (false, false);
+                self.node = Knowledge::default();
             }
             // It ends the back-off of its volumes.
             Event::Process(edge) if matches!(edge.edge.as_str(), "start" | "registered") => {
@@ -208,9 +227,9 @@ impl Prompt {
                 owed.insert(Owed::Unmount { pod: pod.to_owned(), volume: volume.to_owned() });
             }
         }
-        for (key, state) in &books.actual {
+        for key in books.actual.keys() {
             if let Some(volume) = key.strip_prefix("volume ")
-                && self.owes_unstage(books, volume, state)
+                && self.owes_unstage(books, volume)
             {
                 owed.insert(Owed::Unstage { volume: volume.to_owned() });
             }
@@ -233,12 +252,11 @@ impl Prompt {
             && !self.has_failed(volume, |name, of| UNMOUNTS.contains(&name) && of == pod)
     }
 
-    fn owes_unstage(&self, books: &Books, volume: &str, state: &str) -> bool {
-        let staged = state.starts_with("DeviceGloballyMounted") || state.starts_with("DeviceMountUncertain");
+    fn owes_unstage(&self, books: &Books, volume: &str) -> bool {
         let used = books.actual.keys().chain(books.desired.keys());
         let used = used.filter_map(|key| pod_and_volume(key)).any(|(_, of)| of == volume);
         self.may_unmount
-            && staged
+            && is_staged(books, volume)
             && !used
             && !self.runs(volume, |_, _| true)
             && !self.has_failed(volume, |name, _| UNSTAGES.contains(&name))
@@ -252,13 +270,15 @@ impl Prompt {
         let told = !wanted.is_some_and(|wanted| wanted.contains("reportedInUse=false"));
         let ready = csi.is_none_or(|volume| {
             !must_be_attached(books, volume)
-                || (told && is_in_use(books, volume) && is_attached_to_node(books, volume))
+                || (told && is_in_use(books, volume) && self.knows_attached(books, volume))
         });
         // One that only one pod may have waits until the last one has left it, and its label with it.
         let alone = csi.is_some_and(|volume| is_for_one_pod(books, volume));
         let held = books.actual.keys().filter_map(|key| pod_and_volume(key));
         let held = held.into_iter().any(|(other, of)| of == volume && other != pod);
-        let waits = alone && (held || self.has_failed(volume, |name, _| UNSTAGES.contains(&name)));
+        // What an earlier life has staged with another label stays until anything may go.
+        let left = !self.may_unmount && is_staged(books, volume);
+        let waits = alone && (held || left || self.has_failed(volume, |name, _| UNSTAGES.contains(&name)));
         self.begun
             && !self.ending.contains(pod)
             && !mounted.is_some_and(|state| state.starts_with("VolumeMounted"))
@@ -298,6 +318,22 @@ impl Prompt {
         }
     }
 
+    /// Whether the manager can know that its node's status says attached.
+    fn knows_attached(&self, books: &Books, volume: &str) -> bool {
+        let heard = self.node.last.as_ref().is_none_or(|last| last.contains(volume));
+        !books.slow_api && heard && is_attached_to_node(books, volume)
+    }
+
+    /// Whether somebody has found what an earlier life did for a pod: no operation of this one has led to it.
+    fn is_read_back(&self, books: &Books, change: &StateChange) -> bool {
+        let of = pod_and_volume(&change.key).map(|(_, volume)| volume);
+        books.life > 0
+            && change.world == "actual"
+            && change.from.is_empty()
+            && change.to.starts_with("VolumeMountUncertain")
+            && of.is_some_and(|volume| !self.runs(volume, |_, _| true))
+    }
+
     /// A volume that has left both books is a new one when it comes back.
     fn left(&mut self, books: &Books, change: &StateChange) {
         let volume = change.key.rsplit(' ').next().unwrap_or_default();
@@ -310,7 +346,7 @@ impl Prompt {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, books: &Books, step: &Step) {
         match (step.action.as_str(), step.on.split_once(' ')) {
             ("add_pod", _) => {
                 self.ending.remove(&step.on);
@@ -319,6 +355,11 @@ impl Prompt {
             ("remove_pod", _) => self.end(&step.on, true),
             ("set_state", Some((pod, "RuntimeGone"))) => self.end(pod, true),
             ("set_state", Some((pod, "Terminating"))) => self.end(pod, false),
+            ("hear", _) if step.on == "Node" => self.node = Knowledge { heard: true, last: None },
+            ("miss", _) if step.on == "Node" && self.node.last.is_none() => {
+                let heard = self.node.heard;
+                self.node.last = Some(if heard { attached_to_node(books) } else { BTreeSet::new() });
+            }
             _ => {}
         }
     }
@@ -329,6 +370,14 @@ impl Prompt {
             self.gone.insert(pod.to_owned());
         }
     }
+}
+
+/// Whether a volume is staged, or may be.
+fn is_staged(books: &Books, volume: &str) -> bool {
+    let state = books.actual.get(&format!("volume {volume}"));
+    state.is_some_and(|state| {
+        state.starts_with("DeviceGloballyMounted") || state.starts_with("DeviceMountUncertain")
+    })
 }
 
 /// The pod and the volume in the key of a pod's volume.
@@ -390,6 +439,30 @@ mod tests {
         let start = "at 5000\nop start verify_controller_attached_volume v1\n";
         keeps(rule, &[attachable, "in-use v1\n", wanted, "at 4500\n", attached, start].concat(), &[]);
         breaks(rule, late, &[attachable, "in-use v1\n", attached, wanted, start].concat(), &[]);
+        // A manager that hears nothing of its node knows what it heard last.
+        let deaf = "step hear Node\nstep miss Node\n";
+        let waits = [attachable, "in-use v1\n", wanted, deaf, attached].concat();
+        keeps(rule, &[&waits, start, "step hear Node"].concat(), &[]);
+        breaks(rule, late, &[&waits, "step hear Node\n", start].concat(), &[]);
+        breaks(rule, late, &[attachable, "in-use v1\n", attached, deaf, wanted, start].concat(), &[]);
+        let second = "node kill\nnode start\nop start x v2\nstep miss Node\n";
+        keeps(rule, &[attachable, "in-use v1\n", attached, second, wanted, start].concat(), &[]);
+        // Nobody can have heard of it while the API takes its time.
+        let slow = "step api slow\n";
+        keeps(rule, &[slow, attachable, "in-use v1\n", attached, wanted, start].concat(), &[]);
+        let fast = [slow, attachable, "in-use v1\n", attached, wanted, "step api fast\n", start].concat();
+        breaks(rule, late, &fast, &[]);
+        breaks(rule, late, &[slow, wanted, "at 1100\nop start volume_mount v1/a"].concat(), &[]);
+        // One for one pod alone, staged by an earlier life with who knows which label.
+        let alone = r#"
+            api create PersistentVolume pv-v1 case {"spec":{"accessModes":["ReadWriteOncePod"],"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
+        "#;
+        let staged = "node kill\nnode start\nstate v1 DeviceMountUncertain\nop start volume_mount v2/b\nop end volume_mount v2/b\n";
+        let later = "at 9000\nop start unmount_device v1\n";
+        keeps(rule, &[alone, staged, wanted, later].concat(), &[]);
+        let may = "op start volume_unmount v3/c\nop end volume_unmount v3/c\n";
+        breaks(rule, late, &[alone, staged, may, wanted, later].concat(), &[]);
+        breaks(rule, late, &[staged, wanted, later].concat(), &[]);
         let untold = "step add_pod uid-a\nwants v1/a reportedInUse=false\n";
         keeps(rule, &[attachable, "in-use v1\n", attached, untold, start].concat(), &[]);
     }
@@ -408,6 +481,11 @@ mod tests {
         let second = ["node kill\nnode start\n", had, GONE].concat();
         keeps(rule, &[&second, "at 9000\n", unmounted].concat(), &[]);
         breaks(rule, late, &[&second, unmounted, "at 9000\n", unstaged].concat(), &[]);
+        // What is found later waits like the rest, and the rest with it; what was mounted does not.
+        let found = "state v2/b VolumeMountUncertain\nat 9000\n";
+        keeps(rule, &[&second, unmounted, found, unstaged].concat(), &[]);
+        let mounted = ["op start volume_mount v2/b\n", found].concat();
+        breaks(rule, late, &[&second, unmounted, &mounted, unstaged].concat(), &[]);
     }
 
     #[test]
@@ -438,5 +516,11 @@ mod tests {
         keeps(rule, &[attachable, "in-use v1\n", attached, start].concat(), &[]);
         breaks(rule, early, &[attachable, attached, start].concat(), &[]);
         breaks(rule, early, &[attachable, "in-use v1\n", start].concat(), &[]);
+        let slow = "step api slow\n";
+        keeps(rule, &[slow, attachable, "in-use v1\n", start].concat(), &[]);
+        breaks(rule, early, &[slow, attachable, "in-use v1\nstep api fast\n", start].concat(), &[]);
+        let deaf = [attachable, "in-use v1\nstep miss Node\n"].concat();
+        keeps(rule, &[&deaf, start].concat(), &[]);
+        breaks(rule, early, &[&deaf, "step hear Node\n", start].concat(), &[]);
     }
 }

@@ -118,6 +118,11 @@ pub struct Books {
     pub life: u32,
     /// Whether it has ended and not started again.
     pub down: bool,
+    /// Whether the API is known to take its time (`step api slow`, until `step api fast`): what it holds may
+    /// not be what anybody has heard yet.
+    pub slow_api: bool,
+    /// Whether the node hears nothing of its own object (`step miss Node`, until `step hear Node`).
+    pub deaf: bool,
 }
 
 /// Codes after which a call may or may not have worked.
@@ -145,6 +150,9 @@ impl Books {
             Event::Operation(edge) => self.operation(edge),
             Event::Api(change) => self.api(change),
             Event::Process(edge) => self.process(edge),
+            Event::Step(step) if step.action == "api" => self.slow_api = step.on == "slow",
+            Event::Step(step) if step.on == "Node" && step.action == "miss" => self.deaf = true,
+            Event::Step(step) if step.on == "Node" && step.action == "hear" => self.deaf = false,
             _ => {}
         }
     }

@@ -16,10 +16,10 @@ impl SimulatedDriver {
             node_id: "node-1".to_owned(),
             ..Default::default()
         };
-        let answer = self.call("ControllerPublishVolume", &request, |driver| {
-            driver.known(id)?;
-            driver.change(id, |volume| volume.attached = true);
-            let publish_context = [("slot".to_owned(), id.to_owned())].into();
+        let answer = self.call("ControllerPublishVolume", request, |driver, request| {
+            driver.known(&request.volume_id)?;
+            driver.change(&request.volume_id, |volume| volume.attached = true);
+            let publish_context = [("slot".to_owned(), request.volume_id.clone())].into();
             Ok(v1::ControllerPublishVolumeResponse { publish_context })
         });
         Ok(answer.await?.into_inner().publish_context.into_iter().collect())
@@ -32,9 +32,9 @@ impl SimulatedDriver {
             node_id: "node-1".to_owned(),
             ..Default::default()
         };
-        let answer = self.call("ControllerUnpublishVolume", &request, |driver| {
-            driver.known(id)?;
-            driver.change(id, |volume| volume.attached = false);
+        let answer = self.call("ControllerUnpublishVolume", request, |driver, request| {
+            driver.known(&request.volume_id)?;
+            driver.change(&request.volume_id, |volume| volume.attached = false);
             Ok(v1::ControllerUnpublishVolumeResponse {})
         });
         answer.await.map(drop)

@@ -20,9 +20,8 @@ impl Node for SimulatedDriver {
         &self,
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodeStageVolume", &request, |driver| {
-            driver.stage(&request).map(|()| v1::NodeStageVolumeResponse {})
+        self.node_call("NodeStageVolume", request.into_inner(), |driver, request| {
+            driver.stage(request).map(|()| v1::NodeStageVolumeResponse {})
         })
         .await
     }
@@ -31,9 +30,8 @@ impl Node for SimulatedDriver {
         &self,
         request: Request<v1::NodeUnstageVolumeRequest>,
     ) -> Result<Response<v1::NodeUnstageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodeUnstageVolume", &request, |driver| {
-            driver.unstage(&request).map(|()| v1::NodeUnstageVolumeResponse {})
+        self.node_call("NodeUnstageVolume", request.into_inner(), |driver, request| {
+            driver.unstage(request).map(|()| v1::NodeUnstageVolumeResponse {})
         })
         .await
     }
@@ -42,9 +40,8 @@ impl Node for SimulatedDriver {
         &self,
         request: Request<v1::NodePublishVolumeRequest>,
     ) -> Result<Response<v1::NodePublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodePublishVolume", &request, |driver| {
-            driver.publish(&request).map(|()| v1::NodePublishVolumeResponse {})
+        self.node_call("NodePublishVolume", request.into_inner(), |driver, request| {
+            driver.publish(request).map(|()| v1::NodePublishVolumeResponse {})
         })
         .await
     }
@@ -53,9 +50,8 @@ impl Node for SimulatedDriver {
         &self,
         request: Request<v1::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<v1::NodeUnpublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        self.call("NodeUnpublishVolume", &request, |driver| {
-            driver.unpublish(&request).map(|()| v1::NodeUnpublishVolumeResponse {})
+        self.node_call("NodeUnpublishVolume", request.into_inner(), |driver, request| {
+            driver.unpublish(request).map(|()| v1::NodeUnpublishVolumeResponse {})
         })
         .await
     }
@@ -72,12 +68,13 @@ impl Node for SimulatedDriver {
         request: Request<v1::NodeExpandVolumeRequest>,
     ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
         let request = request.into_inner();
-        let answer = self.call("NodeExpandVolume", &request, |driver| {
-            driver.expand(&request).map(|()| v1::NodeExpandVolumeResponse::default())
+        let volume = request.volume_id.clone();
+        let answer = self.node_call("NodeExpandVolume", request, |driver, request| {
+            driver.expand(request).map(|()| v1::NodeExpandVolumeResponse::default())
         });
         let answer = answer.await;
         if matches!(&answer, Err(status) if status.code() == Code::FailedPrecondition) {
-            self.change(&request.volume_id, |volume| volume.refused = true);
+            self.change(&volume, |volume| volume.refused = true);
         }
         answer
     }
@@ -86,7 +83,7 @@ impl Node for SimulatedDriver {
         &self,
         request: Request<v1::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
-        self.call("NodeGetCapabilities", &request.into_inner(), |driver| {
+        self.node_call("NodeGetCapabilities", request.into_inner(), |driver, _| {
             let claim = |capability: &Capability| NodeServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: *capability as i32 })),
             };
@@ -100,7 +97,7 @@ impl Node for SimulatedDriver {
         &self,
         request: Request<v1::NodeGetInfoRequest>,
     ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
-        self.call("NodeGetInfo", &request.into_inner(), |_| {
+        self.node_call("NodeGetInfo", request.into_inner(), |_, _| {
             Ok(v1::NodeGetInfoResponse { node_id: "node-1".to_owned(), ..Default::default() })
         })
         .await
@@ -124,8 +121,8 @@ impl Dialer for SimulatedDriver {
         let serving = tokio::spawn(server.serve_with_incoming(incoming)).abort_handle();
         {
             let mut inner = self.open();
-            inner.connections.retain(|connection| !connection.is_finished());
-            inner.connections.push(serving);
+            inner.tasks.retain(|task| !task.is_finished());
+            inner.tasks.push(serving);
         }
         let mut ours = Some(ours);
         let connector = tower::service_fn(move |_| {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::api::follow::News;
 use crate::api::{
-    Attachment, Change, Claim, ClaimPhase, Kind, Node, Object, Pod, PodVolume, Volume, VolumeSource,
+    Attachment, Claim, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume, VolumeSource,
 };
 use crate::names::{DriverName, Namespaced, NodeName, PluginName, PodUid, VolumeName};
 use crate::plugin::registry::Registry;
@@ -43,17 +44,33 @@ pub(super) type Desired = BTreeMap<(VolumeName, NodeName), Wanted>;
 
 impl Cluster {
     /// Takes a change in. Names the node whose object was just seen.
-    pub(super) fn take(&mut self, kind: Kind, change: Change) -> Option<NodeName> {
-        match change {
-            Change::Synced => {
+    pub(super) fn take(&mut self, kind: Kind, news: News) -> Option<NodeName> {
+        match news {
+            News::Only(there) => {
                 self.synced.insert(kind);
+                self.keep_only(kind, &there);
                 None
             }
-            Change::Applied(object) => self.put(object),
-            Change::Deleted(object) => {
+            News::Applied(object) => self.put(object),
+            News::Deleted(object) => {
                 self.remove(&object);
                 None
             }
+        }
+    }
+
+    /// Whatever else there was of a kind has gone while nobody was listening.
+    fn keep_only(&mut self, kind: Kind, there: &BTreeSet<Key>) {
+        match kind {
+            Kind::Node => self.nodes.retain(|_, node| there.contains(&node.key())),
+            Kind::Pod => self.pods.retain(|_, pod| there.contains(&pod.key())),
+            Kind::Claim => self.claims.retain(|_, claim| there.contains(&claim.key())),
+            Kind::Volume => self.volumes.retain(|_, volume| there.contains(&volume.key())),
+            Kind::Attachment => self.attachments.retain(|_, attachment| there.contains(&attachment.key())),
+            Kind::CsiDriver => {
+                self.facts.csi_drivers.retain(|_, driver| there.contains(&driver.key()));
+            }
+            _ => {}
         }
     }
 

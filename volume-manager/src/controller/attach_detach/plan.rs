@@ -1,9 +1,13 @@
 //! What to attach and detach next: a pure function.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::book::{Book, Entry};
 use super::cluster::{Cluster, Desired, Wanted};
+use super::reports::Reports;
 use crate::clock::Instant;
 use crate::names::{NodeName, VolumeName};
 
@@ -35,6 +39,7 @@ pub(super) enum Step {
 /// A volume in use by its node stays, unless the node has been gone for too long or was declared gone.
 pub(super) fn plan(
     cluster: &Cluster,
+    reports: &Reports,
     desired: &Desired,
     book: &Book,
     now: Instant,
@@ -43,8 +48,8 @@ pub(super) fn plan(
     let unwanted = book
         .entries()
         .filter(|(volume, node, _)| !desired.contains_key(&((*volume).clone(), (*node).clone())));
-    let detaches =
-        unwanted.filter_map(|(volume, node, entry)| detach(cluster, volume, node, entry, now, force));
+    let detaches = unwanted
+        .filter_map(|(volume, node, entry)| detach(cluster, reports, volume, node, entry, now, force));
     let attaches =
         desired.iter().filter_map(|((volume, node), wanted)| attach(desired, book, volume, node, wanted));
     detaches.chain(attaches).collect()
@@ -52,6 +57,7 @@ pub(super) fn plan(
 
 fn detach(
     cluster: &Cluster,
+    reports: &Reports,
     volume: &VolumeName,
     node: &NodeName,
     entry: &Entry,
@@ -64,9 +70,15 @@ fn detach(
     if entry.in_use && !timed_out && !declared_gone {
         return None;
     }
-    let told = cluster.nodes.get(node).is_some_and(|node| node.attached(volume).is_some());
-    if entry.reported || told {
-        return Some(Step::Unreport(volume.clone(), node.clone()));
+    // One without an object cannot be told anything.
+    if let Some(known) = cluster.nodes.get(node) {
+        if entry.reported || known.attached(volume).is_some() {
+            return Some(Step::Unreport(volume.clone(), node.clone()));
+        }
+        // What is on its way to it may say otherwise.
+        if !reports.is_settled(node) {
+            return None;
+        }
     }
     let forced = match (declared_gone, timed_out) {
         (true, _) => Some("out-of-service"),

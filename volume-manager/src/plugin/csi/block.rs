@@ -199,7 +199,7 @@ async fn mapped_as(
     inner: &SpecName,
     spec: Option<&Spec>,
 ) -> Result<VolumeData, Failure> {
-    let error = match record::read(&*cx.host, &cx.paths.csi_block_data(inner)).await {
+    let error = match record::read_of(&*cx.host, &cx.paths.csi_block_data(inner), inner).await {
         Ok(data) => return Ok(data),
         Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
         Err(error) => error,

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use host::errno::EISDIR;
 use host::{Host, HostError};
 
 use super::volume_data;
@@ -21,7 +22,12 @@ pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<()
         Err(error) => return Err(error),
     }
     let Some(parent) = mount.parent() else { return Ok(()) };
-    absent_is_fine(host.remove_file(&parent.join(volume_data::FILE_NAME)).await)?;
+    let record = parent.join(volume_data::FILE_NAME);
+    match host.remove_file(&record).await {
+        // Nobody knows who made it; empty, it is not worth a volume that never leaves.
+        Err(error) if error.errno() == Some(EISDIR) => host.remove_dir(&record).await?,
+        removed => absent_is_fine(removed)?,
+    }
     absent_is_fine(host.remove_dir(parent).await)
 }
 

@@ -203,7 +203,7 @@ async fn needs_labels(cx: &OperationContext, request: &SetUp, target: &Path) -> 
 /// What is published in the pod: as its record says, else as the volume's own object says.
 async fn published_as(cx: &OperationContext, request: &TearDown) -> Result<VolumeData, Failure> {
     let dir = cx.paths.csi_pod_volume(&request.pod, &request.inner);
-    let error = match record::read(&*cx.host, &dir).await {
+    let error = match record::read_of(&*cx.host, &dir, &request.inner).await {
         Ok(data) => return Ok(data),
         Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
         Err(error) => error,
@@ -245,6 +245,14 @@ mod tests {
                 ..persistent.clone()
             };
             assert_eq!(is_ours_to_own(&volume, policy), ours, "{policy:?} {fs_type:?} {modes:?} {read_only}");
+        }
+        // An inline volume has one writer, and no modes to say so.
+        let inline = CsiVolume { lifecycle: Lifecycle::Ephemeral, ..persistent };
+        for (policy, fs_type, ours) in
+            [(Default, "ext4", true), (Default, "", false), (File, "", true), (None, "ext4", false)]
+        {
+            let volume = CsiVolume { fs_type: fs_type.into(), access_modes: Vec::new(), ..inline.clone() };
+            assert_eq!(is_ours_to_own(&volume, policy), ours, "inline, {policy:?} {fs_type:?}");
         }
     }
 

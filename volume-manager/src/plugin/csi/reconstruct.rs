@@ -16,7 +16,7 @@ use crate::api::pod::InlineCsi;
 use crate::api::storage::CsiSource;
 use crate::api::{self, Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
 use crate::error::Failure;
-use crate::names::{DriverName, OuterName, PodUid, SpecName, VolumeHandle, escape};
+use crate::names::{DriverName, OuterName, PodUid, SpecName, VolumeHandle};
 use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged};
 
 /// The directory of block volumes, which is no driver's.
@@ -31,16 +31,13 @@ pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, 
         VolumeMode::Filesystem => found.path.clone(),
         VolumeMode::Block => scene.paths.csi_block_data(&found.inner),
     };
-    let data = record::read(scene.host, &dir).await.map_err(CsiError::from)?;
+    let data = record::read_of(scene.host, &dir, &found.inner).await.map_err(CsiError::from)?;
     Ok(rebuilt(scene, &data, inner_name(&data, &found.inner), found.mode))
 }
 
-/// The name in the record, if it is the one the directory was named after.
+/// The name in the record, which the directory was named after; a record may say none.
 fn inner_name(data: &VolumeData, directory: &SpecName) -> SpecName {
-    match &data.spec_name {
-        Some(name) if escape(name.as_str()) == directory.as_str() => name.clone(),
-        _ => directory.clone(),
-    }
+    data.spec_name.as_ref().unwrap_or(directory).clone()
 }
 
 fn rebuilt(scene: &Scene<'_>, data: &VolumeData, inner: SpecName, mode: VolumeMode) -> Rebuilt {
@@ -118,25 +115,34 @@ async fn staged_in(scene: &Scene<'_>, driver: &DriverName, dir: &Path, hash: &st
             None
         }
         Err(error) => {
-            let error = crate::error::chain(&error);
-            tracing::warn!(dir = %dir.display(), error, "a staging directory has no usable record");
+            unusable(dir, &error);
             None
         }
     }
+}
+
+fn unusable(dir: &Path, error: &VolumeDataError) {
+    let error = crate::error::chain(error);
+    tracing::warn!(dir = %dir.display(), error, "what is staged has no usable record");
 }
 
 async fn staged_devices(scene: &Scene<'_>) -> Vec<Staged> {
     let mut found = Vec::new();
     for name in directories(scene.host, &scene.paths.csi_block()).await {
         let directory = SpecName::new(&name);
-        let data = match record::read(scene.host, &scene.paths.csi_block_data(&directory)).await {
+        let dir = scene.paths.csi_block_data(&directory);
+        let data = match record::read_of(scene.host, &dir, &directory).await {
             Ok(data) => data,
             // A volume without a record is one the driver has been told nothing about.
             Err(VolumeDataError::Missing { .. }) if !KEPT.contains(&name.as_str()) => {
                 remove_shell(scene.host, &scene.paths.csi_block_volume(&directory), &["data", "dev"]).await;
                 continue;
             }
-            Err(_) => continue,
+            Err(VolumeDataError::Missing { .. }) => continue,
+            Err(error) => {
+                unusable(&dir, &error);
+                continue;
+            }
         };
         let rebuilt = rebuilt(scene, &data, inner_name(&data, &directory), VolumeMode::Block);
         // Each pod has a name of its own where the driver publishes and where we bind.
@@ -230,8 +236,12 @@ async fn directories(host: &dyn Host, dir: &Path) -> Vec<String> {
     entries.into_iter().filter(is_dir).filter_map(|entry| entry.name.into_string().ok()).collect()
 }
 
-/// Names of whatever is in a directory, each once; none if it cannot be read.
+/// Names of whatever is in a directory, each once; none if it cannot be read. A link in its place would lead to
+/// another volume's.
 async fn names(host: &dyn Host, dir: &Path) -> BTreeSet<String> {
+    if host.symlink_metadata(dir).await.is_ok_and(|there| !there.is_dir()) {
+        return BTreeSet::new();
+    }
     entries(host, dir).await.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use host::{Host, HostError};
 
 use super::volume_data::{FILE_NAME, VolumeData, VolumeDataError};
+use crate::names::{SpecName, escape};
 
 /// The file in a directory.
 pub(crate) fn path(dir: &Path) -> PathBuf {
@@ -22,6 +23,22 @@ pub(crate) async fn read(host: &dyn Host, dir: &Path) -> Result<VolumeData, Volu
     match host.read_file(&path).await {
         Ok(content) => VolumeData::parse(&path, &content),
         Err(error) if error.is_not_found() => Err(VolumeDataError::Missing { path }),
+        Err(source) if source.is_no_file() => Err(VolumeDataError::NoFile { path, source }),
         Err(source) => Err(VolumeDataError::Unreadable { path, source }),
+    }
+}
+
+/// Reads the file in the directory of a volume with that inner name, which must not say that it is another's.
+pub(crate) async fn read_of(
+    host: &dyn Host,
+    dir: &Path,
+    inner: &SpecName,
+) -> Result<VolumeData, VolumeDataError> {
+    let data = read(host, dir).await?;
+    match &data.spec_name {
+        Some(name) if escape(name.as_str()) != escape(inner.as_str()) => {
+            Err(VolumeDataError::AnothersVolume { path: path(dir) })
+        }
+        _ => Ok(data),
     }
 }

@@ -15,6 +15,7 @@ use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, publish_context, record};
 use crate::error::Failure;
+use crate::names::{DriverName, VolumeHandle};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 use crate::plugin::{DeviceMounter, MountDevice, Spec};
@@ -150,8 +151,11 @@ pub(super) async fn delegated_group(
 /// object names the driver and the handle as well, and the path is made of nothing else.
 async fn staged_as(cx: &OperationContext, path: &Path, spec: &Spec) -> Result<Option<VolumeData>, Failure> {
     let parent = path.parent().unwrap_or(path);
+    let is_of =
+        |driver: &DriverName, handle: &VolumeHandle| cx.paths.csi_global_mount(driver, handle) == path;
     let error = match record::read(&*cx.host, parent).await {
-        Ok(data) => return Ok(Some(data)),
+        Ok(data) if is_of(&data.driver, &data.handle) => return Ok(Some(data)),
+        Ok(_) => VolumeDataError::AnothersVolume { path: record::path(parent) },
         Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
         Err(error) => error,
     };
@@ -165,7 +169,7 @@ async fn staged_as(cx: &OperationContext, path: &Path, spec: &Spec) -> Result<Op
         return Ok(None);
     }
     match CsiVolume::persistent(spec) {
-        Ok(volume) if cx.paths.csi_global_mount(&volume.driver, &volume.handle) == path => {
+        Ok(volume) if is_of(&volume.driver, &volume.handle) => {
             Ok(Some(VolumeData::of_stage(volume.driver, volume.handle)))
         }
         _ => Err(CsiError::from(error).into()),

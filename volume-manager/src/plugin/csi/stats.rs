@@ -81,6 +81,9 @@ async fn ask(
     for usage in &answer.usage {
         let amounts = Usage { total: usage.total, available: usage.available, used: usage.used };
         match Unit::try_from(usage.unit) {
+            _ if amounts.total.min(amounts.available).min(amounts.used) < 0 => {
+                tracing::warn!(%driver, ?amounts, "usage below nothing is passed over");
+            }
             Ok(Unit::Bytes) => stats.bytes = Some(amounts),
             Ok(Unit::Inodes) => stats.inodes = Some(amounts),
             _ => tracing::warn!(%driver, unit = usage.unit, "usage in an unknown unit is passed over"),

@@ -1,11 +1,16 @@
 //! Operations on CSI volumes, tried on a bench: what is sent and marked in which order, and what is left.
 
+mod attachment;
 mod block;
+mod devices;
 mod failures;
 mod filesystem;
 mod grow;
+mod impossible;
+mod inline;
 mod lean;
 mod records;
+mod refusals;
 mod registration;
 mod requests;
 mod tidy;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::names::{AttachmentName, DriverName, NodeName, SpecName, VolumeHandle};
+use crate::names::{AttachmentName, DriverName, NodeName, SpecName, VolumeHandle, is_path_component};
 
 /// The file's name, beside the target or the staging directory, never in it.
 pub const FILE_NAME: &str = "vol_data.json";
@@ -137,6 +137,9 @@ impl VolumeData {
                 return Err(VolumeDataError::EmptyId { path: path(), key });
             }
         }
+        if !is_path_component(&driver) {
+            return Err(VolumeDataError::BadDriver { path: path() });
+        }
         let lifecycle = match lifecycle.as_deref() {
             None | Some("") => None,
             Some("Persistent") => Some(Lifecycle::Persistent),
@@ -169,6 +172,15 @@ pub enum VolumeDataError {
     #[error("cannot read `{path}`")]
     Unreadable {
         /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: host::HostError,
+    },
+    /// What is there is no file, or far too long for one of ours.
+    #[error("cannot use `{path}`: it is no file of ours")]
+    NoFile {
+        /// What is there.
         path: PathBuf,
         /// What the kernel said.
         #[source]
@@ -225,6 +237,18 @@ pub enum VolumeDataError {
         path: PathBuf,
         /// The key.
         key: &'static str,
+    },
+    /// A driver whose name would lead out of the drivers' directory.
+    #[error("cannot use `{path}`: its `driverName` cannot name a directory")]
+    BadDriver {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It names another volume than the one whose directory it is in.
+    #[error("cannot use `{path}`: it is another volume's")]
+    AnothersVolume {
+        /// The file.
+        path: PathBuf,
     },
     /// A lifecycle that does not exist.
     #[error("cannot use `{path}`: its `volumeLifecycleMode` is neither Persistent nor Ephemeral")]
@@ -302,6 +326,9 @@ mod tests {
             (r#"{"driverName":"d","volumeHandle":""}"#, "`volumeHandle` is empty"),
             (r#"{"driverName":"d"}"#, "`volumeHandle` is empty"),
             (r#"{"driverName":null,"volumeHandle":"h"}"#, "`driverName` is empty"),
+            (r#"{"driverName":"../d","volumeHandle":"h"}"#, "`driverName` cannot name a directory"),
+            (r#"{"driverName":"..","volumeHandle":"h"}"#, "`driverName` cannot name a directory"),
+            (r#"{"driverName":"d","volumeHandle":"h","nodeName":{}}"#, "`nodeName` is not a string"),
             (
                 r#"{"driverName":"d","volumeHandle":"h","volumeLifecycleMode":"Eternal"}"#,
                 "volumeLifecycleMode",

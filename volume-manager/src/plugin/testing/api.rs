@@ -14,7 +14,9 @@ use crate::api::{
 pub(crate) struct ToyApi {
     objects: Mutex<BTreeMap<Key, Object>>,
     away: Mutex<bool>,
-    tokens: Mutex<u32>,
+    /// Whether somebody has still to finish what is deleted.
+    lingers: Mutex<bool>,
+    tokens: Mutex<Vec<TokenRequest>>,
 }
 
 impl ToyApi {
@@ -31,9 +33,18 @@ impl ToyApi {
         *self.away.lock().unwrap_or_else(PoisonError::into_inner) = away;
     }
 
-    /// How many tokens were asked for.
-    pub(crate) fn tokens(&self) -> u32 {
-        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From now on what is deleted is only marked so, until somebody [removes](Self::remove) it.
+    pub(crate) fn keep_deleted(&self) {
+        *self.lingers.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    pub(crate) fn remove(&self, key: &Key) {
+        self.objects().remove(key);
+    }
+
+    /// The tokens that were asked for.
+    pub(crate) fn tokens(&self) -> Vec<TokenRequest> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn check(&self) -> Result<(), ApiError> {
@@ -72,12 +83,18 @@ impl ApiSource for ToyApi {
 
     async fn create(&self, object: Object) -> Result<Object, ApiError> {
         self.check()?;
+        let key = object.key();
+        if self.objects().contains_key(&key) {
+            return Err(ApiError::Conflict { key, reason: "it exists".into() });
+        }
         self.put(object.clone());
         Ok(object)
     }
 
     async fn update(&self, object: Object) -> Result<Object, ApiError> {
-        self.create(object).await
+        self.check()?;
+        self.put(object.clone());
+        Ok(object)
     }
 
     async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
@@ -119,13 +136,19 @@ impl ApiSource for ToyApi {
 
     async fn delete(&self, key: &Key) -> Result<(), ApiError> {
         self.check()?;
-        self.objects().remove(key);
+        let mut objects = self.objects();
+        let object = objects.get_mut(key).ok_or_else(|| ApiError::NotFound { key: key.clone() })?;
+        if *self.lingers.lock().unwrap_or_else(PoisonError::into_inner) {
+            object.meta_mut().deleted = Some("2026-01-01T00:00:00Z".into());
+        } else {
+            objects.remove(key);
+        }
         Ok(())
     }
 
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
         self.check()?;
-        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let token = format!("secret-token-for-{}", request.audiences.join("+"));
         Ok(Token { token: Sensitive::new(token), expires: "2030-01-01T00:00:00Z".into() })
     }

@@ -95,7 +95,12 @@ impl ToyDriver {
 
     /// Sets what it can do.
     pub(crate) fn can(&self, capabilities: &[Capability]) {
-        self.state().capabilities = capabilities.iter().map(|capability| *capability as i32).collect();
+        self.can_all(capabilities.iter().map(|capability| *capability as i32));
+    }
+
+    /// The same by numbers, whether or not they mean anything.
+    pub(crate) fn can_all(&self, capabilities: impl IntoIterator<Item = i32>) {
+        self.state().capabilities = capabilities.into_iter().collect();
     }
 
     /// The next calls of a method are answered so.

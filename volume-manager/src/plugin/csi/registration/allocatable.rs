@@ -3,11 +3,13 @@
 //!
 //! Follows those objects and attachments; what is asked and written is the [`Registrar`]'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Registrar;
-use crate::api::{Attachment, Change, CsiDriver, Kind, Object};
+use crate::api::follow::{Following, News};
+use crate::api::{Attachment, CsiDriver, Key, Kind, Object};
 use crate::clock::Instant;
 use crate::names::{DriverName, NodeName};
 
@@ -35,6 +37,11 @@ impl Timetable {
         self.0.remove(name);
     }
 
+    /// Drivers without an object are not asked any more.
+    fn keep_only(&mut self, there: &BTreeSet<Key>) {
+        self.0.retain(|name, _| there.contains(&Key::cluster(Kind::CsiDriver, name.as_str())));
+    }
+
     /// The driver to ask at once: an attachment to this node failed because the driver has no room left on it.
     fn exhausted(&self, attachment: &Attachment, node: &NodeName) -> Option<DriverName> {
         let error = attachment.attach_error.as_ref()?;
@@ -58,17 +65,11 @@ impl Timetable {
     }
 }
 
-/// Asks until it is dropped, or the API can no longer be watched.
+/// Asks until it is dropped.
 pub async fn run(registrar: Registrar) {
     let mut timetable = Timetable::default();
-    let watched = (registrar.api.watch(Kind::CsiDriver).await, registrar.api.watch(Kind::Attachment).await);
-    let (mut changes, mut attachments) = match watched {
-        (Ok(changes), Ok(attachments)) => (changes, attachments),
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::warn!(%error, "limits of drivers are not asked for again");
-            return;
-        }
-    };
+    let follow = |kind| Following::new(kind, Arc::clone(&registrar.api), Arc::clone(&registrar.clock));
+    let (mut drivers, mut attachments) = (follow(Kind::CsiDriver), follow(Kind::Attachment));
     let mut at_once = None;
     loop {
         let now = registrar.clock.now();
@@ -86,18 +87,14 @@ pub async fn run(registrar: Registrar) {
         };
         tokio::select! {
             biased;
-            change = changes.recv() => match change {
-                Some(Change::Applied(Object::CsiDriver(driver))) => timetable.set(&driver, now),
-                Some(Change::Deleted(object)) => timetable.remove(&DriverName::new(&object.meta().name)),
-                Some(_) => {}
-                None => return,
+            news = drivers.next() => match news {
+                News::Applied(Object::CsiDriver(driver)) => timetable.set(&driver, now),
+                News::Deleted(object) => timetable.remove(&DriverName::new(&object.meta().name)),
+                News::Only(there) => timetable.keep_only(&there),
+                News::Applied(_) => {}
             },
-            change = attachments.recv() => match change {
-                Some(Change::Applied(Object::Attachment(attachment))) => {
-                    at_once = timetable.exhausted(&attachment, &registrar.config.node);
-                }
-                Some(_) => {}
-                None => return,
+            news = attachments.next() => if let News::Applied(Object::Attachment(attachment)) = news {
+                at_once = timetable.exhausted(&attachment, &registrar.config.node);
             },
             () = sleep => {}
         }

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use host::watch::DirWatch;
-use host::{FileKind, Host, HostError};
+use host::{FileKind, Host};
 use tokio::task::JoinSet;
 
 use super::Registrar;
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 
 /// Tells one socket from another that is made later under the same name.
-type Identity = (host::DeviceNumber, u64);
+type Identity = (host::DeviceNumber, u64, Option<SystemTime>);
 
 /// Registers the drivers whose sockets are in `dir`, and those that will be, until it is dropped.
 ///
@@ -37,19 +37,9 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
     }
     let mut known: BTreeMap<PathBuf, (Identity, JoinSet<()>)> = BTreeMap::new();
     loop {
-        let present = match sockets(&*host, &ears, &dir).await {
-            Ok(present) => present,
-            Err(error) => {
-                tracing::warn!(error = crate::error::chain(&error), "sockets of drivers are not read");
-                BTreeMap::new()
-            }
-        };
-        let gone = |path: &PathBuf, identity: &Identity| present.get(path) != Some(identity);
-        let old: Vec<PathBuf> = known
-            .iter()
-            .filter(|(path, (identity, _))| gone(path, identity))
-            .map(|(p, _)| p.clone())
-            .collect();
+        let present = Present::look(&*host, &ears, &dir).await;
+        let gone = known.iter().filter(|(path, (identity, _))| present.lacks(path, *identity));
+        let old: Vec<PathBuf> = gone.map(|(path, _)| path.clone()).collect();
         for path in old {
             // The task ends first: it might be registering what is being removed.
             if let Some((_, mut task)) = known.remove(&path) {
@@ -57,7 +47,7 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
             }
             registrar.socket_removed(&path).await;
         }
-        for (path, identity) in present {
+        for (path, identity) in present.sockets {
             known.entry(path.clone()).or_insert_with(|| {
                 let mut task = JoinSet::new();
                 task.spawn(register(registrar.clone(), Arc::clone(&clock), path));
@@ -90,41 +80,105 @@ async fn register(registrar: Registrar, clock: Arc<dyn Clock>, socket: PathBuf) 
     }
 }
 
-/// The sockets in a directory and in the directories in it, whatever their depth. Names that begin with a
-/// dot do not count. Listening begins before looking, so that nothing appears unseen in between.
-async fn sockets(
-    host: &dyn Host,
-    ears: &DirWatch,
-    dir: &Path,
-) -> Result<BTreeMap<PathBuf, Identity>, HostError> {
-    let mut found = BTreeMap::new();
-    let mut unread = vec![dir.to_owned()];
-    while let Some(dir) = unread.pop() {
-        if let Err(error) = ears.add(&dir) {
-            tracing::warn!(dir = %dir.display(), %error, "not listened to");
-        }
-        let entries = match host.read_dir(&dir).await {
-            Ok(entries) => entries,
-            // It went between its listing and its reading.
-            Err(error) if error.is_not_found() => continue,
-            Err(error) => return Err(error),
-        };
-        for entry in entries {
-            if entry.name.as_encoded_bytes().starts_with(b".") {
-                continue;
+/// What is there.
+#[derive(Debug, Default)]
+struct Present {
+    sockets: BTreeMap<PathBuf, Identity>,
+    /// Directories that could not be read: what was in them may still be.
+    unread: Vec<PathBuf>,
+}
+
+impl Present {
+    /// The sockets in a directory and in the directories in it, whatever their depth. Names that begin with a
+    /// dot do not count. Listening begins before looking, so that nothing appears unseen in between.
+    async fn look(host: &dyn Host, ears: &DirWatch, dir: &Path) -> Self {
+        let mut present = Self::default();
+        let mut dirs = vec![dir.to_owned()];
+        while let Some(dir) = dirs.pop() {
+            if let Err(error) = ears.add(&dir) {
+                tracing::warn!(dir = %dir.display(), %error, "not listened to");
             }
-            let path = dir.join(&entry.name);
-            match entry.kind {
-                FileKind::Directory => unread.push(path),
-                FileKind::Socket | FileKind::Unknown => {
-                    let Ok(there) = host.symlink_metadata(&path).await else { continue };
-                    if there.kind == FileKind::Socket {
-                        found.insert(path, (there.dev, there.ino));
-                    }
+            let entries = match host.read_dir(&dir).await {
+                Ok(entries) => entries,
+                // It went between its listing and its reading.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => {
+                    tracing::warn!(error = crate::error::chain(&error), "sockets of drivers are not read");
+                    present.unread.push(dir);
+                    continue;
                 }
-                _ => {}
+            };
+            for entry in entries {
+                if entry.name.as_encoded_bytes().starts_with(b".") {
+                    continue;
+                }
+                let path = dir.join(&entry.name);
+                match entry.kind {
+                    FileKind::Directory => dirs.push(path),
+                    FileKind::Socket | FileKind::Unknown => {
+                        let Ok(there) = host.symlink_metadata(&path).await else { continue };
+                        if there.kind == FileKind::Socket {
+                            present.sockets.insert(path, (there.dev, there.ino, there.born));
+                        }
+                    }
+                    _ => {}
+                }
             }
         }
+        present
     }
-    Ok(found)
+
+    /// Whether a socket has gone, as far as anybody can see.
+    fn lacks(&self, path: &Path, identity: Identity) -> bool {
+        self.sockets.get(path) != Some(&identity) && !self.unread.iter().any(|dir| path.starts_with(dir))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::errno;
+    use host::fake::{FakeHost, FakeKernel, Order, Rule};
+
+    use super::*;
+    use crate::clock::TokioClock;
+
+    /// Whoever registers again removes the old socket and makes a new one: that may be over before anybody looks, and
+    /// most file systems give the number of the one to the other.
+    #[tokio::test]
+    async fn a_socket_that_was_made_anew_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let (host, ears) = (host::linux::LinuxHost::new(), DirWatch::new().unwrap());
+        let bind = || drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        bind();
+        let before = Present::look(&host, &ears, dir.path()).await.sockets[&socket];
+        // Longer than a tick of the kernel's clock.
+        TokioClock.sleep(Duration::from_millis(50)).await;
+        host.remove_file(&socket).await.unwrap();
+        bind();
+        let now = Present::look(&host, &ears, dir.path()).await;
+        assert!(now.sockets.contains_key(&socket) && now.lacks(&socket, before));
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_cannot_be_read_takes_no_driver_away() {
+        let kernel = FakeKernel::new();
+        let dir = Path::new("/registry");
+        let (near, far) = (dir.join("near.sock"), dir.join("sub/far.sock"));
+        kernel.make_dir_all(&dir.join("sub"), 0o750).unwrap();
+        for socket in [&near, &far] {
+            kernel.make_node(socket, FileKind::Socket, host::DeviceNumber::default(), 0o600).unwrap();
+        }
+        let host = FakeHost::new(kernel);
+        let ears = DirWatch::new().unwrap();
+        let before = Present::look(&host, &ears, dir).await;
+        let known = |path: &PathBuf| before.sockets[path];
+        assert!(!before.lacks(&near, known(&near)) && !before.lacks(&far, known(&far)));
+        assert!(before.lacks(&near, known(&far)), "made anew");
+
+        host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("read_dir").below(dir.join("sub")));
+        let now = Present::look(&host, &ears, dir).await;
+        assert!(!now.lacks(&near, known(&near)) && !now.lacks(&far, known(&far)));
+        assert!(now.lacks(&dir.join("gone.sock"), known(&far)));
+    }
 }

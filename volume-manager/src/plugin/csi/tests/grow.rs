@@ -1,5 +1,6 @@
 //! Growing volumes: before a pod gets them, and while it has them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
@@ -7,7 +8,7 @@ use expect_test::expect;
 use tonic::Code;
 
 use crate::api::storage::{ClaimReference, Condition};
-use crate::api::{AccessMode, Bytes, Claim, Meta, Resource, VolumeMode};
+use crate::api::{AccessMode, Bytes, Claim, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
 use crate::names::Namespaced;
 use crate::operation::{ExpandVolume, MountVolume, Operation};
 use crate::plugin::Mounted;
@@ -103,6 +104,24 @@ async fn growing_in_use_names_both_paths() {
         mark Resized(Bytes(2))
         done
     "#]].assert_eq(&story);
+}
+
+#[tokio::test]
+async fn everything_the_volume_says_reaches_the_growing_call() {
+    let mut bench = grown("NodeResizePending");
+    bench.driver.tell_all();
+    bench.change_volume(|volume| {
+        volume.mount_options = vec!["noatime".into()];
+        let PersistentSource::Csi(csi) = &mut volume.source else { unreachable!() };
+        csi.fs_type = "xfs".into();
+        csi.node_expand_secret = Some(Namespaced::new("ns", "grow"));
+    });
+    let data = BTreeMap::from([("key".to_owned(), Sensitive::new(b"password".to_vec()))]);
+    bench.put(Secret { meta: Meta::named("ns", "grow"), data }.into_object());
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    let call = story.lines().find(|line| line.starts_with("call NodeExpandVolume")).unwrap();
+    expect![[r#"call NodeExpandVolume {"capacityRange":{"requiredBytes":"2"},"secrets":{"key":"***"},"stagingTargetPath":"$R/plugins/kubernetes.io/csi/d.example/$H/globalmount","volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"mount":{"fsType":"xfs","mountFlags":["noatime"]}},"volumeId":"h","volumePath":"$R/pods/u1/volumes/kubernetes.io~csi/pv/mount"}"#]]
+        .assert_eq(call);
 }
 
 #[tokio::test]

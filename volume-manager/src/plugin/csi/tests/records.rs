@@ -1,11 +1,14 @@
 //! Records that are lost, damaged or somebody else's; and what a restart makes of what it finds.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use expect_test::expect;
 
-use crate::api::{Resource, VolumeMode};
+use crate::api::{PersistentSource, Resource, VolumeMode};
 use crate::names::PluginName;
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
@@ -25,21 +28,53 @@ async fn mounted() -> Bench {
     bench
 }
 
-/// What can become of a record.
-const DAMAGES: [Option<&[u8]>; 6] = [
-    None,
-    Some(b""),
-    Some(br#"{"driverName":"d.exam"#),
-    Some(b"[1,2]"),
-    Some(br#"{"driverName":"d.example","volumeHandle":""}"#),
-    Some(br#"{"who":"knows"}"#),
+/// What can be in the place of a record.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Missing,
+    Content(&'static [u8]),
+    /// So many bytes, and none of them means anything.
+    Long(i64),
+    Directory,
+    Pipe,
+    Link(&'static str),
+}
+
+const DAMAGES: [Damage; 16] = [
+    Damage::Missing,
+    Damage::Content(b""),
+    Damage::Content(br#"{"driverName":"d.exam"#),
+    Damage::Content(b"\xff\xfe\x00"),
+    Damage::Content(b"[1,2]"),
+    Damage::Content(br#"{"driverName":"d.example","volumeHandle":""}"#),
+    Damage::Content(br#"{"driverName":"d.example","volumeHandle":["h"]}"#),
+    Damage::Content(br#"{"driverName":"../d.example","volumeHandle":"h"}"#),
+    Damage::Content(br#"{"driverName":"d.example","volumeHandle":"other","specVolID":"other"}"#),
+    Damage::Content(br#"{"who":"knows"}"#),
+    Damage::Long(100 << 20),
+    Damage::Directory,
+    Damage::Pipe,
+    Damage::Link("/dev/zero"),
+    Damage::Link("vol_data.json"),
+    Damage::Link("/proc/self/mountinfo"),
 ];
 
-async fn damage(bench: &Bench, dir: &str, damage: Option<&[u8]>) {
+async fn damage(bench: &Bench, dir: &str, damage: Damage) {
+    let host = &bench.context.host;
     let file = bench.path(dir).join("vol_data.json");
+    if let Err(error) = host.remove_file(&file).await {
+        assert!(error.is_not_found(), "{error}");
+    }
     match damage {
-        None => bench.context.host.remove_file(&file).await.unwrap(),
-        Some(content) => bench.context.host.write_file(&file, content, 0o644).await.unwrap(),
+        Damage::Missing => {}
+        Damage::Content(content) => host.write_file(&file, content, 0o644).await.unwrap(),
+        Damage::Long(length) => {
+            host.create_file(&file, 0o644).await.unwrap();
+            nix::unistd::truncate(&file, length).unwrap();
+        }
+        Damage::Directory => host.make_dir(&file, 0o755).await.unwrap(),
+        Damage::Pipe => nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR).unwrap(),
+        Damage::Link(target) => host.symlink(Path::new(target), &file).await.unwrap(),
     }
 }
 
@@ -70,6 +105,26 @@ async fn without_an_object_nothing_is_sent_and_nothing_is_forgotten() {
         assert!(!story.contains("call"), "{damaged:?}: {story}");
         assert!(story.contains("unmounter failed to load volume data file"), "{damaged:?}: {story}");
         assert_eq!(bench.tree().await, there, "{damaged:?}");
+    }
+}
+
+/// What was written is written over. What is no file stays, and is told of before the driver is asked for anything.
+#[tokio::test]
+async fn a_new_record_takes_the_place_of_a_file_and_of_nothing_else() {
+    for damaged in DAMAGES {
+        for (dir, next) in [(staging(), "NodeStageVolume"), (POD.to_owned(), "NodePublishVolume")] {
+            let mut bench = Bench::new();
+            bench.context.host.make_dir_all(&bench.path(&dir), 0o750).await.unwrap();
+            damage(&bench, &dir, damaged).await;
+            let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+            if matches!(damaged, Damage::Missing | Damage::Content(_) | Damage::Long(_)) {
+                assert!(story.ends_with("done\n"), "{damaged:?}: {story}");
+                assert_eq!(handle(&found(&bench).await.unwrap()), "d.example^h", "{damaged:?}");
+            } else {
+                assert!(!story.contains(next) && story.contains("failed"), "{damaged:?}: {story}");
+                assert!(story.contains("failed to save volume info data"), "{damaged:?}: {story}");
+            }
+        }
     }
 }
 
@@ -131,6 +186,21 @@ async fn a_lost_record_is_made_good_by_the_object_of_that_name() {
 }
 
 #[tokio::test]
+async fn an_object_of_that_name_that_is_something_else_says_nothing() {
+    let bench = mounted().await;
+    damage(&bench, POD, Damage::Missing).await;
+    let mut device = volume("pv", DRIVER, "h");
+    device.mode = Some(VolumeMode::Block);
+    let mut local = volume("pv", DRIVER, "h");
+    local.source = PersistentSource::Local { path: "/disk".to_owned(), fs_type: String::new() };
+    for other in [device, local] {
+        bench.put(other.into_object());
+        let error = found(&bench).await.unwrap_err();
+        assert!(error.starts_with("nobody knows: "), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_lost_record_is_made_good_by_the_one_stage_that_shows_the_same() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
@@ -140,7 +210,7 @@ async fn a_lost_record_is_made_good_by_the_one_stage_that_shows_the_same() {
     let host = Arc::clone(&bench.context.host);
     let (global, target) = (bench.path(staging()).join("globalmount"), bench.path(POD).join("mount"));
     host.mount(&host::MountSpec::new("tmpfs", &global, "tmpfs")).await.unwrap();
-    damage(&bench, POD, None).await;
+    damage(&bench, POD, Damage::Missing).await;
     let error = found(&bench).await.unwrap_err();
     assert!(error.starts_with("nobody knows: "), "the target shows something else: {error}");
     host.bind(&host::Bind::new(&global, &target)).await.unwrap();
@@ -174,11 +244,29 @@ async fn what_is_staged_is_found_without_a_pod() {
         host.write_file(&file, record.as_bytes(), 0o644).await.unwrap();
     }
     let block = "plugins/kubernetes.io/csi/volumeDevices";
-    for dir in ["staging/disk", "disk/data", "publish/disk", "disk/dev"] {
+    for (number, damaged) in DAMAGES.into_iter().enumerate() {
+        for dir in
+            [format!("plugins/kubernetes.io/csi/d.example/{number}"), format!("{block}/x{number}/data")]
+        {
+            host.make_dir_all(&bench.path(&dir).join("globalmount"), 0o750).await.unwrap();
+            damage(&bench, &dir, damaged).await;
+        }
+    }
+    for dir in [block, "plugins/kubernetes.io/csi/d.example", "plugins/kubernetes.io/csi"] {
+        let dir = bench.path(dir);
+        host.make_dir(&dir.join(OsStr::from_bytes(b"\xff")), 0o750).await.unwrap();
+        host.symlink(&dir, &dir.join("itself")).await.unwrap();
+        host.write_file(&dir.join("file"), b"", 0o644).await.unwrap();
+    }
+    for dir in ["staging/disk", "disk/data", "publish/disk", "disk/dev", "linked/data"] {
         host.make_dir_all(&bench.path(block).join(dir), 0o750).await.unwrap();
     }
     let record = br#"{"driverName":"d.example","volumeHandle":"b","specVolID":"disk"}"#;
     host.write_file(&bench.path(block).join("disk/data/vol_data.json"), record, 0o644).await.unwrap();
+    // Its pods would be another volume's.
+    let record = br#"{"driverName":"d.example","volumeHandle":"l","specVolID":"linked"}"#;
+    host.write_file(&bench.path(block).join("linked/data/vol_data.json"), record, 0o644).await.unwrap();
+    host.symlink(Path::new("disk"), &bench.path(block).join("publish/linked")).await.unwrap();
     // Pods whose links are not made yet, or are gone already: one published, one only bound.
     for file in ["publish/disk/uid-a", "disk/dev/uid-a", "disk/dev/uid-b"] {
         host.write_file(&bench.path(block).join(file), b"", 0o600).await.unwrap();
@@ -200,6 +288,7 @@ async fn what_is_staged_is_found_without_a_pod() {
             "d.example^b Block disk uid-a",
             "d.example^b Block disk uid-b",
             "d.example^h Filesystem h no pod",
+            "d.example^l Block linked no pod",
         }"#]]
     .assert_eq(&format!("{names:#?}"));
 }

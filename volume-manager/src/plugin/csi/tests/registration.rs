@@ -1,5 +1,7 @@
 //! Drivers that register, well and badly, and leave.
 
+mod again;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -7,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use csi_proto::registration::registration_server::{Registration as Desk, RegistrationServer};
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
+use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::{NodeGetInfoResponse, Topology};
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
@@ -30,21 +33,33 @@ struct Board {
 
 #[derive(Debug, Clone)]
 struct ToyDesk {
-    info: PluginInfo,
+    info: Arc<Mutex<PluginInfo>>,
     told: Arc<Mutex<Vec<RegistrationStatus>>>,
     deaf: bool,
+    /// Does not answer what it is asked here.
+    mute: Option<&'static str>,
+}
+
+impl ToyDesk {
+    async fn answers(&self, method: &'static str) {
+        if self.mute == Some(method) {
+            std::future::pending().await
+        }
+    }
 }
 
 #[async_trait]
 impl Desk for ToyDesk {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        Ok(Response::new(self.info.clone()))
+        self.answers("GetInfo").await;
+        Ok(Response::new(self.info.lock().unwrap().clone()))
     }
 
     async fn notify_registration_status(
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        self.answers("NotifyRegistrationStatus").await;
         if self.deaf {
             return Err(Status::internal("not listening"));
         }
@@ -56,14 +71,16 @@ impl Desk for ToyDesk {
 #[async_trait]
 impl Dialer for Board {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        if endpoint != Path::new("/reg.sock") {
-            assert_eq!(endpoint, Path::new("/csi.sock"));
+        if endpoint == Path::new("/csi.sock") {
             return self.driver.dial(endpoint).await;
         }
+        assert_eq!(endpoint, Path::new("/reg.sock"));
         let (ours, theirs) = tokio::io::duplex(1 << 12);
         let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
-        let service = RegistrationServer::new(self.desk.clone());
-        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        // A driver may listen for everything on one socket.
+        let server = Server::builder().add_service(RegistrationServer::new(self.desk.clone()));
+        let server = server.add_service(NodeServer::new(self.driver.clone()));
+        tokio::spawn(server.serve_with_incoming(incoming));
         let mut ours = Some(ours);
         let connector = tower::service_fn(move |_| {
             let ours = ours.take().map(TokioIo::new);
@@ -99,7 +116,8 @@ impl Scene {
             endpoint: "/csi.sock".into(),
             supported_versions: vec!["1.0.0".into()],
         };
-        let desk = ToyDesk { info, told: Arc::default(), deaf: false };
+        let info = Arc::new(Mutex::new(info));
+        let desk = ToyDesk { info, told: Arc::default(), deaf: false, mute: None };
         let (sender, heard) = mpsc::unbounded_channel();
         Self { bench, desk, heard, manager: VolumeManager::heard_by(sender) }
     }
@@ -176,7 +194,7 @@ async fn who_cannot_be_registered_is_told_why_and_nobody_hears_of_it() {
     ];
     for (spoil, text) in cases {
         let mut scene = Scene::set();
-        spoil(&mut scene.desk.info);
+        spoil(&mut scene.desk.info.lock().unwrap());
         scene.register().await.unwrap_err();
         let [(false, error)] = &scene.told()[..] else { panic!("{:?}", scene.told()) };
         assert!(error.contains(text), "{error}");
@@ -195,6 +213,28 @@ async fn a_driver_that_does_not_know_its_node_is_not_registered() {
     let told = scene.told();
     assert!(told[0].1.contains("NodeGetInfo failed: rpc error: code = Internal"), "{told:?}");
     assert_eq!(told[1], (false, "driver d.example returned an empty node ID".into()));
+    assert_eq!(scene.heard(), []);
+}
+
+#[tokio::test]
+async fn a_driver_may_know_its_node_by_very_much_and_not_by_more() {
+    let mut scene = Scene::set();
+    let segments = (0..10_000).map(|number| (format!("key-{number}"), "v".repeat(63)));
+    let topology = Topology { segments: segments.collect() };
+    let info = NodeGetInfoResponse { node_id: "n".repeat(1 << 20), ..NodeGetInfoResponse::default() };
+    let with = |node_id: String| NodeGetInfoResponse { node_id, ..info.clone() };
+    scene.bench.driver.set_info(NodeGetInfoResponse { accessible_topology: Some(topology), ..info.clone() });
+    scene.register().await.unwrap();
+    let node: Node = scene.bench.api.read("", "node-1").unwrap();
+    assert_eq!(node.meta.labels.len(), 10_000);
+    let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
+    assert_eq!((entry.drivers[0].node_id.len(), entry.drivers[0].topology_keys.len()), (1 << 20, 10_000));
+
+    // More than fits one message of gRPC.
+    scene.heard();
+    scene.bench.driver.set_info(with("n".repeat(5 << 20)));
+    let error = scene.register().await.unwrap_err();
+    assert!(matches!(error, RegistrationError::NodeInfo { .. }), "{error}");
     assert_eq!(scene.heard(), []);
 }
 

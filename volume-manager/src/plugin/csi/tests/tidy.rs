@@ -83,6 +83,46 @@ async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
 }
 
 #[tokio::test]
+async fn what_a_driver_leaves_mounted_keeps_its_record() {
+    let mut refusing = Refusing::new().await;
+    refusing.mount().await;
+    let volume = "pods/u1/volumes/kubernetes.io~csi/pv";
+    let target = format!("{volume}/mount");
+    refusing.make(&target);
+    refusing.kernel.mount("tmpfs", &refusing.bench.path(&target), "tmpfs", &[]).unwrap();
+    let unmounting = Arc::new(refusing.bench.unmounting());
+    let story = refusing.bench.run(Operation::Unmount(unmounting)).await;
+    assert!(story.contains("call NodeUnpublishVolume") && story.ends_with("done\n"), "{story}");
+    assert!(refusing.has(&format!("{volume}/vol_data.json")));
+}
+
+#[tokio::test]
+async fn an_unpublish_whose_directory_stays_is_made_again() {
+    let mut refusing = Refusing::new().await;
+    refusing.mount().await;
+    refusing.refuse("remove_dir");
+    for (end, gone) in [("failed", false), ("done", true)] {
+        let unmounting = Arc::new(refusing.bench.unmounting());
+        let story = refusing.bench.run(Operation::Unmount(unmounting)).await;
+        assert!(story.contains("call NodeUnpublishVolume"), "{end}: {story}");
+        assert!(story.lines().last().unwrap().starts_with(end), "{end}: {story}");
+        assert_eq!(story.contains("mark pod unmounted"), gone, "{end}: {story}");
+    }
+}
+
+#[tokio::test]
+async fn no_driver_is_asked_for_what_no_record_names() {
+    for (records, call) in [(0, "NodeStageVolume"), (1, "NodePublishVolume")] {
+        let mut refusing = Refusing::new().await;
+        let refused = Rule::new(Order::Fail(nix::libc::EIO)).on("write_file").after(records).times(1);
+        refusing.host.faults().add(refused);
+        let story = refusing.mount().await;
+        assert!(story.contains("failed to save volume info data"), "{story}");
+        assert!(!story.contains(call), "{story}");
+    }
+}
+
+#[tokio::test]
 async fn a_directory_that_cannot_be_made_is_no_dead_mount() {
     let mut refusing = Refusing::new().await;
     refusing.refuse("make_dir_all");

@@ -1,0 +1,181 @@
+//! One call to the simulated driver, from its first byte to its last.
+
+use std::time::Duration;
+
+use contracts::event::{Actor, Event, RpcEnd, RpcStart};
+use prost::Message;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::{Code, Response, Status};
+
+use super::SimulatedDriver;
+use super::fate::Fate;
+use crate::crash::Life;
+use crate::script::Place;
+
+impl SimulatedDriver {
+    /// A call of the manager, which may crash before or after it.
+    pub(super) async fn node_call<Q, R>(
+        &self,
+        method: &'static str,
+        request: Q,
+        work: impl FnOnce(&Self, &Q) -> Result<R, Status> + Send + 'static,
+    ) -> Result<Response<R>, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        match self.crash.reach(Place::Call) {
+            Life::GoesOn => self.call(method, request, work).await,
+            Life::Ended => std::future::pending().await,
+            Life::EndsAfter => {
+                // Whatever the driver answers, nobody is there to hear it.
+                let _ = self.call(method, request, work).await;
+                self.crash.happens();
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// A call of anybody.
+    pub(super) async fn call<Q, R>(
+        &self,
+        method: &'static str,
+        request: Q,
+        work: impl FnOnce(&Self, &Q) -> Result<R, Status> + Send + 'static,
+    ) -> Result<Response<R>, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        let (id, fate) = {
+            let mut inner = self.open();
+            inner.calls += 1;
+            (inner.calls, inner.fates.next(method))
+        };
+        let begun = Instant::now();
+        let req = csi_proto::json::request(&path(method), &request.encode_to_vec()).unwrap_or(Value::Null);
+        let volume = req["volumeId"].as_str().unwrap_or_default().to_owned();
+        self.trace.record(Event::RpcStart(RpcStart { id, method: method.to_owned(), req, deadline_s: None }));
+        // A call that breaks off has an end, too: its caller sees it as unavailable.
+        let mut end = End { driver: self, id, method, begun, told: false };
+        let answer = match self.is_at_work_on(&volume) {
+            true => Err(Status::aborted("an operation on this volume is under way")),
+            false => self.meet(fate, volume, move |driver| work(driver, &request)).await,
+        };
+        self.trace.look_at_mounts(Actor::Driver);
+        end.tell(answer.as_ref().map(Message::encode_to_vec));
+        answer.map(Response::new)
+    }
+
+    async fn meet<R: Send + 'static>(
+        &self,
+        fate: Fate,
+        volume: String,
+        work: impl FnOnce(&Self) -> Result<R, Status> + Send + 'static,
+    ) -> Result<R, Status> {
+        match fate {
+            Fate::Work => work(self),
+            Fate::Stall(time) => {
+                tokio::time::sleep(time).await;
+                work(self)
+            }
+            Fate::Late(time) => {
+                let late = self.late(volume, time, work);
+                late.await.unwrap_or_else(|_| Err(Status::unavailable("the driver has died")))
+            }
+            Fate::FailBefore(code) => Err(Status::new(code, "as ordered")),
+            Fate::FailAfter(code) => {
+                work(self)?;
+                Err(Status::new(code, "as ordered, after the work"))
+            }
+            Fate::HangBefore => std::future::pending().await,
+            Fate::HangAfter => {
+                work(self)?;
+                self.trace.look_at_mounts(Actor::Driver);
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Does something whether or not anybody waits for it, unless the driver dies meanwhile. As long as it is
+    /// under way, nothing else is done with its volume: a driver answers ABORTED then.
+    fn late<R: Send + 'static>(
+        &self,
+        volume: String,
+        time: Duration,
+        work: impl FnOnce(&Self) -> Result<R, Status> + Send + 'static,
+    ) -> JoinHandle<Result<R, Status>> {
+        let driver = self.clone();
+        self.open().at_work.insert(volume.clone());
+        let task = tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            let done = work(&driver);
+            driver.open().at_work.remove(&volume);
+            driver.trace.look_at_mounts(Actor::Driver);
+            done
+        });
+        self.open().tasks.push(task.abort_handle());
+        task
+    }
+
+    fn is_at_work_on(&self, volume: &str) -> bool {
+        !volume.is_empty() && self.open().at_work.contains(volume)
+    }
+}
+
+/// The end of a call, told once, also when the call is dropped.
+struct End<'a> {
+    driver: &'a SimulatedDriver,
+    id: u64,
+    method: &'static str,
+    begun: Instant,
+    told: bool,
+}
+
+impl End<'_> {
+    fn tell(&mut self, answer: Result<Vec<u8>, &Status>) {
+        self.told = true;
+        let (code, message, resp) = match answer {
+            Ok(bytes) => {
+                let resp = csi_proto::json::response(&path(self.method), &bytes).unwrap_or(Value::Null);
+                ("OK".to_owned(), String::new(), resp)
+            }
+            Err(status) => (code_name(status.code()), status.message().to_owned(), Value::Null),
+        };
+        self.driver.trace.record(Event::RpcEnd(RpcEnd {
+            id: self.id,
+            method: self.method.to_owned(),
+            code,
+            message,
+            dur_ms: self.begun.elapsed().as_secs_f64() * 1000.0,
+            resp,
+            injected: None,
+        }));
+    }
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if !self.told {
+            self.driver.trace.look_at_mounts(Actor::Driver);
+            self.tell(Err(&Status::unavailable("broken off")));
+        }
+    }
+}
+
+/// A code in the spelling of Go, which traces use.
+fn code_name(code: Code) -> String {
+    match code {
+        Code::Cancelled => "Canceled".to_owned(),
+        Code::Ok => "OK".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A method as it stands on the wire.
+fn path(method: &str) -> String {
+    let service = if method.starts_with("Controller") { "Controller" } else { "Node" };
+    format!("/csi.v1.{service}/{method}")
+}

@@ -1,0 +1,88 @@
+//! Following the objects of a kind for ever, whatever becomes of the stream.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{ApiSource, Change, Key, Kind, Object, Watch};
+use crate::clock::{Clock, Instant};
+
+/// How long to wait before following again what could not be followed.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is heard of the objects of a kind.
+#[derive(Debug)]
+pub enum News {
+    /// An object exists, is new, or has changed.
+    Applied(Object),
+    /// An object is gone; this is what it last was.
+    Deleted(Object),
+    /// There are these and no others. What else is known has gone while nobody was listening.
+    Only(BTreeSet<Key>),
+}
+
+/// A kind that is followed. A stream that ends is begun again, with everything that exists.
+#[derive(Debug)]
+pub(crate) struct Following {
+    kind: Kind,
+    api: Arc<dyn ApiSource>,
+    clock: Arc<dyn Clock>,
+    watch: Option<Watch>,
+    /// What the stream has named so far, until it has named everything.
+    named: BTreeSet<Key>,
+    all_named: bool,
+    /// When to begin again.
+    again: Option<Instant>,
+}
+
+impl Following {
+    pub(crate) fn new(kind: Kind, api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
+        Self { kind, api, clock, watch: None, named: BTreeSet::new(), all_named: false, again: None }
+    }
+
+    /// What is heard next. May be dropped at any time: nothing is lost.
+    pub(crate) async fn next(&mut self) -> News {
+        loop {
+            let Some(watch) = &mut self.watch else {
+                self.begin().await;
+                continue;
+            };
+            match watch.recv().await {
+                Some(Change::Applied(object)) => {
+                    if !self.all_named {
+                        self.named.insert(object.key());
+                    }
+                    return News::Applied(object);
+                }
+                Some(Change::Deleted(object)) => {
+                    self.named.remove(&object.key());
+                    return News::Deleted(object);
+                }
+                Some(Change::Synced) => {
+                    self.all_named = true;
+                    return News::Only(std::mem::take(&mut self.named));
+                }
+                None => {
+                    self.watch = None;
+                    self.again = Some(self.clock.now() + AGAIN);
+                }
+            }
+        }
+    }
+
+    async fn begin(&mut self) {
+        if let Some(again) = self.again {
+            self.clock.sleep_until(again).await;
+        }
+        match self.api.watch(self.kind).await {
+            Ok(watch) => {
+                self.watch = Some(watch);
+                (self.named, self.all_named) = (BTreeSet::new(), false);
+            }
+            Err(error) => {
+                tracing::debug!(kind = %self.kind, error = crate::error::chain(&error), "cannot follow");
+                self.again = Some(self.clock.now() + AGAIN);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What nodes are told of what is attached to them: who is being told, and of whom nobody knows what they were
+//! told last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::names::NodeName;
+
+/// How long to wait before writing again what could not be written.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The writes of nodes' statuses.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    /// Nodes that are being written to.
+    writing: BTreeSet<NodeName>,
+    /// Nodes whose last write has failed. It may have been done all the same, or be done yet.
+    doubtful: BTreeSet<NodeName>,
+    /// When to write again what has failed.
+    again: BTreeMap<NodeName, Instant>,
+}
+
+impl Reports {
+    /// Whether a node is to be told something, if there is something new to tell.
+    pub(super) fn may_write(&self, node: &NodeName, now: Instant) -> bool {
+        !self.writing.contains(node) && self.again.get(node).is_none_or(|again| *again <= now)
+    }
+
+    /// Whether a node is to be told also what it seems to have been told already.
+    pub(super) fn is_doubtful(&self, node: &NodeName) -> bool {
+        self.doubtful.contains(node)
+    }
+
+    /// Whether what a node's object was last seen to say is what it was told last.
+    pub(super) fn is_settled(&self, node: &NodeName) -> bool {
+        !self.writing.contains(node) && !self.doubtful.contains(node)
+    }
+
+    pub(super) fn begun(&mut self, node: NodeName) {
+        self.writing.insert(node);
+    }
+
+    pub(super) fn written(&mut self, node: &NodeName) {
+        self.forget(node);
+    }
+
+    pub(super) fn failed(&mut self, node: NodeName, now: Instant) {
+        self.writing.remove(&node);
+        self.doubtful.insert(node.clone());
+        self.again.insert(node, now + AGAIN);
+    }
+
+    /// A node without an object is told nothing.
+    pub(super) fn forget(&mut self, node: &NodeName) {
+        self.writing.remove(node);
+        self.doubtful.remove(node);
+        self.again.remove(node);
+    }
+
+    pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
+        self.again.values().filter(|again| **again > now).min().copied()
+    }
+}

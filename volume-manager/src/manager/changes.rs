@@ -1,0 +1,179 @@
+//! What the loop makes of what changes around its volumes: API objects, and drivers that come and go.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Manager;
+use crate::api::follow::News;
+use crate::api::{
+    Attachment, Claim, CsiDriver, Key, Kind, Node, Object, PersistentSource, Resource, Volume, VolumeSource,
+};
+use crate::event::Registration;
+use crate::names::{AttachmentName, DriverName, SpecName};
+use crate::operation::{NODE_RESIZE_PENDING, OperationName};
+use crate::plugin::{RegisteredDriver, Spec};
+
+impl Manager {
+    pub(super) fn api_changed(&mut self, kind: Kind, news: News) {
+        match news {
+            News::Only(there) => self.others_gone(kind, &there),
+            News::Applied(Object::CsiDriver(driver)) => self.driver_changed(&driver, true),
+            News::Deleted(Object::CsiDriver(driver)) => self.driver_changed(&driver, false),
+            News::Applied(Object::Node(node)) => self.node_changed(node),
+            News::Applied(Object::Claim(claim)) => self.claim_changed(&claim),
+            News::Deleted(Object::Claim(claim)) => _ = self.turns.remove(&claim.key().namespaced_name()),
+            News::Applied(Object::Volume(volume)) => self.volume_changed(&volume),
+            News::Applied(Object::Attachment(attachment)) => self.attachment_changed(attachment, true),
+            News::Deleted(Object::Attachment(attachment)) => self.attachment_changed(attachment, false),
+            News::Applied(_) | News::Deleted(_) => {}
+        }
+    }
+
+    /// All of a kind are known. What went while nobody was listening is gone now.
+    fn others_gone(&mut self, kind: Kind, there: &BTreeSet<Key>) {
+        let facts = Arc::clone(&self.facts.borrow());
+        match kind {
+            Kind::CsiDriver => {
+                for driver in facts.csi_drivers.values().filter(|driver| !there.contains(&driver.key())) {
+                    self.driver_changed(driver, false);
+                }
+                self.change_facts(|facts| facts.csi_drivers_known = true);
+            }
+            Kind::Attachment => {
+                for gone in facts.attachments.values().filter(|attachment| !there.contains(&attachment.key()))
+                {
+                    self.attachment_changed(Arc::clone(gone), false);
+                }
+            }
+            Kind::Claim => self.turns.retain(|claim, _| {
+                there.contains(&Key::namespaced(Kind::Claim, &claim.namespace, &claim.name))
+            }),
+            _ => {}
+        }
+    }
+
+    fn driver_changed(&mut self, driver: &Arc<CsiDriver>, exists: bool) {
+        let name = DriverName::new(&driver.meta.name);
+        self.change_facts(|facts| {
+            if exists {
+                facts.csi_drivers.insert(name.clone(), Arc::clone(driver));
+            } else {
+                facts.csi_drivers.remove(&name);
+            }
+        });
+        let facts = Arc::clone(&self.facts.borrow());
+        let registry = Arc::clone(&self.executor.context().registry);
+        let concerned = self.desired.volumes().filter(|(_, wanted)| {
+            let spec = wanted.pods.values().next().map(|by| &by.spec);
+            let not_attachable = |spec: &Arc<Spec>| {
+                registry.by_name(&wanted.plugin).is_ok_and(|plugin| !plugin.can_attach(spec, &facts))
+            };
+            wanted.attachable && spec.is_some_and(not_attachable)
+        });
+        // Only in this direction: what some pod already has without an attachment stays as it is.
+        let concerned: Vec<_> = concerned.map(|(volume, _)| volume.clone()).collect();
+        for volume in concerned {
+            self.desired.set_not_attachable(&volume);
+            self.dirty.insert(volume);
+        }
+    }
+
+    /// Volumes wait for the node's object to say that they are attached.
+    fn node_changed(&mut self, node: Arc<Node>) {
+        if node.meta.name != self.executor.context().config.node.as_str() {
+            return;
+        }
+        let dirty = &mut self.dirty;
+        self.facts.send_modify(|facts| dirty.extend(Arc::make_mut(facts).see_node(node)));
+    }
+
+    /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.
+    fn claim_changed(&mut self, claim: &Claim) {
+        self.populator.request_claim(&claim.key().namespaced_name(), false);
+        if !self.turn_comes(claim) {
+            return;
+        }
+        let actual = &self.actual;
+        let concerned = self.pending.end_back_off(|rung| {
+            let inner = actual.spec(&rung.key.volume).map(|spec| spec.name());
+            rung.name == OperationName::Expand
+                && inner.is_some_and(|inner| inner.as_str() == claim.spec.volume)
+        });
+        self.dirty.extend(concerned);
+    }
+
+    /// Whether a claim has come to say that it is the node's turn. What goes on to say so is no news, nor is
+    /// what the node itself writes there on its way, and least of all a reason to try again.
+    fn turn_comes(&mut self, claim: &Claim) -> bool {
+        let name = claim.key().namespaced_name();
+        if claim.status.resize != NODE_RESIZE_PENDING {
+            self.turns.remove(&name);
+            return false;
+        }
+        let size = claim.status.allocated;
+        self.turns.insert(name, size) != Some(size)
+    }
+
+    /// A volume that has grown is looked at again on behalf of the pods that have it.
+    fn volume_changed(&mut self, volume: &Volume) {
+        self.search_again(volume);
+        let Some(reference) = &volume.claim else { return };
+        let inner = SpecName::new(&volume.meta.name);
+        let grown = self.populator.pods_of(&reference.claim).any(|pod| {
+            self.desired
+                .volumes_of(pod)
+                .any(|(_, wanted, by)| by.spec.name() == inner && wanted.size < volume.capacity)
+        });
+        self.populator.request_claim(&reference.claim, grown);
+    }
+
+    fn attachment_changed(&mut self, attachment: Arc<Attachment>, exists: bool) {
+        if attachment.node != self.executor.context().config.node.as_str() {
+            return;
+        }
+        let name = AttachmentName::new(&attachment.meta.name);
+        let failed = exists && attachment.attach_error.is_some();
+        if failed || self.facts.borrow().attachments.contains_key(&name) {
+            self.change_facts(|facts| {
+                if failed {
+                    facts.attachments.insert(name, attachment);
+                } else {
+                    facts.attachments.remove(&name);
+                }
+            });
+        }
+    }
+
+    /// A driver came or went. When it comes, whatever failed for want of it need not wait any longer.
+    pub(super) fn registered(&mut self, registration: Registration) {
+        match registration {
+            Registration::Removed { driver } => {
+                self.change_facts(|facts| drop(facts.registered.remove(&driver)));
+            }
+            Registration::Added { driver, endpoint } => {
+                self.registrations += 1;
+                let instance = self.registrations;
+                self.change_facts(|facts| {
+                    facts.registered.insert(driver.clone(), RegisteredDriver { endpoint, instance });
+                });
+                let (actual, desired) = (&self.actual, &self.desired);
+                let concerned = self.pending.end_back_off(|rung| {
+                    let volume = &rung.key.volume;
+                    let wanted = desired.volume(volume).and_then(|wanted| wanted.pods.values().next());
+                    let spec = actual.spec(volume).or(wanted.map(|by| &by.spec));
+                    spec.and_then(|spec| driver_of(spec)) == Some(&driver)
+                });
+                self.dirty.extend(concerned);
+            }
+        }
+    }
+}
+
+/// The CSI driver of a volume, if it has one.
+fn driver_of(spec: &Spec) -> Option<&DriverName> {
+    match (spec.persistent_source(), spec.pod_volume().map(|volume| &volume.source)) {
+        (Some(PersistentSource::Csi(csi)), _) => Some(&csi.driver),
+        (_, Some(VolumeSource::Csi(csi))) => Some(&csi.driver),
+        _ => None,
+    }
+}

@@ -1,0 +1,130 @@
+//! Drivers that come again, are asked again, or do not answer; and who else is in the node's objects.
+
+use std::time::Duration;
+
+use super::*;
+use crate::api::{CsiNodeDriver, Owner};
+
+const SOCKET: &str = "/reg.sock";
+const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
+
+impl Scene {
+    fn node(&self) -> Node {
+        self.bench.api.read("", "node-1").unwrap()
+    }
+
+    /// The drivers of the node, and how many of their volumes fit.
+    fn drivers(&self) -> Vec<(String, Option<i32>)> {
+        let entry: CsiNode = self.bench.api.read("", "node-1").unwrap();
+        entry.drivers.into_iter().map(|driver| (driver.name, driver.allocatable)).collect()
+    }
+
+    fn fits(&self, max_volumes_per_node: i64) {
+        let node_id = "the-node".to_owned();
+        self.bench.driver.set_info(NodeGetInfoResponse {
+            node_id,
+            max_volumes_per_node,
+            accessible_topology: None,
+        });
+    }
+}
+
+#[tokio::test]
+async fn who_names_no_other_socket_is_reached_where_it_registered() {
+    for (endpoint, reached) in [("", SOCKET), ("/csi.sock", "/csi.sock"), ("unix:///csi.sock", "/csi.sock")] {
+        let mut scene = Scene::set();
+        scene.desk.info.lock().unwrap().endpoint = endpoint.to_owned();
+        scene.register().await.unwrap();
+        let added = Registration::Added { driver: DRIVER.into(), endpoint: PathBuf::from(reached) };
+        assert_eq!(scene.heard(), [added], "{endpoint:?}");
+    }
+}
+
+#[tokio::test]
+async fn other_drivers_of_the_node_stay_as_they_are() {
+    let scene = Scene::set();
+    let mut node = scene.node();
+    node.meta.annotations.insert(NODE_IDS.into(), r#"{"other":"x"}"#.into());
+    scene.bench.put(node.into_object());
+    let owners = vec![Owner { uid: "n1".into(), ..Owner::default() }];
+    let meta = Meta { owners, ..Meta::named("", "node-1") };
+    let other = CsiNodeDriver { name: "other".into(), ..CsiNodeDriver::default() };
+    scene.bench.put(CsiNode { meta, drivers: vec![other] }.into_object());
+
+    let registrar = scene.registrar();
+    registrar.socket_created(Path::new(SOCKET)).await.unwrap();
+    assert!(registrar.has(Path::new(SOCKET)) && !registrar.has(Path::new("/other.sock")));
+    assert_eq!(scene.drivers(), [("other".to_owned(), None), (DRIVER.to_owned(), Some(7))]);
+    assert_eq!(scene.node().meta.annotations[NODE_IDS], r#"{"d.example":"the-node","other":"x"}"#);
+
+    assert_eq!(registrar.socket_removed(Path::new("/other.sock")).await, None);
+    assert_eq!(registrar.socket_removed(Path::new(SOCKET)).await, Some(DRIVER.into()));
+    assert!(!registrar.has(Path::new(SOCKET)));
+    assert_eq!(scene.drivers(), [("other".to_owned(), None)]);
+    assert_eq!(scene.node().meta.annotations[NODE_IDS], r#"{"other":"x"}"#);
+}
+
+#[tokio::test]
+async fn a_driver_that_is_asked_again_has_its_entry_replaced() {
+    let scene = Scene::set();
+    let registrar = scene.registrar();
+    registrar.refresh(&DRIVER.into()).await.unwrap();
+    assert_eq!(scene.bench.story.take(), "", "one that is not registered has no say");
+    registrar.socket_created(Path::new(SOCKET)).await.unwrap();
+    scene.fits(9);
+    registrar.refresh(&DRIVER.into()).await.unwrap();
+    assert_eq!(scene.drivers(), [(DRIVER.to_owned(), Some(9))]);
+    scene.bench.driver.fail("NodeGetInfo", Code::Internal);
+    registrar.refresh(&DRIVER.into()).await.unwrap_err();
+    assert_eq!(scene.drivers(), [(DRIVER.to_owned(), Some(9))], "what is not known is not forgotten");
+}
+
+#[tokio::test]
+async fn only_a_newer_version_takes_a_drivers_place() {
+    for (version, takes_it) in [("0.9.0", false), ("1.0.9", false), ("1.1.0", false), ("1.1.1", true)] {
+        let scene = Scene::set();
+        let speaks = |version: &str| {
+            scene.desk.info.lock().unwrap().supported_versions = vec![version.to_owned()];
+        };
+        speaks("1.1.0");
+        let registrar = scene.registrar();
+        registrar.socket_created(Path::new(SOCKET)).await.unwrap();
+        speaks(version);
+        let outcome = registrar.socket_created(Path::new(SOCKET)).await;
+        assert_eq!(outcome.is_ok(), takes_it, "{version}: {outcome:?}");
+        assert_eq!(scene.told().last().unwrap().0, takes_it, "{version}");
+    }
+}
+
+/// Four attempts, after ten milliseconds, fifty and two hundred and fifty more.
+#[tokio::test(start_paused = true)]
+async fn an_api_that_is_away_for_a_moment_is_asked_again() {
+    for (away, registered) in [(5, true), (100, true), (305, true), (1000, false)] {
+        let mut scene = Scene::set();
+        scene.bench.api.set_away(true);
+        let coming_back = async {
+            scene.bench.context.clock.sleep(Duration::from_millis(away)).await;
+            scene.bench.api.set_away(false);
+        };
+        let (outcome, ()) = tokio::join!(scene.register(), coming_back);
+        assert_eq!(outcome.is_ok(), registered, "{away} ms: {outcome:?}");
+        assert_eq!(scene.heard().len(), usize::from(registered), "{away} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_answer_is_not_waited_for_and_not_registered() {
+    for (method, seconds) in [("GetInfo", 1), ("NotifyRegistrationStatus", 5)] {
+        let mut scene = Scene::set();
+        scene.desk.mute = Some(method);
+        let began = scene.bench.now();
+        let error = scene.register().await.unwrap_err();
+        assert_eq!((scene.bench.now() - began).as_secs(), seconds, "{method}");
+        assert!(matches!(error, RegistrationError::Socket { .. }), "{error:?}");
+        let registered = scene.heard().into_iter().fold(false, |_, heard| match heard {
+            Registration::Added { .. } => true,
+            Registration::Removed { .. } => false,
+        });
+        assert!(!registered, "{method}");
+    }
+}

@@ -1,0 +1,126 @@
+//! What is left on a node is known before anything is decided, and what nobody can explain holds back what
+//! might explain it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use expect_test::expect;
+use host::fake::{Order, Rule};
+use volume_manager::WAIT_LIMIT;
+
+use super::world::{ROOT, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_before_what_was_left_is_read_back() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.left("web", "data");
+    let pods = Path::new(ROOT).join("pods");
+    world.host.faults().add(Rule::new(Order::Delay(SECOND)).on("read_dir").below(pods).times(1));
+    world.crash();
+    world.add("new", &["data"]);
+    world.manager.sources_ready();
+    let late = world.manager.wait_idle(SECOND / 2).await.expect_err("it is not read back");
+    expect!["the manager is not idle: read back what was left: context deadline exceeded"]
+        .assert_eq(&late.to_string());
+    let left = world.manager.wait_unmounted(&"gone".into(), SECOND / 10).await;
+    expect!["mounted volumes=[whatever was left behind]: context deadline exceeded"]
+        .assert_eq(&left.expect_err("nobody knows what it has").to_string());
+    world.sees(expect![[""]]);
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data new
+        unpublish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_no_pod_names_stays_until_all_pods_are_known() {
+    let mut world = World::starting();
+    world.toy.leave_staged("data");
+    world.crash();
+    world.pass(60_000).await;
+    world.sees(expect![[""]]);
+    world.manager.sources_ready();
+    world.idle().await;
+    world.sees(expect![[r#"
+        unstage data
+    "#]]);
+}
+
+/// Until then the node's object keeps what it says: a list that lacks a volume lets it be detached.
+#[tokio::test(start_paused = true)]
+async fn what_was_read_back_is_attached_if_the_nodes_object_says_so() {
+    for attached in [&[][..], &["data"]] {
+        let mut world = World::starting();
+        world.volume("data");
+        world.toy.set_attachable(true);
+        world.attach(attached).await;
+        world.left("web", "data");
+        world.crash();
+        world.idle().await;
+        let in_use = world.manager.volumes_in_use().await.expect("the node's object was read");
+        assert_eq!(in_use, attached.iter().map(|name| super::world::unique(name)).collect::<Vec<_>>());
+        let is = format!("DeviceMountUncertain attachable={}", !attached.is_empty());
+        let books = world.books().await;
+        assert!(books.contains(&is), "{books}");
+    }
+}
+
+/// It may be the one that is mounted there, and its record the only one that says so.
+#[tokio::test(start_paused = true)]
+async fn no_stage_is_undone_while_somebody_looks_for_what_a_directory_stands_for() {
+    let mut world = World::starting();
+    world.left("web", "data");
+    world.toy.leave_staged("other");
+    world.toy.fail("read back data", &[volume_manager::error::ErrorClass::Final]);
+    world.toy.hold("identify data");
+    world.crash();
+    world.manager.sources_ready();
+    let late = world.manager.wait_idle(SECOND).await.expect_err("it is looked for");
+    expect!["the manager is not idle: identify /var/lib/kubelet/pods/web/volumes/kubernetes.io~toy/data: context deadline exceeded"].assert_eq(&late.to_string());
+    world.sees(expect![[r#"
+        identify data
+    "#]]);
+    world.toy.release("identify data");
+    world.idle().await;
+    world.sees(expect![[r#"
+        unstage other
+    "#]]);
+}
+
+/// A plugin that maps no devices has none to explain. Something is bound for the pod, or is not.
+#[tokio::test(start_paused = true)]
+async fn a_link_that_explains_nothing_is_reported_while_its_device_is_bound() {
+    let of_toy = Path::new(ROOT).join("plugins/kubernetes.io~toy");
+    for (bound, stays) in [
+        (None, false),
+        (Some("disk/dev/web"), true),
+        (Some("disk/dev/db"), false),
+        (Some("another/dev/web"), false),
+    ] {
+        let mut world = World::starting();
+        let link: PathBuf = Path::new(ROOT).join("pods/web/volumeDevices/kubernetes.io~toy/disk");
+        let kernel = &world.kernel;
+        kernel.make_dir_all(link.parent().expect("it is below the root"), 0o750).expect("it is writable");
+        kernel.symlink(Path::new("/dev/disk"), &link).expect("it is writable");
+        if let Some(bound) = bound {
+            let at = of_toy.join(bound);
+            kernel.make_dir_all(&at, 0o750).expect("it is writable");
+            kernel.mount("tmpfs", &at, "tmpfs", &[]).expect("the directory is there");
+        }
+        world.crash();
+        world.manager.sources_ready();
+        world.idle().await;
+        world.sees(expect![[r#"
+            identify disk
+        "#]]);
+        let gone = world.manager.wait_unmounted(&"web".into(), WAIT_LIMIT).await;
+        let gone = gone.map_err(|error| error.to_string());
+        let told = Err("mounted volumes=[disk]: context deadline exceeded".to_owned());
+        assert_eq!(gone, if stays { told } else { Ok(()) }, "{bound:?}");
+    }
+}

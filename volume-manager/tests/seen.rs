@@ -1,0 +1,185 @@
+//! What the manager sees of the world changes what it does, at once: its node, drivers, attachments, claims.
+#![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
+
+#[path = "world/world.rs"]
+mod world;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use expect_test::expect;
+use volume_manager::api::pod::SeLinuxOptions;
+use volume_manager::api::storage::AttachmentError;
+use volume_manager::api::{AccessMode, Attachment, CsiDriver, Key, Kind, Meta, Object};
+use volume_manager::names::AttachmentName;
+use volume_manager::operation::OperationName;
+use volume_manager::{WAIT_LIMIT, WaitError};
+use world::{LONG, World, pod, unique, volume};
+
+/// A node whose pod `web` wants `data`, which has to be attached.
+async fn attachable() -> World {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.set_attachable(true);
+    world.run("web", &["data"]).await;
+    world
+}
+
+fn driver(change: impl FnOnce(&mut CsiDriver)) -> Object {
+    let mut driver = CsiDriver { meta: Meta::named("", "toy.example"), ..CsiDriver::default() };
+    change(&mut driver);
+    Object::CsiDriver(Arc::new(driver))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_that_the_node_does_not_show_is_waited_for_without_an_attempt() {
+    let world = attachable().await;
+    world.manager.mark_reported_in_use(vec![unique("data")]);
+    world.attach(&["another"]).await;
+    let attempts = world.starts_of(OperationName::Verify, 60_000).await;
+    assert!(attempts.len() <= 8, "at most the ladder's: {attempts:?}");
+    world.toy.story();
+    world.attach(&["data"]).await;
+    assert_eq!(world.starts_of(OperationName::Verify, 400).await, [0], "it is there to be seen");
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_has_come_to_need_no_attachment_is_waited_for_no_longer() {
+    let world = attachable().await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]));
+    world.sees(expect![[""]]);
+    world.api.put(driver(|driver| driver.attach_required = false));
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![]), "nobody detaches it");
+    // What is here without an attachment stays as it is.
+    world.api.remove(&Key::cluster(Kind::CsiDriver, "toy.example"));
+    world.idle().await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
+    // What comes from now on needs one.
+    world.volume("new");
+    world.run("db", &["new"]).await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("new")]));
+    world.sees(expect![[""]]);
+}
+
+fn attachment(node: &str, error: Option<i32>) -> Object {
+    let name = AttachmentName::of(&"data".into(), &"toy.example".into(), &"node".into());
+    let error = error.map(|code| AttachmentError { message: "no more".to_owned(), code: Some(code) });
+    Object::Attachment(Arc::new(Attachment {
+        meta: Meta::named("", name.as_str()),
+        node: node.to_owned(),
+        attach_error: error,
+        ..Attachment::default()
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_must_go_elsewhere_only_if_this_node_has_no_room_and_its_driver_keeps_the_scheduler_told() {
+    let full = || attachment("node", Some(8));
+    for (period, seen, elsewhere) in [
+        (Some(10), vec![full()], true),
+        (None, vec![full()], false),
+        (Some(0), vec![full()], false),
+        (Some(10), vec![], false),
+        (Some(10), vec![attachment("node", Some(13))], false),
+        (Some(10), vec![attachment("another", Some(8))], false),
+        (Some(10), vec![full(), attachment("node", None)], false),
+        (Some(10), vec![full(), attachment("node", Some(13))], false),
+    ] {
+        let world = attachable().await;
+        world.api.put(driver(|driver| driver.allocatable_period = period));
+        let last = format!("{seen:?}");
+        for object in seen {
+            world.api.put(object);
+        }
+        let error =
+            world.manager.wait_mounted(&"web".into(), WAIT_LIMIT).await.expect_err("it is not attached");
+        let limit = matches!(error, WaitError::AttachmentLimit { .. });
+        assert_eq!(limit, elsewhere, "{period:?} {last}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_that_has_gone_says_nothing_any_more() {
+    let world = attachable().await;
+    world.api.put(driver(|driver| driver.allocatable_period = Some(10)));
+    world.api.put(attachment("node", Some(8)));
+    world.api.remove(&attachment("node", None).key());
+    let error = world.manager.wait_mounted(&"web".into(), WAIT_LIMIT).await.expect_err("it is not attached");
+    assert!(matches!(error, WaitError::NotMounted { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_followed_is_followed_a_second_later() {
+    let mut world = World::starting();
+    world.api.set_down(Kind::Claim, true);
+    world.crash();
+    world.manager.sources_ready();
+    world.pass(10_000).await;
+    world.api.set_down(Kind::Claim, false);
+    world.pass(1000).await;
+    world.run("web", &["data"]).await;
+    world.sees(expect![[""]]);
+    world.volume("data");
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}
+
+/// Nothing will change while the other pod has it, so its owner is told at once.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_another_label_is_told_whom_it_waits_for() {
+    let mut world = World::starting();
+    world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+    world.crash();
+    world.manager.sources_ready();
+    let mut alone = volume("data");
+    alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+    world.put_volume(alone);
+    let labelled = |name: &str, level: &str| {
+        let mut pod = pod(name, &["data"]);
+        pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
+        Arc::new(pod)
+    };
+    world.manager.add_pod(labelled("web", "s0:c1"));
+    world.idle().await;
+    // The pod is to go, and what it has takes its time.
+    world.toy.hold("unpublish data web");
+    world.end(&"web".into());
+    world.manager.add_pod(labelled("new", "s0:c2"));
+    let began = tokio::time::Instant::now();
+    let told = world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect_err("web has it");
+    assert!(told.to_string().contains("already mounted to a different pod with a different SELinux label"));
+    assert!(began.elapsed().is_zero(), "at once");
+    world.toy.release("unpublish data web");
+    world.idle().await;
+    world.manager.wait_mounted(&"new".into(), WAIT_LIMIT).await.expect("nobody has it any more");
+}
+
+/// An operation that panics has failed, and nobody else has.
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_of_its_operation_alone() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.panic("publish data web");
+    let web = world.add("web", &["data"]);
+    let began = tokio::time::Instant::now();
+    world.manager.wait_mounted(&web, LONG).await.expect("it is tried again");
+    assert_eq!(began.elapsed().as_millis(), 500);
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+        publish data web
+    "#]]);
+    assert_eq!(world.manager.dump().await.expect("it runs").counters["operation_panics"], 1);
+}
