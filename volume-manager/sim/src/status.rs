@@ -12,13 +12,17 @@ use crate::objects::NODE;
 /// How often it writes its status where nothing has changed.
 const PERIOD: Duration = Duration::from_secs(10);
 
+/// When it gives up a write. One that was given up may still be done, after the next one and so undoing it: this
+/// is more than the slowest API takes for one.
+const LIMIT: Duration = Duration::from_secs(100);
+
 /// Writes the status for as long as the manager lives, or until it is told to stop.
 pub(crate) fn report(api: SimulatedApi, manager: VolumeManager) -> AbortHandle {
     let reporting = async move {
         let mut notices = manager.subscribe();
         loop {
             // One that does not work is tried again soon enough, one that hangs is given up.
-            let _ = tokio::time::timeout(PERIOD, write(&api, &manager)).await;
+            let _ = tokio::time::timeout(LIMIT, write(&api, &manager)).await;
             let changed = async {
                 while let Some(notice) = notices.recv().await {
                     if matches!(notice, Notice::InUse(_)) {
