@@ -131,6 +131,7 @@ impl ActualState {
                 record.device_path = device_path;
                 record.set_unknown_size(claim_size.unwrap_or_default());
             }
+            (Some(record), T::AttachmentFound) => record.attachability = Attachability::Yes,
             (Some(record), T::Detached) if record.pods.is_empty() && record.device == Device::NotMounted => {
                 self.volumes.remove(volume);
             }
@@ -361,6 +362,7 @@ impl Transition {
             }
             Self::PodUndoing(pod) | Self::PodUnmounted(pod) => Some(pod),
             Self::Attached { .. }
+            | Self::AttachmentFound
             | Self::DeviceUncertain { .. }
             | Self::DeviceMounted { .. }
             | Self::DeviceFailed { .. }

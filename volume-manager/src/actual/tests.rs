@@ -265,6 +265,23 @@ fn attaching_again_changes_only_where_the_device_is() {
 }
 
 #[test]
+fn an_attachment_that_a_mount_has_found_is_not_denied_later() {
+    let read_back = Rebuilt { spec: Spec::clone(&spec()), device_mount_path: None, selinux_label: None };
+    let mut actual = ActualState::default();
+    actual.add_reconstructed(&name(), &"p".into(), &read_back, None);
+    let attachability = |actual: &ActualState| actual.volume(&name()).map(|record| record.attachability);
+    assert_eq!(attachability(&actual), Some(Attachability::Unknown));
+    let mut denied = actual.clone();
+    denied.correct(&name(), None);
+    assert_eq!(attachability(&denied), Some(Attachability::No));
+    denied.apply(&name(), Transition::AttachmentFound);
+    assert_eq!(attachability(&denied), Some(Attachability::Yes));
+    actual.apply(&name(), Transition::AttachmentFound);
+    actual.correct(&name(), None);
+    assert_eq!(attachability(&actual), Some(Attachability::Yes));
+}
+
+#[test]
 fn what_growing_has_come_to_is_known() {
     let mut actual = book(&[]);
     let wanted = |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));

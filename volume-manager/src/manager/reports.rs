@@ -15,6 +15,7 @@ impl Manager {
                 let volume = running.key.volume.clone();
                 let answer = self.permit(&volume, &transition);
                 if answer.is_ok() {
+                    self.find_attached(&volume, &transition);
                     self.apply(&volume, transition);
                 }
                 // An operation that was dropped meanwhile has stopped before its risk.
@@ -36,6 +37,16 @@ impl Manager {
             _ => true,
         };
         if wanted { Ok(()) } else { Err(Withdrawn) }
+    }
+
+    /// A mount risks nothing before it has found attached what must be. What was read back and is not corrected
+    /// yet says nothing of that, and the node's object, read earlier, may say that it is not.
+    fn find_attached(&mut self, volume: &VolumeName, risks: &Transition) {
+        let mark = matches!(risks, Transition::DeviceUncertain { .. } | Transition::PodUncertain(_));
+        let found = mark && self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
+        if found && self.actual.volume(volume).is_some_and(|record| !record.is_attached()) {
+            self.apply(volume, Transition::AttachmentFound);
+        }
     }
 
     fn still_wants(&self, volume: &VolumeName, pod: &PodUid) -> bool {

@@ -29,6 +29,8 @@ pub enum Transition {
         /// What its claim could hold, if that was asked.
         claim_size: Option<Bytes>,
     },
+    /// A mount has found the volume attached, which what was read back may not say.
+    AttachmentFound,
     /// The step per node is about to be risked.
     DeviceUncertain {
         /// Where it is done.

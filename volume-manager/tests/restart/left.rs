@@ -7,6 +7,7 @@ use std::time::Duration;
 use expect_test::expect;
 use host::fake::{Order, Rule};
 use volume_manager::WAIT_LIMIT;
+use volume_manager::api::Kind;
 
 use super::world::{ROOT, World};
 
@@ -68,6 +69,35 @@ async fn what_was_read_back_is_attached_if_the_nodes_object_says_so() {
         let books = world.books().await;
         assert!(books.contains(&is), "{books}");
     }
+}
+
+/// The node's object is read after the mount has begun, and does not say yet what the mount has found.
+#[tokio::test(start_paused = true)]
+async fn what_a_mount_found_attached_is_in_use_whatever_the_nodes_object_says() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.toy.set_attachable(true);
+    world.left("web", "data");
+    world.api.set_down(Kind::Node, true);
+    world.crash();
+    world.manager.sources_ready();
+    world.add("new", &["data"]);
+    world.pass(60_000).await;
+    world.sees(expect![[r#"
+        stage data
+        publish data new
+    "#]]);
+    world.api.set_down(Kind::Node, false);
+    world.pass(1_000).await;
+    world.toy.hold("unstage data");
+    world.end(&"new".into());
+    tokio::time::sleep(SECOND).await;
+    world.sees(expect![[r#"
+        unpublish data web
+        unpublish data new
+        unstage data
+    "#]]);
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![super::world::unique("data")]));
 }
 
 /// It may be the one that is mounted there, and its record the only one that says so.
