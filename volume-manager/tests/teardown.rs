@@ -472,4 +472,31 @@ paused! {
             publish data new
         "#]]);
     }
+
+    /// The kubelet opens its books on it: the node may say by then that it does not use it.
+    async fn a_volume_that_leaves_and_comes_back_while_it_is_verified_must_be_reported_again() {
+        let world = World::new().await;
+        world.volume("data");
+        world.toy.set_attachable(true);
+        world.attach(&["data"]).await;
+        world.idle().await;
+        world.api.set_silent(Kind::Node, true);
+        let web = world.add("web", &["data"]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        world.manager.mark_reported_in_use(vec![world::unique("data")]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        world.end(&web);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        world.add("new", &["data"]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        world.api.set_silent(Kind::Node, false);
+        world.pass(60_000).await;
+        world.sees(expect![[""]]);
+        world.manager.mark_reported_in_use(vec![world::unique("data")]);
+        world.idle().await;
+        world.sees(expect![[r#"
+            stage data
+            publish data new
+        "#]]);
+    }
 }

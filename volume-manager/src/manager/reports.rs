@@ -26,9 +26,13 @@ impl Manager {
     }
 
     /// Nothing is begun for a pod that has gone meanwhile: a mark before a risk is where an operation learns
-    /// of that. The step per node may go on as long as any pod wants the volume.
+    /// of that. The step per node may go on as long as any pod wants the volume. One that pods left and others
+    /// came for while it was verified may not be called in use any more: it is verified again when it is.
     fn permit(&self, volume: &VolumeName, transition: &Transition) -> Result<(), Withdrawn> {
         let wanted = match transition {
+            Transition::Attached { attachable: true, .. } => {
+                self.desired.volume(volume).is_none_or(|wanted| wanted.reported_in_use)
+            }
             Transition::PodUncertain(record) => self.still_wants(volume, &record.pod),
             Transition::DeviceUncertain { .. } => {
                 let wanted = self.desired.volume(volume);

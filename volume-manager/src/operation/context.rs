@@ -154,11 +154,12 @@ impl Mark {
 
     /// Reports anything that cannot be refused.
     pub async fn tell(&self, transition: Transition) {
-        // Only the two marks before a risk are ever refused.
+        // Only the two marks before a risk are ever refused, and that a volume is attached.
         let _ = self.report(transition).await;
     }
 
-    async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
+    /// Reports anything, and waits for what the books say to it.
+    pub(super) async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
         let (done, applied) = oneshot::channel();
         let report = Report::Learned { transition, done };
         let sent = self.sender.send(Event::Operation(self.operation, report));

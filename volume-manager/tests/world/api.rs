@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use volume_manager::api::{
     ApiError, ApiSource, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token, TokenRequest, Watch,
 };
@@ -12,6 +12,7 @@ use volume_manager::api::{
 #[derive(Debug, Default)]
 pub(crate) struct MemoryApi {
     inner: Mutex<Inner>,
+    spoken: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -54,20 +55,24 @@ impl MemoryApi {
         };
     }
 
-    /// Makes a kind take requests and never answer, or answer again.
+    /// Makes a kind take requests and answer none of them, or all of them again.
     pub(crate) fn set_silent(&self, kind: Kind, silent: bool) {
         let mut inner = self.lock();
         if silent {
-            inner.silent.insert(kind)
+            inner.silent.insert(kind);
         } else {
-            inner.silent.remove(&kind)
-        };
+            inner.silent.remove(&kind);
+            self.spoken.notify_waiters();
+        }
     }
 
     async fn answers(&self, kind: Kind) {
-        let silent = self.lock().silent.contains(&kind);
-        if silent {
-            std::future::pending().await
+        loop {
+            let spoken = self.spoken.notified();
+            if !self.lock().silent.contains(&kind) {
+                return;
+            }
+            spoken.await;
         }
     }
 
