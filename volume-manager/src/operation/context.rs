@@ -154,12 +154,11 @@ impl Mark {
 
     /// Reports anything that cannot be refused.
     pub async fn tell(&self, transition: Transition) {
-        // Only the two marks before a risk are ever refused, and that a volume is attached.
+        // What is refused beside the two marks before a risk is that a volume is attached: it is verified again.
         let _ = self.report(transition).await;
     }
 
-    /// Reports anything, and waits for what the books say to it.
-    pub(super) async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
+    async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
         let (done, applied) = oneshot::channel();
         let report = Report::Learned { transition, done };
         let sent = self.sender.send(Event::Operation(self.operation, report));

@@ -26,14 +26,16 @@ pub async fn run(request: &VerifyAttached, cx: &OperationContext) -> Result<(), 
     } else {
         String::new()
     };
-    let attached = Transition::Attached {
-        spec: request.spec.clone(),
-        plugin: request.plugin.clone(),
-        attachable: request.attachable,
-        device_path,
-        claim_size,
-    };
-    cx.mark.report(attached).await.map_err(|withdrawn| failed(withdrawn.into()))
+    cx.mark
+        .tell(Transition::Attached {
+            spec: request.spec.clone(),
+            plugin: request.plugin.clone(),
+            attachable: request.attachable,
+            device_path,
+            claim_size,
+        })
+        .await;
+    Ok(())
 }
 
 /// What the claim of the volume could hold before it was asked to hold more: how large the volume is.

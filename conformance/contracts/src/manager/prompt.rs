@@ -255,7 +255,10 @@ impl Prompt {
     fn owes_unstage(&self, books: &Books, volume: &str) -> bool {
         let used = books.actual.keys().chain(books.desired.keys());
         let used = used.filter_map(|key| pod_and_volume(key)).any(|(_, of)| of == volume);
+        // One that took over directories which explain nothing asks the API for what they stand for first.
+        let may_ask = books.life > 0 && books.slow_api;
         self.may_unmount
+            && !may_ask
             && is_staged(books, volume)
             && !used
             && !self.runs(volume, |_, _| true)
@@ -481,6 +484,7 @@ mod tests {
         let second = ["node kill\nnode start\n", had, GONE].concat();
         keeps(rule, &[&second, "at 9000\n", unmounted].concat(), &[]);
         breaks(rule, late, &[&second, unmounted, "at 9000\n", unstaged].concat(), &[]);
+        keeps(rule, &["step api slow\n", &second, unmounted, "at 9000\n", unstaged].concat(), &[]);
         // What is found later waits like the rest, and the rest with it; what was mounted does not.
         let found = "state v2/b VolumeMountUncertain\nat 9000\n";
         keeps(rule, &[&second, unmounted, found, unstaged].concat(), &[]);
