@@ -465,3 +465,20 @@ async fn what_went_while_nobody_was_listening_is_gone() {
     "#]])
         .await;
 }
+
+/// Its new object says nothing of what its old one was told.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_object_is_made_again_keeps_nothing_that_nobody_wants() {
+    let control = Control::with_data_on_one().await;
+    control.toy.story();
+    control.api.remove(&Key::cluster(Kind::Node, "one"));
+    control.api.put(Object::Node(Arc::new(node("one"))));
+    control.end("web").await;
+    control
+        .sees(expect![[r#"
+        detach data from one
+        one is told []
+        two is told []
+    "#]])
+        .await;
+}

@@ -20,8 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::api::follow::{Following, News};
 use crate::api::timely::Timely;
 use crate::api::{
-    ApiError, ApiSource, AttachedVolume, Key as ObjectKey, Kind, Meta, Notification, Object, Patch,
-    PatchBody, Pod, Reference, Severity,
+    ApiError, ApiSource, Key as ObjectKey, Kind, Meta, Notification, Object, Patch, PatchBody, Pod,
+    Reference, Severity,
 };
 use crate::clock::{Clock, Instant};
 use crate::names::{NodeName, VolumeName};
@@ -33,7 +33,7 @@ use crate::plugin::{Facts, Remote, Spec};
 use book::{Book, Entry};
 use cluster::{Cluster, Desired};
 use plan::{PATIENCE, Step};
-use reports::Reports;
+use reports::{Reports, names};
 
 /// How often what is attached is compared with what the attachments say.
 const VERIFY_EVERY: Duration = Duration::from_secs(60);
@@ -159,8 +159,10 @@ impl Controller {
             }
             Event::Attached(id, result) => self.attached(id, result, now),
             Event::Detached(id, result) => self.detached(id, result, now),
-            Event::Written(node, Ok(object)) => {
-                self.reports.written(&node);
+            Event::Written(name, Ok(object)) => {
+                if let Object::Node(node) = &object {
+                    self.reports.written(&name, &node.volumes_attached);
+                }
                 self.cluster.take(Kind::Node, News::Applied(object));
             }
             Event::Written(node, Err(error)) if error.is_not_found() => self.reports.forget(&node),
@@ -210,13 +212,13 @@ impl Controller {
                     entry.reported = false;
                 }
             }
-            Step::Detach { volume, node, verify_safe, forced } => {
+            Step::Detach { volume, node, forced } => {
                 let spec = book.get_mut(&volume, &node).and_then(|entry| {
                     // Also where nobody could be told: a node that comes back meanwhile must not hear of it.
                     entry.reported = false;
                     entry.spec.clone()
                 });
-                let request = Arc::new(DetachVolume { volume, spec, node, verify_safe });
+                let request = Arc::new(DetachVolume { volume, spec, node, verify_safe: forced.is_none() });
                 if self.start(Operation::Detach(request), now)
                     && let Some(reason) = forced
                 {
@@ -316,7 +318,10 @@ impl Controller {
                 continue;
             }
             let report = book.report(name);
-            if same(&report, &node.volumes_attached) && !self.reports.is_doubtful(name) {
+            let wanted = names(&report);
+            let seen = wanted == names(&node.volumes_attached);
+            let told = self.reports.told(name).is_none_or(|told| *told == wanted);
+            if seen && told && !self.reports.is_doubtful(name) {
                 continue;
             }
             self.reports.begun(name.clone());
@@ -417,11 +422,6 @@ async fn missing(
         }
     }
     missing
-}
-
-fn same(report: &[AttachedVolume], told: &[AttachedVolume]) -> bool {
-    let names = |list: &[AttachedVolume]| list.iter().map(|v| v.name.clone()).collect::<BTreeSet<_>>();
-    names(report) == names(told)
 }
 
 async fn follow(kind: Kind, hands: Hands, sender: mpsc::UnboundedSender<Event>) {

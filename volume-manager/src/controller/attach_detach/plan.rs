@@ -23,9 +23,7 @@ pub(super) enum Step {
     Detach {
         volume: VolumeName,
         node: NodeName,
-        /// Whether to ask the node's object once more.
-        verify_safe: bool,
-        /// Why the node's word does not count, if it does not.
+        /// Why the node's word does not count. If it does, its object is asked once more.
         forced: Option<&'static str>,
     },
     /// Attach it.
@@ -72,7 +70,8 @@ fn detach(
     }
     // One without an object cannot be told anything.
     if let Some(known) = cluster.nodes.get(node) {
-        if entry.reported || known.attached(volume).is_some() {
+        let told = reports.told(node).is_some_and(|told| told.contains(volume));
+        if entry.reported || known.attached(volume).is_some() || told {
             return Some(Step::Unreport(volume.clone(), node.clone()));
         }
         // What is on its way to it may say otherwise.
@@ -85,8 +84,7 @@ fn detach(
         (false, true) => Some("timeout"),
         (false, false) => None,
     };
-    let verify_safe = !late && !declared_gone;
-    Some(Step::Detach { volume: volume.clone(), node: node.clone(), verify_safe, forced })
+    Some(Step::Detach { volume: volume.clone(), node: node.clone(), forced })
 }
 
 fn attach(

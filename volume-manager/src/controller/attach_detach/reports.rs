@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::api::AttachedVolume;
 use crate::clock::Instant;
-use crate::names::NodeName;
+use crate::names::{NodeName, VolumeName};
 
 /// How long to wait before writing again what could not be written.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -19,6 +20,8 @@ pub(super) struct Reports {
     doubtful: BTreeSet<NodeName>,
     /// When to write again what has failed.
     again: BTreeMap<NodeName, Instant>,
+    /// What nodes were told last.
+    told: BTreeMap<NodeName, BTreeSet<VolumeName>>,
 }
 
 impl Reports {
@@ -32,7 +35,13 @@ impl Reports {
         self.doubtful.contains(node)
     }
 
-    /// Whether what a node's object was last seen to say is what it was told last.
+    /// What a node was told last, as far as it is known to have been told. Its object may have been seen as it
+    /// was before: a watch is no faster than an answer.
+    pub(super) fn told(&self, node: &NodeName) -> Option<&BTreeSet<VolumeName>> {
+        self.told.get(node)
+    }
+
+    /// Whether nothing is on its way to a node, and nothing may be.
     pub(super) fn is_settled(&self, node: &NodeName) -> bool {
         !self.writing.contains(node) && !self.doubtful.contains(node)
     }
@@ -41,8 +50,9 @@ impl Reports {
         self.writing.insert(node);
     }
 
-    pub(super) fn written(&mut self, node: &NodeName) {
+    pub(super) fn written(&mut self, node: &NodeName, report: &[AttachedVolume]) {
         self.forget(node);
+        self.told.insert(node.clone(), names(report));
     }
 
     pub(super) fn failed(&mut self, node: NodeName, now: Instant) {
@@ -56,9 +66,15 @@ impl Reports {
         self.writing.remove(node);
         self.doubtful.remove(node);
         self.again.remove(node);
+        self.told.remove(node);
     }
 
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
         self.again.values().filter(|again| **again > now).min().copied()
     }
+}
+
+/// The volumes of a report.
+pub(super) fn names(report: &[AttachedVolume]) -> BTreeSet<VolumeName> {
+    report.iter().map(|volume| volume.name.clone()).collect()
 }

@@ -32,6 +32,8 @@ enum Write {
     None,
     UnderWay,
     Failed,
+    /// It has said that the volume is attached.
+    Done,
 }
 
 const FREE: Unwanted = Unwanted {
@@ -52,12 +54,12 @@ fn data() -> VolumeName {
 }
 
 fn steps_for(unwanted: Unwanted) -> String {
-    let told = AttachedVolume { name: data(), device_path: String::new() };
+    let told = || AttachedVolume { name: data(), device_path: String::new() };
     let taint = Taint { key: "node.kubernetes.io/out-of-service".to_owned(), ..Taint::default() };
     let node = Node {
         ready: unwanted.ready,
         taints: Some(taint).filter(|_| unwanted.out_of_service).into_iter().collect(),
-        volumes_attached: Some(told).filter(|_| unwanted.told).into_iter().collect(),
+        volumes_attached: Some(told()).filter(|_| unwanted.told).into_iter().collect(),
         ..Node::default()
     };
     let mut cluster = Cluster::default();
@@ -77,14 +79,13 @@ fn steps_for(unwanted: Unwanted) -> String {
         Write::None => {}
         Write::UnderWay => reports.begun("one".into()),
         Write::Failed => reports.failed("one".into(), began),
+        Write::Done => reports.written(&"one".into(), &[told()]),
     }
     let steps = plan(&cluster, &reports, &Desired::new(), &book, now, unwanted.force);
     let steps = steps.into_iter().map(|step| match step {
         Step::Unreport(..) => "tell the node first".to_owned(),
-        Step::Detach { verify_safe, forced, .. } => {
-            let how = if verify_safe { "asking the node" } else { "whatever the node says" };
-            format!("detach, {how}{}", forced.map(|why| format!(", by force: {why}")).unwrap_or_default())
-        }
+        Step::Detach { forced: None, .. } => "detach, asking the node".to_owned(),
+        Step::Detach { forced: Some(why), .. } => format!("detach, by force: {why}"),
         other => format!("{other:?}"),
     });
     steps.collect::<Vec<_>>().join(" and ")
@@ -101,28 +102,20 @@ async fn what_nobody_wants_goes_when_the_node_has_let_go_or_is_gone() {
         (Unwanted { write: Write::Failed, ..FREE }, ""),
         (Unwanted { write: Write::Failed, ..DEAD }, ""),
         (Unwanted { told: true, write: Write::Failed, ..FREE }, "tell the node first"),
+        // Its object as it was before.
+        (Unwanted { write: Write::Done, ..FREE }, "tell the node first"),
         (USED, ""),
         (Unwanted { reported: true, told: true, ..USED }, ""),
         (Unwanted { since: LONG_AGO, ..USED }, ""),
         (Unwanted { ready: false, ..USED }, ""),
         (Unwanted { since: LONG_AGO - 1, ..DEAD }, ""),
-        (DEAD, "detach, whatever the node says, by force: timeout"),
+        (DEAD, "detach, by force: timeout"),
         (Unwanted { told: true, ..DEAD }, "tell the node first"),
         (Unwanted { force: false, ..DEAD }, ""),
-        (
-            Unwanted { out_of_service: true, ..USED },
-            "detach, whatever the node says, by force: out-of-service",
-        ),
-        (
-            Unwanted { out_of_service: true, ..DEAD },
-            "detach, whatever the node says, by force: out-of-service",
-        ),
-        (
-            Unwanted { out_of_service: true, force: false, ..DEAD },
-            "detach, whatever the node says, by force: out-of-service",
-        ),
-        // As Kubernetes does: after six minutes nobody asks a healthy node again either.
-        (Unwanted { since: LONG_AGO, ..FREE }, "detach, whatever the node says"),
+        (Unwanted { out_of_service: true, ..USED }, "detach, by force: out-of-service"),
+        (Unwanted { out_of_service: true, ..DEAD }, "detach, by force: out-of-service"),
+        (Unwanted { out_of_service: true, force: false, ..DEAD }, "detach, by force: out-of-service"),
+        (Unwanted { since: LONG_AGO, ..FREE }, "detach, asking the node"),
         (Unwanted { since: LONG_AGO, force: false, ..FREE }, "detach, asking the node"),
     ] {
         assert_eq!(steps_for(unwanted), expected, "{unwanted:?}");
