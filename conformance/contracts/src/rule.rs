@@ -190,8 +190,9 @@ impl Judge {
     pub fn event(&mut self, line: &TraceLine) -> Vec<Violation> {
         let books = &self.books;
         // A call that arrives from a node that has died was sent before that. Nobody knows when, so there is
-        // no order it could have broken.
-        let late = books.down && matches!(line.event, Event::RpcStart(_));
+        // no order it could have broken. Controllers are elsewhere, and alive.
+        let late = books.down
+            && matches!(&line.event, Event::RpcStart(start) if !start.method.starts_with("Controller"));
         let violations = collect(&mut self.rules, line.seq, |running, report| match running {
             Running::Each(check) if !late => check(books, line, report),
             Running::With(check) if !late => check.event(books, line, report),

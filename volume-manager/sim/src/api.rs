@@ -6,6 +6,7 @@ pub(crate) mod token;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use contracts::event::{ApiChange, Event, Step};
@@ -23,13 +24,16 @@ use crate::crash::{Crash, Life};
 use crate::script::{Place, Scenario};
 use crate::trace::Trace;
 
+/// The most that a request of the controller, and its answer, takes: it runs beside the API.
+const CLOSE_BY: Duration = Duration::from_secs(1);
+
 /// The API, as somebody sees it. Clones are the same API.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedApi {
     trace: Trace,
     /// What the trace calls whoever asks.
     by: &'static str,
-    /// When whoever asks crashes. One who never does is answered at once.
+    /// When whoever asks crashes.
     crash: Option<Crash>,
     inner: Arc<Mutex<Inner>>,
 }
@@ -41,7 +45,8 @@ struct Inner {
     away: bool,
     /// Whether one that is away says nothing instead of refusing.
     hangs: bool,
-    pace: Pace,
+    /// How fast it is, for whoever it is not always fast for.
+    paces: BTreeMap<&'static str, Pace>,
     version: u64,
 }
 
@@ -61,7 +66,10 @@ impl SimulatedApi {
             watchers: Vec::new(),
             away: false,
             hangs: scenario.api_hangs,
-            pace: Pace::new(scenario.seed, scenario.api_delay),
+            paces: BTreeMap::from([
+                ("node", Pace::new(scenario.seed, scenario.api_delay)),
+                ("controller", Pace::new(!scenario.seed, scenario.api_delay.min(CLOSE_BY))),
+            ]),
             version: 0,
         };
         Self { trace, by: "node", crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
@@ -154,7 +162,7 @@ impl SimulatedApi {
     pub(crate) fn heal(&self) {
         let mut inner = self.open();
         inner.away = false;
-        inner.pace.heal();
+        inner.paces.values_mut().for_each(Pace::heal);
     }
 
     fn told(&self, verb: &str, key: &Key, by: &str, body: Value) {
@@ -205,10 +213,7 @@ impl SimulatedApi {
     }
 
     async fn takes_its_time(&self) {
-        let time = match self.crash {
-            Some(_) => self.open().pace.next(),
-            None => return,
-        };
+        let time = self.open().paces.get_mut(self.by).map(Pace::next).unwrap_or_default();
         if !time.is_zero() {
             tokio::time::sleep(time).await;
         }

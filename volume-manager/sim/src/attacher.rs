@@ -60,7 +60,7 @@ impl Attacher {
         if attachment.meta.finalizers.is_empty() {
             self.change(attachment, |object| object.meta.finalizers.push(FINALIZER.to_owned()));
         }
-        let answer = limited(self.driver.attach(&handle)).await;
+        let answer = limited(self.driver.attach(&handle, &attachment.node)).await;
         let done = answer.is_ok();
         self.change(attachment, |object| match answer {
             Ok(metadata) => {
@@ -72,7 +72,7 @@ impl Attacher {
     }
 
     async fn detach(&self, attachment: &Attachment, handle: &str) -> bool {
-        match limited(self.driver.detach(handle)).await {
+        match limited(self.driver.detach(handle, &attachment.node)).await {
             Ok(()) => {
                 self.api.remove(&Key::cluster(Kind::Attachment, &attachment.meta.name), "controller");
                 true

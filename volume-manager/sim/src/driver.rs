@@ -40,6 +40,8 @@ pub(crate) struct SimulatedDriver {
     trace: Trace,
     capabilities: Arc<[Capability]>,
     tokens: Option<Tokens>,
+    /// Whether its volumes are for one node at a time.
+    one_node: bool,
     crash: Crash,
     inner: Arc<Mutex<Inner>>,
 }
@@ -59,7 +61,8 @@ struct Inner {
 struct Volume {
     staged: BTreeSet<PathBuf>,
     published: BTreeSet<PathBuf>,
-    attached: bool,
+    /// The nodes it is attached to.
+    attached: BTreeSet<String>,
     size: u64,
     /// It was not to be grown as it was used.
     refused: bool,
@@ -76,8 +79,8 @@ impl SimulatedDriver {
             volumes: BTreeMap::new(),
         };
         let capabilities = scenario.capabilities.clone().into();
-        let tokens = scenario.tokens;
-        Self { kernel, trace, capabilities, tokens, crash, inner: Arc::new(Mutex::new(inner)) }
+        let (tokens, one_node) = (scenario.tokens, scenario.one_node);
+        Self { kernel, trace, capabilities, tokens, one_node, crash, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Makes a volume with this id: a disk, with a file system unless it is to be a device.
@@ -119,7 +122,7 @@ impl SimulatedDriver {
         let told = |(id, volume): (&String, &Volume)| {
             let staged = volume.staged.iter().map(|at| format!("{id} staged at {}", at.display()));
             let published = volume.published.iter().map(|at| format!("{id} published at {}", at.display()));
-            let attached = volume.attached.then(|| format!("{id} attached"));
+            let attached = volume.attached.iter().map(|node| format!("{id} attached to {node}"));
             staged.chain(published).chain(attached).collect::<Vec<_>>()
         };
         inner.volumes.iter().flat_map(told).collect()

@@ -21,8 +21,10 @@ use volume_manager::plugin::csi;
 use crate::driver::{NAME, SIZE};
 use crate::script::{Scenario, Tokens};
 
-/// The node everything happens on.
+/// The node with the manager.
 pub(crate) const NODE: &str = "node-1";
+/// The other one, if there is another one.
+pub(crate) const NEIGHBOUR: &str = "node-2";
 
 /// A volume that no pod may have, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,9 +169,9 @@ pub(crate) fn secret() -> Secret {
     Secret { meta: Meta::named("default", SECRET), data }
 }
 
-/// The node, which may leave attaching to a controller.
-pub(crate) fn node(scenario: &Scenario) -> Node {
-    let mut meta = Meta::named("", NODE);
+/// A node, which may leave attaching to a controller.
+pub(crate) fn node(scenario: &Scenario, name: &str) -> Node {
+    let mut meta = Meta::named("", name);
     meta.labels.insert("zone".to_owned(), "a".to_owned());
     if scenario.controlled {
         let managed = "volumes.kubernetes.io/controller-managed-attach-detach".to_owned();
@@ -236,7 +238,11 @@ fn claim(name: &str, block: bool) -> Claim {
 }
 
 fn modes(scenario: &Scenario) -> Vec<AccessMode> {
-    vec![if scenario.alone { AccessMode::ReadWriteOncePod } else { AccessMode::ReadWriteMany }]
+    vec![match (scenario.alone, scenario.one_node) {
+        (true, _) => AccessMode::ReadWriteOncePod,
+        (false, true) => AccessMode::ReadWriteOnce,
+        (false, false) => AccessMode::ReadWriteMany,
+    }]
 }
 
 fn mode(block: bool) -> VolumeMode {
@@ -281,6 +287,19 @@ pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
     if scenario.alone {
         let level = format!("s0:c{}", number % 2);
         pod.security.selinux = Some(SeLinuxOptions { level, ..SeLinuxOptions::default() });
+    }
+    pod
+}
+
+/// A pod of the other node.
+pub(crate) fn pod_elsewhere(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
+    let mut pod = Pod { meta: Meta::named("default", format!("e{number}")), ..Pod::default() };
+    pod.meta.uid = pod_uid(number);
+    pod.node = NEIGHBOUR.to_owned();
+    pod.containers = vec![Container { name: "c".to_owned(), ..Container::default() }];
+    for volume in volumes {
+        let name = format!("v{volume}");
+        add(&mut pod, &name, claimed(&name), scenario.volumes[*volume]);
     }
     pod
 }

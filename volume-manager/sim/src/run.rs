@@ -119,6 +119,15 @@ async fn take(world: &mut World, step: &Step) {
         Step::KillDriver => world.kill_driver(),
         Step::StartDriver => world.start_driver(),
         Step::CrashController => world.start_controllers(),
+        Step::AddElsewhere { pod, volumes } => world.add_elsewhere(*pod, volumes),
+        Step::RemoveElsewhere { pod } => world.remove_elsewhere(*pod),
+        Step::LoseNode { away } => {
+            world.stop_manager().await;
+            world.lose_node();
+            tokio::time::sleep(*away).await;
+            world.find_node();
+            world.start_manager();
+        }
         Step::Grow { volume } => world.grow(*volume),
         Step::ApiAway => world.api.set_away(true),
         Step::ApiBack => world.api.set_away(false),

@@ -59,6 +59,10 @@ pub struct Scenario {
     pub records_growth: bool,
     /// Whether pods go while the manager is away.
     pub vanish: bool,
+    /// Whether there is a second node that wants the same volumes. Then the first may be lost.
+    pub neighbour: bool,
+    /// Whether volumes are for one node at a time.
+    pub one_node: bool,
 }
 
 /// Where a driver wants the tokens that it asks for.
@@ -120,6 +124,24 @@ pub enum Step {
     StartDriver,
     /// The controller that attaches volumes crashes, and starts again.
     CrashController,
+    /// A new pod that uses these volumes is bound to the other node.
+    AddElsewhere {
+        /// Its number.
+        pod: u32,
+        /// The volumes, by their place in [`Scenario::volumes`].
+        volumes: Vec<usize>,
+    },
+    /// A pod of the other node is gone.
+    RemoveElsewhere {
+        /// Its number.
+        pod: u32,
+    },
+    /// The node is lost, and its pods with it, for longer than the controller waits before it detaches by force.
+    /// Then it comes back, with whatever its kernel still has mounted.
+    LoseNode {
+        /// How long it is away.
+        away: Duration,
+    },
     /// The controllers have grown a volume, and leave the rest to the node.
     Grow {
         /// Its place in [`Scenario::volumes`].
@@ -169,6 +191,11 @@ impl fmt::Display for Step {
             Self::KillDriver => f.write_str("kill the driver"),
             Self::StartDriver => f.write_str("start the driver"),
             Self::CrashController => f.write_str("crash the controller"),
+            Self::AddElsewhere { pod, volumes } => {
+                write!(f, "add pod {pod} with volumes {volumes:?} to the other node")
+            }
+            Self::RemoveElsewhere { pod } => write!(f, "remove pod {pod} from the other node"),
+            Self::LoseNode { away } => write!(f, "lose the node, away for {away:?}"),
             Self::Grow { volume } => write!(f, "grow volume {volume}"),
             Self::ApiAway => f.write_str("take the API away"),
             Self::ApiBack => f.write_str("bring the API back"),
@@ -223,8 +250,12 @@ impl Scenario {
             grows: random.u32(..3) == 0,
             records_growth: random.bool(),
             vanish: random.u32(..3) == 0,
+            neighbour: false,
+            one_node: false,
         };
         scenario.controlled = scenario.attachable && random.bool();
+        scenario.neighbour = scenario.controlled && random.u32(..3) > 0;
+        scenario.one_node = scenario.alone || scenario.neighbour && random.bool();
         // Tokens that do not last are of little use to a driver that is not given new ones.
         scenario.republishes |= scenario.tokens.is_some();
         if scenario.grows {
@@ -251,8 +282,12 @@ struct Writer {
     vanish: bool,
     /// Whether there is a controller.
     controlled: bool,
+    /// Whether there is a second node.
+    neighbour: bool,
     /// Who is there, with what.
     alive: Vec<(u32, Vec<usize>)>,
+    /// Who is on the other node.
+    elsewhere: Vec<u32>,
     next_pod: u32,
     driver_up: bool,
     api_up: bool,
@@ -267,7 +302,9 @@ impl Writer {
             grows: scenario.grows,
             vanish: scenario.vanish,
             controlled: scenario.controlled,
+            neighbour: scenario.neighbour,
             alive: Vec::new(),
+            elsewhere: Vec::new(),
             next_pod: 0,
             driver_up: true,
             api_up: true,
@@ -279,6 +316,9 @@ impl Writer {
     }
 
     fn step(&mut self) -> Step {
+        if self.neighbour && self.random.u32(..7) == 0 {
+            return self.elsewhere();
+        }
         match self.random.u32(..100) {
             0..22 => self.add(),
             22..34 => self.with_pod(|pod| Step::Sync { pod }),
@@ -307,10 +347,37 @@ impl Writer {
         if volumes.is_empty() {
             volumes.push(one);
         }
-        let pod = self.next_pod;
-        self.next_pod += 1;
+        let pod = self.number();
         self.alive.push((pod, volumes.clone()));
         Step::AddPod { pod, volumes }
+    }
+
+    /// Something on the other node, or the end of this one.
+    fn elsewhere(&mut self) -> Step {
+        match self.random.u32(..6) {
+            0 => {
+                self.alive.clear();
+                Step::LoseNode { away: Duration::from_secs(self.random.u64(370..600)) }
+            }
+            1 | 2 if !self.elsewhere.is_empty() => {
+                let place = self.random.usize(..self.elsewhere.len());
+                Step::RemoveElsewhere { pod: self.elsewhere.remove(place) }
+            }
+            _ => {
+                let pod = self.number();
+                self.elsewhere.push(pod);
+                let mut volumes: Vec<usize> = (0..self.volumes).filter(|_| self.random.bool()).collect();
+                if volumes.is_empty() {
+                    volumes.push(self.random.usize(..self.volumes));
+                }
+                Step::AddElsewhere { pod, volumes }
+            }
+        }
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next_pod += 1;
+        self.next_pod - 1
     }
 
     fn remove(&mut self) -> Step {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use contracts::event::{
     Actor, Effect, Emitted, Event, Mount, MountDel, OperationEdge, StateChange, TraceLine, WaitReturned,
 };
-use contracts::rule::{Judge, Rest, Violation, Witness};
+use contracts::rule::{Rest, Violation};
 use host::MountEntry;
 use host::fake::FakeKernel;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -25,17 +25,8 @@ use volume_manager::names::PodUid;
 use volume_manager::operation::OperationName;
 
 use crate::faults::KernelFaults;
-
-/// Who speaks in a simulated trace: everybody.
-const WITNESSES: &[Witness] = &[
-    Witness::Rpc,
-    Witness::Kernel,
-    Witness::File,
-    Witness::Api,
-    Witness::Manager,
-    Witness::Operations,
-    Witness::Clock,
-];
+use crate::script::Scenario;
+use crate::views::Judges;
 
 /// The trace under construction. Clones are the same trace.
 #[derive(Clone)]
@@ -46,7 +37,7 @@ struct Inner {
     root: String,
     started: Instant,
     lines: Vec<TraceLine>,
-    judge: Judge,
+    judges: Judges,
     violations: Vec<Violation>,
     notices: Option<UnboundedReceiver<Notice>>,
     /// Who wants to hear of the first operation of a life.
@@ -58,13 +49,13 @@ struct Inner {
 
 impl Trace {
     /// An empty trace of what happens below `root`.
-    pub(crate) fn new(kernel: FakeKernel, root: &Path) -> Self {
+    pub(crate) fn new(kernel: FakeKernel, root: &Path, scenario: &Scenario) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             kernel,
             root: root.display().to_string(),
             started: Instant::now(),
             lines: Vec::new(),
-            judge: Judge::new(contracts::manager::RULES.iter().copied(), WITNESSES),
+            judges: Judges::of(scenario),
             violations: Vec::new(),
             notices: None,
             scanning: None,
@@ -101,7 +92,7 @@ impl Trace {
     pub(crate) fn rest(&self, rest: &Rest) {
         let mut inner = self.open();
         inner.catch_up();
-        let broken = inner.judge.rest(rest);
+        let broken = inner.judges.rest(rest);
         inner.violations.extend(broken);
     }
 
@@ -187,7 +178,7 @@ impl Inner {
             t_ms: self.started.elapsed().as_secs_f64() * 1000.0,
             event,
         };
-        self.violations.extend(self.judge.event(&line));
+        self.violations.extend(self.judges.event(&line));
         self.lines.push(line);
     }
 

@@ -9,7 +9,7 @@ use contracts::event::{Event, ProcessEdge, Step as Told};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
 use tokio::task::AbortHandle;
-use volume_manager::api::{Attachment, Pod, Resource};
+use volume_manager::api::{Attachment, Key, Node, Pod, Resource};
 use volume_manager::clock::TokioClock;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 use volume_manager::names::{DriverName, PodUid};
@@ -24,7 +24,8 @@ use crate::crash::Crash;
 use crate::driver::{NAME, SOCKET, SimulatedDriver};
 use crate::faults::KernelFaults;
 use crate::growth;
-use crate::objects::{self, Disk, Forbidden, NODE};
+use crate::neighbour;
+use crate::objects::{self, Disk, Forbidden, NEIGHBOUR, NODE};
 use crate::script::Scenario;
 use crate::status;
 use crate::trace::Trace;
@@ -46,6 +47,8 @@ pub(crate) struct World {
     reporting: Option<AbortHandle>,
     /// Pods whose objects exist, with what their runtime does.
     pods: BTreeMap<u32, (Arc<Pod>, PodState)>,
+    /// Pods of the other node.
+    elsewhere: BTreeMap<u32, Key>,
     driver_up: bool,
     /// Who attaches volumes, if somebody does: the controller, and the attacher beside the driver.
     controller: Option<AttachDetach>,
@@ -59,7 +62,7 @@ impl World {
         kernel.make_dir_all(Path::new(ROOT), 0o750).expect("an empty kernel has room");
         kernel.mount("tmpfs", Path::new(ROOT), "tmpfs", &[]).expect("a directory can be mounted on");
         kernel.set_propagation(Path::new(ROOT), Propagation::Shared, false).expect("it is a mount point");
-        let trace = Trace::new(kernel.clone(), Path::new(ROOT));
+        let trace = Trace::new(kernel.clone(), Path::new(ROOT), scenario);
         let crash = Crash::default();
         let api = SimulatedApi::new(trace.clone(), scenario, crash.clone());
         let driver = SimulatedDriver::new(kernel.clone(), trace.clone(), scenario, crash.clone());
@@ -74,6 +77,7 @@ impl World {
             manager: None,
             reporting: None,
             pods: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
             driver_up: true,
             controller: None,
             attacher: None,
@@ -97,7 +101,11 @@ impl World {
             true => numbered.chain(forbidden).collect(),
             false => numbered.collect(),
         };
-        self.api.put(objects::node(&self.scenario).into_object(), "case");
+        self.api.put(objects::node(&self.scenario, NODE).into_object(), "case");
+        if self.scenario.neighbour {
+            self.api.put(objects::node(&self.scenario, NEIGHBOUR).into_object(), "case");
+            neighbour::start(self.api.clone(), self.trace.clone());
+        }
         disks.into_iter().for_each(|disk| self.make(disk));
         if self.scenario.alone {
             self.kernel.set_selinux(Path::new(ROOT), true).expect("it is a mount point");
@@ -226,6 +234,31 @@ impl World {
         }
     }
 
+    pub(crate) fn add_elsewhere(&mut self, number: u32, volumes: &[usize]) {
+        let pod = objects::pod_elsewhere(&self.scenario, number, volumes);
+        self.elsewhere.insert(number, pod.key());
+        self.api.put(pod.into_object(), "case");
+    }
+
+    pub(crate) fn remove_elsewhere(&mut self, number: u32) {
+        if let Some(pod) = self.elsewhere.remove(&number) {
+            self.api.remove(&pod, "case");
+        }
+    }
+
+    /// Nobody hears of the node any more. Its pods are given up, and end with it.
+    pub(crate) fn lose_node(&mut self) {
+        self.api.change("", NODE, |node: &mut Node| node.ready = false);
+        for number in self.present() {
+            self.remove_pod(number);
+        }
+    }
+
+    /// The node is back.
+    pub(crate) fn find_node(&self) {
+        self.api.change("", NODE, |node: &mut Node| node.ready = true);
+    }
+
     /// What the node does besides its manager: the directories of pods that are gone go, if they are empty.
     /// A file in them, or a mount, stays with all that leads to it.
     pub(crate) async fn sweep(&self) {
@@ -292,6 +325,10 @@ impl World {
         }
         if self.manager.is_none() {
             self.start_manager();
+        }
+        // What the other node has, this one waits for.
+        while let Some((_, pod)) = self.elsewhere.pop_first() {
+            self.api.remove(&pod, "case");
         }
     }
 

@@ -108,7 +108,9 @@ fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
     let gone =
         books.in_use.iter().flatten().filter(|before| !listed.iter().any(|now| now == before.as_str()));
     for unique in gone {
-        let known = handle(unique).and_then(|volume| books.volume(volume));
+        // What was taken by force is nothing that the node could keep by saying that it uses it.
+        let kept = handle(unique).filter(|volume| !books.forced.contains(*volume));
+        let known = kept.and_then(|volume| books.volume(volume));
         if known.is_some_and(|known| !known.staged.is_empty() || !known.published.is_empty()) {
             report.broken("", "reported as not in use while it was staged or published", unique.as_str());
         }
@@ -201,12 +203,15 @@ pub(super) static DETACHED_WHEN_UNUSED: Rule = Rule {
     check: Checked::With(|| Box::new(DetachedWhenUnused::default())),
 };
 
-/// Attachments that were told to go while no node used their volume. Nobody takes that back: whoever detaches
-/// does it until it has worked, and a node that comes to want the volume meanwhile waits for its next
-/// attachment.
+/// Attachments that were told to go while no node used their volume, or while it was lost. Nobody takes that
+/// back: whoever detaches does it until it has worked, and a node that comes to want the volume meanwhile waits
+/// for its next attachment.
 #[derive(Default)]
 struct DetachedWhenUnused {
     going: BTreeSet<String>,
+    /// Volumes that the node began to report in use when its status did not say attached any more: by then
+    /// whoever detaches may have looked for the last time.
+    too_late: BTreeSet<String>,
 }
 
 impl Check for DetachedWhenUnused {
@@ -214,10 +219,13 @@ impl Check for DetachedWhenUnused {
         if let Some(change) = change_of(line, ATTACHMENT, |_| true) {
             self.told(books, change);
         }
+        if let Some(change) = change_of(line, "Node", |_| true) {
+            self.reported(books, change);
+        }
         let Event::RpcStart(start) = &line.event else { return };
         let volume = text(&start.req, "volumeId");
-        let detaches = start.method == "ControllerUnpublishVolume" && !any_node_is_lost(books);
-        if detaches && is_in_use(books, volume) && !self.is_going(books, volume) {
+        let detaches = start.method == "ControllerUnpublishVolume" && !books.any_node_is_lost();
+        if detaches && self.is_kept(books, volume) && !self.is_going(books, volume) {
             report.broken(&start.method, "detached while its node reported it in use", volume);
         }
     }
@@ -233,9 +241,26 @@ impl DetachedWhenUnused {
         let volume = books.object("PersistentVolume", text(&known["spec"]["source"], "persistentVolumeName"));
         let handle = volume.and_then(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
         let first = known["metadata"]["deletionTimestamp"].is_null();
-        if first && handle.is_some_and(|handle| !is_in_use(books, handle)) {
+        let may_go = |handle| books.any_node_is_lost() || !self.is_kept(books, handle);
+        if first && handle.is_some_and(may_go) {
             self.going.insert(change.object.clone());
         }
+    }
+
+    fn reported(&mut self, books: &Books, change: &ApiChange) {
+        let Some(listed) = change.body["status"]["volumesInUse"].as_array() else { return };
+        let listed: BTreeSet<&str> =
+            listed.iter().filter_map(Value::as_str).filter_map(|unique| handle(unique)).collect();
+        self.too_late.retain(|volume| listed.contains(volume.as_str()));
+        let new = listed
+            .into_iter()
+            .filter(|volume| !is_in_use(books, volume) && !is_attached_to_node(books, volume));
+        self.too_late.extend(new.map(str::to_owned));
+    }
+
+    /// Whether the node has said in time that it uses a volume.
+    fn is_kept(&self, books: &Books, volume: &str) -> bool {
+        is_in_use(books, volume) && !(books.slow_api && self.too_late.contains(volume))
     }
 
     fn is_going(&self, books: &Books, volume: &str) -> bool {
@@ -271,7 +296,10 @@ pub(super) static ATTACHED_TO_ONE: Rule = Rule {
 
 fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(change) = change_of(line, ATTACHMENT, |change| change.verb != "delete") else { return };
-    if change.body["status"]["attached"] != true || any_node_is_lost(books) {
+    // One that is being deleted is certain of nothing: its volume may be detached already.
+    let is_certain =
+        |body: &Value| body["status"]["attached"] == true && body["metadata"]["deletionTimestamp"].is_null();
+    if !is_certain(&change.body) {
         return;
     }
     let known = books.object(&change.kind, &change.object).unwrap_or(&change.body);
@@ -286,23 +314,11 @@ fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
     });
     let elsewhere = books.objects_of(ATTACHMENT).any(|(name, body)| {
         let (other, on) = of(body);
-        name != change.object && other == volume && on != node && body["status"]["attached"] == true
+        name != change.object && other == volume && on != node && is_certain(body)
     });
     if elsewhere && !shared {
         report.broken("", "attached to two nodes", volume);
     }
-}
-
-/// A node that is out of service, or has not been ready: then detaching may be forced.
-fn any_node_is_lost(books: &Books) -> bool {
-    books.objects_of("Node").any(|(_, node)| {
-        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-        taints.into_iter().any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
-            || conditions
-                .into_iter()
-                .any(|condition| condition["type"] == "Ready" && condition["status"] != "True")
-    })
 }
 
 #[cfg(test)]
@@ -314,6 +330,9 @@ mod tests {
         api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
         api create PersistentVolume pv-v1 case {"spec":{"accessModes":["ReadWriteOncePod"],"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
     "#;
+    const LOST: &str =
+        r#"api update Node node-1 case {"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service"}]}}"#;
+    const FOUND: &str = r#"api update Node node-1 case {"spec":{"taints":[]}}"#;
     const ATTACHED: &str = r#"
         api create VolumeAttachment csi-1 controller {"spec":{"source":{"persistentVolumeName":"pv-v1"}}}
         api update VolumeAttachment csi-1 controller {"status":{"attached":true}}
@@ -340,6 +359,12 @@ mod tests {
         let still = "reported as not in use while it was staged or published";
         breaks(rule, still, "in-use v1\nstage v1\nin-use", &[]);
         breaks(rule, still, "in-use v1\npublish v1 a Aborted\nin-use", &[]);
+
+        let taken = ["in-use v1\nstage v1\nnode kill\n", LOST, "\ndetach v1 Aborted\n", FOUND].concat();
+        keeps(rule, &[&taken, "\nnode start\nin-use"].concat(), &[]);
+        breaks(rule, still, &[&taken, "\nnode start\nin-use v1\nstage v1\nin-use"].concat(), &[]);
+        let not_taken = taken.replace("detach v1 Aborted", "");
+        breaks(rule, still, &[&not_taken, "\nnode start\nin-use"].concat(), &[]);
     }
 
     #[test]
@@ -387,8 +412,15 @@ mod tests {
         breaks(rule, used, &[PV, ATTACHED, "in-use v1\n", going, "\ndetach v1"].concat(), &[]);
         let over = "detach v1\napi delete VolumeAttachment csi-1 controller";
         breaks(rule, used, &[&begun, over, ATTACHED, "detach v1"].concat(), &[]);
-        let lost = r#"api update Node node-1 case {"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service"}]}}"#;
-        keeps(rule, &format!("in-use v1\n{lost}\ndetach v1"), &[]);
+        keeps(rule, &format!("in-use v1\n{LOST}\ndetach v1"), &[]);
+        let begun = [PV, ATTACHED, "in-use v1\n", LOST, going, FOUND].join("\n");
+        keeps(rule, &[&begun, "\ndetach v1"].concat(), &[]);
+        breaks(rule, used, &[PV, ATTACHED, "in-use v1\n", LOST, FOUND, going, "\ndetach v1"].join("\n"), &[]);
+        // An API that takes its time.
+        let attached = r#"api update Node node-1 controller {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/d.example.com^v1"}]}}"#;
+        keeps(rule, "step api slow\nin-use\nin-use v1\ndetach v1", &[]);
+        breaks(rule, used, &["step api slow\n", attached, "in-use v1\ndetach v1"].join("\n"), &[]);
+        breaks(rule, used, "in-use\nin-use v1\ndetach v1", &[]);
     }
 
     #[test]
@@ -400,7 +432,10 @@ mod tests {
         let v1 = r#"{"name":"kubernetes.io/csi/d.example.com^v1"}"#;
         keeps(rule, &(attached(v1) + &attached("") + "detach v1"), &[]);
         keeps(rule, &(attached(v1) + "detach v2"), &[]);
-        breaks(rule, "detached while the node's status said attached", &(attached(v1) + "detach v1"), &[]);
+        let early = "detached while the node's status said attached";
+        breaks(rule, early, &(attached(v1) + "detach v1"), &[]);
+        // Who detaches lives while the node does not.
+        breaks(rule, early, &(attached(v1) + "node kill\ndetach v1"), &[]);
     }
 
     #[test]
@@ -418,6 +453,10 @@ mod tests {
             &(first.clone() + &attachment("x", "node-1", false) + &attachment("y", "node-2", true)),
             &[],
         );
-        breaks(rule, "attached to two nodes", &(first + &attachment("y", "node-2", true)), &[]);
+        let going = r#"api update VolumeAttachment x controller {"metadata":{"deletionTimestamp":"now"}}"#;
+        keeps(rule, &(first.clone() + going + "\n" + &attachment("y", "node-2", true)), &[]);
+        let second = attachment("y", "node-2", true);
+        breaks(rule, "attached to two nodes", &(first.clone() + &second), &[]);
+        breaks(rule, "attached to two nodes", &(first + LOST + "\n" + &second), &[]);
     }
 }

@@ -110,6 +110,8 @@ pub struct Books {
     pub desired: BTreeMap<String, String>,
     /// `status.volumesInUse` of the node, once it was seen.
     pub in_use: Option<BTreeSet<String>>,
+    /// Volumes that were taken by force from a node that was lost, and that it has not begun to use again.
+    pub forced: BTreeSet<String>,
     /// API objects by kind and name, as far as the trace tells them.
     pub objects: BTreeMap<(String, String), Value>,
     /// The UIDs of pods by their names, of those that are gone, too.
@@ -180,6 +182,18 @@ impl Books {
             .map(|((_, name), body)| (name.as_str(), body))
     }
 
+    /// Whether a node is out of service, or has not been ready: then detaching may be forced.
+    pub fn any_node_is_lost(&self) -> bool {
+        self.objects_of("Node").any(|(_, node)| {
+            let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+            let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            taints.into_iter().any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
+                || conditions
+                    .into_iter()
+                    .any(|condition| condition["type"] == "Ready" && condition["status"] != "True")
+        })
+    }
+
     /// The UID of a pod that is called by its name; what is no name of a pod is taken for a UID.
     pub fn uid<'a>(&'a self, pod: &'a str) -> &'a str {
         self.uids.get(pod).map_or(pod, String::as_str)
@@ -193,11 +207,16 @@ impl Books {
             self.may_happen(&call);
         }
         match call.method.as_str() {
+            "ControllerUnpublishVolume" if self.any_node_is_lost() => {
+                self.forced.insert(call.volume().to_owned());
+            }
             "NodeStageVolume" => {
+                self.forced.remove(call.volume());
                 let volume = self.volumes.entry(call.volume().to_owned()).or_default();
                 volume.stage_request = Some(call.request.clone());
             }
             "NodePublishVolume" => {
+                self.forced.remove(call.volume());
                 let volume = self.volumes.entry(call.volume().to_owned()).or_default();
                 volume.publish_requests.insert(call.target().to_owned(), call.request.clone());
             }

@@ -13,6 +13,7 @@ use tonic::{Code, Request, Response, Status};
 use volume_manager::{DialError, Dialer};
 
 use super::SimulatedDriver;
+use crate::objects::NODE;
 
 #[async_trait]
 impl Node for SimulatedDriver {
@@ -98,7 +99,7 @@ impl Node for SimulatedDriver {
         request: Request<v1::NodeGetInfoRequest>,
     ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
         self.node_call("NodeGetInfo", request.into_inner(), |_, _| {
-            Ok(v1::NodeGetInfoResponse { node_id: "node-1".to_owned(), ..Default::default() })
+            Ok(v1::NodeGetInfoResponse { node_id: NODE.to_owned(), ..Default::default() })
         })
         .await
     }

@@ -1,0 +1,90 @@
+//! The other node: it says in its status which volumes its pods want, uses them as soon as they are attached,
+//! and lets them go a while after the last of these pods. Nothing of it is mounted anywhere, and nothing ever
+//! fails on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use contracts::event::{Event, Step};
+use tokio::time::Instant;
+use volume_manager::api::{Claim, Kind, Node, PersistentSource, Pod, Volume};
+use volume_manager::names::{PluginName, VolumeName};
+use volume_manager::plugin::csi;
+
+use crate::api::SimulatedApi;
+use crate::objects::NEIGHBOUR;
+use crate::trace::Trace;
+use crate::views::USES;
+
+/// How long it takes to let a volume go.
+const A_WHILE: Duration = Duration::from_secs(2);
+
+/// Works for as long as the simulation does.
+pub(crate) fn start(api: SimulatedApi, trace: Trace) {
+    let neighbour = Neighbour { api, trace, used: BTreeMap::new() };
+    tokio::spawn(neighbour.run());
+}
+
+struct Neighbour {
+    api: SimulatedApi,
+    trace: Trace,
+    /// The volumes it uses, and when it will have let go of those that nobody wants any more.
+    used: BTreeMap<VolumeName, Option<Instant>>,
+}
+
+impl Neighbour {
+    async fn run(mut self) {
+        let mut pods = self.api.follow(Kind::Pod);
+        let mut nodes = self.api.follow(Kind::Node);
+        loop {
+            while pods.try_recv().is_ok() || nodes.try_recv().is_ok() {}
+            self.look();
+            let due = self.used.values().flatten().min().copied();
+            tokio::select! {
+                biased;
+                _ = pods.recv() => {}
+                _ = nodes.recv() => {}
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let Some(node) = self.api.find::<Node>("", NEIGHBOUR) else { return };
+        let (wanted, now) = (self.wanted(), Instant::now());
+        self.used.retain(|_, until| until.is_none_or(|until| until > now));
+        for (volume, until) in &mut self.used {
+            match wanted.contains_key(volume) {
+                true => *until = None,
+                false => _ = until.get_or_insert(now + A_WHILE),
+            }
+        }
+        for (volume, handle) in &wanted {
+            // It begins only with what it has said that it uses.
+            let may_begin = node.volumes_in_use.contains(volume) && node.attached(volume).is_some();
+            if may_begin && self.used.insert(volume.clone(), None).is_none() {
+                let (action, on) = (USES.to_owned(), handle.clone());
+                self.trace.record(Event::Step(Step { action, on, at: None }));
+            }
+        }
+        let in_use: BTreeSet<&VolumeName> = wanted.keys().chain(self.used.keys()).collect();
+        let in_use: Vec<VolumeName> = in_use.into_iter().cloned().collect();
+        if in_use != node.volumes_in_use {
+            self.api.change("", NEIGHBOUR, |node: &mut Node| node.volumes_in_use = in_use);
+        }
+    }
+
+    /// The volumes that its pods want, with what their driver calls them.
+    fn wanted(&self) -> BTreeMap<VolumeName, String> {
+        let pods = self.api.all::<Pod>();
+        let claims = pods.iter().filter(|pod| pod.node == NEIGHBOUR).flat_map(|pod| pod.claims());
+        let volumes = claims.filter_map(|claim| {
+            let claim = self.api.find::<Claim>("default", &claim)?;
+            let volume = self.api.find::<Volume>("", &claim.spec.volume)?;
+            let PersistentSource::Csi(csi) = &volume.source else { return None };
+            let name = format!("{}^{}", csi.driver, csi.handle);
+            Some((VolumeName::shared(&PluginName::new(csi::NAME), &name), csi.handle.to_string()))
+        });
+        volumes.collect()
+    }
+}
