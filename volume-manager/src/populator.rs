@@ -42,7 +42,9 @@ pub struct Populator {
     /// How many looks were begun.
     looks: u64,
     sources_ready: bool,
-    /// Whether every pod that was known when the sources became ready has been looked at.
+    /// Pods that were known when the sources became ready, and have not been looked at.
+    unseen: BTreeSet<PodUid>,
+    /// Whether there are none of those any more.
     all_added: bool,
 }
 
@@ -111,6 +113,7 @@ impl Populator {
         (tracked.looking, tracked.again) = (None, false);
         self.looking.remove(uid);
         self.due.remove(uid);
+        self.unseen.remove(uid);
         forget_retry(&mut self.retries, tracked, uid);
         for claim in claims_of(&pod) {
             if let Some(pods) = self.by_claim.get_mut(&claim) {
@@ -129,13 +132,17 @@ impl Populator {
         if state == PodState::RuntimeGone {
             tracked.again = false;
             self.due.remove(uid);
+            self.unseen.remove(uid);
             forget_retry(&mut self.retries, tracked, uid);
         }
     }
 
     /// All pods that were to be known have been given.
     pub fn set_sources_ready(&mut self) {
-        self.sources_ready = true;
+        if !self.sources_ready {
+            self.sources_ready = true;
+            self.unseen = self.busy().cloned().collect();
+        }
     }
 
     /// Asks for a look at a pod; `sync` if what is republished from time to time is to be.
@@ -202,6 +209,7 @@ impl Populator {
         }
         tracked.looking = None;
         self.looking.remove(uid);
+        self.unseen.remove(uid);
         if std::mem::take(&mut tracked.again) {
             self.due.insert(uid.clone());
         }
@@ -257,7 +265,7 @@ impl Populator {
     /// The desired state is complete once every pod known at the start was looked at: only then does a
     /// volume nobody wants mean something. Returns whether that has just become so.
     pub fn settle(&mut self) -> bool {
-        if self.all_added || !self.sources_ready || self.is_busy() {
+        if self.all_added || !self.sources_ready || !self.unseen.is_empty() {
             return false;
         }
         self.all_added = true;

@@ -38,10 +38,12 @@ pub struct Recovered {
     pub pod: Option<PodUid>,
 }
 
-/// Reads back everything below the root.
+/// Reads back everything below the root; nothing at all where the pods' directory cannot be read, since nobody
+/// knows then who has what is staged.
 pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstruction {
     let mut result = Reconstruction::default();
-    for found in scan(scene).await {
+    let Some(pods) = entries(scene, &scene.paths.pods()).await else { return result };
+    for found in scan(scene, pods).await {
         match recover(scene, registry, &found).await {
             Ok(recovered) => result.volumes.push(recovered),
             Err(failure) => result.failed.push((found, failure)),
@@ -93,10 +95,10 @@ fn name(plugin: &dyn VolumePlugin, rebuilt: &Rebuilt, pod: Option<&PodUid>) -> R
     }
 }
 
-/// Every directory that stands for a volume of a pod, in order.
-async fn scan(scene: Scene<'_>) -> Vec<Found> {
+/// Every directory of these pods that stands for a volume, in order.
+async fn scan(scene: Scene<'_>, pods: Vec<DirEntry>) -> Vec<Found> {
     let mut found = Vec::new();
-    for pod in directories(scene, &scene.paths.pods()).await {
+    for pod in pods.into_iter().filter(may_be_directory) {
         let Some(pod) = text(&pod).map(PodUid::new) else { continue };
         let of_mode = [
             (VolumeMode::Filesystem, scene.paths.pod_volumes(&pod)),
@@ -111,7 +113,7 @@ async fn scan(scene: Scene<'_>) -> Vec<Found> {
             for plugin in directories(scene, &path).await {
                 let Some(plugin_name) = text(&plugin) else { continue };
                 let directory = path.join(plugin_name);
-                for entry in entries(scene, &directory).await {
+                for entry in entries(scene, &directory).await.unwrap_or_default() {
                     let Some(inner) = text(&entry).filter(|_| may_be_volume(&entry, mode)) else { continue };
                     found.push(Found {
                         pod: pod.clone(),
@@ -136,20 +138,24 @@ fn may_be_volume(entry: &DirEntry, mode: VolumeMode) -> bool {
 }
 
 async fn directories(scene: Scene<'_>, path: &Path) -> Vec<DirEntry> {
-    let mut entries = entries(scene, path).await;
-    entries.retain(|entry| matches!(entry.kind, FileKind::Directory | FileKind::Unknown));
+    let mut entries = entries(scene, path).await.unwrap_or_default();
+    entries.retain(may_be_directory);
     entries
 }
 
-/// What a directory holds. One that is missing holds nothing; one that cannot be read is passed over, since
-/// the others still can.
-async fn entries(scene: Scene<'_>, path: &Path) -> Vec<DirEntry> {
+fn may_be_directory(entry: &DirEntry) -> bool {
+    matches!(entry.kind, FileKind::Directory | FileKind::Unknown)
+}
+
+/// What a directory holds. One that is missing holds nothing; `None` for one that cannot be read, which is
+/// passed over, since the others still can.
+async fn entries(scene: Scene<'_>, path: &Path) -> Option<Vec<DirEntry>> {
     match scene.host.read_dir(path).await {
-        Ok(entries) => entries,
-        Err(error) if error.is_not_found() => Vec::new(),
+        Ok(entries) => Some(entries),
+        Err(error) if error.is_not_found() => Some(Vec::new()),
         Err(error) => {
             tracing::warn!(path = %path.display(), error = crate::error::chain(&error), "cannot read a directory back");
-            Vec::new()
+            None
         }
     }
 }

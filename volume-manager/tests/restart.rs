@@ -96,6 +96,28 @@ async fn nothing_is_unmounted_before_all_pods_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_come_later_hold_up_nothing() {
+    let mut world = World::starting();
+    ["data", "mine", "other"].iter().for_each(|name| world.volume(name));
+    world.left("gone", "data");
+    world.api.set_silent(Kind::Volume, true);
+    world.crash();
+    world.add("web", &["mine"]);
+    world.manager.sources_ready();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.api.set_silent(Kind::Claim, true);
+    world.add("new", &["other"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.sees(expect![[""]]);
+    world.api.set_silent(Kind::Volume, false);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.sees(expect![[r#"
+        unpublish data gone
+        unstage data
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_unmounted_before_the_node_was_read_but_mounts_go_on() {
     let mut world = World::starting();
     world.volume("data");

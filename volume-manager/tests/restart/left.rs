@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use expect_test::expect;
+use host::errno;
 use host::fake::{Order, Rule};
 use volume_manager::WAIT_LIMIT;
 use volume_manager::api::Kind;
@@ -50,6 +51,31 @@ async fn a_stage_no_pod_names_stays_until_all_pods_are_known() {
     world.sees(expect![[r#"
         unstage data
     "#]]);
+}
+
+/// Whoever has it cannot be known.
+#[tokio::test(start_paused = true)]
+async fn a_stage_stays_where_the_pods_directory_cannot_be_read() {
+    for readable in [false, true] {
+        let mut world = World::starting();
+        world.left("web", "data");
+        world.toy.leave_staged("data");
+        let pods = Path::new(ROOT).join("pods");
+        if !readable {
+            world.host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("read_dir").below(&pods).times(1));
+        }
+        world.crash();
+        world.manager.sources_ready();
+        world.pass(60_000).await;
+        world.sees(if readable {
+            expect![[r#"
+                unpublish data web
+                unstage data
+            "#]]
+        } else {
+            expect![[""]]
+        });
+    }
 }
 
 /// Until then the node's object keeps what it says: a list that lacks a volume lets it be detached.
