@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::follow::News;
-use crate::api::{ApiError, Kind, Node, Pod, VolumeMode};
+use crate::api::{ApiError, Kind, Node, Pod, Volume, VolumeMode};
 use crate::error::{Failure, Withdrawn};
 use crate::manager::dump::Dump;
 use crate::manager::waits::WaitError;
@@ -45,6 +45,8 @@ pub enum Event {
     NodeRead(Result<Arc<Node>, ApiError>),
     /// A directory that explained nothing was looked into by other means.
     Identified(Found, Identified),
+    /// The volume was looked for whose place on the node this is.
+    Traced(PathBuf, Result<Option<Arc<Volume>>, ApiError>),
     /// The node was asked whether it enforces SELinux.
     SeLinux(bool),
 }

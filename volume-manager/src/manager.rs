@@ -10,6 +10,7 @@ mod commands;
 pub mod config;
 pub mod dump;
 pub mod handle;
+mod lost;
 mod reports;
 pub mod waits;
 mod watch;
@@ -157,6 +158,7 @@ impl Manager {
             Event::Reconstructed(reconstruction) => self.reconstructed(reconstruction),
             Event::NodeRead(read) => self.node_read(read),
             Event::Identified(found, identified) => self.identified(found, identified),
+            Event::Traced(at, traced) => self.traced(&at, traced),
         }
         ControlFlow::Continue(())
     }
@@ -174,6 +176,7 @@ impl Manager {
             self.all_dirty();
         }
         self.search_orphans();
+        self.search_lost();
         // Nothing is decided before the last incarnation's books are read back: what it left is not new.
         while self.restart.is_read_back() && !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);

@@ -227,6 +227,11 @@ pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Finds what the plugin's own directories hold of volumes without saying of which.
+    async fn find_lost(&self, _scene: &Scene<'_>) -> Vec<Lost> {
+        Vec::new()
+    }
+
     /// For a directory that could not be reconstructed and that no pod wants: finds out what it is by other
     /// means than its own record, or says that nobody knows. Never guesses.
     async fn identify_orphan(&self, _scene: &Scene<'_>, _found: &Found) -> Result<Option<Rebuilt>, Failure> {
@@ -384,6 +389,21 @@ pub struct Staged {
     pub rebuilt: Rebuilt,
     /// A pod that it may be published for; `None` if all that is known is that it may be staged.
     pub pod: Option<PodUid>,
+}
+
+/// A volume that is, or may be, on the node, while nothing there says any more which one it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// Where its step per node is or would be, which is the place of no other volume.
+    pub at: PathBuf,
+    /// How it is used.
+    pub mode: VolumeMode,
+    /// The pods that it may be published for.
+    pub pods: BTreeSet<PodUid>,
+    /// Why it is lost.
+    pub why: String,
 }
 
 /// Attaches volumes to nodes: two methods for the controller, one for the node.

@@ -14,7 +14,7 @@ use crate::api::VolumeMode;
 use crate::error::{Failure, Unfit};
 use crate::names::{PluginName, PodUid, SpecName, VolumeName};
 use crate::plugin::registry::Registry;
-use crate::plugin::{Facts, Found, Rebuilt, Scene, Staged, VolumePlugin};
+use crate::plugin::{Facts, Found, Lost, Rebuilt, Scene, Staged, VolumePlugin};
 
 /// What the last incarnation left.
 #[derive(Debug, Default)]
@@ -23,6 +23,8 @@ pub struct Reconstruction {
     pub volumes: Vec<Recovered>,
     /// What could not, and why.
     pub failed: Vec<(Found, Failure)>,
+    /// What plugins have of volumes without knowing of which.
+    pub lost: Vec<Lost>,
 }
 
 /// A volume that was read back.
@@ -64,6 +66,11 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
                 }
             }
         }
+        let lost = plugin.find_lost(&scene).await;
+        let told = |lost: &Lost| {
+            result.volumes.iter().any(|known| known.rebuilt.device_mount_path.as_ref() == Some(&lost.at))
+        };
+        result.lost.extend(lost.into_iter().filter(|lost| !told(lost)));
     }
     result
 }
@@ -80,8 +87,17 @@ async fn recover(scene: Scene<'_>, registry: &Registry, found: &Found) -> Result
 
 /// Names what a directory turned out to stand for.
 pub fn recovered(plugin: &dyn VolumePlugin, rebuilt: Rebuilt, found: &Found) -> Result<Recovered, Failure> {
-    let volume = name(plugin, &rebuilt, Some(&found.pod))?;
-    Ok(Recovered { volume, plugin: plugin.name(), rebuilt, pod: Some(found.pod.clone()) })
+    traced(plugin, rebuilt, Some(&found.pod))
+}
+
+/// Names what a plugin's own directory turned out to hold.
+pub fn traced(
+    plugin: &dyn VolumePlugin,
+    rebuilt: Rebuilt,
+    pod: Option<&PodUid>,
+) -> Result<Recovered, Failure> {
+    let volume = name(plugin, &rebuilt, pod)?;
+    Ok(Recovered { volume, plugin: plugin.name(), rebuilt, pod: pod.cloned() })
 }
 
 /// The unique name of a rebuilt volume. Whether it has a step per node is asked first: the answer needs no

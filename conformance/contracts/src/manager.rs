@@ -10,6 +10,7 @@ mod back_off;
 mod block;
 mod claims;
 mod content;
+mod damage;
 mod entitled;
 mod overlap;
 mod paths;

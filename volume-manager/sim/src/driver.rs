@@ -166,6 +166,7 @@ impl SimulatedDriver {
             let source = disk(&request.volume_id).display().to_string();
             self.kernel.mount(&source, &at, "ext4", &[]).map_err(failed)?;
         }
+        self.revive(&at);
         self.change(&request.volume_id, |volume| {
             volume.staged.insert(at);
         });
@@ -217,6 +218,7 @@ impl SimulatedDriver {
                 self.kernel.remount_bind(&at, &["ro"]).map_err(failed)?;
             }
         }
+        self.revive(&at);
         self.change(id, |volume| {
             volume.published.insert(at);
         });
@@ -235,6 +237,7 @@ impl SimulatedDriver {
                 self.kernel.remount_bind(&at, &["ro"]).map_err(failed)?;
             }
         }
+        self.revive(&at);
         self.open().volumes.entry(request.volume_id.clone()).or_default().published.insert(at);
         Ok(())
     }
@@ -268,6 +271,12 @@ impl SimulatedDriver {
             volume.refused = false;
         });
         Ok(())
+    }
+
+    /// Serves again what is mounted there, if nobody does.
+    fn revive(&self, at: &Path) {
+        // Nothing is mounted where a device is staged.
+        let _ = self.kernel.mend_filesystem(at);
     }
 
     fn known(&self, id: &str) -> Result<(), Status> {

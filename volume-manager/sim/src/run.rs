@@ -115,6 +115,12 @@ async fn take(world: &mut World, step: &Step) {
             world.remove_pod(*pod);
             restart(world, Duration::from_secs(1)).await;
         }
+        Step::CrashWithDamage { damage, which, without } => {
+            world.stop_manager().await;
+            world.damage(*damage, *which);
+            without.iter().for_each(|pod| world.remove_pod(*pod));
+            restart(world, Duration::from_secs(1)).await;
+        }
         Step::CrashAt { place, number, after } => world.crash.order(*place, *number, *after),
         Step::KillDriver => world.kill_driver(),
         Step::StartDriver => world.start_driver(),
@@ -188,7 +194,10 @@ async fn settle(world: &mut World) -> Vec<String> {
     pass(world, BOUND).await;
     world.sweep().await;
     world.trace.rest(&Rest::default());
-    unfinished.extend(leftovers(world));
+    let (kept, wrong) = world.unexplained().await;
+    let left = leftovers(world).into_iter();
+    unfinished.extend(left.filter(|left| !kept.iter().any(|target| left.ends_with(target))));
+    unfinished.extend(wrong);
     unfinished
 }
 

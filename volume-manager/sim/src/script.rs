@@ -6,6 +6,8 @@ use std::time::Duration;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use fastrand::Rng;
 
+pub use crate::damage::Damage;
+
 /// What the world is like before the first step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
@@ -63,6 +65,8 @@ pub struct Scenario {
     pub neighbour: bool,
     /// Whether volumes are for one node at a time.
     pub one_node: bool,
+    /// Whether what the manager has on disk is damaged while it is away.
+    pub damage: bool,
 }
 
 /// Where a driver wants the tokens that it asks for.
@@ -108,6 +112,15 @@ pub enum Step {
     CrashWithout {
         /// The pod's number.
         pod: u32,
+    },
+    /// The manager crashes, and something of what it has on disk is damaged before it starts again.
+    CrashWithDamage {
+        /// What is done.
+        damage: Damage,
+        /// To which of what it can be done to, counted round and round.
+        which: usize,
+        /// A pod that goes meanwhile, by its number.
+        without: Option<u32>,
     },
     /// The manager crashes at the so-manieth of what it does at a place, before or after it took effect.
     CrashAt {
@@ -185,6 +198,10 @@ impl fmt::Display for Step {
             Self::Remove { pod } => write!(f, "remove pod {pod}"),
             Self::Crash { away } => write!(f, "crash the manager, away for {away:?}"),
             Self::CrashWithout { pod } => write!(f, "crash the manager, remove pod {pod} meanwhile"),
+            Self::CrashWithDamage { damage, which, without } => {
+                write!(f, "crash the manager, {damage:?} number {which} meanwhile")?;
+                without.map_or(Ok(()), |pod| write!(f, ", and remove pod {pod}"))
+            }
             Self::CrashAt { place, number, after } => {
                 write!(f, "crash the manager {} {place} {number}", if *after { "after" } else { "before" })
             }
@@ -252,10 +269,12 @@ impl Scenario {
             vanish: random.u32(..3) == 0,
             neighbour: false,
             one_node: false,
+            damage: false,
         };
         scenario.controlled = scenario.attachable && random.bool();
         scenario.neighbour = scenario.controlled && random.u32(..3) > 0;
         scenario.one_node = scenario.alone || scenario.neighbour && random.bool();
+        scenario.damage = random.u32(..3) == 0;
         // Tokens that do not last are of little use to a driver that is not given new ones.
         scenario.republishes |= scenario.tokens.is_some();
         if scenario.grows {
@@ -280,6 +299,8 @@ struct Writer {
     grows: bool,
     /// Whether pods go while the manager is away.
     vanish: bool,
+    /// Whether what the manager has on disk is damaged meanwhile.
+    damage: bool,
     /// Whether there is a controller.
     controlled: bool,
     /// Whether there is a second node.
@@ -301,6 +322,7 @@ impl Writer {
             alone: scenario.alone,
             grows: scenario.grows,
             vanish: scenario.vanish,
+            damage: scenario.damage,
             controlled: scenario.controlled,
             neighbour: scenario.neighbour,
             alive: Vec::new(),
@@ -325,6 +347,7 @@ impl Writer {
             34..38 => self.with_pod(|pod| Step::Terminate { pod }),
             38..54 => self.remove(),
             54..56 if self.vanish && !self.alive.is_empty() => Step::CrashWithout { pod: self.leaves() },
+            54..58 if self.damage => self.crash_with_damage(),
             54..58 => Step::Crash { away: Duration::from_millis(self.random.u64(..5_000)) },
             58..64 => self.crash(),
             64..68 => self.toggle_driver(),
@@ -394,6 +417,13 @@ impl Writer {
             _ => (Place::Request, 12),
         };
         Step::CrashAt { place, number: self.random.u32(1..most), after: self.random.bool() }
+    }
+
+    fn crash_with_damage(&mut self) -> Step {
+        let damage = Damage::ALL[self.random.usize(..Damage::ALL.len())];
+        let which = self.random.usize(..100);
+        let goes = !self.alive.is_empty() && self.random.bool();
+        Step::CrashWithDamage { damage, which, without: goes.then(|| self.leaves()) }
     }
 
     /// One of those who are there, and are not from now on.

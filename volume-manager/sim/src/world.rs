@@ -1,7 +1,7 @@
 //! The world of a simulation: a kernel, a driver, an API, and the manager between them, which comes and goes.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(crate) struct World {
     /// Pods of the other node.
     elsewhere: BTreeMap<u32, Key>,
     driver_up: bool,
+    /// Directories whose records were damaged, with whether anything was mounted in them then.
+    pub(crate) damaged: BTreeMap<PathBuf, bool>,
     /// Who attaches volumes, if somebody does: the controller, and the attacher beside the driver.
     controller: Option<AttachDetach>,
     attacher: Option<AbortHandle>,
@@ -79,6 +81,7 @@ impl World {
             pods: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
             driver_up: true,
+            damaged: BTreeMap::new(),
             controller: None,
             attacher: None,
         };

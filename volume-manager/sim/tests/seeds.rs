@@ -17,6 +17,7 @@ fn where_nothing_fails_every_promise_is_kept() {
             driver_faults: 0,
             api_delay: Duration::ZERO,
             vanish: false,
+            damage: false,
             ..Scenario::of(seed)
         };
         let mut script = scenario.script(STEPS);

@@ -70,6 +70,7 @@ impl Manager {
         }
         self.dirty.extend(concerned);
         self.wanted_since(pod, before);
+        self.explain_by_wishes();
     }
 
     /// A pod whose containers are gone wants nothing any more.
@@ -106,6 +107,9 @@ impl Manager {
         for volume in changed {
             let wanted = self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
             let used = wanted || self.actual.volume(volume).is_some_and(VolumeRecord::is_attached);
+            if used {
+                self.restart.know(volume);
+            }
             if used && !self.in_use.contains(volume) {
                 self.in_use.insert(volume.clone());
                 self.in_use_changed = true;
@@ -133,7 +137,8 @@ impl Manager {
     /// What the node must say it uses. `None` before what the last incarnation left is known and corrected:
     /// a list that lacks a volume lets it be detached, mounted or not.
     pub(super) fn volumes_in_use(&self) -> Option<Vec<VolumeName>> {
-        self.restart.is_corrected().then(|| self.in_use.iter().cloned().collect())
+        let all = || self.in_use.union(self.restart.kept()).cloned().collect();
+        self.restart.is_corrected().then(all)
     }
 
     /// The node's object was written or read. The list is older than now: what has left since may be taken

@@ -1,6 +1,7 @@
 //! What the loop learns of what its last incarnation left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::error::Failure;
 use crate::event::{Event, Identified};
 use crate::names::{PodUid, SpecName, VolumeName};
 use crate::operation::PodRecord;
-use crate::plugin::{Found, Scene};
+use crate::plugin::{Found, Lost, Scene};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
 /// How far the books of the last incarnation have been taken over.
@@ -27,24 +28,30 @@ pub(super) struct Restart {
     /// When to read it again, after that failed.
     read_again: Option<Instant>,
     /// Directories that explain nothing, by path.
-    failed: BTreeMap<String, Orphan>,
+    pub(super) failed: BTreeMap<String, Orphan>,
+    /// What plugins have of volumes without knowing of which, by its place.
+    pub(super) lost: BTreeMap<PathBuf, (Lost, Search)>,
+    /// What the node's object said that it uses, and nothing else speaks for yet. `None` before it was read.
+    named: Option<BTreeSet<VolumeName>>,
 }
 
 /// A directory that could not be read back.
 #[derive(Debug)]
-struct Orphan {
-    found: Found,
+pub(super) struct Orphan {
+    pub(super) found: Found,
     why: String,
     search: Search,
 }
 
 /// Whether something else can explain a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Search {
+pub(super) enum Search {
     /// It has not been tried.
     Due,
     /// It is being tried.
     Running,
+    /// It was tried, and nobody could be asked.
+    Unanswered,
     /// It was tried, and nothing did. Only a new object can change that.
     Done,
 }
@@ -60,7 +67,29 @@ impl Restart {
 
     /// Whether what was read back has been compared with the node's object.
     pub(super) fn is_corrected(&self) -> bool {
-        self.read_back && self.uncorrected.is_empty()
+        self.read_back && !self.needs_node()
+    }
+
+    /// Whether what was left has to be compared with the node's object.
+    fn needs_node(&self) -> bool {
+        !self.uncorrected.is_empty() || (self.named.is_none() && self.is_in_doubt())
+    }
+
+    /// Whether something was left that may be any volume.
+    fn is_in_doubt(&self) -> bool {
+        let searches = self.failed.values().map(|orphan| orphan.search);
+        searches.chain(self.lost.values().map(|(_, search)| *search)).any(|search| search != Search::Done)
+    }
+
+    /// What the node goes on to say that it uses, since it may be what was left and nobody knows yet.
+    pub(super) fn kept(&self) -> &BTreeSet<VolumeName> {
+        static NONE: BTreeSet<VolumeName> = BTreeSet::new();
+        self.named.as_ref().filter(|_| self.is_in_doubt()).unwrap_or(&NONE)
+    }
+
+    /// A volume is in the books: from now on they speak for it.
+    pub(super) fn know(&mut self, volume: &VolumeName) {
+        self.named.iter_mut().for_each(|named| _ = named.remove(volume));
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
@@ -68,13 +97,17 @@ impl Restart {
     }
 
     pub(super) fn unexplained(&self) -> BTreeMap<String, String> {
-        self.failed.iter().map(|(path, orphan)| (path.clone(), orphan.why.clone())).collect()
+        let failed = self.failed.iter().map(|(path, orphan)| (path.clone(), orphan.why.clone()));
+        let lost = self.lost.values().map(|(lost, _)| (lost.at.display().to_string(), lost.why.clone()));
+        failed.chain(lost).collect()
     }
 
     /// What of a pod cannot be explained, and so not be unmounted.
     pub(super) fn unexplained_of<'a>(&'a self, pod: &'a PodUid) -> impl Iterator<Item = String> + 'a {
         let of_pod = self.failed.values().filter(move |orphan| &orphan.found.pod == pod);
-        of_pod.map(|orphan| orphan.found.inner.to_string())
+        let lost = self.lost.values().filter(|(lost, _)| lost.pods.contains(pod));
+        let lost = lost.map(|(lost, _)| lost.at.display().to_string());
+        of_pod.map(|orphan| orphan.found.inner.to_string()).chain(lost)
     }
 
     /// Whether somebody looks for what a directory stands for.
@@ -130,12 +163,18 @@ impl Manager {
             tracing::warn!(path, why, "a directory explains no volume");
             self.restart.failed.insert(path, Orphan { found, why, search: Search::Due });
         }
+        for lost in reconstruction.lost {
+            self.count("reconstruct_errors");
+            tracing::warn!(path = %lost.at.display(), why = lost.why, "nothing here says what is staged");
+            self.restart.lost.insert(lost.at.clone(), (lost, Search::Due));
+        }
         self.restart.read_back = true;
+        self.explain_by_wishes();
         self.waits.concern_all();
         self.all_dirty();
     }
 
-    fn take_over(&mut self, recovered: Recovered) {
+    pub(super) fn take_over(&mut self, recovered: Recovered) {
         let Recovered { volume, plugin, rebuilt, pod } = recovered;
         let record = pod.clone().map(|pod| PodRecord {
             pod,
@@ -166,7 +205,7 @@ impl Manager {
         if restart.read_again.is_some_and(|due| due <= now) {
             restart.read_again = None;
         }
-        if restart.uncorrected.is_empty() || restart.reading_node || restart.read_again.is_some() {
+        if !restart.needs_node() || restart.reading_node || restart.read_again.is_some() {
             return;
         }
         restart.reading_node = true;
@@ -184,7 +223,10 @@ impl Manager {
             Ok(node) => {
                 let attached = node.volumes_attached.iter().map(|attached| (&attached.name, attached));
                 let attached: BTreeMap<_, _> = attached.collect();
+                let named = || node.volumes_in_use.iter().cloned().collect();
+                self.restart.named.get_or_insert_with(named);
                 for volume in std::mem::take(&mut self.restart.uncorrected) {
+                    self.restart.know(&volume);
                     self.actual.correct(&volume, attached.get(&volume).copied());
                 }
                 self.all_dirty();
@@ -225,11 +267,15 @@ impl Manager {
             let cx = self.executor.context().clone();
             self.executor.look_up(async move {
                 let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
-                let identified = match identify(scene, &cx, &found).await {
-                    Ok(Some(recovered)) => Identified::Recovered(recovered),
-                    _ if !is_mounted(scene, &found).await => Identified::Nothing,
-                    Ok(None) => Identified::Unknown(None),
-                    Err(failure) => Identified::Unknown(Some(failure)),
+                let identified = match is_empty(scene, &found).await {
+                    // All that was in it has been taken back, or nothing was begun.
+                    true => Identified::Nothing,
+                    false => match identify(scene, &cx, &found).await {
+                        Ok(Some(recovered)) => Identified::Recovered(recovered),
+                        _ if !is_mounted(scene, &found).await => Identified::Nothing,
+                        Ok(None) => Identified::Unknown(None),
+                        Err(failure) => Identified::Unknown(Some(failure)),
+                    },
                 };
                 Event::Identified(found, identified)
             });
@@ -241,10 +287,13 @@ impl Manager {
     pub(super) fn identified(&mut self, found: Found, identified: Identified) {
         let path = found.path.display().to_string();
         self.waits.concern(&found.pod);
+        // What is kept in the node's list for its sake may go.
+        self.in_use_changed = true;
         match identified {
             Identified::Recovered(recovered) => {
-                self.restart.failed.remove(&path);
-                self.take_over(recovered);
+                if self.restart.failed.remove(&path).is_some() {
+                    self.take_over(recovered);
+                }
             }
             Identified::Nothing => drop(self.restart.failed.remove(&path)),
             Identified::Unknown(why) => self.orphan_stays(&path, why.map(|failure| failure.chain())),
@@ -258,7 +307,7 @@ impl Manager {
     fn orphan_stays(&mut self, path: &str, why: Option<String>) {
         self.count("orphan_search_errors");
         let Some(orphan) = self.restart.failed.get_mut(path) else { return };
-        orphan.search = Search::Done;
+        orphan.search = if why.is_some() { Search::Unanswered } else { Search::Done };
         if let Some(why) = why {
             orphan.why = why;
         }
@@ -274,10 +323,11 @@ impl Manager {
     pub(super) fn search_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);
         for orphan in self.restart.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
-            if orphan.search == Search::Done {
+            if matches!(orphan.search, Search::Unanswered | Search::Done) {
                 orphan.search = Search::Due;
             }
         }
+        self.trace_again(volume);
     }
 }
 
@@ -289,6 +339,13 @@ async fn identify(
     let plugin = cx.registry.by_name(&found.plugin)?;
     let identified = plugin.identify_orphan(&scene, found).await?;
     identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, found)).transpose()
+}
+
+/// Whether nothing is in the directory of a volume, nor mounted there.
+async fn is_empty(scene: Scene<'_>, found: &Found) -> bool {
+    found.mode == VolumeMode::Filesystem
+        && !is_mounted(scene, found).await
+        && scene.host.read_dir(&found.path).await.is_ok_and(|entries| entries.is_empty())
 }
 
 /// Whether anything is mounted that a directory stands for. The table of mounts is asked and not the

@@ -5,7 +5,7 @@
 //! - [`stage`], [`publish`] and [`block`] are the steps, [`expand`] and [`stats`] what comes between;
 //! - [`attachment`], [`secret`] and [`pod_info`] fetch what goes into the calls;
 //! - [`volume_data`] and [`record`] are a volume's own note of what it is, [`leftover`] removes it, and
-//!   [`reconstruct`] reads it after a restart;
+//!   [`reconstruct`] reads it after a restart, and [`lost`] finds where it is missing;
 //! - [`registration`] makes drivers known, [`version`] judges them, [`socket`] reaches them.
 
 pub mod attachment;
@@ -15,6 +15,7 @@ pub mod client;
 pub mod error;
 pub mod expand;
 pub mod leftover;
+pub mod lost;
 pub mod pod_info;
 pub mod publish;
 pub mod reconstruct;
@@ -42,7 +43,7 @@ use self::client::{Capability, Lines, Memories, Session};
 use self::error::{CsiError, NotRegistered};
 use self::volume::CsiVolume;
 use super::{
-    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Mounted, Rebuilt, Scene, SetUp, Spec,
+    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Lost, Mounted, Rebuilt, Scene, SetUp, Spec,
     SpecSource, Staged, TearDown, VolumePlugin,
 };
 use crate::api::{CsiDriver, PersistentSource, VolumeSource};
@@ -211,6 +212,10 @@ impl VolumePlugin for CsiPlugin {
 
     async fn find_staged(&self, scene: &Scene<'_>) -> Vec<Staged> {
         reconstruct::staged(scene).await
+    }
+
+    async fn find_lost(&self, scene: &Scene<'_>) -> Vec<Lost> {
+        lost::find(scene).await
     }
 
     async fn identify_orphan(&self, scene: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {

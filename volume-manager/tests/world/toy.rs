@@ -12,8 +12,8 @@ use volume_manager::names::{DriverName, PluginName, PodUid, SpecName};
 use volume_manager::operation::OperationContext;
 use volume_manager::paths::Paths;
 use volume_manager::plugin::{
-    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, MountDevice, Mounted, Rebuilt, Remote,
-    Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
+    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, Lost, MountDevice, Mounted, Rebuilt,
+    Remote, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -35,9 +35,11 @@ struct State {
     panics: BTreeSet<String>,
     attachable: bool,
     remounts: bool,
-    lost: bool,
+    vanished: bool,
     /// What a restart finds staged although no pod names it.
     staged: BTreeSet<SpecName>,
+    /// What is staged, and nothing says any more which volume it is.
+    lost: BTreeSet<SpecName>,
 }
 
 /// What the toy was told to fail with.
@@ -86,12 +88,17 @@ impl Toy {
 
     /// Every attachment has vanished behind the controller's back.
     pub(crate) fn set_lost(&self, lost: bool) {
-        self.lock().lost = lost;
+        self.lock().vanished = lost;
     }
 
     /// A restart finds this staged.
     pub(crate) fn leave_staged(&self, inner: &str) {
         self.lock().staged.insert(inner.into());
+    }
+
+    /// A restart finds this staged, and not which volume it is.
+    pub(crate) fn lose_staged(&self, inner: &str) {
+        self.lock().lost.insert(inner.into());
     }
 
     /// What was done since the last look, one line each.
@@ -209,6 +216,18 @@ impl VolumePlugin for Toy {
         staged.iter().map(alone).collect()
     }
 
+    async fn find_lost(&self, _: &Scene<'_>) -> Vec<Lost> {
+        let lost = self.lock().lost.clone();
+        let lost = lost.into_iter().map(|inner| Lost {
+            plugin: self.name(),
+            at: PathBuf::from(format!("/global/{inner}")),
+            mode: VolumeMode::Filesystem,
+            pods: BTreeSet::new(),
+            why: "its record is lost".to_owned(),
+        });
+        lost.collect()
+    }
+
     async fn identify_orphan(&self, _: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
         self.say(format!("identify {}", found.inner));
         self.released(&format!("identify {}", found.inner)).await;
@@ -270,7 +289,7 @@ impl Attacher for Toy {
         _: &Spec,
         _: &volume_manager::names::NodeName,
     ) -> Result<bool, Failure> {
-        Ok(!self.lock().lost)
+        Ok(!self.lock().vanished)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::event::{ApiChange, Event, TraceLine};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
+use super::damage::is_unknowable;
 use super::staging::handle;
 
 /// The kind of attachments.
@@ -110,11 +111,17 @@ fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
     for unique in gone {
         // What was taken by force is nothing that the node could keep by saying that it uses it.
         let kept = handle(unique).filter(|volume| !books.forced.contains(*volume));
-        let known = kept.and_then(|volume| books.volume(volume));
-        if known.is_some_and(|known| !known.staged.is_empty() || !known.published.is_empty()) {
+        if kept.is_some_and(|volume| may_be_here(books, volume)) {
             report.broken("", "reported as not in use while it was staged or published", unique.as_str());
         }
     }
+}
+
+/// Whether a volume is or may be staged or published, as far as anybody can know.
+fn may_be_here(books: &Books, volume: &str) -> bool {
+    let known = books.volume(volume).into_iter();
+    let mut paths = known.flat_map(|known| known.staged.keys().chain(known.published.keys()));
+    paths.any(|path| !is_unknowable(books, volume, path))
 }
 
 fn change_of<'a>(line: &'a TraceLine, kind: &str, so: impl Fn(&ApiChange) -> bool) -> Option<&'a ApiChange> {
@@ -142,13 +149,10 @@ fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
         let mut entries = books.actual.keys().filter_map(|key| key.strip_prefix("volume "));
         entries.any(|unique| handle(unique) == Some(volume))
     };
-    let unknown = books.volumes.iter().find(|(volume, known)| {
-        (!known.staged.is_empty() || !known.published.is_empty())
-            && must_be_attached(books, volume)
-            && !in_books(volume)
-            && !listed(volume)
+    let unknown = books.volumes.keys().find(|volume| {
+        may_be_here(books, volume) && must_be_attached(books, volume) && !in_books(volume) && !listed(volume)
     });
-    if let Some((volume, _)) = unknown {
+    if let Some(volume) = unknown {
         report.broken(
             "",
             "the list was written without it before the books had every volume",
@@ -189,7 +193,8 @@ fn one_pod_only(books: &Books, line: &TraceLine, report: &mut Report) {
         return;
     }
     let target = text(&start.req, "targetPath");
-    let other = books.volume(volume).and_then(|known| known.published.keys().find(|other| *other != target));
+    let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
+    let other = targets.find(|other| *other != target && !is_unknowable(books, volume, other));
     if let Some(other) = other {
         report.broken(&start.method, "published for a second pod", other.as_str());
     }

@@ -5,6 +5,8 @@ use crate::rule::books::text;
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
 
+use super::damage::is_unknowable;
+
 /// INV-048.
 pub(super) static ONE_PATH_A_VOLUME: Rule = Rule {
     id: "INV-048",
@@ -108,8 +110,10 @@ fn kept_until_undone(books: &Books, effect: &Effect, report: &mut Report) {
     let steps = books.volumes.values().flat_map(|known| known.staged.keys().chain(known.published.keys()));
     for place in steps.filter_map(|path| Place::of(path)) {
         let metadata = place.metadata();
+        // What was lost before is not removed by anybody.
+        let lost = books.lost.contains(&metadata);
         let gone = metadata == effect.path || metadata.starts_with(&format!("{}/", effect.path));
-        if gone {
+        if gone && !lost {
             report.broken("", "metadata was removed before its step was undone", metadata);
             return;
         }
@@ -132,9 +136,20 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
     let remaining = books.entries.keys().filter(|path| belongs_to_a_volume(path));
     // A driver that does not stage leaves an empty directory behind, as the kubelet does.
     let tolerated = |path: &str| books.stages == Some(false) && is_staging_tree(path);
-    if let Some(path) = remaining.into_iter().find(|path| !tolerated(path)) {
+    let unknowable = unknowable_directories(books);
+    let stays = |path: &str| tolerated(path) || unknowable.iter().any(|dir| path.starts_with(dir));
+    if let Some(path) = remaining.into_iter().find(|path| !stays(path)) {
         report.broken("", "something of a volume was left in the manager's tree", path.as_str());
     }
+}
+
+/// The directories of targets of which nobody can say any more what they are.
+fn unknowable_directories(books: &Books) -> Vec<&str> {
+    let targets = books.volumes.iter().flat_map(|(volume, known)| {
+        let unknowable = move |target: &&String| is_unknowable(books, volume, target);
+        known.published.keys().filter(unknowable)
+    });
+    targets.map(|target| parent(target)).collect()
 }
 
 /// Whether anything is mounted where a driver was ever asked to stage or publish.

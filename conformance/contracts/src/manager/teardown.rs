@@ -7,6 +7,8 @@ use crate::rule::books::text;
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
+use super::damage::is_unknowable;
+
 /// INV-003.
 pub(super) static UNSTAGE_LAST: Rule = Rule {
     id: "INV-003",
@@ -21,7 +23,8 @@ fn unstage_last(books: &Books, line: &TraceLine, report: &mut Report) {
         return;
     }
     let volume = text(&start.req, "volumeId");
-    if let Some(target) = books.volume(volume).and_then(|known| known.published.keys().next()) {
+    let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
+    if let Some(target) = targets.find(|target| !is_unknowable(books, volume, target)) {
         report.broken(&start.method, "unstaged before its last target was unpublished", target.as_str());
     } else if let Some(call) = books.in_flight(volume).find(|call| call.method == "NodePublishVolume") {
         report.broken(&start.method, "unstaged while it was being published", call.target());
@@ -37,8 +40,9 @@ pub(super) static EVERY_PUBLISH_IS_UNDONE: Rule = Rule {
 };
 
 fn every_publish_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
-    for known in books.volumes.values() {
-        for target in known.published.keys() {
+    for (volume, known) in &books.volumes {
+        let knowable = |target: &&String| !is_unknowable(books, volume, target);
+        for target in known.published.keys().filter(knowable) {
             // A target that is not ours belongs to no pod we know: it is wanted while any pod is.
             let wanted = match Place::of(target).and_then(Place::pod) {
                 Some(pod) => rest.pods.contains(pod),
@@ -69,7 +73,7 @@ fn every_stage_is_undone(books: &Books, rest: &Rest, report: &mut Report) {
         return;
     }
     for (volume, known) in &books.volumes {
-        if !known.staged.is_empty() {
+        if known.staged.keys().any(|path| !is_unknowable(books, volume, path)) {
             report.broken("NodeUnstageVolume", "a volume that nobody uses was not unstaged", volume);
         }
     }

@@ -7,6 +7,7 @@ use crate::rule::books::{Progress, is_unknown};
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
+use super::damage::{has_damaged_record, is_unknowable};
 use super::staging::{handle, pod_and_handle};
 
 /// Operations that do something for a pod.
@@ -41,7 +42,8 @@ fn directories_stay(books: &Books, effect: &Effect, report: &mut Report) {
         let steps = known.staged.iter().chain(&known.published);
         for (path, _) in steps.filter(|(_, progress)| **progress == Progress::Uncertain) {
             let undoing = books.in_flight(volume).any(|call| call.method.contains("Un"));
-            if !undoing && (effect.path == *path || effect.path == parent(path)) {
+            let knowable = !is_unknowable(books, volume, path);
+            if knowable && !undoing && (effect.path == *path || effect.path == parent(path)) {
                 report.broken("", "a directory of an uncertain step was removed", effect.path.as_str());
             }
         }
@@ -52,7 +54,12 @@ fn entry_is_uncertain(books: &Books, edge: &OperationEdge, report: &mut Report) 
     let Some(known) = handle(&edge.volume).and_then(|volume| books.volume(volume)) else { return };
     for (target, _) in known.published.iter().filter(|(_, progress)| **progress == Progress::Uncertain) {
         let Some(pod) = Place::of(target).and_then(Place::pod) else { continue };
-        let entry = books.actual.get(&format!("pod {pod} {}", edge.volume));
+        let key = format!("pod {pod} {}", edge.volume);
+        // Without its record it gets there when its pod is known to want it.
+        if has_damaged_record(books, target) && !books.desired.contains_key(&key) {
+            continue;
+        }
+        let entry = books.actual.get(&key);
         if !entry.is_some_and(|entry| entry.contains("Uncertain")) {
             report.broken("NodePublishVolume", "an uncertain publish is not in the books", target.as_str());
         }
@@ -158,7 +165,8 @@ fn never_forgotten(books: &Books, line: &TraceLine, report: &mut Report) {
             report.broken("", "a pod's volume was forgotten while it may be published", change.key.as_str());
         }
     } else if let Some(volume) = change.key.strip_prefix("volume ").and_then(handle)
-        && books.volume(volume).is_some_and(|known| !known.staged.is_empty())
+        && let Some(known) = books.volume(volume)
+        && known.staged.keys().any(|path| !is_unknowable(books, volume, path))
     {
         report.broken("", "a volume was forgotten while it may be staged", change.key.as_str());
     }

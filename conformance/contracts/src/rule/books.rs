@@ -123,6 +123,10 @@ pub struct Books {
     /// Whether the API is known to take its time (`step api slow`, until `step api fast`): what it holds may
     /// not be what anybody has heard yet.
     pub slow_api: bool,
+    /// Records that were damaged while the node was away (`step damage`), and that it has not written anew.
+    pub damaged: BTreeSet<String>,
+    /// Those among them that are not even there (`step lose`).
+    pub lost: BTreeSet<String>,
     /// Whether the node hears nothing of its own object (`step miss Node`, until `step hear Node`).
     pub deaf: bool,
 }
@@ -153,6 +157,12 @@ impl Books {
             Event::Api(change) => self.api(change),
             Event::Process(edge) => self.process(edge),
             Event::Step(step) if step.action == "api" => self.slow_api = step.on == "slow",
+            Event::Step(step) if step.action == "damage" => _ = self.damaged.insert(step.on.clone()),
+            Event::Step(step) if step.action == "lose" => {
+                self.damaged.insert(step.on.clone());
+                self.entries.remove(&step.on);
+                self.lost.insert(step.on.clone());
+            }
             Event::Step(step) if step.on == "Node" && step.action == "miss" => self.deaf = true,
             Event::Step(step) if step.on == "Node" && step.action == "hear" => self.deaf = false,
             _ => {}
@@ -282,7 +292,11 @@ impl Books {
         let path = effect.path.clone();
         match effect.effect.as_str() {
             "mkdir" => _ = self.entries.insert(path, Entry::Directory),
-            "write" => _ = self.entries.insert(path, Entry::File),
+            "write" => {
+                self.damaged.remove(&path);
+                self.lost.remove(&path);
+                self.entries.insert(path, Entry::File);
+            }
             "link" => _ = self.entries.insert(path, Entry::Link),
             "lock" => _ = self.locks.insert(path, effect.source.clone().unwrap_or_default()),
             // It is the device that is let go of; what it held open is in the books only.

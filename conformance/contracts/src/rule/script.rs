@@ -122,6 +122,7 @@ impl Writer {
                 message: message.join(" "),
             })),
             ["step", action, on @ ..] => {
+                let on: Vec<String> = on.iter().map(|word| path(word)).collect();
                 self.push(Event::Step(Step { action: (*action).into(), on: on.join(" "), at: None }))
             }
             [who @ ("node" | "driver"), edge] => self.push(Event::Process(ProcessEdge {

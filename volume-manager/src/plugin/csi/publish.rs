@@ -203,7 +203,7 @@ async fn needs_labels(cx: &OperationContext, request: &SetUp, target: &Path) -> 
 /// What is published in the pod: as its record says, else as the volume's own object says.
 async fn published_as(cx: &OperationContext, request: &TearDown) -> Result<VolumeData, Failure> {
     let dir = cx.paths.csi_pod_volume(&request.pod, &request.inner);
-    let error = match record::read_of(&*cx.host, &dir, &request.inner).await {
+    let error = match record::read_of_pod(&*cx.host, &dir, &request.pod, &request.inner).await {
         Ok(data) => return Ok(data),
         Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
         Err(error) => error,

@@ -27,11 +27,12 @@ const KEPT: [&str; 2] = ["publish", "staging"];
 
 /// Rebuilds a volume from its own record.
 pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
-    let dir = match found.mode {
-        VolumeMode::Filesystem => found.path.clone(),
-        VolumeMode::Block => scene.paths.csi_block_data(&found.inner),
+    let inner = &found.inner;
+    let data = match found.mode {
+        VolumeMode::Filesystem => record::read_of_pod(scene.host, &found.path, &found.pod, inner).await,
+        VolumeMode::Block => record::read_of(scene.host, &scene.paths.csi_block_data(inner), inner).await,
     };
-    let data = record::read_of(scene.host, &dir, &found.inner).await.map_err(CsiError::from)?;
+    let data = data.map_err(CsiError::from)?;
     Ok(rebuilt(scene, &data, inner_name(&data, &found.inner), found.mode))
 }
 
@@ -74,86 +75,108 @@ fn rebuilt(scene: &Scene<'_>, data: &VolumeData, inner: SpecName, mode: VolumeMo
 /// unstage, or during a first stage; and a device that is published while its link in the pod's directory is
 /// not yet made, or already gone.
 pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
-    let mut found: Vec<Staged> = staged_filesystems(scene)
-        .await
-        .into_iter()
-        .map(|data| {
-            let inner = data.spec_name.clone().unwrap_or_else(|| SpecName::new(data.handle.as_str()));
-            Staged { rebuilt: rebuilt(scene, &data, inner, VolumeMode::Filesystem), pod: None }
-        })
-        .collect();
-    found.extend(staged_devices(scene).await);
+    let mut found = Vec::new();
+    for Kept { dir, data } in filesystems(scene).await {
+        match data {
+            Ok(data) => {
+                let inner = data.spec_name.clone().unwrap_or_else(|| SpecName::new(data.handle.as_str()));
+                found.push(Staged {
+                    rebuilt: rebuilt(scene, &data, inner, VolumeMode::Filesystem),
+                    pod: None,
+                });
+            }
+            Err(VolumeDataError::Missing { .. }) => remove_shell(scene.host, &dir, &["globalmount"]).await,
+            Err(_) => {}
+        }
+    }
+    for Kept { dir, data } in devices(scene).await {
+        let directory = inner_of(&dir);
+        match data {
+            Ok(data) => found.extend(staged_device(scene, &data, &directory).await),
+            // A volume without a record is one the driver has been told nothing about.
+            Err(VolumeDataError::Missing { .. }) if !was_begun(scene, &directory).await => {
+                remove_shell(scene.host, &dir, &["data", "dev"]).await;
+            }
+            Err(_) => {}
+        }
+    }
     found
 }
 
-async fn staged_filesystems(scene: &Scene<'_>) -> Vec<VolumeData> {
+/// A directory that the node keeps for a volume, and what its record says.
+pub(super) struct Kept {
+    pub(super) dir: PathBuf,
+    pub(super) data: Result<VolumeData, VolumeDataError>,
+}
+
+/// The directories of staged file systems. Their names are hashes of the handles: a record that says otherwise
+/// is not that directory's.
+pub(super) async fn filesystems(scene: &Scene<'_>) -> Vec<Kept> {
     let mut found = Vec::new();
     for driver in directories(scene.host, &scene.paths.csi()).await {
         if driver == BLOCK {
             continue;
         }
         let driver = DriverName::new(driver);
-        let dir = scene.paths.csi_driver(&driver);
-        for hash in directories(scene.host, &dir).await {
-            found.extend(staged_in(scene, &driver, &dir.join(&hash), &hash).await);
+        let of_driver = scene.paths.csi_driver(&driver);
+        for hash in directories(scene.host, &of_driver).await {
+            let dir = of_driver.join(&hash);
+            let data = record::read(scene.host, &dir).await.and_then(|data| {
+                let same = data.driver == driver && data.handle.hashed() == hash;
+                same.then_some(data)
+                    .ok_or_else(|| VolumeDataError::AnothersVolume { path: record::path(&dir) })
+            });
+            found.push(Kept { dir, data });
         }
     }
     found
 }
 
-/// What is staged in one directory. Its name is a hash of the handle: a record that says otherwise is not
-/// this directory's.
-async fn staged_in(scene: &Scene<'_>, driver: &DriverName, dir: &Path, hash: &str) -> Option<VolumeData> {
-    match record::read(scene.host, dir).await {
-        Err(VolumeDataError::Missing { .. }) => {
-            remove_shell(scene.host, dir, &["globalmount"]).await;
-            None
-        }
-        Ok(data) if data.driver == *driver && data.handle.hashed() == hash => Some(data),
-        Ok(_) => {
-            tracing::warn!(dir = %dir.display(), "a staging directory holds another volume's record");
-            None
-        }
-        Err(error) => {
-            unusable(dir, &error);
-            None
-        }
-    }
-}
-
-fn unusable(dir: &Path, error: &VolumeDataError) {
-    let error = crate::error::chain(error);
-    tracing::warn!(dir = %dir.display(), error, "what is staged has no usable record");
-}
-
-async fn staged_devices(scene: &Scene<'_>) -> Vec<Staged> {
+/// The directories of block volumes, each named after its volume.
+pub(super) async fn devices(scene: &Scene<'_>) -> Vec<Kept> {
     let mut found = Vec::new();
     for name in directories(scene.host, &scene.paths.csi_block()).await {
         let directory = SpecName::new(&name);
-        let dir = scene.paths.csi_block_data(&directory);
-        let data = match record::read_of(scene.host, &dir, &directory).await {
-            Ok(data) => data,
-            // A volume without a record is one the driver has been told nothing about.
-            Err(VolumeDataError::Missing { .. }) if !KEPT.contains(&name.as_str()) => {
-                remove_shell(scene.host, &scene.paths.csi_block_volume(&directory), &["data", "dev"]).await;
-                continue;
-            }
-            Err(VolumeDataError::Missing { .. }) => continue,
-            Err(error) => {
-                unusable(&dir, &error);
-                continue;
-            }
-        };
-        let rebuilt = rebuilt(scene, &data, inner_name(&data, &directory), VolumeMode::Block);
-        // Each pod has a name of its own where the driver publishes and where we bind.
-        let mut pods = names(scene.host, &scene.paths.csi_block_publish_dir(&directory)).await;
-        pods.extend(names(scene.host, &scene.paths.csi_block_map(&directory)).await);
-        found.extend(
-            pods.into_iter().map(|pod| Staged { rebuilt: rebuilt.clone(), pod: Some(PodUid::new(pod)) }),
-        );
-        found.push(Staged { rebuilt, pod: None });
+        let data = record::read_of(scene.host, &scene.paths.csi_block_data(&directory), &directory).await;
+        let missing = matches!(data, Err(VolumeDataError::Missing { .. }));
+        if !(missing && KEPT.contains(&name.as_str())) {
+            found.push(Kept { dir: scene.paths.csi_block_volume(&directory), data });
+        }
     }
     found
+}
+
+/// The name of a volume's directory.
+pub(super) fn inner_of(dir: &Path) -> SpecName {
+    SpecName::new(dir.file_name().unwrap_or_default().to_string_lossy())
+}
+
+async fn staged_device(scene: &Scene<'_>, data: &VolumeData, directory: &SpecName) -> Vec<Staged> {
+    let rebuilt = rebuilt(scene, data, inner_name(data, directory), VolumeMode::Block);
+    let pods = pods_of_device(scene, directory).await.into_iter();
+    let mut found: Vec<Staged> =
+        pods.map(|pod| Staged { rebuilt: rebuilt.clone(), pod: Some(pod) }).collect();
+    found.push(Staged { rebuilt, pod: None });
+    found
+}
+
+/// The pods of a block volume: each has a name of its own where the driver publishes and where we bind.
+pub(super) async fn pods_of_device(scene: &Scene<'_>, directory: &SpecName) -> BTreeSet<PodUid> {
+    let mut pods = names(scene.host, &scene.paths.csi_block_publish_dir(directory)).await;
+    pods.extend(names(scene.host, &scene.paths.csi_block_map(directory)).await);
+    pods.into_iter().map(PodUid::new).collect()
+}
+
+/// Whether a driver may have been asked for a block volume: its staging and publish directories, and what pods
+/// have of it, come after its record and go before it.
+pub(super) async fn was_begun(scene: &Scene<'_>, directory: &SpecName) -> bool {
+    let paths = [scene.paths.csi_block_staging(directory), scene.paths.csi_block_publish_dir(directory)];
+    for path in paths {
+        if scene.host.symlink_metadata(&path).await.is_ok() {
+            return true;
+        }
+    }
+    !pods_of_device(scene, directory).await.is_empty()
 }
 
 /// Removes the empty directories that a step which ended before its record was written has left: nobody was
@@ -194,7 +217,8 @@ async fn by_mount(scene: &Scene<'_>, found: &Found) -> Result<Option<VolumeData>
     let table = scene.host.mount_table().await?;
     let claimed = claimed(scene, found).await;
     let target = found.path.join("mount");
-    let mut candidates = staged_filesystems(scene).await;
+    let staged = filesystems(scene).await.into_iter();
+    let mut candidates: Vec<VolumeData> = staged.filter_map(|kept| kept.data.ok()).collect();
     candidates.retain(|data| {
         let staging = scene.paths.csi_global_mount(&data.driver, &data.handle);
         !claimed.contains(&(data.driver.clone(), data.handle.clone()))

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use host::{Host, HostError};
 
-use super::volume_data::{FILE_NAME, VolumeData, VolumeDataError};
-use crate::names::{SpecName, escape};
+use super::volume_data::{FILE_NAME, Lifecycle, VolumeData, VolumeDataError};
+use crate::names::{PodUid, SpecName, VolumeHandle, escape};
 
 /// The file in a directory.
 pub(crate) fn path(dir: &Path) -> PathBuf {
@@ -41,4 +41,20 @@ pub(crate) async fn read_of(
         }
         _ => Ok(data),
     }
+}
+
+/// Reads the file of a pod's volume with that inner name. A volume that is written in a pod has an id that is
+/// made of both: one that differs is another pod's.
+pub(crate) async fn read_of_pod(
+    host: &dyn Host,
+    dir: &Path,
+    pod: &PodUid,
+    inner: &SpecName,
+) -> Result<VolumeData, VolumeDataError> {
+    let data = read_of(host, dir, inner).await?;
+    let name = data.spec_name.as_ref().unwrap_or(inner);
+    if data.lifecycle() == Lifecycle::Ephemeral && data.handle != VolumeHandle::ephemeral(pod, name) {
+        return Err(VolumeDataError::AnothersVolume { path: path(dir) });
+    }
+    Ok(data)
 }

@@ -11,8 +11,9 @@ use crate::api::{
     CsiDriver, Kind, Meta, PodVolume, Reference, Resource, Secret, Sensitive, TokenRequest, VolumeMode,
     VolumeSource,
 };
-use crate::names::PluginName;
+use crate::names::{PluginName, VolumeHandle};
 use crate::operation::Operation;
+use crate::plugin::csi::volume_data::{Lifecycle, VolumeData};
 use crate::plugin::csi::{CsiPlugin, pod_info};
 use crate::plugin::testing::{Bench, DRIVER};
 use crate::plugin::{Found, Rebuilt, Scene, Spec, VolumePlugin};
@@ -84,6 +85,24 @@ async fn a_restart_finds_it_inline_and_nothing_staged() {
     bench.spec = Arc::new(rebuilt.spec);
     let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
     assert_eq!(story, "mark pod undoing\ncall NodeUnpublishVolume\nmark pod unmounted\ndone\n");
+}
+
+/// Pods have volumes of the same names, and ids that differ.
+#[tokio::test]
+async fn the_record_of_another_pod_is_not_believed() {
+    let mut bench = inline(|_| {});
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let record = bench.path("pods/u1/volumes/kubernetes.io~csi/scratch/vol_data.json");
+    let theirs = VolumeData {
+        spec_name: Some("scratch".into()),
+        lifecycle: Some(Lifecycle::Ephemeral),
+        ..VolumeData::of_stage(DRIVER, VolumeHandle::ephemeral(&"u2".into(), &"scratch".into()))
+    };
+    bench.context.host.write_file(&record, &theirs.to_bytes(), 0o600).await.unwrap();
+    let mut unmount = bench.unmounting();
+    unmount.spec = None;
+    let story = bench.run(Operation::Unmount(Arc::new(unmount))).await;
+    assert!(!story.contains("call") && story.contains("it is another volume's"), "{story}");
 }
 
 /// Who mounts it next must use the same label, or wait.

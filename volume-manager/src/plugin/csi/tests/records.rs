@@ -292,3 +292,38 @@ async fn what_is_staged_is_found_without_a_pod() {
         }"#]]
     .assert_eq(&format!("{names:#?}"));
 }
+
+/// All that a stage or a device leaves behind when its record goes is its place.
+#[tokio::test]
+async fn what_has_lost_its_record_is_told_by_its_place() {
+    for damaged in DAMAGES {
+        let mut bench = mounted().await;
+        bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
+        let host = Arc::clone(&bench.context.host);
+        let block = bench.path("plugins/kubernetes.io/csi/volumeDevices");
+        for dir in ["disk/data", "disk/dev", "publish/disk", "staging/disk", "begun/data", "begun/dev"] {
+            host.make_dir_all(&block.join(dir), 0o750).await.unwrap();
+        }
+        host.write_file(&block.join("publish/disk/uid-a"), b"", 0o600).await.unwrap();
+        // What is mounted stays where it is; here a file does.
+        host.write_file(&bench.path(staging()).join("globalmount/data"), b"", 0o600).await.unwrap();
+        damage(&bench, &staging(), damaged).await;
+        damage(&bench, "plugins/kubernetes.io/csi/volumeDevices/disk/data", damaged).await;
+
+        let cx = &bench.context;
+        let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
+        let staged = CsiPlugin::new().find_staged(&scene).await;
+        assert_eq!(staged, [], "{damaged:?}");
+        let lost = CsiPlugin::new().find_lost(&scene).await;
+        let root = bench.path("").display().to_string();
+        let told = lost.iter().map(|lost| {
+            let at = lost.at.display().to_string();
+            format!("{:?} {} {:?}\n", lost.mode, at.trim_start_matches(&root), lost.pods)
+        });
+        let told: String = told.collect();
+        let stage = format!("Filesystem {}/globalmount {{}}\n", staging());
+        let device = "Block plugins/kubernetes.io/csi/volumeDevices/disk/dev {\"uid-a\"}\n";
+        assert_eq!(told, format!("{stage}{device}"), "{damaged:?}");
+        assert!(host.symlink_metadata(&block.join("begun")).await.is_err(), "nothing was begun there");
+    }
+}

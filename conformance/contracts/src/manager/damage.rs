@@ -1,0 +1,60 @@
+//! What nobody can know any more once a record was damaged, and so cannot be asked for.
+//!
+//! A trace tells of damage by `step damage` with the record's path, or `step lose` if the record is gone. Where
+//! none is told, the rules ask for everything. The volume's object still tells what is mounted, and a dead mount
+//! needs no more than any other.
+
+use crate::rule::Books;
+use crate::rule::place::Place;
+
+use super::attachment::persistent_volume;
+
+/// Whether nobody can say any more what a path is: its record was damaged, and no object tells of which volume;
+/// or it is gone, and nothing is mounted there, so that nothing tells that anything was begun.
+pub(super) fn is_unknowable(books: &Books, volume: &str, path: &str) -> bool {
+    let gone = || Place::of(path).is_some_and(|place| books.lost.contains(&place.metadata()));
+    let no_trace = || gone() && !books.mounts.contains_key(path);
+    has_damaged_record(books, path) && (persistent_volume(books, volume).is_none() || no_trace())
+}
+
+/// Whether what the node wrote down of a path was damaged.
+pub(super) fn has_damaged_record(books: &Books, path: &str) -> bool {
+    Place::of(path).is_some_and(|place| books.damaged.contains(&place.metadata()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::manager::teardown::{EVERY_PUBLISH_IS_UNDONE, EVERY_STAGE_IS_UNDONE};
+    use crate::rule::script::{breaks, keeps};
+
+    const VOLUME: &str = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1"}}}"#;
+    const LEFT: &str = "a target of a pod that is gone was not unpublished";
+
+    #[test]
+    fn what_an_object_tells_is_asked_for_whatever_became_of_the_record() {
+        let rule = &EVERY_PUBLISH_IS_UNDONE;
+        let begin = format!("{VOLUME}\nmount target:v1/a\npublish v1 a\n");
+        for damage in ["step damage data:v1/a", "step lose data:v1/a"] {
+            breaks(rule, LEFT, &[&begin, damage].concat(), &[]);
+        }
+    }
+
+    #[test]
+    fn what_nothing_tells_is_not_until_it_is_written_down_anew() {
+        let rule = &EVERY_PUBLISH_IS_UNDONE;
+        let damaged = "mount target:v1/a\npublish v1 a\nstep damage data:v1/a\n";
+        keeps(rule, damaged, &[]);
+        breaks(rule, LEFT, &[damaged, "write data:v1/a"].concat(), &[]);
+        breaks(rule, LEFT, "publish v1 a\nstep damage data:v1/b", &[]);
+    }
+
+    #[test]
+    fn what_is_gone_without_a_mount_was_perhaps_never_begun() {
+        let rule = &EVERY_STAGE_IS_UNDONE;
+        let left = "a volume that nobody uses was not unstaged";
+        let begin = format!("{VOLUME}\nstage v1 Aborted\n");
+        keeps(rule, &[&begin, "step lose data:v1"].concat(), &[]);
+        breaks(rule, left, &[&begin, "step damage data:v1"].concat(), &[]);
+        breaks(rule, left, &[&begin, "mount staging:v1\nstep lose data:v1"].concat(), &[]);
+    }
+}

@@ -1,0 +1,145 @@
+//! What becomes of the manager's disk while the manager is away: a record is lost or says something else, or a
+//! mount is dead.
+//!
+//! All of it can be made good but one thing: which volume is mounted for a pod that is gone, if it was written
+//! in the pod. Its record was the only place that said so. Such a mount is to stay, and to be told of.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use contracts::event::{Event, Step};
+use host::errno::{ENOTCONN, Errno};
+use host::fake::FakeKernel;
+use volume_manager::names::PodUid;
+
+use crate::world::{ROOT, World};
+
+/// What a record is called.
+const RECORD: &str = "vol_data.json";
+
+/// What becomes of a record on the manager's disk, or of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// The record is gone.
+    Lost,
+    /// Nothing is in it.
+    Emptied,
+    /// It ends in the middle.
+    Truncated,
+    /// It is the record of another volume.
+    Foreign,
+    /// It is not even text.
+    Garbage,
+    /// Who serves a mount is gone: nothing that looks into it gets an answer but ENOTCONN.
+    Dead,
+}
+
+impl Damage {
+    /// All there are.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Lost, Self::Emptied, Self::Truncated, Self::Foreign, Self::Garbage, Self::Dead];
+}
+
+impl World {
+    /// Damages a record, or a mount: the so-manieth of those that are there, counted round and round.
+    pub(crate) fn damage(&mut self, damage: Damage, which: usize) {
+        let kernel = &self.kernel;
+        let kinds = match damage {
+            Damage::Dead => vec![mounts(kernel)],
+            _ => records(kernel),
+        };
+        let all: Vec<&PathBuf> = kinds.iter().flatten().collect();
+        let Some(path) = (!all.is_empty()).then(|| all[which % all.len()]) else { return };
+        let alike = kinds.iter().find(|kind| kind.contains(path)).expect("it is of one of the kinds");
+        strike(kernel, damage, path, alike).expect("what was found is there");
+        let action = match damage {
+            Damage::Dead => "kill_mount",
+            Damage::Lost => "lose",
+            _ => "damage",
+        };
+        let (action, on) = (action.to_owned(), path.display().to_string());
+        self.trace.record(Event::Step(Step { action, on, at: None }));
+        if damage != Damage::Dead {
+            let dir = path.parent().expect("a record is in a directory");
+            self.damaged.insert(dir.to_owned(), kernel.is_mount_point(&dir.join("mount")));
+        }
+    }
+
+    /// What nobody can make good: where volumes are mounted that were written in pods and whose records are lost.
+    /// Each has to be told of, and to hold up the end of its pod. Says what is not so.
+    pub(crate) async fn unexplained(&self) -> (BTreeSet<String>, Vec<String>) {
+        let (mut kept, mut wrong) = (BTreeSet::new(), Vec::new());
+        let lost = self.damaged.iter().filter(|(dir, _)| dir.ends_with("inline"));
+        let mounted = lost.filter(|(dir, _)| self.kernel.is_mount_point(&dir.join("mount")));
+        for (dir, was_mounted) in mounted {
+            let manager = self.manager().expect("it runs at the end");
+            let told = manager
+                .dump()
+                .await
+                .is_some_and(|dump| dump.unexplained.contains_key(&dir.display().to_string()));
+            let pod = dir.components().rev().nth(3).expect("it is below its pod").as_os_str();
+            let pod = PodUid::new(pod.to_string_lossy());
+            kept.insert(dir.join("mount").display().to_string());
+            // What a driver mounts later than that is found by the next start.
+            if !was_mounted {
+                continue;
+            }
+            if !told || manager.wait_unmounted(&pod, Duration::from_secs(1)).await.is_ok() {
+                wrong.push(format!("nobody is told of what is mounted at {}", dir.display()));
+            }
+        }
+        (kept, wrong)
+    }
+}
+
+/// Does it to what is at `path`; `alike` are the records from which another volume's can be taken.
+fn strike(kernel: &FakeKernel, damage: Damage, path: &Path, alike: &[PathBuf]) -> Result<(), Errno> {
+    let write = |content: &[u8]| kernel.write_file(path, content, 0o600);
+    let content = || kernel.read_file(path);
+    match damage {
+        Damage::Lost => kernel.remove_file(path),
+        Damage::Emptied => write(b""),
+        Damage::Truncated => content().and_then(|content| write(&content[..content.len() / 2])),
+        Damage::Foreign => {
+            let own = content()?;
+            let others = alike.iter().filter_map(|other| kernel.read_file(other).ok());
+            let other = others.into_iter().find(|other| *other != own);
+            write(&other.unwrap_or_else(|| br#"{"who":"knows"}"#.to_vec()))
+        }
+        Damage::Garbage => write(b"\xff\0garbage"),
+        Damage::Dead => kernel.break_filesystem(path, ENOTCONN),
+    }
+}
+
+/// The records of pods' volumes, of stages and of devices, each kind in order.
+fn records(kernel: &FakeKernel) -> Vec<Vec<PathBuf>> {
+    let root = Path::new(ROOT);
+    let csi = root.join("plugins/kubernetes.io/csi");
+    let below =
+        |dirs: Vec<PathBuf>, name: &str| dirs.into_iter().map(|dir| dir.join(name)).collect::<Vec<_>>();
+    let entries = |dirs: Vec<PathBuf>| dirs.iter().flat_map(|dir| entries(kernel, dir)).collect::<Vec<_>>();
+    let pods = entries(below(entries(vec![root.join("pods")]), "volumes/kubernetes.io~csi"));
+    let stages = entries(vec![csi.join(crate::driver::NAME)]);
+    let devices = below(entries(vec![csi.join("volumeDevices")]), "data");
+    let there = |record: &PathBuf| kernel.symlink_metadata(record).is_ok();
+    [pods, stages, devices].map(|dirs| below(dirs, RECORD).into_iter().filter(there).collect()).into()
+}
+
+/// Where file systems of volumes are mounted, in order.
+fn mounts(kernel: &FakeKernel) -> Vec<PathBuf> {
+    let table = kernel.mount_table();
+    let points = table.entries().iter().map(|entry| entry.mount_point.clone());
+    let mut points: Vec<PathBuf> =
+        points.filter(|point| point.ends_with("mount") || point.ends_with("globalmount")).collect();
+    points.sort();
+    points
+}
+
+/// What is in a directory, in order; nothing if it is not there.
+fn entries(kernel: &FakeKernel, dir: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        kernel.read_dir(dir).into_iter().flatten().map(|entry| dir.join(entry.name)).collect();
+    paths.sort();
+    paths
+}

@@ -1,0 +1,154 @@
+//! What was left and does not say of which volume it is: what pods want explains it, or the volume's object.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Manager;
+use super::world::Search;
+use crate::api::{self, ApiError, Volume, VolumeMode};
+use crate::event::Event;
+use crate::names::PodUid;
+use crate::paths::Paths;
+use crate::plugin::{Lost, Rebuilt, Spec, VolumePlugin};
+use crate::reconstruct::{self, Recovered};
+
+impl Manager {
+    /// What a pod wants explains its directory of that name, and the place where it is or would be staged: it
+    /// may be there, whatever became of its record.
+    pub(super) fn explain_by_wishes(&mut self) {
+        if self.restart.failed.is_empty() && self.restart.lost.is_empty() {
+            return;
+        }
+        for recovered in self.explained_by_wishes() {
+            if let Some(pod) = &recovered.pod {
+                self.explained(pod, &recovered.rebuilt.spec.name());
+            }
+            let at = recovered.rebuilt.device_mount_path.clone();
+            self.take_over(recovered);
+            if let Some((lost, _)) = at.and_then(|at| self.restart.lost.remove(&at)) {
+                self.in_use_changed = true;
+                lost.pods.iter().for_each(|pod| self.waits.concern(pod));
+            }
+        }
+    }
+
+    fn explained_by_wishes(&self) -> Vec<Recovered> {
+        let cx = self.executor.context();
+        let mut explained = Vec::new();
+        for (volume, wanted) in self.desired.volumes() {
+            let Ok(plugin) = cx.registry.by_name(&wanted.plugin) else { continue };
+            let Some(by) = wanted.pods.values().next() else { continue };
+            let at = place(&**plugin, &cx.paths, &by.spec).filter(|_| wanted.device_mountable);
+            let rebuilt = |spec: &Arc<Spec>| Rebuilt {
+                spec: Spec::clone(spec),
+                device_mount_path: at.clone(),
+                selinux_label: Some(wanted.label.clone()).filter(|label| !label.is_empty()),
+            };
+            let recovered = |spec: &Arc<Spec>, pod: Option<&PodUid>| Recovered {
+                volume: volume.clone(),
+                plugin: wanted.plugin.clone(),
+                rebuilt: rebuilt(spec),
+                pod: pod.cloned(),
+            };
+            let lost = at.as_ref().and_then(|at| self.restart.lost.get(at));
+            if let Some((lost, _)) = lost {
+                explained.push(recovered(&by.spec, None));
+                explained.extend(lost.pods.iter().map(|pod| recovered(&by.spec, Some(pod))));
+            }
+            let directories = self.restart.failed.values().map(|orphan| &orphan.found);
+            let of_pods = directories.filter_map(|found| {
+                let by = wanted.pods.get(&found.pod)?;
+                let same = found.inner == by.spec.name()
+                    && found.mode == by.spec.mode()
+                    && found.plugin == wanted.plugin;
+                same.then(|| recovered(&by.spec, Some(&found.pod)))
+            });
+            explained.extend(of_pods);
+        }
+        explained
+    }
+
+    /// Looks for the volumes of which something was left, once both books are complete.
+    pub(super) fn search_lost(&mut self) {
+        if !self.populator.all_added() || !self.restart.is_corrected() {
+            return;
+        }
+        let due = self.restart.lost.values_mut().filter(|(_, search)| *search == Search::Due);
+        let due: Vec<Lost> = due
+            .map(|(lost, search)| {
+                *search = Search::Running;
+                lost.clone()
+            })
+            .collect();
+        for lost in due {
+            self.count("lost_searches");
+            let cx = self.executor.context().clone();
+            self.executor.look_up(async move {
+                let all = api::list::<Volume>(&*cx.api).await;
+                let plugin = cx.registry.by_name(&lost.plugin).ok();
+                let is_it = |volume: &Arc<Volume>| {
+                    plugin.is_some_and(|plugin| is_place_of(&**plugin, &cx.paths, &lost, volume))
+                };
+                let traced = all.map(|all| all.into_iter().find(is_it));
+                Event::Traced(lost.at, traced)
+            });
+        }
+    }
+
+    /// A search for a volume has ended. What was found leaves like any other volume, unless a pod wants it; what
+    /// was not stays, and is told of.
+    pub(super) fn traced(&mut self, at: &PathBuf, traced: Result<Option<Arc<Volume>>, ApiError>) {
+        // The node's list may change: what was kept in it for its sake is known now.
+        self.in_use_changed = true;
+        let Some((lost, search)) = self.restart.lost.get_mut(at) else { return };
+        let volume = match traced {
+            Ok(Some(volume)) => volume,
+            Ok(None) => {
+                *search = Search::Done;
+                tracing::error!(path = %at.display(), why = lost.why, "nobody knows what is staged here, so it stays");
+                return self.count("lost_search_errors");
+            }
+            Err(error) => {
+                *search = Search::Unanswered;
+                tracing::warn!(path = %at.display(), error = crate::error::chain(&error), "nobody can be asked");
+                return self.count("lost_search_errors");
+            }
+        };
+        let Some((lost, _)) = self.restart.lost.remove(at) else { return };
+        let Ok(plugin) = self.executor.context().registry.by_name(&lost.plugin).cloned() else { return };
+        let spec = Spec::persistent(volume, false);
+        let rebuilt = Rebuilt { spec, device_mount_path: Some(lost.at), selinux_label: None };
+        let of_all = lost.pods.iter().map(Some).chain([None]);
+        for recovered in of_all.filter_map(|pod| reconstruct::traced(&*plugin, rebuilt.clone(), pod).ok()) {
+            self.take_over(recovered);
+        }
+    }
+
+    /// A volume object appeared: it may be what is looked for. That there is one shows that somebody answers.
+    pub(super) fn trace_again(&mut self, volume: &Volume) {
+        let cx = self.executor.context();
+        for (lost, search) in self.restart.lost.values_mut() {
+            let is_it = || {
+                let plugin = cx.registry.by_name(&lost.plugin);
+                plugin.is_ok_and(|plugin| is_place_of(&**plugin, &cx.paths, lost, volume))
+            };
+            if *search == Search::Unanswered || (*search == Search::Done && is_it()) {
+                *search = Search::Due;
+            }
+        }
+    }
+}
+
+/// Where a volume is or would be prepared for the node.
+fn place(plugin: &dyn VolumePlugin, paths: &Paths, spec: &Spec) -> Option<PathBuf> {
+    match spec.mode() {
+        VolumeMode::Filesystem => plugin.device_mounter()?.device_mount_path(paths, spec).ok(),
+        VolumeMode::Block => plugin.block_mapper()?.global_map_path(paths, spec).ok(),
+    }
+}
+
+fn is_place_of(plugin: &dyn VolumePlugin, paths: &Paths, lost: &Lost, volume: &Volume) -> bool {
+    let spec = Spec::persistent(Arc::new(volume.clone()), false);
+    let same = |at: &Path| at == lost.at && spec.mode() == lost.mode;
+    plugin.supports(&spec) && place(plugin, paths, &spec).is_some_and(|at| same(&at))
+}

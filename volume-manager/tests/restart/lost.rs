@@ -1,0 +1,109 @@
+//! What has lost the record of which volume it is: what a pod wants tells, or the volume's object. Nobody else does.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use volume_manager::api::{ApiSource, Key, Kind, Patch, PatchBody};
+use volume_manager::error::ErrorClass::Final;
+
+use super::world::{World, unique};
+
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// The place of a stage is that of one volume only.
+#[tokio::test(start_paused = true)]
+async fn a_stage_without_a_record_is_undone_when_its_object_is_found() {
+    let mut world = World::starting();
+    world.toy.lose_staged("data");
+    world.crash();
+    world.volume("other");
+    world.manager.sources_ready();
+    world.idle().await;
+    world.sees(expect![[""]]);
+    let dump = world.manager.dump().await.expect("it runs");
+    expect![[r#"{"/global/data": "its record is lost"}"#]].assert_eq(&format!("{:?}", dump.unexplained));
+    world.volume("data");
+    world.idle().await;
+    world.sees(expect![[r#"
+        unstage data
+    "#]]);
+    let dump = world.manager.dump().await.expect("it runs");
+    assert!(dump.unexplained.is_empty(), "{:?}", dump.unexplained);
+}
+
+/// It may be there: what fails for good does not mean that it is not.
+#[tokio::test(start_paused = true)]
+async fn a_stage_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.toy.lose_staged("data");
+    world.toy.fail("stage data", &[Final]);
+    world.api.set_down(Kind::Node, true);
+    world.crash();
+    let web = world.add("web", &["data"]);
+    world.manager.sources_ready();
+    tokio::time::sleep(MOMENT).await;
+    world.sees(expect![[r#"
+        stage data
+          Final
+    "#]]);
+    world.end(&web);
+    world.api.set_down(Kind::Node, false);
+    world.pass(1000).await;
+    world.sees(expect![[r#"
+        unstage data
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.left("web", "data");
+    world.toy.fail("read back data", &[Final]);
+    world.toy.fail("publish data web", &[Final]);
+    world.crash();
+    let web = world.add("web", &["data"]);
+    world.manager.sources_ready();
+    tokio::time::sleep(MOMENT).await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+          Final
+    "#]]);
+    expect![[r#"
+        pod web kubernetes.io/toy/data: VolumeMountUncertain
+        volume kubernetes.io/toy/data: DeviceGloballyMounted attachable=false devicePath="" deviceMountPath="/global/data"
+    "#]].assert_eq(&world.books().await);
+    world.end(&web);
+    world.idle().await;
+    world.sees(expect![[r#"
+        unpublish data web
+        unstage data
+    "#]]);
+}
+
+/// It may be any of them: one that is no longer listed is detached.
+#[tokio::test(start_paused = true)]
+async fn what_the_node_said_it_uses_stays_while_nobody_knows_what_was_left() {
+    let mut world = World::starting();
+    world.toy.set_attachable(true);
+    world.toy.lose_staged("data");
+    world.attach(&["data"]).await;
+    let key = Key::cluster(Kind::Node, "node");
+    let patch = Patch::of(key, PatchBody::VolumesInUse(vec![unique("data")]));
+    world.api.patch(patch).await.expect("the node is there");
+    world.volume("data");
+    world.api.set_down(Kind::Volume, true);
+    world.crash();
+    world.manager.sources_ready();
+    world.idle().await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]));
+    world.sees(expect![[""]]);
+    world.api.set_down(Kind::Volume, false);
+    world.pass(60_000).await;
+    world.sees(expect![[r#"
+        unstage data
+    "#]]);
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
+}
