@@ -103,8 +103,12 @@ fn strike(kernel: &FakeKernel, damage: Damage, path: &Path, alike: &[PathBuf]) -
         Damage::Truncated => content().and_then(|content| write(&content[..content.len() / 2])),
         Damage::Foreign => {
             let own = content()?;
-            let others = alike.iter().filter_map(|other| kernel.read_file(other).ok());
-            let other = others.into_iter().find(|other| *other != own);
+            // One of a directory of the same name is the hardest to tell: pods call their volumes alike.
+            let name = |record: &Path| record.parent().and_then(Path::file_name).map(ToOwned::to_owned);
+            let mut alike: Vec<&PathBuf> = alike.iter().collect();
+            alike.sort_by_key(|other| name(other) != name(path));
+            let mut others = alike.into_iter().filter_map(|other| kernel.read_file(other).ok());
+            let other = others.find(|other| *other != own);
             write(&other.unwrap_or_else(|| br#"{"who":"knows"}"#.to_vec()))
         }
         Damage::Garbage => write(b"\xff\0garbage"),
