@@ -336,9 +336,10 @@ impl World {
     }
 
     /// How long it takes until everybody has heard everything once the API is fast: one way of a request, of its
-    /// answer, and of what it has to say.
+    /// answer, and of what it has to say; and before that, until a request that is never answered is given up.
     pub(crate) fn until_heard(&self) -> Duration {
-        self.scenario.api_delay * 3
+        let given_up = if self.scenario.api_hangs { Duration::from_secs(31) } else { Duration::ZERO };
+        given_up + self.scenario.api_delay * 3
     }
 
     /// Everybody has.
