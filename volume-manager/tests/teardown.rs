@@ -9,21 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect;
-use volume_manager::api::pod::SeLinuxOptions;
 use volume_manager::api::storage::{NodeAffinity, Requirement};
-use volume_manager::api::{AccessMode, Claim, Kind, Object, Pod, get};
+use volume_manager::api::{AccessMode, Claim, Kind, Object, get};
 use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
 use volume_manager::names::PodUid;
 use volume_manager::operation::OperationName;
 use volume_manager::{PodState, WAIT_LIMIT};
-use world::{LONG, World, pod, volume};
-
-/// A pod that uses `data`, and whose containers run with a label of this level.
-fn labelled(name: &str, level: &str) -> Arc<Pod> {
-    let mut pod = pod(name, &["data"]);
-    pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
-    Arc::new(pod)
-}
+use world::{LONG, World, labelled, volume};
 
 macro_rules! paused {
     ($($(#[$about:meta])* async fn $name:ident() $body:block)*) => {

@@ -39,10 +39,21 @@ impl Manager {
             let Ok(plugin) = cx.registry.by_name(&wanted.plugin) else { continue };
             let Some(by) = wanted.pods.values().next() else { continue };
             let at = place(&**plugin, &cx.paths, &by.spec).filter(|_| wanted.device_mountable);
+            // It has the label of a pod that is here already. That of another one nobody knows: it is a
+            // different one, so that nobody uses it before it is staged anew.
+            let has_directory = |pod: &PodUid, inner| {
+                let mut orphans = self.restart.failed.values().map(|orphan| &orphan.found);
+                orphans.any(|found| found.pod == *pod && found.inner == inner)
+            };
+            let mut pods = wanted.pods.iter();
+            let known = pods.any(|(pod, by)| {
+                self.actual.entry(volume, pod).is_some() || has_directory(pod, by.spec.name())
+            });
+            let label = if known { wanted.label.clone() } else { String::new() };
             let rebuilt = |spec: &Arc<Spec>| Rebuilt {
                 spec: Spec::clone(spec),
                 device_mount_path: at.clone(),
-                selinux_label: Some(wanted.label.clone()).filter(|label| !label.is_empty()),
+                selinux_label: (!wanted.label.is_empty()).then(|| label.clone()),
             };
             let recovered = |spec: &Arc<Spec>, pod: Option<&PodUid>| Recovered {
                 volume: volume.clone(),

@@ -1,12 +1,13 @@
 //! What has lost the record of which volume it is: what a pod wants tells, or the volume's object. Nobody else does.
 
+use std::path::Path;
 use std::time::Duration;
 
 use expect_test::expect;
-use volume_manager::api::{ApiSource, Key, Kind, Patch, PatchBody};
+use volume_manager::api::{AccessMode, ApiSource, Key, Kind, Patch, PatchBody};
 use volume_manager::error::ErrorClass::Final;
 
-use super::world::{World, unique};
+use super::world::{World, labelled, unique, volume};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -52,6 +53,26 @@ async fn a_stage_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
     world.pass(1000).await;
     world.sees(expect![[r#"
         unstage data
+    "#]]);
+}
+
+/// Nobody knows for which pod it was staged, and so with which label.
+#[tokio::test(start_paused = true)]
+async fn a_stage_without_a_record_is_made_anew_for_a_pod_with_a_label() {
+    let mut world = World::starting();
+    world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+    let mut alone = volume("data");
+    alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+    world.put_volume(alone);
+    world.toy.lose_staged("data");
+    world.crash();
+    world.manager.add_pod(labelled("web", "s0:c1"));
+    world.manager.sources_ready();
+    world.idle().await;
+    world.sees(expect![[r#"
+        unstage data
+        stage data
+        publish data web
     "#]]);
 }
 

@@ -17,7 +17,7 @@ use expect_test::Expect;
 use host::fake::{FakeHost, FakeKernel};
 use tonic::transport::Channel;
 use volume_manager::api::object::Bytes;
-use volume_manager::api::pod::VolumeMount;
+use volume_manager::api::pod::{SeLinuxOptions, VolumeMount};
 use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
 use volume_manager::api::{
     AccessMode, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody,
@@ -228,6 +228,13 @@ pub(crate) fn volume(name: &str) -> Volume {
         source: PersistentSource::Csi(Box::new(source)),
         ..Volume::default()
     }
+}
+
+/// A pod that uses `data`, and whose containers run with a label of this level.
+pub(crate) fn labelled(name: &str, level: &str) -> Arc<Pod> {
+    let mut pod = pod(name, &["data"]);
+    pod.security.selinux = Some(SeLinuxOptions { level: level.to_owned(), ..SeLinuxOptions::default() });
+    Arc::new(pod)
 }
 
 /// A pod that mounts claims under their own names.
