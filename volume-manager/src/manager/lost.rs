@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Manager;
-use super::world::Search;
+use super::world::{SEARCH_AGAIN, Search};
 use crate::api::{self, ApiError, Volume, VolumeMode};
 use crate::event::Event;
 use crate::names::PodUid;
@@ -111,6 +111,7 @@ impl Manager {
     pub(super) fn traced(&mut self, at: &PathBuf, traced: Result<Option<Arc<Volume>>, ApiError>) {
         // The node's list may change: what was kept in it for its sake is known now.
         self.in_use_changed = true;
+        let again = self.now() + SEARCH_AGAIN;
         let Some((lost, search)) = self.restart.lost.get_mut(at) else { return };
         let volume = match traced {
             Ok(Some(volume)) => volume,
@@ -120,7 +121,7 @@ impl Manager {
                 return self.count("lost_search_errors");
             }
             Err(error) => {
-                *search = Search::Unanswered;
+                *search = Search::Unanswered(again);
                 tracing::warn!(path = %at.display(), error = crate::error::chain(&error), "nobody can be asked");
                 return self.count("lost_search_errors");
             }
@@ -143,7 +144,7 @@ impl Manager {
                 let plugin = cx.registry.by_name(&lost.plugin);
                 plugin.is_ok_and(|plugin| is_place_of(&**plugin, &cx.paths, lost, volume))
             };
-            if *search == Search::Unanswered || (*search == Search::Done && is_it()) {
+            if matches!(search, Search::Unanswered(_)) || (*search == Search::Done && is_it()) {
                 *search = Search::Due;
             }
         }

@@ -50,14 +50,16 @@ pub(super) enum Search {
     Due,
     /// It is being tried.
     Running,
-    /// It was tried, and nobody could be asked.
-    Unanswered,
+    /// It was tried, and nobody could be asked: it is tried again then.
+    Unanswered(Instant),
     /// It was tried, and nothing did. Only a new object can change that.
     Done,
 }
 
 /// How long to wait before the node's object is read again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait before something is searched for again that nobody could be asked about.
+pub(super) const SEARCH_AGAIN: Duration = Duration::from_secs(30);
 
 impl Restart {
     /// Whether the directories of the last incarnation have been read back.
@@ -77,8 +79,22 @@ impl Restart {
 
     /// Whether something was left that may be any volume.
     fn is_in_doubt(&self) -> bool {
-        let searches = self.failed.values().map(|orphan| orphan.search);
-        searches.chain(self.lost.values().map(|(_, search)| *search)).any(|search| search != Search::Done)
+        self.searches().any(|search| search != Search::Done)
+    }
+
+    fn searches(&self) -> impl Iterator<Item = Search> {
+        let of_orphans = self.failed.values().map(|orphan| orphan.search);
+        of_orphans.chain(self.lost.values().map(|(_, search)| *search))
+    }
+
+    /// Searches are due again whose time has come.
+    fn expire(&mut self, now: Instant) {
+        let of_orphans = self.failed.values_mut().map(|orphan| &mut orphan.search);
+        for search in of_orphans.chain(self.lost.values_mut().map(|(_, search)| search)) {
+            if matches!(search, Search::Unanswered(again) if *again <= now) {
+                *search = Search::Due;
+            }
+        }
     }
 
     /// What the node goes on to say that it uses, since it may be what was left and nobody knows yet.
@@ -93,7 +109,11 @@ impl Restart {
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.read_again
+        let searches = self.searches().filter_map(|search| match search {
+            Search::Unanswered(again) => Some(again),
+            _ => None,
+        });
+        searches.chain(self.read_again).min()
     }
 
     pub(super) fn unexplained(&self) -> BTreeMap<String, String> {
@@ -202,6 +222,7 @@ impl Manager {
     /// Reads the node's object while anything is to be compared with it.
     pub(super) fn restart_turn(&mut self, now: Instant) {
         let restart = &mut self.restart;
+        restart.expire(now);
         if restart.read_again.is_some_and(|due| due <= now) {
             restart.read_again = None;
         }
@@ -306,8 +327,9 @@ impl Manager {
 
     fn orphan_stays(&mut self, path: &str, why: Option<String>) {
         self.count("orphan_search_errors");
+        let again = self.now() + SEARCH_AGAIN;
         let Some(orphan) = self.restart.failed.get_mut(path) else { return };
-        orphan.search = if why.is_some() { Search::Unanswered } else { Search::Done };
+        orphan.search = if why.is_some() { Search::Unanswered(again) } else { Search::Done };
         if let Some(why) = why {
             orphan.why = why;
         }
@@ -323,7 +345,7 @@ impl Manager {
     pub(super) fn search_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);
         for orphan in self.restart.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
-            if matches!(orphan.search, Search::Unanswered | Search::Done) {
+            if matches!(orphan.search, Search::Unanswered(_) | Search::Done) {
                 orphan.search = Search::Due;
             }
         }

@@ -32,6 +32,37 @@ async fn a_stage_without_a_record_is_undone_when_its_object_is_found() {
     assert!(dump.unexplained.is_empty(), "{:?}", dump.unexplained);
 }
 
+/// Nothing changes there that would tell of its return.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_could_be_asked_about_is_asked_about_again() {
+    let mut world = World::starting();
+    ["data", "more"].iter().for_each(|name| world.volume(name));
+    world.toy.lose_staged("data");
+    world.left("web", "more");
+    world.toy.fail("read back more", &[Final]);
+    world.toy.fail("ask for more", &[Final]);
+    world.toy.fail("identify more", &[Final]);
+    world.crash();
+    tokio::time::sleep(MOMENT).await;
+    world.api.set_down(Kind::Volume, true);
+    world.manager.sources_ready();
+    tokio::time::sleep(MOMENT).await;
+    world.sees(expect![[r#"
+        identify more
+          Final
+    "#]]);
+    world.api.set_down(Kind::Volume, false);
+    world.pass(29_000).await;
+    world.sees(expect![[""]]);
+    world.pass(2_000).await;
+    world.sees(expect![[r#"
+        identify more
+        unpublish more web
+        unstage data
+        unstage more
+    "#]]);
+}
+
 /// It may be there: what fails for good does not mean that it is not.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_uncertain_for_the_pod_that_wants_it() {

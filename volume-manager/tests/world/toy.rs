@@ -115,14 +115,13 @@ impl Toy {
         self.released(&step).await;
         let panics = self.lock().panics.remove(&step);
         assert!(!panics, "{step} was told to panic");
-        let class = self.lock().failures.get_mut(&step).and_then(VecDeque::pop_front);
-        match class {
-            None => Ok(()),
-            Some(class) => {
-                self.say(format!("  {class:?}"));
-                Err(Told { step, class }.into())
-            }
-        }
+        self.fails(&step).map_or(Ok(()), Err)
+    }
+
+    fn fails(&self, step: &str) -> Option<Failure> {
+        let class = self.lock().failures.get_mut(step).and_then(VecDeque::pop_front)?;
+        self.say(format!("  {class:?}"));
+        Some(Told { step: step.to_owned(), class }.into())
     }
 
     /// Returns when nobody holds a step any more.
@@ -231,6 +230,9 @@ impl VolumePlugin for Toy {
     async fn identify_orphan(&self, _: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
         self.say(format!("identify {}", found.inner));
         self.released(&format!("identify {}", found.inner)).await;
+        if let Some(failed) = self.fails(&format!("ask for {}", found.inner)) {
+            return Err(failed);
+        }
         let known = self.lock().failures.remove(&format!("identify {}", found.inner)).is_some();
         Ok(known.then(|| rebuilt(&found.inner, found.mode)))
     }

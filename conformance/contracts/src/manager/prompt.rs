@@ -329,12 +329,12 @@ impl Prompt {
 
     /// Whether somebody has found what an earlier life did for a pod: no operation of this one has led to it.
     fn is_read_back(&self, books: &Books, change: &StateChange) -> bool {
-        let of = pod_and_volume(&change.key).map(|(_, volume)| volume);
+        let of = pod_and_volume(&change.key);
         books.life > 0
             && change.world == "actual"
             && change.from.is_empty()
             && change.to.starts_with("VolumeMountUncertain")
-            && of.is_some_and(|volume| !self.runs(volume, |_, _| true))
+            && of.is_some_and(|(pod, volume)| !self.runs(volume, |_, running| running == pod))
     }
 
     /// A volume that has left both books is a new one when it comes back.
@@ -488,6 +488,8 @@ mod tests {
         // What is found later waits like the rest, and the rest with it; what was mounted does not.
         let found = "state v2/b VolumeMountUncertain\nat 9000\n";
         keeps(rule, &[&second, unmounted, found, unstaged].concat(), &[]);
+        let beside = ["op start volume_unmount v2/c\n", found].concat();
+        keeps(rule, &[&second, unmounted, &beside, unstaged].concat(), &[]);
         let mounted = ["op start volume_mount v2/b\n", found].concat();
         breaks(rule, late, &[&second, unmounted, &mounted, unstaged].concat(), &[]);
     }
