@@ -199,6 +199,7 @@ impl Manager {
             registry: &self.executor.context().registry,
             complete: self.populator.all_added() && self.restart.is_corrected(),
             explained: !self.restart.is_searching(),
+            orphans: &self.restart.orphans(),
         };
         reconciler::plan(worlds, dirty, |pod| self.populator.may_run(pod))
     }

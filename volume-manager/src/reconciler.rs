@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::actual::{ActualState, Device, PodEntry, PodView, VolumeRecord};
 use crate::api::VolumeMode;
 use crate::desired::{DesiredState, Wanted, WantedBy};
-use crate::names::{PodUid, VolumeName};
+use crate::names::{PodUid, SpecName, VolumeName};
 use crate::operation::{ExpandVolume, MountVolume, Operation, UnmountDevice, UnmountVolume, VerifyAttached};
 use crate::plugin::registry::Registry;
 use crate::plugin::{Before, Facts, Spec};
@@ -30,6 +30,8 @@ pub struct Worlds<'a> {
     pub complete: bool,
     /// Whether nothing that was left is just being identified: it may be a pod's hold on any volume.
     pub explained: bool,
+    /// Directories of pods that explain nothing yet: each may hold the volume that it is named after.
+    pub orphans: &'a BTreeSet<(PodUid, SpecName)>,
 }
 
 /// Something to do next.
@@ -176,6 +178,8 @@ fn mount(
     before: Before,
 ) -> Option<Step> {
     let record = worlds.actual.volume(volume)?;
+    let (pod, inner) = (by.pod.uid(), by.spec.name());
+    let may_have = |(other, named): &(PodUid, SpecName)| *other != pod && *named == inner;
     let request = Arc::new(MountVolume {
         volume: volume.clone(),
         spec: Arc::clone(&by.spec),
@@ -189,7 +193,7 @@ fn mount(
         attachable: wanted.attachable,
         device: record.device.before(),
         before,
-        used_elsewhere: record.is_used_elsewhere(&by.pod.uid()),
+        used_elsewhere: record.is_used_elsewhere(&pod) || worlds.orphans.iter().any(may_have),
         expansion_failed: worlds.actual.expansion_failed(volume),
         expansion_blocked: record.expansion_blocked,
     });

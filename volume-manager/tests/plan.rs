@@ -43,6 +43,7 @@ fn check(world: World, expected: Expect) {
         registry: &Registry::new(vec![Arc::new(Plain::default())]),
         complete: world.complete,
         explained: world.explained,
+        orphans: &world.orphans,
     };
     let steps = plan(worlds, &dirty, |pod| world.running.contains(pod));
     let text: String = steps.iter().map(|step| format!("{}\n", describe(step))).collect();
@@ -88,6 +89,7 @@ struct World {
     running: BTreeSet<PodUid>,
     complete: bool,
     explained: bool,
+    orphans: BTreeSet<(PodUid, SpecName)>,
 }
 
 impl World {
@@ -99,6 +101,7 @@ impl World {
             running: BTreeSet::new(),
             complete: true,
             explained: true,
+            orphans: BTreeSet::new(),
         }
     }
 

@@ -122,6 +122,12 @@ impl Restart {
         failed.chain(lost).collect()
     }
 
+    /// The directories that explain nothing, by their pods and the volumes that they are named after.
+    pub(super) fn orphans(&self) -> BTreeSet<(PodUid, SpecName)> {
+        let found = self.failed.values().map(|orphan| &orphan.found);
+        found.map(|found| (found.pod.clone(), found.inner.clone())).collect()
+    }
+
     /// What of a pod cannot be explained, and so not be unmounted.
     pub(super) fn unexplained_of<'a>(&'a self, pod: &'a PodUid) -> impl Iterator<Item = String> + 'a {
         let of_pod = self.failed.values().filter(move |orphan| &orphan.found.pod == pod);

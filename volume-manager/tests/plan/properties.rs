@@ -69,6 +69,7 @@ impl World {
             registry: &Registry::new(vec![Arc::new(Plain::default())]),
             complete: self.complete,
             explained: self.explained,
+            orphans: &self.orphans,
         };
         plan(worlds, &dirty, |pod| self.running.contains(pod))
     }

@@ -13,6 +13,7 @@ fn planned_with(world: &World, plugin: Plain) -> Vec<Operation> {
         registry: &Registry::new(vec![Arc::new(plugin)]),
         complete: world.complete,
         explained: world.explained,
+        orphans: &world.orphans,
     };
     let steps = plan(worlds, &dirty, |pod| world.running.contains(pod)).into_iter();
     let started =
@@ -58,6 +59,14 @@ fn a_mount_is_told_what_the_books_say() {
     let labelled = staged().wants("data", "web", |wanted| wanted.label = "label".to_owned());
     let Operation::Mount(labelled) = planned(&labelled) else { panic!("it is mounted") };
     assert_eq!(labelled.selinux_label, "label");
+
+    for (pod, inner, may_have) in [("web", "data", false), ("other", "more", false), ("other", "data", true)]
+    {
+        let mut left = wants(staged());
+        left.orphans = BTreeSet::from([(pod.into(), inner.into())]);
+        let Operation::Mount(left) = planned(&left) else { panic!("it is mounted") };
+        assert_eq!(left.used_elsewhere, may_have, "{pod} {inner}");
+    }
 
     let failed = wants(staged()).learns("data", Transition::ExpansionFailed(true));
     let Operation::Mount(failed) = planned(&failed) else { panic!("it is mounted") };
