@@ -143,13 +143,19 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
     }
 }
 
-/// The directories of targets of which nobody can say any more what they are.
+/// The directories of targets of which nobody can say any more what they are, or ever could: a record may be
+/// damaged before its driver was asked for anything.
 fn unknowable_directories(books: &Books) -> Vec<&str> {
+    let of_no_object = |dir: &&str| match Place::of(&format!("{dir}/mount")) {
+        Some(Place::Target(of)) => books.object("PersistentVolume", of.inner).is_none(),
+        _ => false,
+    };
+    let damaged = books.damaged.iter().map(|record| parent(record)).filter(of_no_object);
     let targets = books.volumes.iter().flat_map(|(volume, known)| {
         let unknowable = move |target: &&String| is_unknowable(books, volume, target);
         known.published.keys().filter(unknowable)
     });
-    targets.map(|target| parent(target)).collect()
+    targets.map(|target| parent(target)).chain(damaged).collect()
 }
 
 /// Whether anything is mounted where a driver was ever asked to stage or publish.
@@ -247,7 +253,12 @@ mod tests {
         keeps(rule, "mkdir parent:v1/a", &["a"]);
         keeps(rule, "capabilities\nmkdir staging:v1", &[]);
         keeps(rule, "mkdir parent:v1/a\npublish v1 a\nmount target:v1/a\nunpublish v1 a", &[]);
+        let damaged = "mkdir parent:v1/a\nwrite data:v1/a\nstep damage data:v1/a\n";
+        keeps(rule, damaged, &[]);
         let left = "something of a volume was left in the manager's tree";
+        breaks(rule, left, "mkdir parent:v1/a\nwrite data:v1/a\nstep damage data:v1/b", &[]);
+        let object = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1"}}}"#;
+        breaks(rule, left, &[damaged, object].concat(), &[]);
         for entry in
             ["parent:v1/a", "data:v1", "staging:v1", "parent:b1/a", "staging:b1", "data:b1", "link:b1/a"]
         {
