@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use expect_test::expect;
 use host::{
     Bind, MountOptions, MountSpec, OwnershipChange, Propagation, Removal, WalkProgress, bind, effect,
 };
 use serial_test::file_serial;
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -44,8 +45,13 @@ impl Visit for Line {
     }
 }
 
+/// Somebody else who listens. With a single listener, `tracing` asks the first thread that announces something
+/// whether anybody wants to hear of it ever: that may be another test's, where nobody does.
+static BESIDE: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
 /// What is announced meanwhile, a line each.
 async fn said(doing: impl Future<Output = ()>) -> String {
+    LazyLock::force(&BESIDE);
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
     let _guard = tracing::subscriber::set_default(subscriber);
