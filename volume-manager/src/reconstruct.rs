@@ -40,16 +40,19 @@ pub struct Recovered {
     pub pod: Option<PodUid>,
 }
 
-/// Reads back everything below the root; nothing at all where the pods' directory cannot be read, since nobody
-/// knows then who has what is staged.
+/// Reads back everything below the root; but nothing of what is only staged where a directory of the pods'
+/// cannot be read, since nobody knows then who has that.
 pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstruction {
     let mut result = Reconstruction::default();
-    let Some(pods) = entries(scene, &scene.paths.pods()).await else { return result };
-    for found in scan(scene, pods).await {
+    let mut scan = Scan { scene, complete: true };
+    for found in scan.volumes().await {
         match recover(scene, registry, &found).await {
             Ok(recovered) => result.volumes.push(recovered),
             Err(failure) => result.failed.push((found, failure)),
         }
+    }
+    if !scan.complete {
+        return result;
     }
     // What a pod's own directory has told of is not told twice.
     let mut known: BTreeSet<_> =
@@ -111,38 +114,70 @@ fn name(plugin: &dyn VolumePlugin, rebuilt: &Rebuilt, pod: Option<&PodUid>) -> R
     }
 }
 
-/// Every directory of these pods that stands for a volume, in order.
-async fn scan(scene: Scene<'_>, pods: Vec<DirEntry>) -> Vec<Found> {
-    let mut found = Vec::new();
-    for pod in pods.into_iter().filter(may_be_directory) {
-        let Some(pod) = text(&pod).map(PodUid::new) else { continue };
-        let of_mode = [
-            (VolumeMode::Filesystem, scene.paths.pod_volumes(&pod)),
-            (VolumeMode::Block, scene.paths.pod_devices(&pod)),
-        ];
-        // Only directories: a link in their place would lead to another pod's volumes.
-        let kept = directories(scene, &scene.paths.pod(&pod)).await;
-        for (mode, path) in of_mode {
-            if !kept.iter().any(|entry| path.file_name() == Some(&entry.name)) {
-                continue;
-            }
-            for plugin in directories(scene, &path).await {
-                let Some(plugin_name) = text(&plugin) else { continue };
-                let directory = path.join(plugin_name);
-                for entry in entries(scene, &directory).await.unwrap_or_default() {
-                    let Some(inner) = text(&entry).filter(|_| may_be_volume(&entry, mode)) else { continue };
-                    found.push(Found {
-                        pod: pod.clone(),
-                        plugin: PluginName::from_escaped(plugin_name),
-                        inner: SpecName::new(inner),
-                        path: directory.join(inner),
-                        mode,
-                    });
+/// A walk through the directories of pods.
+struct Scan<'a> {
+    scene: Scene<'a>,
+    /// Whether all of them could be read.
+    complete: bool,
+}
+
+impl Scan<'_> {
+    /// Every directory of a pod that stands for a volume, in order.
+    async fn volumes(&mut self) -> Vec<Found> {
+        let paths = self.scene.paths;
+        let mut found = Vec::new();
+        for pod in self.directories(&paths.pods()).await {
+            let Some(pod) = text(&pod).map(PodUid::new) else { continue };
+            let of_mode = [
+                (VolumeMode::Filesystem, paths.pod_volumes(&pod)),
+                (VolumeMode::Block, paths.pod_devices(&pod)),
+            ];
+            // Only directories: a link in their place would lead to another pod's volumes.
+            let kept = self.directories(&paths.pod(&pod)).await;
+            for (mode, path) in of_mode {
+                if !kept.iter().any(|entry| path.file_name() == Some(&entry.name)) {
+                    continue;
+                }
+                for plugin in self.directories(&path).await {
+                    let Some(plugin_name) = text(&plugin) else { continue };
+                    let directory = path.join(plugin_name);
+                    for entry in self.entries(&directory).await {
+                        let Some(inner) = text(&entry).filter(|_| may_be_volume(&entry, mode)) else {
+                            continue;
+                        };
+                        found.push(Found {
+                            pod: pod.clone(),
+                            plugin: PluginName::from_escaped(plugin_name),
+                            inner: SpecName::new(inner),
+                            path: directory.join(inner),
+                            mode,
+                        });
+                    }
                 }
             }
         }
+        found
     }
-    found
+
+    async fn directories(&mut self, path: &Path) -> Vec<DirEntry> {
+        let mut entries = self.entries(path).await;
+        entries.retain(may_be_directory);
+        entries
+    }
+
+    /// What a directory holds. What is missing or is none holds nothing; one that cannot be read is passed over,
+    /// since the others still can.
+    async fn entries(&mut self, path: &Path) -> Vec<DirEntry> {
+        match self.scene.host.read_dir(path).await {
+            Ok(entries) => return entries,
+            Err(error) if error.is_not_found() || error.is_not_a_directory() => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), error = crate::error::chain(&error), "cannot read a directory back");
+                self.complete = false;
+            }
+        }
+        Vec::new()
+    }
 }
 
 /// A volume is a directory, a device is reached by a link. Anything else in their place is not ours.
@@ -153,27 +188,8 @@ fn may_be_volume(entry: &DirEntry, mode: VolumeMode) -> bool {
     }
 }
 
-async fn directories(scene: Scene<'_>, path: &Path) -> Vec<DirEntry> {
-    let mut entries = entries(scene, path).await.unwrap_or_default();
-    entries.retain(may_be_directory);
-    entries
-}
-
 fn may_be_directory(entry: &DirEntry) -> bool {
     matches!(entry.kind, FileKind::Directory | FileKind::Unknown)
-}
-
-/// What a directory holds. One that is missing holds nothing; `None` for one that cannot be read, which is
-/// passed over, since the others still can.
-async fn entries(scene: Scene<'_>, path: &Path) -> Option<Vec<DirEntry>> {
-    match scene.host.read_dir(path).await {
-        Ok(entries) => Some(entries),
-        Err(error) if error.is_not_found() => Some(Vec::new()),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), error = crate::error::chain(&error), "cannot read a directory back");
-            None
-        }
-    }
 }
 
 /// A name that is no text was not given by us.

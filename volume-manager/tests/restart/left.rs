@@ -78,6 +78,26 @@ async fn a_stage_stays_where_the_pods_directory_cannot_be_read() {
     }
 }
 
+/// Its volumes are not known, and so not whose stage it is. Whatever else there is is read back.
+#[tokio::test(start_paused = true)]
+async fn a_stage_stays_where_the_directory_of_a_pods_volumes_cannot_be_read() {
+    for unreadable in ["web", "web/volumes", "web/volumes/kubernetes.io~toy"] {
+        let mut world = World::starting();
+        world.left("web", "data");
+        world.left("db", "other");
+        world.toy.leave_staged("data");
+        let at = Path::new(ROOT).join("pods").join(unreadable);
+        world.host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("read_dir").below(&at).times(1));
+        world.crash();
+        world.manager.sources_ready();
+        world.pass(60_000).await;
+        world.sees(expect![[r#"
+            unpublish other db
+            unstage other
+        "#]]);
+    }
+}
+
 /// Until then the node's object keeps what it says: a list that lacks a volume lets it be detached.
 #[tokio::test(start_paused = true)]
 async fn what_was_read_back_is_attached_if_the_nodes_object_says_so() {
