@@ -40,8 +40,12 @@ async fn check_pod(
 }
 
 async fn change_objects(world: &World, change: impl FnOnce(&mut Claim, &mut Volume)) {
-    let mut claim = (*get::<Claim>(&*world.api, "default", "data").await.expect("it is there")).clone();
-    let mut volume = (*get::<Volume>(&*world.api, "", "data").await.expect("it is there")).clone();
+    change_objects_of(world, "data", change).await;
+}
+
+async fn change_objects_of(world: &World, name: &str, change: impl FnOnce(&mut Claim, &mut Volume)) {
+    let mut claim = (*get::<Claim>(&*world.api, "default", name).await.expect("it is there")).clone();
+    let mut volume = (*get::<Volume>(&*world.api, "", name).await.expect("it is there")).clone();
     change(&mut claim, &mut volume);
     world.api.put(Object::Claim(Arc::new(claim)));
     world.api.put(Object::Volume(Arc::new(volume)));
@@ -146,6 +150,25 @@ async fn ephemeral_owned_by(uid: &str) -> String {
     let mut web = pod("web", &["data"]);
     web.volumes[0].source = VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
     outcome(&world, web).await
+}
+
+/// The claim of a volume of the pod's own can be written to in any case.
+#[tokio::test(start_paused = true)]
+async fn only_who_refers_to_a_claim_says_that_it_is_only_read() {
+    let own = || VolumeSource::Ephemeral { template: Box::new(ClaimTemplate::default()) };
+    let claim = |read_only| VolumeSource::Claim { claim: "web-data".to_owned(), read_only };
+    for (source, is_read) in [(claim(true), true), (claim(false), false), (own(), false)] {
+        let world = World::new().await;
+        world.volume("web-data");
+        change_objects_of(&world, "web-data", |claim, _| {
+            claim.meta.owners = vec![Owner { uid: "web".to_owned(), controller: true, ..Owner::default() }];
+        })
+        .await;
+        let mut web = pod("web", &["data"]);
+        web.volumes[0].source = source;
+        outcome(&world, web).await;
+        assert_eq!(world.manager.mounted_volumes(&"web".into()).await[&"data".into()].read_only, is_read);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,6 +321,39 @@ async fn a_pod_that_is_to_end_is_told_at_once_what_it_has_not_got() {
             "unmounted volumes=[nope], unattached volumes=[], failed to process volumes=[nope]: context canceled"
         ]
         .assert_eq(&error.to_string());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_to_end_and_has_everything_is_not_told_that_anything_is_missing() {
+    let world = World::new().await;
+    world.volume("data");
+    let web = world.run("web", &["data"]).await;
+    let wait = world.manager.wait_mounted(&web, WAIT_LIMIT);
+    world.manager.set_pod_state(&web, PodState::Terminating);
+    assert_eq!(wait.await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_a_pod_is_forgotten_with_it() {
+    for (state, removed) in [
+        (PodState::Running, true),
+        (PodState::Terminating, true),
+        (PodState::RuntimeGone, true),
+        (PodState::RuntimeGone, false),
+    ] {
+        let world = World::new().await;
+        world.volume("data");
+        for name in ["web", "db"] {
+            world.run(name, &["data", "nope"]).await;
+        }
+        world.manager.set_pod_state(&"web".into(), state);
+        if removed {
+            world.manager.remove_pod(&"web".into());
+        }
+        world.idle().await;
+        let errors = world.manager.dump().await.expect("it runs").errors;
+        assert_eq!(errors.into_keys().collect::<Vec<_>>(), ["db"], "{state:?} {removed}");
     }
 }
 

@@ -24,6 +24,7 @@ impl Manager {
             Command::RemovePod(pod) => {
                 self.waits.concern(&pod);
                 self.populator.remove_pod(&pod);
+                self.desired.take_errors(&pod);
                 if self.populator.may_run(&pod) { self.forget_pod(&pod) } else { self.unwant(&pod) }
             }
             Command::SetPodState(pod, state) => {
