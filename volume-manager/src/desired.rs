@@ -305,6 +305,19 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_comes_again_wants_its_volume_as_it_says_now() {
+        let mut book = DesiredState::default();
+        add(&mut book, "v", "web", "data");
+        let changed = Pod { host_network: true, ..Pod::clone(&pod("web")) };
+        let read_only = Arc::new(Spec { read_only: true, ..Spec::clone(&spec("v")) });
+        book.add(&"v".into(), wanted("b"), Arc::new(changed.clone()), Arc::clone(&read_only), "data".into());
+        let wanted = book.volume(&"v".into()).unwrap();
+        let by = &wanted.pods[&"web".into()];
+        assert_eq!((&*by.pod, &by.spec), (&changed, &read_only));
+        assert_eq!(wanted.label, "a", "which the first pod has settled");
+    }
+
+    #[test]
     fn the_names_of_a_pods_volumes_go_all_the_way_round() {
         let mut book = DesiredState::default();
         for volume in ["a", "c", "d"] {

@@ -397,6 +397,12 @@ fn other_pods_are_seen() {
         volume_mount data to b (device Mounted, pod Absent, used elsewhere)
     "#]],
     );
+    check(
+        World::new().staged("data").uncertain("data", "a").running("a").wanted("data", "b"),
+        expect![[r#"
+        volume_mount data to b (device Mounted, pod Absent, used elsewhere)
+    "#]],
+    );
 }
 
 #[test]

@@ -48,6 +48,23 @@ async fn an_attachment_that_the_node_does_not_show_is_waited_for_without_an_atte
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_node_has_ceased_to_say_it_uses_is_not_used() {
+    let world = attachable().await;
+    world.manager.mark_reported_in_use(vec![unique("data")]);
+    world.idle().await;
+    world.manager.mark_reported_in_use(vec![unique("another")]);
+    world.attach(&["data"]).await;
+    world.pass(60_000).await;
+    world.sees(expect![[""]]);
+    world.manager.mark_reported_in_use(vec![unique("data")]);
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_that_has_come_to_need_no_attachment_is_waited_for_no_longer() {
     let world = attachable().await;
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]));

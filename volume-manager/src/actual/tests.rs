@@ -412,6 +412,53 @@ fn what_was_read_back_is_corrected_once_and_only_where_it_is_unknown() {
 }
 
 #[test]
+fn what_is_known_of_the_step_per_node_is_neither_found_nor_corrected() {
+    let rebuilt = |at: &str| Rebuilt {
+        spec: (*spec()).clone(),
+        device_mount_path: Some(at.into()),
+        selinux_label: None,
+    };
+    let done = || Transition::DeviceMounted {
+        path: "/at".into(),
+        device_path: "attachment".to_owned(),
+        selinux_label: String::new(),
+    };
+    for (way, is) in [(device_uncertain(), "attempted"), (done(), "mounted")] {
+        let mut actual = book(&[way]);
+        actual.add_reconstructed(&name(), &"p".into(), &rebuilt("/elsewhere"), None);
+        assert_eq!(device(&actual), is);
+        assert_eq!(actual.volume(&name()).unwrap().device.path(), Some(&PathBuf::from("/at")));
+    }
+
+    let mut actual = ActualState::default();
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt("/at"), None);
+    actual.add_reconstructed(&name(), &"p".into(), &rebuilt("/elsewhere"), None);
+    assert_eq!(actual.volume(&name()).unwrap().device, Device::Uncertain { at: "/at".into() });
+    actual.apply(&name(), done());
+    let attached = AttachedVolume { name: name(), device_path: "sdb".to_owned() };
+    actual.correct(&name(), Some(&attached));
+    let record = actual.volume(&name()).unwrap();
+    assert_eq!((record.is_attached(), &*record.device_path), (true, "attachment"));
+}
+
+#[test]
+fn the_first_pod_settles_an_unknown_label_and_no_other() {
+    let of = |label: &str| PodRecord { selinux_label: label.to_owned(), ..record() };
+    let label = |ways: &[Transition]| book(ways).volume(&name()).unwrap().selinux_label.clone();
+    let first = || Transition::PodUncertain(of("first"));
+    let second = || Transition::PodMounted(PodRecord { pod: "db".into(), ..of("second") }, mounted());
+    assert_eq!(label(&[device_mounted()]), None);
+    assert_eq!(label(&[first()]).as_deref(), Some("first"));
+    assert_eq!(label(&[first(), second()]).as_deref(), Some("first"));
+    let staged = Transition::DeviceMounted {
+        path: "/at".into(),
+        device_path: String::new(),
+        selinux_label: "staged".to_owned(),
+    };
+    assert_eq!(label(&[staged, second()]).as_deref(), Some("staged"));
+}
+
+#[test]
 fn what_was_read_back_is_that_until_it_is_confirmed() {
     let rebuilt = |label: Option<&str>| Rebuilt {
         spec: (*spec()).clone(),

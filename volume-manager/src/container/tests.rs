@@ -230,6 +230,23 @@ async fn who_it_is_and_what_it_may() {
 }
 
 #[tokio::test]
+async fn a_volumes_group_counts_once_and_only_if_it_is_a_number() {
+    let Some(mut scene) = Scene::set().await else { return };
+    scene.bench.pod.security.supplemental_groups = vec![6];
+    for (gid, groups) in [
+        (Some("77"), &[6, 77][..]),
+        (Some("6"), &[6]),
+        (Some("staff"), &[6]),
+        (Some("-1"), &[6]),
+        (Some(""), &[6]),
+        (None, &[6]),
+    ] {
+        scene.volumes.values_mut().next().unwrap().gid = gid.map(str::to_owned);
+        assert_eq!(scene.configure().await.unwrap().security.supplemental_groups, groups, "{gid:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_is_told_without_a_path_of_the_host() {
     let Some(mut scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);

@@ -92,11 +92,17 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use expect_test::expect;
+    use host::Host;
+
     use super::*;
     use crate::api::pod::InlineCsi;
-    use crate::api::{PersistentSource, PodVolume, Volume, VolumeSource};
-    use crate::plugin::Facts;
-    use crate::plugin::testing::persistent_spec;
+    use crate::api::{CsiDriver, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
+    use crate::names::{PodUid, SpecName};
+    use crate::plugin::testing::{Bench, persistent_spec};
+    use crate::plugin::{Facts, Found, Rebuilt, Scene};
 
     fn inline(source: VolumeSource) -> Spec {
         Spec::inline(Arc::new(PodVolume { name: "v".into(), source }))
@@ -159,6 +165,67 @@ mod tests {
             let has: Vec<&str> = has.iter().filter(|(has, _)| *has).map(|(_, word)| *word).collect();
             assert_eq!(has.join(" "), abilities, "{name}");
         }
+    }
+
+    #[test]
+    fn a_driver_says_whether_what_it_published_is_refreshed() {
+        let registry = Registry::kubelet();
+        for (republished, refreshed) in [(None, false), (Some(false), false), (Some(true), true)] {
+            let mut facts = Facts::default();
+            if let Some(requires_republish) = republished {
+                let object = CsiDriver { requires_republish, ..CsiDriver::default() };
+                facts.csi_drivers.insert("d".into(), Arc::new(object));
+            }
+            let csi = InlineCsi { driver: "d".into(), ..InlineCsi::default() };
+            for spec in [persistent_spec("pv", "d", "h"), inline(VolumeSource::Csi(csi))] {
+                let plugin = registry.pick(&spec).unwrap();
+                assert_eq!(plugin.requires_remount(&spec, &facts), refreshed, "{republished:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_directory_of_a_pod_stands_for_the_volume_that_it_is_named_after() {
+        let (bench, host) = Bench::simulated();
+        let link = bench.path("pods/u1/volumeDevices/kubernetes.io~local-volume/pv");
+        host.make_dir_all(link.parent().unwrap(), 0o750).await.unwrap();
+        host.symlink(Path::new("/dev/disk"), &link).await.unwrap();
+        let cx = &bench.context;
+        let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
+        let mut told = String::new();
+        for plugin in Registry::kubelet().all() {
+            for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
+                let (pod, inner) = (PodUid::new("u1"), SpecName::new("pv"));
+                let path = match mode {
+                    VolumeMode::Filesystem => cx.paths.pod_volume(&pod, &plugin.name(), &inner),
+                    VolumeMode::Block if plugin.block_mapper().is_none() => continue,
+                    VolumeMode::Block => cx.paths.pod_device(&pod, &plugin.name(), &inner),
+                };
+                let found = Found { pod, plugin: plugin.name(), inner, path, mode };
+                let text = match plugin.reconstruct(&scene, &found).await {
+                    Ok(Rebuilt { spec, .. }) => match (spec.pod_volume(), spec.persistent_source()) {
+                        (Some(volume), _) => format!("{:?}", volume.source),
+                        (_, source) => format!("{:?} of {}", source, spec.name()),
+                    },
+                    Err(failure) => failure.chain().replace(&bench.path("").display().to_string(), ""),
+                };
+                told += &format!("{} {mode}: {text}\n", plugin.name());
+            }
+        }
+        expect![[r#"
+            kubernetes.io/csi Filesystem: unmounter failed to load volume data file: cannot find `pods/u1/volumes/kubernetes.io~csi/pv/vol_data.json`
+            kubernetes.io/csi Block: unmounter failed to load volume data file: cannot find `plugins/kubernetes.io/csi/volumeDevices/pv/data/vol_data.json`
+            kubernetes.io/empty-dir Filesystem: EmptyDir { medium: "", size_limit: None }
+            kubernetes.io/host-path Filesystem: HostPath { path: "pv", kind: "" }
+            kubernetes.io/nfs Filesystem: Nfs { server: "", path: "pv", read_only: false }
+            kubernetes.io/local-volume Filesystem: Some(Local { path: "", fs_type: "" }) of pv
+            kubernetes.io/local-volume Block: Some(Local { path: "/dev/disk", fs_type: "" }) of pv
+            kubernetes.io/image Filesystem: volume `pv` is not one of plugin kubernetes.io/image
+            kubernetes.io/configmap Filesystem: ConfigMap(Content { name: "", items: [], default_mode: 0, optional: false })
+            kubernetes.io/secret Filesystem: Secret(Content { name: "pv", items: [], default_mode: 0, optional: false })
+            kubernetes.io/downward-api Filesystem: DownwardApi { items: [], default_mode: 0 }
+            kubernetes.io/projected Filesystem: Projected { sources: [], default_mode: 0 }
+        "#]].assert_eq(&told);
     }
 
     #[test]

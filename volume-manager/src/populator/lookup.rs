@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::api::pod::{Content, VolumeMount};
     use crate::api::storage::ClaimTemplate;
-    use crate::api::{Container, Meta};
+    use crate::api::{Container, Meta, Owner};
     use crate::plugin::testing::api::ToyApi;
 
     /// A pod whose containers use its volumes, all but the last.
@@ -205,6 +205,36 @@ mod tests {
             assert!(check(device, mounted).is_err(), "{mode}");
             assert!(check(true, true).is_err(), "{mode}");
             assert_eq!(check(false, false), Ok(()), "nobody uses it");
+        }
+    }
+
+    #[test]
+    fn what_is_no_claims_is_no_device() {
+        let volume = PodVolume { name: "v".into(), source: secret() };
+        let used: BTreeSet<OuterName> = ["v".into()].into();
+        let spec = Spec::inline(Arc::new(volume.clone()));
+        let found = || Found { spec: spec.clone(), gid: None, claim_capacity: None };
+        assert!(check_mode(&volume, found(), &used, &BTreeSet::new()).is_ok());
+        let refused = check_mode(&volume, found(), &BTreeSet::new(), &used).map(drop);
+        let told = "volume v has volumeMode Filesystem, but is specified in volumeDevices";
+        assert_eq!(refused, Err(told.to_owned()));
+    }
+
+    #[test]
+    fn a_claim_is_the_pods_own_only_if_the_pod_controls_it() {
+        let mut web = pod(vec![]);
+        web.meta.uid = "u1".to_owned();
+        let owner = |uid: &str, controller| Owner { uid: uid.to_owned(), controller, ..Owner::default() };
+        for (owners, is_own) in [
+            (vec![owner("u1", true)], true),
+            (vec![owner("u2", false), owner("u1", true)], true),
+            (vec![owner("u1", false)], false),
+            (vec![owner("u1", false), owner("u2", true)], false),
+            (vec![], false),
+        ] {
+            let meta = Meta { owners: owners.clone(), ..Meta::named("default", "web-v") };
+            let claim = Claim { meta, ..Claim::default() };
+            assert_eq!(check_owner(&web, &claim).is_ok(), is_own, "{owners:?}");
         }
     }
 

@@ -93,8 +93,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::api::Container;
     use crate::api::pod::{PodVolume, VolumeMount};
+    use crate::api::{Container, ContainerKind};
     use crate::api::{Volume, VolumeSource};
     use crate::error::Failure;
     use crate::names::{PluginName, PodUid, SpecName};
@@ -174,6 +174,35 @@ mod tests {
     }
 
     #[test]
+    fn only_a_claim_for_one_pod_alone_is_mounted_with_a_label() {
+        let web = pod(&["s0:c1"]);
+        for modes in [&[AccessMode::ReadWriteOncePod, AccessMode::ReadWriteOnce][..], &[]] {
+            assert_eq!(effective(&web, modes, true, true).as_deref(), Ok(""), "{modes:?}");
+        }
+        let inline = Spec::inline(Arc::new(web.volumes[0].clone()));
+        let facts = Facts { selinux: true, ..Facts::default() };
+        let labels = labels(&web, &"data".into(), &inline, &Labelled(true), &facts).unwrap();
+        assert_eq!((&*labels.effective, &*labels.original), ("", LABEL));
+    }
+
+    #[test]
+    fn files_have_the_user_and_level_of_their_container_and_the_role_and_type_of_files() {
+        let mut web = pod(&[""]);
+        let options = web.containers[0].selinux.as_mut().unwrap();
+        *options = SeLinuxOptions {
+            user: "user_u".to_owned(),
+            role: "system_r".to_owned(),
+            kind: "spc_t".to_owned(),
+            level: "s0:c2".to_owned(),
+        };
+        let label = effective(&web, ALONE, true, true);
+        assert_eq!(label.as_deref(), Ok("user_u:object_r:container_file_t:s0:c2"));
+        web.containers[0].selinux = Some(SeLinuxOptions::default());
+        let label = effective(&web, ALONE, true, true);
+        assert_eq!(label.as_deref(), Ok("system_u:object_r:container_file_t:s0"));
+    }
+
+    #[test]
     fn two_labels_are_an_error_only_where_one_would_be_mounted() {
         let web = pod(&["s0:c1", "s0:c2"]);
         assert!(effective(&web, ALONE, true, true).is_err());
@@ -187,6 +216,15 @@ mod tests {
         assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
         web.containers[1].mounts.clear();
         assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));
+    }
+
+    #[test]
+    fn every_kind_of_container_has_a_say_in_the_label() {
+        for kind in [ContainerKind::Regular, ContainerKind::Init, ContainerKind::Ephemeral] {
+            let mut web = pod(&["s0:c1", "s0:c2"]);
+            web.containers[1].kind = kind;
+            assert!(effective(&web, ALONE, true, true).is_err(), "{kind:?}");
+        }
     }
 
     #[test]

@@ -62,6 +62,23 @@ impl Fixture {
         self.gives(pod, number, volumes)
     }
 
+    /// A pod has a volume.
+    fn has(&mut self, pod: &Pod, volume: &str, spec: Spec) {
+        let (volume, spec) = (volume.into(), Arc::new(spec));
+        let attached = Transition::Attached {
+            plugin: self.registry.pick(&spec).expect("it is one of ours").name(),
+            spec: Arc::clone(&spec),
+            attachable: false,
+            device_path: String::new(),
+            claim_size: None,
+        };
+        self.actual.apply(&volume, attached);
+        let record =
+            PodRecord { pod: pod.uid(), spec, outer: Vec::new(), gid: None, selinux_label: String::new() };
+        let mounted = Mounted { path: "/at".into(), read_only: false, managed: true, selinux_relabel: false };
+        self.actual.apply(&volume, Transition::PodMounted(record, mounted));
+    }
+
     fn retry(&self) -> Option<Duration> {
         self.populator.next_retry().map(|due| due - self.now)
     }
@@ -351,19 +368,7 @@ fn what_is_refreshed_is_refreshed_at_a_sync() {
     f.populator.set_pod(Arc::new(web.clone()));
     let names = f.look(&web, volumes());
     for (name, spec) in names.iter().zip([config(), scratch()]) {
-        let (volume, spec) = (name.as_str().into(), Arc::new(spec));
-        let attached = Transition::Attached {
-            plugin: f.registry.pick(&spec).expect("it is one of ours").name(),
-            spec: Arc::clone(&spec),
-            attachable: false,
-            device_path: String::new(),
-            claim_size: None,
-        };
-        f.actual.apply(&volume, attached);
-        let record =
-            PodRecord { pod: web.uid(), spec, outer: Vec::new(), gid: None, selinux_label: String::new() };
-        let mounted = Mounted { path: "/at".into(), read_only: false, managed: true, selinux_relabel: false };
-        f.actual.apply(&volume, Transition::PodMounted(record, mounted));
+        f.has(&web, name, spec);
     }
     let refreshed = |f: &Fixture| -> Vec<bool> {
         names
@@ -377,6 +382,29 @@ fn what_is_refreshed_is_refreshed_at_a_sync() {
     f.populator.request(&web.uid(), true);
     assert_eq!(f.look(&web, volumes()).len(), 3);
     assert_eq!(refreshed(&f), [true, false], "a directory of the pod's own stays as it is");
+    f.has(&web, &names[0], config());
+    assert_eq!(refreshed(&f), [false, false], "it has been");
+    f.populator.set_pod(Arc::new(web.clone()));
+    f.look(&web, volumes());
+    assert_eq!(refreshed(&f), [true, false], "a pod that changes is synced");
+}
+
+#[test]
+fn what_is_refreshed_waits_for_a_look_that_finds_everything() {
+    let mut f = Fixture::new();
+    let web = pod("web");
+    let config = || inline("settings", VolumeSource::ConfigMap(Content::default()));
+    let volumes = || vec![("settings".into(), found(config()))];
+    f.populator.set_pod(Arc::new(web.clone()));
+    let name = f.look(&web, volumes()).remove(0);
+    f.has(&web, &name, config());
+    let refreshed = |f: &Fixture| f.actual.entry(&name.as_str().into(), &web.uid()).unwrap().needs_remount;
+    f.populator.request(&web.uid(), true);
+    f.look(&web, [volumes(), wrong()].concat());
+    assert!(!refreshed(&f), "something is wrong with the pod");
+    f.pass(500);
+    f.look(&web, volumes());
+    assert!(refreshed(&f), "the sync is not over before");
 }
 
 /// Compares what is wanted after a look at `web` that found this under the name `data`.
@@ -441,6 +469,17 @@ fn volumes_are_wanted_as_they_are() {
         expect![[r#"
         kubernetes.io/csi/d.example^h of kubernetes.io/csi: attachable false, step per node true, group Some("7"),
         limit None, size 0, label "system_u:object_r:container_file_t:s0:c1" of "system_u:object_r:container_file_t:s0:c1", reported false, pods 1
+    "#]],
+    );
+    wants(
+        |f| {
+            driver(|_| {})(f);
+            f.facts.selinux = true;
+        },
+        single(),
+        expect![[r#"
+        kubernetes.io/csi/d.example^h of kubernetes.io/csi: attachable false, step per node true, group Some("7"),
+        limit None, size 0, label "" of "", reported false, pods 1
     "#]],
     );
     wants(
