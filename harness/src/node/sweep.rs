@@ -58,3 +58,62 @@ async fn children(host: &dyn Host, directory: &Path) -> Result<Vec<PathBuf>, hos
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use host::linux::LinuxHost;
+
+    use super::*;
+
+    /// What is left below a root of these files, links and, with a slash at their end, directories of pods when the
+    /// pod `gone` has been swept.
+    async fn swept(made: &[&str]) -> Vec<String> {
+        let root = tempfile::tempdir().expect("a directory");
+        let (host, pods) = (LinuxHost::new(), root.path().join("pods"));
+        for name in made {
+            let path = pods.join(name);
+            let directory =
+                if name.ends_with('/') { path.as_path() } else { path.parent().expect("it has one") };
+            host.make_dir_all(directory, 0o750).await.expect("it is empty");
+            if name.ends_with(".link") {
+                host.symlink(root.path(), &path).await.expect("its directory is there");
+            } else if directory != path {
+                host.write_file(&path, b"", 0o640).await.expect("its directory is there");
+            }
+        }
+        pod(&host, root.path(), &"gone".into()).await;
+        let mut left: Vec<String> = made.iter().map(ToString::to_string).collect();
+        for (index, name) in made.iter().enumerate().rev() {
+            if host.symlink_metadata(&pods.join(name.trim_end_matches('/'))).await.is_err() {
+                left.remove(index);
+            }
+        }
+        left
+    }
+
+    #[tokio::test]
+    async fn empty_directories_of_volumes_go_and_with_them_all_that_is_the_pods_own() {
+        let made = [
+            "gone/volumes/kubernetes.io~csi/pv/mount/",
+            "gone/volumes/kubernetes.io~nfs/data/",
+            "gone/volume-subpaths/data/main/0",
+            "gone/plugins/kubernetes.io~empty-dir/wrapped_data/ready",
+            "gone/etc-hosts",
+            "other/volumes/kubernetes.io~nfs/data/",
+        ];
+        assert_eq!(swept(&made).await, ["other/volumes/kubernetes.io~nfs/data/"]);
+    }
+
+    #[tokio::test]
+    async fn what_holds_a_file_of_a_volume_stays_with_all_that_is_the_pods_own() {
+        for kept in [
+            "gone/volumes/kubernetes.io~csi/pv/vol_data.json",
+            "gone/volumes/kubernetes.io~csi/pv/mount/file",
+            "gone/volumes/kubernetes.io~nfs/data/deep/file",
+            "gone/volumes/kubernetes.io~nfs/data.link",
+            "gone/volumes/file",
+        ] {
+            assert_eq!(swept(&[kept, "gone/etc-hosts"]).await, [kept, "gone/etc-hosts"]);
+        }
+    }
+}
