@@ -25,6 +25,8 @@ pub struct Reconstruction {
     pub failed: Vec<(Found, Failure)>,
     /// What plugins have of volumes without knowing of which.
     pub lost: Vec<Lost>,
+    /// Whether there is more that could not be read.
+    pub incomplete: bool,
 }
 
 /// A volume that was read back.
@@ -52,6 +54,7 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
         }
     }
     if !scan.complete {
+        result.incomplete = true;
         return result;
     }
     // What a pod's own directory has told of is not told twice.

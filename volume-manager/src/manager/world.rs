@@ -21,6 +21,8 @@ use crate::reconstruct::{self, Reconstruction, Recovered};
 pub(super) struct Restart {
     /// Whether the directories have been read back.
     read_back: bool,
+    /// Whether there is more of them that could not be read.
+    incomplete: bool,
     /// Volumes to compare with the node's object.
     uncorrected: BTreeSet<VolumeName>,
     /// Whether the node's object is being read.
@@ -79,7 +81,7 @@ impl Restart {
 
     /// Whether something was left that may be any volume.
     fn is_in_doubt(&self) -> bool {
-        self.searches().any(|search| search != Search::Done)
+        self.incomplete || self.searches().any(|search| search != Search::Done)
     }
 
     fn searches(&self) -> impl Iterator<Item = Search> {
@@ -194,6 +196,7 @@ impl Manager {
             tracing::warn!(path = %lost.at.display(), why = lost.why, "nothing here says what is staged");
             self.restart.lost.insert(lost.at.clone(), (lost, Search::Due));
         }
+        self.restart.incomplete = reconstruction.incomplete;
         self.restart.read_back = true;
         self.explain_by_wishes();
         self.waits.concern_all();

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use expect_test::expect;
+use host::errno;
+use host::fake::{Order, Rule};
 use volume_manager::api::{AccessMode, ApiSource, Key, Kind, Patch, PatchBody};
 use volume_manager::error::ErrorClass::Final;
 
-use super::world::{World, labelled, unique, volume};
+use super::world::{ROOT, World, labelled, unique, volume};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -158,4 +160,25 @@ async fn what_the_node_said_it_uses_stays_while_nobody_knows_what_was_left() {
         unstage data
     "#]]);
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
+}
+
+/// Until it can be read after another restart, what is in there may be any of them.
+#[tokio::test(start_paused = true)]
+async fn what_the_node_said_it_uses_stays_where_directories_cannot_be_read() {
+    for unreadable in ["pods", "pods/web/volumes/kubernetes.io~toy"] {
+        let mut world = World::starting();
+        world.toy.set_attachable(true);
+        world.volume("data");
+        world.left("web", "data");
+        world.attach(&["data"]).await;
+        let key = Key::cluster(Kind::Node, "node");
+        let patch = Patch::of(key, PatchBody::VolumesInUse(vec![unique("data")]));
+        world.api.patch(patch).await.expect("the node is there");
+        let at = Path::new(ROOT).join(unreadable);
+        world.host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("read_dir").below(at).times(1));
+        world.crash();
+        world.manager.sources_ready();
+        world.idle().await;
+        assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]), "{unreadable}");
+    }
 }
