@@ -299,7 +299,11 @@ impl Controller {
         match result {
             Ok(()) => {
                 book.remove(&request.volume, &request.node);
-                self.pending.forget(&request.volume);
+                // What failed there will not be tried again; what fails on other nodes has a ladder of its own.
+                let (volume, node) = (&request.volume, &request.node);
+                self.pending.end_back_off(|rung| {
+                    rung.key.volume == *volume && rung.key.node.as_ref().is_none_or(|other| other == node)
+                });
             }
             Err(failed) => {
                 tracing::info!(error = failed.message(), "cannot detach");

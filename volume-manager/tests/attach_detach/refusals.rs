@@ -194,3 +194,21 @@ async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
     control.pass(61_000).await;
     assert_eq!(control.toy.story(), "detach data from one\n");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_hurries_no_other_nodes_attempts() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteMany);
+    control.run("web", "one", &["data"]).await;
+    control.in_use("one", &[]).await;
+    control.toy.story();
+    control.toy.fail("attach data to two", &[Final, Final, Final]);
+    control.run("db", "two", &["data"]).await;
+    control.pass(1600).await;
+    assert_eq!(control.toy.story(), "attach data to two\n  Final\n".repeat(3));
+    control.end("web").await;
+    control.pass(1000).await;
+    assert_eq!(control.toy.story(), "detach data from one\n", "two waits for two seconds");
+    control.pass(1000).await;
+    assert_eq!(control.toy.story(), "attach data to two\n");
+}
