@@ -166,4 +166,17 @@ mod tests {
             assert_eq!(now, Path::new(if stays { "/dev/old" } else { "/dev/vda" }));
         }
     }
+
+    #[tokio::test]
+    async fn a_link_that_leads_elsewhere_leads_to_the_device_from_now_on() {
+        let kernel = FakeKernel::new();
+        let (host, links) = (FakeHost::new(kernel.clone()), PathBuf::from("/links"));
+        let inner = SpecName::new("pv");
+        let bridges = BlockMap { global: "/global".into(), links, inner, pod: PodUid::new("u") };
+        kernel.make_dir_all(&bridges.links, 0o750).unwrap();
+        for device in ["/dev/vda", "/dev/vdb", "/dev/vdb"] {
+            bridges.relink(&host, Path::new(device)).await.unwrap();
+            assert_eq!(host.read_link(&bridges.link()).await.unwrap(), Path::new(device));
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! What operations refuse before anything is risked, and what they are told of: each check, and that without
 //! its reason nothing is in the way.
 
+mod words;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use crate::plugin::registry::Registry;
 use crate::plugin::testing::api::ToyApi;
 use crate::plugin::testing::{Bench, DRIVER};
 use crate::plugin::{Facts, Remote};
+use words::{expanding, verifying};
 
 /// A node in a zone.
 fn node(zone: &str) -> Node {
@@ -219,7 +222,11 @@ async fn operations_have_the_share_of_a_volume_that_they_need() {
     assert_eq!(Key::of(&Operation::Map(mount)), Key::volume(&name));
     assert_eq!(Key::of(&Operation::Unmount(Arc::clone(&unmount))), Key::pod(&name, &web));
     assert_eq!(Key::of(&Operation::Unmap(unmount)), Key::pod(&name, &web));
-    assert_eq!(Key::of(&Operation::UnmountDevice(Arc::new(bench.leaving()))), Key::volume(&name));
+    let leaving = Arc::new(bench.leaving());
+    assert_eq!(Key::of(&Operation::UnmountDevice(Arc::clone(&leaving))), Key::volume(&name));
+    assert_eq!(Key::of(&Operation::UnmapDevice(leaving)), Key::volume(&name));
+    assert_eq!(Key::of(&Operation::Expand(Arc::new(expanding(&bench)))), Key::volume(&name));
+    assert_eq!(Key::of(&Operation::Verify(Arc::new(verifying(&bench)))), Key::volume(&name));
     let own = VolumeName::new("kubernetes.io/csi/u1-data");
     let inline = Arc::new(MountVolume { volume: own.clone(), ..bench.mounting() });
     assert_eq!(Key::of(&Operation::Mount(inline)), Key::pod(&own, &web), "no other pod can have it");

@@ -195,6 +195,21 @@ async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
     assert_eq!(control.toy.story(), "detach data from one\n");
 }
 
+/// What cannot be asked is believed; the others are looked for all the same.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_asked_about_stays_attached() {
+    use volume_manager::error::ErrorClass::Transient;
+    let control = Control::with_data_on_one().await;
+    control.volume("logs", AccessMode::ReadWriteOnce);
+    control.run("db", "one", &["logs"]).await;
+    control.toy.story();
+    control.toy.fail("look for data on one", &[Transient]);
+    control.toy.set_lost(true);
+    control.pass(60_000).await;
+    control.toy.set_lost(false);
+    assert_eq!(control.toy.story(), "  Transient\nattach logs to one\n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_detach_hurries_no_other_nodes_attempts() {
     let control = Control::new().await;
@@ -211,4 +226,21 @@ async fn a_detach_hurries_no_other_nodes_attempts() {
     assert_eq!(control.toy.story(), "detach data from one\n", "two waits for two seconds");
     control.pass(1000).await;
     assert_eq!(control.toy.story(), "attach data to two\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_pod_that_waits_for_an_attachment_is_told_of_it() {
+    let control = Control::new().await;
+    for name in ["web", "db"] {
+        control.run(name, "one", &["data"]).await;
+    }
+    control.toy.fail("attach data to one", &[Final]);
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.pass(600).await;
+    expect![[r#"
+        db FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
+        db SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
+        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
+        web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
+    "#]].assert_eq(&control.events());
 }

@@ -288,10 +288,11 @@ impl Attacher for Toy {
     async fn is_attached(
         &self,
         _: &Remote<'_>,
-        _: &Spec,
-        _: &volume_manager::names::NodeName,
+        spec: &Spec,
+        node: &volume_manager::names::NodeName,
     ) -> Result<bool, Failure> {
-        Ok(!self.lock().vanished)
+        let failed = self.fails(&format!("look for {} on {node}", spec.name()));
+        failed.map_or_else(|| Ok(!self.lock().vanished), Err)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Operations on CSI volumes, tried on a bench: what is sent and marked in which order, and what is left.
 
+mod abilities;
 mod attachment;
 mod block;
+mod bridges;
+mod classes;
 mod devices;
 mod failures;
 mod filesystem;
@@ -9,6 +12,7 @@ mod grow;
 mod impossible;
 mod inline;
 mod lean;
+mod leavings;
 mod records;
 mod refusals;
 mod registration;

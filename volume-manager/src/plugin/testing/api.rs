@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::sync::mpsc;
 
 use crate::api::{
-    ApiError, ApiSource, Claim, CsiNode, Key, Kind, Object, Patch, PatchBody, Resource, Sensitive, Token,
-    TokenRequest, Watch,
+    ApiError, ApiSource, Change, Claim, CsiNode, Key, Kind, Object, Patch, PatchBody, Resource, Sensitive,
+    Token, TokenRequest, Watch,
 };
 
 #[derive(Debug, Default)]
@@ -17,6 +18,10 @@ pub(crate) struct ToyApi {
     /// Whether somebody has still to finish what is deleted.
     lingers: Mutex<bool>,
     tokens: Mutex<Vec<TokenRequest>>,
+    patches: Mutex<Vec<Patch>>,
+    /// Whether patches are refused.
+    frozen: Mutex<bool>,
+    watchers: Mutex<Vec<(Kind, mpsc::UnboundedSender<Change>)>>,
 }
 
 impl ToyApi {
@@ -25,7 +30,25 @@ impl ToyApi {
     }
 
     pub(crate) fn put(&self, object: Object) {
-        self.objects().insert(object.key(), object);
+        self.objects().insert(object.key(), object.clone());
+        for (_, watcher) in self.watchers().iter().filter(|(kind, _)| *kind == object.kind()) {
+            // Who has stopped listening does not want to know.
+            let _ = watcher.send(Change::Applied(object.clone()));
+        }
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Vec<(Kind, mpsc::UnboundedSender<Change>)>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on every patch is refused as a conflict.
+    pub(crate) fn freeze(&self) {
+        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// The patches that were asked for.
+    pub(crate) fn patches(&self) -> Vec<Patch> {
+        self.patches.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether nobody answers.
@@ -77,8 +100,14 @@ impl ApiSource for ToyApi {
         Ok(self.objects().values().filter(|object| object.kind() == kind).cloned().collect())
     }
 
-    async fn watch(&self, _kind: Kind) -> Result<Watch, ApiError> {
-        unreachable!("operations watch nothing")
+    async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
+        let (sender, watch) = mpsc::unbounded_channel();
+        let there = self.list(kind).await?.into_iter().map(Change::Applied);
+        for change in there.chain([Change::Synced]) {
+            sender.send(change).expect("its receiver is still here");
+        }
+        self.watchers().push((kind, sender));
+        Ok(watch)
     }
 
     async fn create(&self, object: Object) -> Result<Object, ApiError> {
@@ -99,6 +128,10 @@ impl ApiSource for ToyApi {
 
     async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
         self.check()?;
+        self.patches.lock().unwrap_or_else(PoisonError::into_inner).push(patch.clone());
+        if *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(ApiError::Conflict { key: patch.key, reason: "it has changed".into() });
+        }
         let mut objects = self.objects();
         let object = objects.get_mut(&patch.key);
         let object = object.ok_or_else(|| ApiError::NotFound { key: patch.key.clone() })?;

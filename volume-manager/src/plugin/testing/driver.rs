@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use csi_proto::v1::node_server::{Node, NodeServer};
@@ -16,6 +17,7 @@ use prost::Message;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
 
+use crate::clock::{Clock as _, TokioClock};
 use crate::manager::{DialError, Dialer};
 
 /// What happened, in order, with the bench's root as `$R`.
@@ -60,6 +62,8 @@ pub(crate) enum Answer {
     DoAndFail(Code),
     /// Never.
     Hang,
+    /// Works, after some time.
+    Late(Duration),
     /// The connection breaks in the middle.
     Break,
 }
@@ -172,6 +176,11 @@ impl ToyDriver {
                 Err(fail(code))
             }
             Some(Answer::Hang) => std::future::pending().await,
+            Some(Answer::Late(time)) => {
+                TokioClock.sleep(time).await;
+                work();
+                Ok(())
+            }
             Some(Answer::Break) => panic!("the driver dies here, as told"),
         }
     }

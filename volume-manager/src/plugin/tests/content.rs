@@ -230,3 +230,29 @@ async fn every_error_of_a_projection_is_told_at_once() {
         failed Transient: MountVolume.SetUp failed for volume "data" : [configmaps "cm" not found, unsupported fieldPath: spec.x, no volume projection of kind podCertificate]
     "#]].assert_eq(&story);
 }
+
+/// A token is for one user, or for the pod's group where containers run as several.
+#[test]
+fn a_pods_user_is_the_one_that_all_its_containers_agree_on() {
+    use crate::api::{Container, Pod};
+    let agreed = |of_the_pod: Option<u32>, of_containers: &[Option<u32>]| {
+        let mut pod = Pod::default();
+        pod.security.run_as_user = of_the_pod;
+        let container = |user: &Option<u32>| Container { run_as_user: *user, ..Container::default() };
+        pod.containers = of_containers.iter().map(container).collect();
+        pod.common_user()
+    };
+    for (of_the_pod, of_containers, user) in [
+        (None, &[][..], None),
+        (None, &[Some(1)], Some(1)),
+        (None, &[Some(1), Some(1)], Some(1)),
+        (None, &[Some(1), Some(2)], None),
+        (None, &[Some(1), None], None),
+        (None, &[None, Some(1)], None),
+        (Some(1), &[None, None], Some(1)),
+        (Some(1), &[None, Some(2)], None),
+        (Some(1), &[Some(2), Some(2)], Some(2)),
+    ] {
+        assert_eq!(agreed(of_the_pod, of_containers), user, "{of_the_pod:?} {of_containers:?}");
+    }
+}

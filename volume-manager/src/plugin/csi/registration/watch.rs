@@ -181,4 +181,23 @@ mod tests {
         assert!(!now.lacks(&near, known(&near)) && !now.lacks(&far, known(&far)));
         assert!(now.lacks(&dir.join("gone.sock"), known(&far)));
     }
+
+    #[tokio::test]
+    async fn sockets_count_at_any_depth_and_neither_hidden_names_nor_other_files_do() {
+        let kernel = FakeKernel::new();
+        let dir = Path::new("/registry");
+        let socket = |below: &str| {
+            let path = dir.join(below);
+            kernel.make_dir_all(path.parent().unwrap(), 0o750).unwrap();
+            kernel.make_node(&path, FileKind::Socket, host::DeviceNumber::default(), 0o600).unwrap();
+        };
+        let there = ["a.sock", "sub/b.sock", "sub/sub/c.sock"];
+        there.iter().chain(&[".hidden.sock", ".dir/d.sock", "sub/.e.sock"]).for_each(|below| socket(below));
+        kernel.write_file(&dir.join("plain"), b"", 0o600).unwrap();
+        kernel.symlink(&dir.join("a.sock"), &dir.join("link.sock")).unwrap();
+        let ears = DirWatch::new().unwrap();
+        let present = Present::look(&FakeHost::new(kernel.clone()), &ears, dir).await;
+        let found: Vec<_> = present.sockets.keys().cloned().collect();
+        assert_eq!(found, there.map(|below| dir.join(below)));
+    }
 }

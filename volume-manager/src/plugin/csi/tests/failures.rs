@@ -2,6 +2,7 @@
 //! marked, what stays on disk.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::Code;
 
@@ -155,6 +156,25 @@ async fn a_call_without_an_answer_ends_with_the_deadline_all_calls_share() {
     assert!(story.contains("mark device failed: Uncertain"), "{story}");
     let took = (bench.now() - began).as_secs();
     assert_eq!(took, 120);
+}
+
+/// What the driver can is asked within the same time, and each step has a time of its own.
+#[tokio::test(start_paused = true)]
+async fn the_questions_before_a_call_take_from_its_time_and_other_steps_do_not() {
+    let late = |seconds| Answer::Late(Duration::from_secs(seconds));
+    for (failed, capabilities, took) in [
+        ("device", vec![late(50), late(30)], 120),
+        ("pod", vec![Answer::Work, Answer::Work, Answer::Work, late(50)], 60 + 120),
+    ] {
+        let mut bench = Bench::new();
+        bench.driver.answer("NodeGetCapabilities", &capabilities);
+        bench.driver.answer("NodeStageVolume", &[late(60)]);
+        bench.driver.answer("NodePublishVolume", &[Answer::Hang]);
+        let began = bench.now();
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.contains(&format!("mark {failed} failed: Uncertain\n")), "{failed}: {story}");
+        assert_eq!((bench.now() - began).as_secs(), took, "{failed}: {story}");
+    }
 }
 
 #[tokio::test]

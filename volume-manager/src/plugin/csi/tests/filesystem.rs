@@ -82,6 +82,7 @@ async fn is_staged_and_published_and_leaves_the_other_way_round() {
 async fn without_staging_only_the_directory_is_made_and_taken_away_again() {
     let mut bench = Bench::new();
     bench.driver.can(&[]);
+    bench.driver.tell_all();
     let mount = bench.mounting();
     expect![[r#"
         call NodeGetCapabilities
@@ -90,7 +91,7 @@ async fn without_staging_only_the_directory_is_made_and_taken_away_again() {
         call NodeGetCapabilities
         call NodeGetCapabilities
         mark pod uncertain
-        call NodePublishVolume
+        call NodePublishVolume {"targetPath":"$R/pods/u1/volumes/kubernetes.io~csi/pv/mount","volumeCapability":{"accessMode":{"mode":"SINGLE_NODE_WRITER"},"mount":{}},"volumeId":"h"}
              with a record beside the target
         mark pod mounted
         done

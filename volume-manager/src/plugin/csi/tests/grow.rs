@@ -1,5 +1,7 @@
 //! Growing volumes: before a pod gets them, and while it has them.
 
+mod told;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -147,6 +149,7 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
     for (code, ends, resize, transitions) in [
         (Code::InvalidArgument, "failed Final", "NodeResizeInfeasible", &["ExpansionFailed(true)"][..]),
         (Code::OutOfRange, "failed Final", "NodeResizeInfeasible", &["ExpansionFailed(true)"]),
+        (Code::NotFound, "failed Final", "NodeResizeInfeasible", &["ExpansionFailed(true)"]),
         (Code::Internal, "failed Final", "NodeResizeInProgress", &["ExpansionFailed(true)"]),
         (Code::Unavailable, "failed Uncertain", "NodeResizeInProgress", &[]),
         (Code::FailedPrecondition, "done", "NodeResizeInProgress", &["ExpansionBlocked"]),

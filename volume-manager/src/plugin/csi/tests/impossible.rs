@@ -1,5 +1,6 @@
 //! Objects that no API server gives, and answers that no honest driver gives.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
@@ -34,11 +35,15 @@ const NAMES: [(Spoil, &str); 8] = [
 
 /// Why the bench's volume is not grown.
 async fn not_grown(bench: &Bench, new_size: Bytes) -> String {
+    not_grown_at(bench, bench.path("published"), new_size).await
+}
+
+async fn not_grown_at(bench: &Bench, volume_path: PathBuf, new_size: Bytes) -> String {
     let expand = Expand {
         spec: Arc::clone(&bench.spec),
         new_size,
         old_size: Bytes(1),
-        volume_path: bench.path("published"),
+        volume_path,
         device_path: String::new(),
         staging_path: bench.path("staged"),
     };
@@ -68,7 +73,7 @@ async fn a_volume_without_a_usable_name_is_refused_and_nobody_is_asked_for_anyth
 }
 
 #[tokio::test]
-async fn a_size_that_no_call_can_name_grows_nothing() {
+async fn a_size_or_a_path_that_no_call_can_name_grows_nothing() {
     for size in [Bytes(1 << 63), Bytes(u64::MAX)] {
         let bench = Bench::new();
         bench.driver.can(&[Capability::ExpandVolume]);
@@ -76,6 +81,11 @@ async fn a_size_that_no_call_can_name_grows_nothing() {
         assert!(refused.contains("the size does not fit"), "{refused}");
         assert_eq!(bench.story.take(), "");
     }
+    let bench = Bench::new();
+    bench.driver.can(&[Capability::ExpandVolume]);
+    let refused = not_grown_at(&bench, PathBuf::new(), Bytes(2)).await;
+    assert!(refused.contains("it has no path"), "{refused}");
+    assert_eq!(bench.story.take(), "");
 }
 
 #[tokio::test]

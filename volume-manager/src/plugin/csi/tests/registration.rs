@@ -75,6 +75,7 @@ impl Dialer for Board {
             return self.driver.dial(endpoint).await;
         }
         assert_eq!(endpoint, Path::new("/reg.sock"));
+        self.desk.answers("dial").await;
         let (ours, theirs) = tokio::io::duplex(1 << 12);
         let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
         // A driver may listen for everything on one socket.
@@ -168,7 +169,9 @@ async fn a_driver_is_written_into_the_nodes_objects_and_told_so() {
     assert_eq!(node.meta.annotations["csi.volume.kubernetes.io/nodeid"], r#"{"d.example":"the-node"}"#);
     assert_eq!(node.meta.labels["zone"], "a");
     let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();
-    assert_eq!(entry.meta.owners[0].uid, "n1");
+    let owner = &entry.meta.owners[0];
+    let owner = [&owner.api_version, &owner.kind, &owner.name, &owner.uid];
+    assert_eq!(owner, ["v1", "Node", "node-1", "n1"]);
     let driver = &entry.drivers[0];
     assert_eq!((driver.node_id.as_str(), driver.allocatable), ("the-node", Some(7)));
     assert_eq!(driver.topology_keys, ["zone"]);

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::api::{CsiNodeDriver, Owner};
+use crate::api::storage::AttachmentError;
+use crate::api::{Attachment, CsiDriver, CsiNodeDriver, Owner};
+use crate::plugin::csi::registration::allocatable;
+use crate::plugin::testing::driver::Answer;
 
 const SOCKET: &str = "/reg.sock";
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
@@ -114,7 +117,7 @@ async fn an_api_that_is_away_for_a_moment_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_answer_is_not_waited_for_and_not_registered() {
-    for (method, seconds) in [("GetInfo", 1), ("NotifyRegistrationStatus", 5)] {
+    for (method, seconds) in [("dial", 10), ("GetInfo", 1), ("NotifyRegistrationStatus", 5)] {
         let mut scene = Scene::set();
         scene.desk.mute = Some(method);
         let began = scene.bench.now();
@@ -127,4 +130,50 @@ async fn who_does_not_answer_is_not_waited_for_and_not_registered() {
         });
         assert!(!registered, "{method}");
     }
+    let mut scene = Scene::set();
+    scene.bench.driver.answer("NodeGetInfo", &[Answer::Hang]);
+    let began = scene.bench.now();
+    let error = scene.register().await.unwrap_err();
+    assert_eq!((scene.bench.now() - began).as_secs(), 120, "as long as any call of a driver");
+    assert!(matches!(error, RegistrationError::NodeInfo { .. }), "{error:?}");
+    assert_eq!(scene.heard(), []);
+}
+
+/// As often as its object says, and at once where an attachment failed because the node is full.
+#[tokio::test(start_paused = true)]
+async fn a_driver_is_asked_again_when_its_time_has_come_and_when_the_node_is_full() {
+    let scene = Scene::set();
+    let (registrar, clock) = (scene.registrar(), Arc::clone(&scene.bench.context.clock));
+    registrar.socket_created(Path::new(SOCKET)).await.unwrap();
+    let asking = tokio::spawn(allocatable::run(registrar));
+    let allocatable = || scene.drivers()[0].1;
+    let object = |period| {
+        let driver = CsiDriver { allocatable_period: period, ..CsiDriver::default() };
+        scene.bench.put(CsiDriver { meta: Meta::named("", DRIVER), ..driver }.into_object());
+    };
+    object(Some(60));
+    scene.fits(9);
+    clock.sleep(Duration::from_secs(59)).await;
+    assert_eq!(allocatable(), Some(7), "its time has not come");
+    clock.sleep(Duration::from_secs(2)).await;
+    assert_eq!(allocatable(), Some(9));
+
+    scene.fits(11);
+    let error = AttachmentError { message: "full".to_owned(), code: Some(8) };
+    let failed = Attachment {
+        meta: Meta::named("", "va"),
+        attacher: DRIVER.to_owned(),
+        node: "node-1".to_owned(),
+        attach_error: Some(error),
+        ..Attachment::default()
+    };
+    scene.bench.put(failed.into_object());
+    clock.sleep(Duration::from_secs(1)).await;
+    assert_eq!(allocatable(), Some(11), "at once");
+
+    object(None);
+    scene.fits(13);
+    clock.sleep(Duration::from_secs(3600)).await;
+    assert_eq!(allocatable(), Some(11), "its object does not ask for it any more");
+    asking.abort();
 }

@@ -1,0 +1,76 @@
+//! What a growth tells: the pod, if it fails while the volume is used, and the claim, in which order and over
+//! whose head.
+
+use super::*;
+use crate::api::PatchBody;
+
+#[tokio::test]
+async fn a_growth_in_use_that_fails_is_told_once_and_to_the_pod_alone() {
+    let mut bench = grown("NodeResizePending");
+    bench.driver.fail("NodeExpandVolume", Code::Internal);
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    let events: Vec<_> = story.lines().filter(|line| line.starts_with("event")).collect();
+    assert_eq!(
+        events,
+        [
+            "event Pod Warning VolumeResizeFailed: NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : \
+             Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = as told"
+        ]
+    );
+}
+
+/// Progress must not overwrite what somebody else wrote meanwhile. Why it failed is told whatever was written.
+#[tokio::test]
+async fn progress_is_written_to_the_claim_that_was_read_and_a_failure_to_any() {
+    for (code, written) in [
+        (None, &[("7", Some("NodeResizeInProgress")), ("7", Some(""))][..]),
+        (Some(Code::Internal), &[("7", Some("NodeResizeInProgress")), ("", None)]),
+        (Some(Code::OutOfRange), &[("7", Some("NodeResizeInProgress")), ("", Some("NodeResizeInfeasible"))]),
+    ] {
+        let mut bench = grown("NodeResizePending");
+        claims(&bench, |claim| claim.meta.resource_version = "7".to_owned());
+        if let Some(code) = code {
+            bench.driver.fail("NodeExpandVolume", code);
+        }
+        bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+        let patches = bench.api.patches();
+        let patches: Vec<_> = patches
+            .iter()
+            .map(|patch| match &patch.body {
+                PatchBody::ClaimStatus(status) => (patch.resource_version.as_str(), status.resize.as_deref()),
+                other => panic!("growing changes the status of claims alone, not {other:?}"),
+            })
+            .collect();
+        assert_eq!(patches, written, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_to_grow_what_cannot_be_said_to_be_growing() {
+    let mut bench = grown("NodeResizePending");
+    bench.api.freeze();
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(!story.contains("call") && story.lines().last().unwrap().starts_with("failed"), "{story}");
+    assert_eq!(marks(&story), [""; 0]);
+}
+
+/// One of the two fields may be there without the other.
+#[tokio::test]
+async fn a_claim_that_does_not_say_how_much_is_allocated_grows_to_what_is_wanted() {
+    let mut bench = grown("NodeResizePending");
+    claims(&bench, |claim| claim.status.allocated = None);
+    bench.driver.tell_all();
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(story.contains(r#""requiredBytes":"2""#), "{story}");
+    assert_eq!(marks(&story), ["Resized(Bytes(2))"]);
+}
+
+/// It may have been grown while nobody used it, and the pod would find it too small.
+#[tokio::test]
+async fn a_pod_does_not_get_what_nobody_can_tell_the_size_of() {
+    let mut bench = grown("");
+    bench.api.set_away(true);
+    let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    assert!(story.contains("mark pod failed: Uncertain\n") && !story.contains("NodeExpandVolume"), "{story}");
+    assert!(story.contains("FailedMount: MountVolume.Setup failed while expanding volume"), "{story}");
+}
