@@ -178,8 +178,8 @@ fn mount(
     before: Before,
 ) -> Option<Step> {
     let record = worlds.actual.volume(volume)?;
-    let (pod, inner) = (by.pod.uid(), by.spec.name());
-    let may_have = |(other, named): &(PodUid, SpecName)| *other != pod && *named == inner;
+    let pod = by.pod.uid();
+    let may_have = |(other, named): &(PodUid, SpecName)| *other != pod && *named == by.spec.name();
     let request = Arc::new(MountVolume {
         volume: volume.clone(),
         spec: Arc::clone(&by.spec),

@@ -88,16 +88,11 @@ async fn recover(scene: Scene<'_>, registry: &Registry, found: &Found) -> Result
         return Err(Unfit::NoAbility { plugin: found.plugin.to_string(), ability: "map devices" }.into());
     }
     let rebuilt = plugin.reconstruct(&scene, found).await?;
-    recovered(&**plugin, rebuilt, found)
+    recovered(&**plugin, rebuilt, Some(&found.pod))
 }
 
-/// Names what a directory turned out to stand for.
-pub fn recovered(plugin: &dyn VolumePlugin, rebuilt: Rebuilt, found: &Found) -> Result<Recovered, Failure> {
-    traced(plugin, rebuilt, Some(&found.pod))
-}
-
-/// Names what a plugin's own directory turned out to hold.
-pub fn traced(
+/// Names what a directory turned out to stand for: one of a pod, or one of the plugin's own.
+pub fn recovered(
     plugin: &dyn VolumePlugin,
     rebuilt: Rebuilt,
     pod: Option<&PodUid>,

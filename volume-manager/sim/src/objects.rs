@@ -255,14 +255,8 @@ fn pod_uid(number: u32) -> String {
 
 /// A pod with these volumes of the scenario, and what else pods of it have.
 pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
-    let mut pod = Pod { meta: Meta::named("default", format!("p{number}")), ..Pod::default() };
-    pod.meta.uid = pod_uid(number);
-    pod.node = NODE.to_owned();
-    pod.containers = vec![Container { name: "c".to_owned(), ..Container::default() }];
+    let mut pod = claiming_pod(scenario, NODE, &format!("p{number}"), number, volumes);
     let name = |volume: usize| format!("v{volume}");
-    for volume in volumes {
-        add(&mut pod, &name(*volume), claimed(&name(*volume)), scenario.volumes[*volume]);
-    }
     if let Some(first) = volumes.first().filter(|_| scenario.named_twice) {
         add(&mut pod, "again", claimed(&name(*first)), scenario.volumes[*first]);
     }
@@ -293,9 +287,14 @@ pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
 
 /// A pod of the other node.
 pub(crate) fn pod_elsewhere(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
-    let mut pod = Pod { meta: Meta::named("default", format!("e{number}")), ..Pod::default() };
+    claiming_pod(scenario, NEIGHBOUR, &format!("e{number}"), number, volumes)
+}
+
+/// A pod of a node that claims these volumes of the scenario, and nothing else.
+fn claiming_pod(scenario: &Scenario, node: &str, name: &str, number: u32, volumes: &[usize]) -> Pod {
+    let mut pod = Pod { meta: Meta::named("default", name), ..Pod::default() };
     pod.meta.uid = pod_uid(number);
-    pod.node = NEIGHBOUR.to_owned();
+    pod.node = node.to_owned();
     pod.containers = vec![Container { name: "c".to_owned(), ..Container::default() }];
     for volume in volumes {
         let name = format!("v{volume}");

@@ -131,7 +131,8 @@ impl Manager {
         let spec = Spec::persistent(volume, false);
         let rebuilt = Rebuilt { spec, device_mount_path: Some(lost.at), selinux_label: None };
         let of_all = lost.pods.iter().map(Some).chain([None]);
-        for recovered in of_all.filter_map(|pod| reconstruct::traced(&*plugin, rebuilt.clone(), pod).ok()) {
+        for recovered in of_all.filter_map(|pod| reconstruct::recovered(&*plugin, rebuilt.clone(), pod).ok())
+        {
             self.take_over(recovered);
         }
     }

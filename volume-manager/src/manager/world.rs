@@ -369,7 +369,7 @@ async fn identify(
 ) -> Result<Option<Recovered>, Failure> {
     let plugin = cx.registry.by_name(&found.plugin)?;
     let identified = plugin.identify_orphan(&scene, found).await?;
-    identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, found)).transpose()
+    identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, Some(&found.pod))).transpose()
 }
 
 /// Whether nothing is in the directory of a volume, nor mounted there.

@@ -6,6 +6,13 @@ use crate::rule::script::{breaks, keeps};
 const MOUNT_FAILED: &str = "step add_pod uid-a\nwants v1/a yes\nstate v1/a VolumeMountUncertain\n\
     op start volume_mount v1/a\nop end volume_mount v1/a no\n";
 const GONE: &str = "step set_state uid-a RuntimeGone\nwants v1/a -\n";
+const ATTACHABLE: &str = r#"
+    api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
+    api create PersistentVolume pv-v1 case {"spec":{"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
+"#;
+const ATTACHED: &str = r#"
+    api update Node node-1 controller {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/d.example.com^v1"}]}}
+"#;
 
 #[test]
 fn an_unmount_does_not_wait_for_a_mounts_back_off() {
@@ -37,28 +44,21 @@ fn what_a_pod_wants_is_worked_on() {
     keeps(rule, &[wanted, "step set_state uid-a Terminating\nat 9000\nnode kill"].concat(), &[]);
     breaks(rule, late, &[wanted, "at 1100\nop start volume_mount v1/a"].concat(), &[]);
     breaks(rule, late, &[MOUNT_FAILED, "driver start\nat 9000\nop start volume_mount v1/a"].concat(), &[]);
-    let attachable = r#"
-        api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
-        api create PersistentVolume pv-v1 case {"spec":{"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
-    "#;
-    let attached = r#"
-        api update Node node-1 controller {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/d.example.com^v1"}]}}
-    "#;
     let start = "at 5000\nop start verify_controller_attached_volume v1\n";
-    keeps(rule, &[attachable, "in-use v1\n", wanted, "at 4500\n", attached, start].concat(), &[]);
-    breaks(rule, late, &[attachable, "in-use v1\n", attached, wanted, start].concat(), &[]);
+    keeps(rule, &[ATTACHABLE, "in-use v1\n", wanted, "at 4500\n", ATTACHED, start].concat(), &[]);
+    breaks(rule, late, &[ATTACHABLE, "in-use v1\n", ATTACHED, wanted, start].concat(), &[]);
     // A manager that hears nothing of its node knows what it heard last.
     let deaf = "step hear Node\nstep miss Node\n";
-    let waits = [attachable, "in-use v1\n", wanted, deaf, attached].concat();
+    let waits = [ATTACHABLE, "in-use v1\n", wanted, deaf, ATTACHED].concat();
     keeps(rule, &[&waits, start, "step hear Node"].concat(), &[]);
     breaks(rule, late, &[&waits, "step hear Node\n", start].concat(), &[]);
-    breaks(rule, late, &[attachable, "in-use v1\n", attached, deaf, wanted, start].concat(), &[]);
+    breaks(rule, late, &[ATTACHABLE, "in-use v1\n", ATTACHED, deaf, wanted, start].concat(), &[]);
     let second = "node kill\nnode start\nop start x v2\nstep miss Node\n";
-    keeps(rule, &[attachable, "in-use v1\n", attached, second, wanted, start].concat(), &[]);
+    keeps(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, second, wanted, start].concat(), &[]);
     // Nobody can have heard of it while the API takes its time.
     let slow = "step api slow\n";
-    keeps(rule, &[slow, attachable, "in-use v1\n", attached, wanted, start].concat(), &[]);
-    let fast = [slow, attachable, "in-use v1\n", attached, wanted, "step api fast\n", start].concat();
+    keeps(rule, &[slow, ATTACHABLE, "in-use v1\n", ATTACHED, wanted, start].concat(), &[]);
+    let fast = [slow, ATTACHABLE, "in-use v1\n", ATTACHED, wanted, "step api fast\n", start].concat();
     breaks(rule, late, &fast, &[]);
     breaks(rule, late, &[slow, wanted, "at 1100\nop start volume_mount v1/a"].concat(), &[]);
     // One for one pod alone, staged by an earlier life with who knows which label.
@@ -72,7 +72,7 @@ fn what_a_pod_wants_is_worked_on() {
     breaks(rule, late, &[alone, staged, may, wanted, later].concat(), &[]);
     breaks(rule, late, &[staged, wanted, later].concat(), &[]);
     let untold = "step add_pod uid-a\nwants v1/a reportedInUse=false\n";
-    keeps(rule, &[attachable, "in-use v1\n", attached, untold, start].concat(), &[]);
+    keeps(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, untold, start].concat(), &[]);
 }
 
 #[test]
@@ -114,23 +114,16 @@ fn what_is_stuck_is_stuck_alone() {
 #[test]
 fn a_volume_is_tried_in_its_turn() {
     let rule = &IN_ITS_TURN;
-    let attachable = r#"
-        api create CSIDriver d.example.com case {"spec":{"attachRequired":true}}
-        api create PersistentVolume pv-v1 case {"spec":{"csi":{"driver":"d.example.com","volumeHandle":"v1"}}}
-    "#;
-    let attached = r#"
-        api update Node node-1 controller {"status":{"volumesAttached":[{"name":"kubernetes.io/csi/d.example.com^v1"}]}}
-    "#;
     let start = "op start verify_controller_attached_volume v1";
     let early = "tried before the node's status said so";
     keeps(rule, start, &[]);
-    keeps(rule, &[attachable, "in-use v1\n", attached, start].concat(), &[]);
-    breaks(rule, early, &[attachable, attached, start].concat(), &[]);
-    breaks(rule, early, &[attachable, "in-use v1\n", start].concat(), &[]);
+    keeps(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, start].concat(), &[]);
+    breaks(rule, early, &[ATTACHABLE, ATTACHED, start].concat(), &[]);
+    breaks(rule, early, &[ATTACHABLE, "in-use v1\n", start].concat(), &[]);
     let slow = "step api slow\n";
-    keeps(rule, &[slow, attachable, "in-use v1\n", start].concat(), &[]);
-    breaks(rule, early, &[slow, attachable, "in-use v1\nstep api fast\n", start].concat(), &[]);
-    let deaf = [attachable, "in-use v1\nstep miss Node\n"].concat();
+    keeps(rule, &[slow, ATTACHABLE, "in-use v1\n", start].concat(), &[]);
+    breaks(rule, early, &[slow, ATTACHABLE, "in-use v1\nstep api fast\n", start].concat(), &[]);
+    let deaf = [ATTACHABLE, "in-use v1\nstep miss Node\n"].concat();
     keeps(rule, &[&deaf, start].concat(), &[]);
     breaks(rule, early, &[&deaf, "step hear Node\n", start].concat(), &[]);
 }
