@@ -52,7 +52,8 @@ pub trait ApiSource: fmt::Debug + Send + Sync + 'static {
     /// ends. A source that loses its server ends the stream; the watcher starts again.
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError>;
 
-    /// Makes an object and returns it as stored.
+    /// Makes an object and returns it as stored. An event comes without a name and is given one that no other
+    /// has: two that say the same of one pod are two, whoever wrote them in whichever of its lives.
     async fn create(&self, object: Object) -> Result<Object, ApiError>;
 
     /// Replaces an object. A `resource_version` that is not empty must be the stored one.

@@ -75,7 +75,6 @@ struct Manager {
     turns: BTreeMap<Namespaced, Option<Bytes>>,
     counters: BTreeMap<&'static str, u64>,
     registrations: u64,
-    events_told: u64,
 }
 
 impl Manager {
@@ -117,7 +116,6 @@ impl Manager {
             turns: BTreeMap::new(),
             counters: BTreeMap::new(),
             registrations: 0,
-            events_told: 0,
         }
     }
 

@@ -347,6 +347,7 @@ async fn failures_climb_the_ladder_and_are_told() {
         .await;
     expect![[r#"
         web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
+        web FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to one was told to fail
         web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
     "#]].assert_eq(&control.events());
 }

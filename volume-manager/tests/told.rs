@@ -139,7 +139,7 @@ async fn an_event_is_told_and_written() {
         _ => unreachable!("only events were asked for"),
     });
     expect![[r#"
-        default/web.1: Warning FailedMount of web: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
+        default/web.0004: Warning FailedMount of web: MountVolume.MountDevice failed for volume "data" : stage data was told to fail
     "#]].assert_eq(&written.collect::<String>());
 }
 

@@ -57,6 +57,11 @@ impl Store {
     }
 
     pub(super) fn create(&mut self, mut object: Object, by: &str) -> Result<Object, ApiError> {
+        if let Object::Notification(notification) = &object {
+            // The version never comes again, so neither does the name.
+            let name = format!("{}.{:x}", notification.about.name, self.version + 1);
+            object.meta_mut().name = name;
+        }
         let key = object.key();
         if self.objects.contains_key(&key) {
             return Err(ApiError::Conflict { key, reason: "it exists already".to_owned() });

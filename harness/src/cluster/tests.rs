@@ -1,7 +1,9 @@
 //! The store, directly and through a socket.
 
 use volume_manager::api::storage::ClaimSpec;
-use volume_manager::api::{Change, Claim, Meta, Pod, PodVolume, Service, VolumeSource};
+use volume_manager::api::{
+    Change, Claim, Kind, Meta, Notification, Pod, PodVolume, Reference, Service, Severity, VolumeSource,
+};
 
 use super::*;
 use crate::Layout;
@@ -29,6 +31,24 @@ fn a_stale_write_is_refused() {
     let error = cluster.update(Claim::clone(&first)).unwrap_err();
     assert!(error.is_conflict(), "{error}");
     assert!(cluster.create(claim("a")).unwrap_err().is_conflict());
+}
+
+/// What happens twice to a pod is told twice, and a node that starts again forgets what it told before.
+#[test]
+fn events_that_say_the_same_are_two() {
+    let cluster = cluster();
+    for _ in 0..2 {
+        let about =
+            Reference { kind: Kind::Pod, namespace: "apps".into(), name: "web".into(), uid: String::new() };
+        let event = Notification::about(about, Severity::Warning, "FailedMount", "it failed".into());
+        cluster.create(event).unwrap();
+    }
+    let stored: Vec<_> = cluster.list::<Notification>().iter().map(|event| event.meta.clone()).collect();
+    assert!(
+        stored.iter().all(|meta| meta.namespace == "apps" && meta.name.starts_with("web.")),
+        "{stored:?}"
+    );
+    assert_eq!(stored.len(), 2, "{stored:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use anyhow::Result;
 use tokio::sync::{Notify, watch};
 use volume_manager::PodState;
 use volume_manager::api::{
-    ApiError, Change, Key, Kind, Meta, Notification, Object, Pod, Reference, Resource, Severity, Watch,
+    ApiError, Change, Key, Kind, Notification, Object, Pod, Reference, Resource, Severity, Watch,
 };
 use volume_manager::clock::Clock;
 use volume_manager::manager::waits::{WaitCause, WaitError};
@@ -30,7 +30,6 @@ pub(super) struct Pods {
     around: Surroundings,
     known: Arc<Mutex<BTreeMap<PodUid, Arc<Worker>>>>,
     gone: Arc<Mutex<BTreeSet<String>>>,
-    events: Arc<Mutex<u64>>,
     /// Whether nothing is left of pods this process has never heard of.
     orphans_gone: watch::Sender<bool>,
 }
@@ -64,13 +63,7 @@ impl Pods {
     pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Result<Self> {
         let mut watch = around.api.watch(Kind::Pod).await?;
         let gone = Arc::new(Mutex::new(gone));
-        let pods = Self {
-            around,
-            known: Arc::default(),
-            gone,
-            events: Arc::default(),
-            orphans_gone: watch::Sender::new(false),
-        };
+        let pods = Self { around, known: Arc::default(), gone, orphans_gone: watch::Sender::new(false) };
         while let Some(change) = watch.recv().await {
             if change == Change::Synced {
                 break;
@@ -406,18 +399,9 @@ impl Pods {
         if is_quiet || !self.around.settings.pod_events {
             return;
         }
-        let number = {
-            let mut events = lock(&self.events);
-            *events += 1;
-            *events
-        };
-        let notification = Notification {
-            meta: Meta::named(&pod.meta.namespace, format!("{}.sync.{number}", pod.meta.name)),
-            about: Reference::to(Kind::Pod, &pod.meta),
-            severity: Severity::Warning,
-            reason: "FailedMount".to_owned(),
-            message: format!("Unable to attach or mount volumes: {error}"),
-        };
+        let about = Reference::to(Kind::Pod, &pod.meta);
+        let message = format!("Unable to attach or mount volumes: {error}");
+        let notification = Notification::about(about, Severity::Warning, "FailedMount", message);
         let api = Arc::clone(&self.around.api);
         tokio::spawn(async move {
             if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {

@@ -76,6 +76,15 @@ pub struct Notification {
     pub message: String,
 }
 
+impl Notification {
+    /// An event without a name, which [`ApiSource::create`](super::ApiSource::create) gives it. About what has no
+    /// namespace it is in `default`.
+    pub fn about(about: Reference, severity: Severity, reason: impl ToString, message: String) -> Self {
+        let namespace = if about.namespace.is_empty() { "default" } else { &about.namespace };
+        Self { meta: Meta::named(namespace, ""), about, severity, reason: reason.to_string(), message }
+    }
+}
+
 /// Asks for a token of a service account that is valid while a pod exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRequest {

@@ -20,8 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::api::follow::{Following, News};
 use crate::api::timely::Timely;
 use crate::api::{
-    ApiError, ApiSource, Key as ObjectKey, Kind, Meta, Notification, Object, Patch, PatchBody, Pod,
-    Reference, Severity,
+    ApiError, ApiSource, Key as ObjectKey, Kind, Notification, Object, Patch, PatchBody, Pod, Reference,
+    Severity,
 };
 use crate::clock::{Clock, Instant};
 use crate::names::{NodeName, VolumeName};
@@ -370,13 +370,8 @@ impl Controller {
 
     fn tell(&mut self, pods: &[Arc<Pod>], severity: Severity, reason: Reason, message: &str) {
         for pod in pods {
-            let notification = Notification {
-                meta: Meta::named(&pod.meta.namespace, format!("{}.{reason}", pod.meta.name)),
-                about: Reference::to(Kind::Pod, &pod.meta),
-                severity,
-                reason: reason.to_string(),
-                message: message.to_owned(),
-            };
+            let about = Reference::to(Kind::Pod, &pod.meta);
+            let notification = Notification::about(about, severity, reason, message.to_owned());
             let api = Arc::clone(&self.hands.api);
             self.tasks.spawn(async move {
                 // Events are best effort everywhere in Kubernetes.

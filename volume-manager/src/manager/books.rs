@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Manager;
 use crate::actual::VolumeRecord;
-use crate::api::{ApiSource, Meta, Notification, Object};
+use crate::api::{ApiSource, Notification, Object};
 use crate::desired;
 use crate::event::Notice;
 use crate::names::{PodUid, VolumeName};
@@ -156,9 +156,7 @@ impl Manager {
     pub(super) fn tell(&mut self, told: Told) {
         self.notify(|| Notice::Told(told.clone()));
         let api = Arc::clone(&self.executor.context().api);
-        self.events_told += 1;
-        let name = format!("{}.{:x}", told.about.name, self.events_told);
-        self.executor.background(write_event(api, name, told));
+        self.executor.background(write_event(api, told));
     }
 
     fn texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
@@ -206,15 +204,8 @@ impl Manager {
     }
 }
 
-async fn write_event(api: Arc<dyn ApiSource>, name: String, told: Told) {
-    let namespace = if told.about.namespace.is_empty() { "default" } else { &told.about.namespace };
-    let notification = Notification {
-        meta: Meta::named(namespace, name),
-        about: told.about,
-        severity: told.severity,
-        reason: told.reason.to_string(),
-        message: told.message,
-    };
+async fn write_event(api: Arc<dyn ApiSource>, told: Told) {
+    let notification = Notification::about(told.about, told.severity, told.reason, told.message);
     // Events are best effort everywhere in Kubernetes: one that is lost changes nothing.
     if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {
         tracing::debug!(error = crate::error::chain(&error), "cannot write an event");

@@ -153,7 +153,6 @@ async fn a_conflict_is_told_once_and_again_when_it_is_another() {
         web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
     "#]]
     .assert_eq(&control.events());
-    // Their names are those of their pods, so a second one of a pod would be the same object.
     let before = control.api.all(Kind::Notification);
     control.in_use("one", &["data"]).await;
     control.pass(120_000).await;

@@ -125,8 +125,12 @@ impl ApiSource for MemoryApi {
         Ok(receiver)
     }
 
-    async fn create(&self, object: Object) -> Result<Object, ApiError> {
+    async fn create(&self, mut object: Object) -> Result<Object, ApiError> {
         self.lock().check(object.kind())?;
+        if let Object::Notification(event) = &object {
+            let name = format!("{}.{:04x}", event.about.name, self.lock().version + 1);
+            object.meta_mut().name = name;
+        }
         self.put(object.clone());
         Ok(object)
     }
