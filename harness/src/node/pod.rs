@@ -392,11 +392,9 @@ impl Pods {
         }
     }
 
-    /// The kubelet tells a failed wait on the pod, but not that time was over or the pod went away.
+    /// Tells a failed wait on the pod.
     fn tell_failure(&self, pod: &Arc<Pod>, error: &WaitError) {
-        let quiet = |cause: &WaitCause| matches!(cause, WaitCause::Deadline | WaitCause::Canceled);
-        let is_quiet = matches!(error, WaitError::NotMounted { cause, .. } if quiet(cause));
-        if is_quiet || !self.around.settings.pod_events {
+        if !is_told(error) || !self.around.settings.pod_events {
             return;
         }
         let about = Reference::to(Kind::Pod, &pod.meta);
@@ -423,6 +421,14 @@ impl Progress {
     }
 }
 
+/// Whether the kubelet tells a failed wait on the pod: not that time was over, nor that the pod went away.
+fn is_told(error: &WaitError) -> bool {
+    match error {
+        WaitError::NotMounted { cause, .. } => matches!(cause, WaitCause::Errors(_)),
+        _ => true,
+    }
+}
+
 /// Returns when the containers of a pod are gone for good, or nobody can tell any more.
 async fn gone(state: &mut watch::Receiver<PodState>) {
     drop(state.wait_for(|state| *state == PodState::RuntimeGone).await);
@@ -434,4 +440,22 @@ fn said(what: &str, why: &str) -> String {
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_unless_its_time_was_over_or_its_pod_went_away() {
+        let wait = |cause| WaitError::NotMounted {
+            unmounted: Vec::new(),
+            unattached: Vec::new(),
+            unprocessed: Vec::new(),
+            cause,
+        };
+        assert!(is_told(&wait(WaitCause::Errors("the claim is gone".to_owned()))));
+        assert!(!is_told(&wait(WaitCause::Deadline)));
+        assert!(!is_told(&wait(WaitCause::Canceled)));
+    }
 }
