@@ -12,10 +12,10 @@ use tonic::Code;
 
 use super::*;
 use crate::api::storage::{ClaimReference, NodeAffinity, Requirement};
-use crate::api::{AccessMode, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
+use crate::api::{AccessMode, Attachment, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
 use crate::clock::TokioClock;
 use crate::manager::ClientStyle;
-use crate::names::Namespaced;
+use crate::names::{AttachmentName, Namespaced};
 use crate::plugin::registry::Registry;
 use crate::plugin::testing::api::ToyApi;
 use crate::plugin::testing::{Bench, DRIVER};
@@ -211,6 +211,21 @@ async fn a_volume_is_detached_only_if_its_node_does_not_use_it() {
     assert_eq!(detach(Some(node("a")), false, true).await, Ok(()), "it uses others");
     assert_eq!(detach(None, false, true).await, Ok(()), "a node that is gone uses nothing");
     assert!(detach(Some(node("a")), true, true).await.is_err(), "nobody knows");
+}
+
+#[tokio::test]
+async fn nothing_is_detached_from_a_node_whose_object_cannot_be_read() {
+    let api = ToyApi::default();
+    let name = AttachmentName::of(&"h".into(), &DRIVER.into(), &"node-1".into());
+    api.put(Attachment { meta: Meta::named("", name.as_str()), ..Attachment::default() }.into_object());
+    api.hide();
+    let (clock, facts) = (TokioClock, Facts::default());
+    let remote = Remote { api: &api, clock: &clock, facts: &facts };
+    let volume = VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"));
+    let request = DetachVolume { volume, spec: None, node: "node-1".into(), verify_safe: true };
+    let refused = detach::run(&request, &remote, &Registry::kubelet()).await.unwrap_err().message();
+    assert!(refused.ends_with("it cannot be read"), "{refused}");
+    assert!(api.read::<Attachment>("", name.as_str()).is_some(), "it stays attached");
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ use crate::api::{
 pub(crate) struct ToyApi {
     objects: Mutex<BTreeMap<Key, Object>>,
     away: Mutex<bool>,
+    /// Whether single objects cannot be read, while writes go through.
+    unreadable: Mutex<bool>,
     /// Whether somebody has still to finish what is deleted.
     lingers: Mutex<bool>,
     tokens: Mutex<Vec<TokenRequest>>,
@@ -56,6 +58,11 @@ impl ToyApi {
         *self.away.lock().unwrap_or_else(PoisonError::into_inner) = away;
     }
 
+    /// From now on no single object can be read, while writes go through.
+    pub(crate) fn hide(&self) {
+        *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
     /// From now on what is deleted is only marked so, until somebody [removes](Self::remove) it.
     pub(crate) fn keep_deleted(&self) {
         *self.lingers.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -92,6 +99,9 @@ impl ToyApi {
 impl ApiSource for ToyApi {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
         self.check()?;
+        if *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(ApiError::Unavailable { reason: "it cannot be read".into() });
+        }
         self.objects().get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
     }
 
