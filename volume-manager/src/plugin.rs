@@ -491,12 +491,8 @@ pub trait BlockMapper: fmt::Debug + Send + Sync {
         request: &MapDevice,
     ) -> Result<Option<PathBuf>, Failure>;
 
-    /// Does the step per pod. Returns where the device is, if not where it was before.
-    async fn map_pod_device(
-        &self,
-        cx: &OperationContext,
-        request: &MapDevice,
-    ) -> Result<Option<PathBuf>, Failure>;
+    /// Does the step per pod. Returns where the device is from then on.
+    async fn map_pod_device(&self, cx: &OperationContext, request: &MapDevice) -> Result<PathBuf, Failure>;
 
     /// Undoes the step per pod.
     async fn unmap_pod_device(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure>;

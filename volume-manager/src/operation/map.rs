@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::mount::{check_affinity, check_single_pod, grow, wait_for_attach};
 use super::{Failed, MountVolume, OperationContext, Reason};
 use crate::block_map::BlockMap;
-use crate::error::{Classified, ErrorClass, Failure, Unfit};
+use crate::error::{ErrorClass, Failure, Unfit};
 use crate::plugin::{Before, BlockMapper, MapDevice, Mounted, VolumePlugin};
 
 /// Maps the volume for the pod.
@@ -103,16 +103,16 @@ async fn publish(
         Err(error) => Err(error.into()),
     };
     match published {
-        Ok(Some(path)) => request.device_path = path.display().to_string(),
-        Ok(None) if !request.device_path.is_empty() => {}
-        Ok(None) => return Err(NoDevice.into()),
+        Ok(path) => {
+            request.device_path = path.display().to_string();
+            Ok(())
+        }
         Err(failure) => {
             let failure = request.before.tidy(failure, bridges.take_back(&*cx.host)).await;
             cx.mark.pod_failed(failure.class()).await;
-            return Err(failure);
+            Err(failure)
         }
     }
-    Ok(())
 }
 
 /// Builds what leads from the published device into the pod. Returns the device without links.
@@ -158,15 +158,4 @@ async fn finish(
     tracing::debug!(plugin = %plugin.name(), volume = %map.spec.name(), "mapped");
     cx.mark.pod_mounted(mounted).await;
     Ok(())
-}
-
-/// The plugin says it mapped the volume, and not where.
-#[derive(Debug, thiserror::Error)]
-#[error("device path of the volume is empty")]
-struct NoDevice;
-
-impl Classified for NoDevice {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Uncertain
-    }
 }

@@ -348,5 +348,9 @@ mod tests {
         f.run(mount("v"), Ended::Badly);
         assert_eq!(f.admit(mount("w")), Admission::NotDue);
         assert_eq!(f.pending.ladders().map(|(_, ladder)| ladder.failures).collect::<Vec<_>>(), [1, 1]);
+        let due = f.pending.next_due();
+        assert!(due.is_some(), "somebody asked for the other one");
+        f.pending.end_back_off(|rung| rung.key.volume.as_str() == "v");
+        assert_eq!(f.pending.next_due(), due, "hope for one wakes whoever waits for the other no later");
     }
 }

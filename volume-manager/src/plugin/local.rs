@@ -304,14 +304,10 @@ impl BlockMapper for LocalPlugin {
     }
 
     /// The device is there; what is risked are the bridges that follow.
-    async fn map_pod_device(
-        &self,
-        cx: &OperationContext,
-        request: &MapDevice,
-    ) -> Result<Option<PathBuf>, Failure> {
+    async fn map_pod_device(&self, cx: &OperationContext, request: &MapDevice) -> Result<PathBuf, Failure> {
         let (path, _) = source(&request.spec)?;
         cx.mark.pod_uncertain().await?;
-        Ok(Some(PathBuf::from(path)))
+        Ok(PathBuf::from(path))
     }
 
     async fn unmap_pod_device(&self, _cx: &OperationContext, _request: &TearDown) -> Result<(), Failure> {

@@ -69,11 +69,7 @@ impl BlockMapper for CsiPlugin {
         }
     }
 
-    async fn map_pod_device(
-        &self,
-        cx: &OperationContext,
-        request: &MapDevice,
-    ) -> Result<Option<PathBuf>, Failure> {
+    async fn map_pod_device(&self, cx: &OperationContext, request: &MapDevice) -> Result<PathBuf, Failure> {
         let volume = CsiVolume::persistent(&request.spec)?;
         let session = self.session(cx, &volume.driver, PUBLISH_CLIENT)?;
         let object = driver_object(cx, &volume.driver).await?;
@@ -97,7 +93,7 @@ impl BlockMapper for CsiPlugin {
         make_dir(cx, &cx.paths.csi_block_publish_dir(&volume.inner), PUBLISH_DIR).await?;
         cx.mark.pod_uncertain().await?;
         session.publish(call).await.map_err(CsiError::from)?;
-        Ok(Some(target))
+        Ok(target)
     }
 
     async fn unmap_pod_device(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ mod impossible;
 mod inline;
 mod lean;
 mod leavings;
+mod places;
 mod records;
 mod refusals;
 mod registration;

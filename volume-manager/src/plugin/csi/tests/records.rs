@@ -168,6 +168,7 @@ async fn a_restart_rebuilds_a_volume_from_its_record_alone() {
     let rebuilt = found(&bench).await.unwrap();
     assert_eq!(handle(&rebuilt), "d.example^h");
     assert_eq!(rebuilt.spec.name().as_str(), "pv");
+    assert!(!rebuilt.spec.read_only, "no record says so");
     assert_eq!(rebuilt.device_mount_path, Some(bench.path(staging()).join("globalmount")));
 }
 

@@ -159,6 +159,25 @@ async fn a_pod_is_known_on_disk_before_its_device_is_asked_for() {
     }
 }
 
+/// After a restart nothing else says that the pod has gone.
+#[tokio::test]
+async fn a_pod_keeps_its_device_until_its_name_is_gone() {
+    let mut refusing = Refusing::of_devices().await;
+    refusing.bench.driver.fail("NodePublishVolume", Code::Unavailable);
+    refusing.map().await;
+    let name = format!("{CSI}/volumeDevices/pv/dev/u1");
+    let rule = Rule::new(Order::Fail(nix::libc::EIO)).on("remove_file").below(refusing.bench.path(&name));
+    refusing.host.faults().add(rule.times(1));
+    for stays in [true, false] {
+        let unmapping = Arc::new(refusing.bench.unmounting());
+        let story = refusing.bench.run(Operation::Unmap(unmapping)).await;
+        assert!(story.contains("call NodeUnpublishVolume"), "{story}");
+        assert_eq!(story.contains("UnmapVolume.UnmapBlockVolume failed"), stays, "{story}");
+        assert_eq!(story.contains("mark pod unmounted"), !stays, "{story}");
+        assert_eq!(refusing.has(&name), stays);
+    }
+}
+
 #[tokio::test]
 async fn a_record_of_a_device_that_was_never_staged_goes() {
     let mut refusing = Refusing::of_devices().await;
