@@ -228,11 +228,13 @@ fn a_retry_that_comes_due_during_a_look_follows_it() {
     assert_eq!(f.looks(), [("web".to_owned(), 3)]);
 }
 
+/// How a pod can be gone: its object is, or its containers are.
+const GONE: [fn(&mut Populator, &PodUid); 2] =
+    [Populator::remove_pod, |populator, pod| populator.set_state(pod, PodState::RuntimeGone)];
+
 #[test]
 fn a_pod_that_is_gone_leaves_nothing_to_do() {
-    for gone in [Populator::remove_pod, |populator: &mut Populator, pod: &PodUid| {
-        populator.set_state(pod, PodState::RuntimeGone);
-    }] {
+    for gone in GONE {
         let mut f = Fixture::new();
         let (web, db) = (pod("web"), pod("db"));
         f.populator.set_pod(Arc::new(web.clone()));
@@ -316,6 +318,23 @@ fn all_pods_are_known_once_each_was_looked_at() {
     assert!(f.populator.settle());
     assert!(f.populator.all_added());
     assert!(!f.populator.settle(), "that is news only once");
+}
+
+#[test]
+fn whoever_goes_or_comes_meanwhile_is_not_waited_for() {
+    for gone in GONE {
+        let mut f = Fixture::new();
+        f.populator.set_pod(Arc::new(pod("web")));
+        assert!(f.populator.is_busy(), "one is to be looked at");
+        f.populator.set_sources_ready();
+        f.looks();
+        assert!(f.populator.is_busy(), "one is being looked at");
+        f.populator.set_pod(Arc::new(pod("later")));
+        f.populator.set_sources_ready();
+        assert!(!f.populator.settle());
+        gone(&mut f.populator, &"web".into());
+        assert!(f.populator.settle());
+    }
 }
 
 #[test]

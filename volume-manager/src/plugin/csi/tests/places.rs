@@ -186,6 +186,11 @@ async fn only_where_a_step_was_begun_can_anything_be_lost() {
     node.dir(format!("{stages}/nothing"));
     node.dir(format!("{stages}/staged/globalmount"));
     node.file(format!("{stages}/damaged/vol_data.json"), "{");
+    let dead = format!("{stages}/dead/globalmount");
+    node.dir(&dead);
+    let dead = node.bench.path(dead);
+    node.kernel.mount("tmpfs", &dead, "tmpfs", &[]).unwrap();
+    node.kernel.break_filesystem(&dead, nix::libc::ENOTCONN).unwrap();
     node.record(&node.stage("h"), "h");
     node.dir(Path::new(&node.stage("h")).join("globalmount"));
     node.record(&format!("{CSI}/e.example/{}", VolumeHandle::new("z").hashed()), "z");
@@ -198,6 +203,7 @@ async fn only_where_a_step_was_begun_can_anything_be_lost() {
     node.record(&format!("{DEVICES}/disk/data"), "b");
     node.has_lost(expect![[r#"
         plugins/kubernetes.io/csi/d.example/damaged/globalmount of {}
+        plugins/kubernetes.io/csi/d.example/dead/globalmount of {}
         plugins/kubernetes.io/csi/d.example/staged/globalmount of {}
         plugins/kubernetes.io/csi/e.example/<z>/globalmount of {}
         plugins/kubernetes.io/csi/volumeDevices/damaged/dev of {}
