@@ -224,6 +224,7 @@ async fn nothing_is_detached_from_a_node_whose_object_cannot_be_read() {
     let volume = VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"));
     let request = DetachVolume { volume, spec: None, node: "node-1".into(), verify_safe: true };
     let refused = detach::run(&request, &remote, &Registry::kubelet()).await.unwrap_err().message();
+    assert!(refused.starts_with("DetachVolume.Detach failed for volume"), "{refused}");
     assert!(refused.ends_with("it cannot be read"), "{refused}");
     assert!(api.read::<Attachment>("", name.as_str()).is_some(), "it stays attached");
 }
