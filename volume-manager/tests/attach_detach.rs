@@ -6,6 +6,10 @@
 mod refusals;
 #[path = "attach_detach/restart.rs"]
 mod restart;
+#[path = "attach_detach/told.rs"]
+mod told;
+#[path = "attach_detach/unheard.rs"]
+mod unheard;
 #[path = "world/world.rs"]
 mod world;
 
@@ -220,6 +224,8 @@ async fn nothing_is_detached_as_long_as_nobody_knows_what_the_node_was_told() {
     control.volume("data", AccessMode::ReadWriteOnce);
     control.api.set_silent(Kind::Node, true);
     control.run("web", "one", &["data"]).await;
+    // Its object, which says that it uses nothing, is seen once more.
+    control.api.put(Object::Node(Arc::new(node("one"))));
     control.end("web").await;
     control.pass(120_000).await;
     assert_eq!(control.toy.story(), "attach data to one\n");

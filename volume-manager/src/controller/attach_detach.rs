@@ -162,10 +162,10 @@ impl Controller {
             Event::Written(name, Ok(object)) => {
                 if let Object::Node(node) = &object {
                     self.reports.written(&name, &node.volumes_attached);
+                    self.cluster.take_told(&name, &node.volumes_attached);
                 }
-                self.cluster.take(Kind::Node, News::Applied(object));
             }
-            Event::Written(node, Err(error)) if error.is_not_found() => self.reports.forget(&node),
+            // One that has no object, too: until its watch has said so, it would be written to again at once.
             Event::Written(node, Err(_)) => self.reports.failed(node, now),
             Event::Missing(missing) => {
                 let Some(book) = &mut self.book else { return };

@@ -21,6 +21,7 @@ struct Inner {
     watchers: Vec<(Kind, mpsc::UnboundedSender<Change>)>,
     down: BTreeSet<Kind>,
     silent: BTreeSet<Kind>,
+    late: BTreeSet<Kind>,
     version: u64,
 }
 
@@ -66,10 +67,21 @@ impl MemoryApi {
         }
     }
 
-    async fn answers(&self, kind: Kind) {
+    /// Makes a kind change at once when it is patched and say so only later, or say so again.
+    pub(crate) fn set_late(&self, kind: Kind, late: bool) {
+        let mut inner = self.lock();
+        if late {
+            inner.late.insert(kind);
+        } else {
+            inner.late.remove(&kind);
+            self.spoken.notify_waiters();
+        }
+    }
+
+    async fn answers(&self, kind: Kind, holds: impl Fn(&Inner) -> &BTreeSet<Kind>) {
         loop {
             let spoken = self.spoken.notified();
-            if !self.lock().silent.contains(&kind) {
+            if !holds(&self.lock()).contains(&kind) {
                 return;
             }
             spoken.await;
@@ -103,7 +115,7 @@ impl Inner {
 #[async_trait]
 impl ApiSource for MemoryApi {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
-        self.answers(key.kind).await;
+        self.answers(key.kind, |inner| &inner.silent).await;
         let inner = self.lock();
         inner.check(key.kind)?;
         inner.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
@@ -158,6 +170,7 @@ impl ApiSource for MemoryApi {
             (_, body) => panic!("no test needs this yet: {body:?}"),
         }
         self.put(object.clone());
+        self.answers(patch.key.kind, |inner| &inner.late).await;
         Ok(object)
     }
 

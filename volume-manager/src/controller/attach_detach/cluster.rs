@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::api::follow::News;
 use crate::api::{
-    Attachment, Claim, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume, VolumeSource,
+    AttachedVolume, Attachment, Claim, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume,
+    VolumeSource,
 };
 use crate::names::{DriverName, Namespaced, NodeName, PluginName, PodUid, VolumeName};
 use crate::plugin::registry::Registry;
@@ -56,6 +57,14 @@ impl Cluster {
                 self.remove(&object);
                 None
             }
+        }
+    }
+
+    /// A node was told this. The rest of an answer may be older than what was seen meanwhile, and so may be that
+    /// there is such a node.
+    pub(super) fn take_told(&mut self, node: &NodeName, told: &[AttachedVolume]) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            Arc::make_mut(node).volumes_attached = told.to_vec();
         }
     }
 

@@ -51,7 +51,9 @@ impl Reports {
     }
 
     pub(super) fn written(&mut self, node: &NodeName, report: &[AttachedVolume]) {
-        self.forget(node);
+        self.writing.remove(node);
+        self.doubtful.remove(node);
+        self.again.remove(node);
         self.told.insert(node.clone(), names(report));
     }
 
@@ -59,14 +61,6 @@ impl Reports {
         self.writing.remove(&node);
         self.doubtful.insert(node.clone());
         self.again.insert(node, now + AGAIN);
-    }
-
-    /// A node without an object is told nothing.
-    pub(super) fn forget(&mut self, node: &NodeName) {
-        self.writing.remove(node);
-        self.doubtful.remove(node);
-        self.again.remove(node);
-        self.told.remove(node);
     }
 
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {

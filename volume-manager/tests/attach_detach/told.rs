@@ -1,0 +1,131 @@
+//! What nodes are told, however late their answers are and whoever goes meanwhile.
+
+use volume_manager::api::AttachedVolume;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_told_one_thing_at_a_time() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.volume("logs", AccessMode::ReadWriteOnce);
+    control.api.set_late(Kind::Node, true);
+    control.run("web", "one", &["data"]).await;
+    control.run("db", "one", &["logs"]).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        attach logs to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+    control.api.set_late(Kind::Node, false);
+    control.pass(10).await;
+    control
+        .sees(expect![[r#"
+        one is told [kubernetes.io/toy/data kubernetes.io/toy/logs]
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_again_before_it_came_off_is_told_again() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &[]).await;
+    control.api.set_down(Kind::Node, true);
+    control.end("web").await;
+    control.api.set_down(Kind::Node, false);
+    control.run("db", "one", &["data"]).await;
+    control.pass(1000).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_goes_on_being_told_of_a_volume_that_comes_to_another() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteMany);
+    control.run("web", "one", &["data"]).await;
+    control.toy.hold("attach data to two");
+    control.run("db", "two", &["data"]).await;
+    control.in_use("one", &["data"]).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        attach data to two
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+    control.toy.release("attach data to two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_is_not_told_of_what_is_coming_off() {
+    let control = Control::with_data_on_one().await;
+    control.toy.hold("detach data from one");
+    control.api.remove(&Key::cluster(Kind::Node, "one"));
+    control.pass(361_000).await;
+    control.api.put(Object::Node(Arc::new(node("one"))));
+    control.pass(10).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        detach data from one
+        one is told []
+        two is told []
+    "#]])
+        .await;
+    control.toy.release("detach data from one");
+    control.pass(10).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_attaches_by_itself_keeps_what_it_says_is_attached() {
+    let mut control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    let attached = AttachedVolume { name: unique("data"), device_path: String::new() };
+    let by_itself = |node: &mut Node| {
+        node.meta.annotations.clear();
+        node.volumes_attached = vec![attached];
+    };
+    control.change("one", by_itself).await;
+    control.restart().await;
+    control.pass(3_600_000).await;
+    control
+        .sees(expect![[r#"
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+}
+
+/// An answer says what the node was told, and nothing else that was not heard of already.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_does_not_bring_back_a_node_that_has_gone() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.api.set_late(Kind::Node, true);
+    control.run("web", "one", &["data"]).await;
+    control.change("one", |node| node.volumes_in_use = vec![unique("data")]).await;
+    control.api.remove(&Key::cluster(Kind::Node, "one"));
+    control.api.set_late(Kind::Node, false);
+    control.pass(359_000).await;
+    assert_eq!(control.toy.story(), "attach data to one\n");
+    control.pass(2_000).await;
+    assert_eq!(control.toy.story(), "detach data from one\n");
+}
