@@ -2,6 +2,8 @@
 //! volume.
 #![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
 
+#[path = "attach_detach/again.rs"]
+mod again;
 #[path = "attach_detach/refusals.rs"]
 mod refusals;
 #[path = "attach_detach/restart.rs"]

@@ -177,6 +177,17 @@ async fn without_force_a_node_that_is_gone_keeps_what_it_uses() {
         .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_taint_that_declares_nobody_gone_takes_nothing_away() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &["data"]).await;
+    control.end("web").await;
+    let taint = Taint { key: "node.kubernetes.io/unreachable".into(), ..Taint::default() };
+    control.change("one", |node| node.taints = vec![taint]).await;
+    control.pass(3_600_000).await;
+    assert_eq!(control.toy.story(), "attach data to one\n");
+}
+
 /// What was unwanted for a while and is wanted again starts a new six minutes when it is not any more.
 #[tokio::test(start_paused = true)]
 async fn the_six_minutes_begin_when_the_last_pod_has_gone() {

@@ -107,6 +107,39 @@ async fn an_attachment_that_has_gone_before_is_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_attachment_that_goes_before_everything_was_seen_is_not_remembered() {
+    for listening in [true, false] {
+        let mut control = Control::new().await;
+        control.volume("data", AccessMode::ReadWriteOnce);
+        control.attachment("data", "one");
+        control.api.set_down(Kind::Pod, true);
+        control.restart().await;
+        if !listening {
+            control.api.hang_up();
+        }
+        control.api.remove(&Key::cluster(Kind::Attachment, "data-one"));
+        control.pass(1500).await;
+        control.api.set_down(Kind::Pod, false);
+        control.pass(1000).await;
+        assert_eq!(control.toy.story(), "", "{listening}");
+        control.run("web", "one", &["data"]).await;
+        assert_eq!(control.toy.story(), "attach data to one\n", "everything has been seen");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_over_is_looked_for_every_minute() {
+    let mut control = Control::with_data_on_one().await;
+    control.toy.story();
+    control.toy.set_lost(true);
+    control.restart().await;
+    control.pass(59_000).await;
+    assert_eq!(control.toy.story(), "");
+    control.pass(1_000).await;
+    assert_eq!(control.toy.story(), "attach data to one\n");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_whose_claim_or_volume_goes_wants_nothing_attached() {
     for gone in [Key::namespaced(Kind::Claim, "default", "data"), Key::cluster(Kind::Volume, "data")] {
         let control = Control::with_data_on_one().await;

@@ -1,0 +1,121 @@
+//! What is tried again, and when: after failures, after successes, and after somebody else's detach.
+
+use volume_manager::error::ErrorClass::Uncertain;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_success_ends_what_failures_have_climbed() {
+    let control = Control::with_data_on_one().await;
+    control.toy.story();
+    control.toy.fail("attach data to one", &[Final]);
+    control.toy.set_lost(true);
+    control.pass(60_000).await;
+    control.toy.set_lost(false);
+    control.pass(600).await;
+    assert_eq!(control.toy.story(), "attach data to one\n  Final\nattach data to one\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_attached_comes_off_when_its_pod_goes() {
+    let control = Control::new().await;
+    control.volume("data", AccessMode::ReadWriteOnce);
+    control.toy.fail("attach data to one", &[Uncertain]);
+    control.run("web", "one", &["data"]).await;
+    control.end("web").await;
+    assert_eq!(control.toy.story(), "attach data to one\n  Uncertain\ndetach data from one\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_come_off_need_not_wait_for_earlier_failures() {
+    for mode in [AccessMode::ReadWriteOnce, AccessMode::ReadWriteMany] {
+        let control = Control::new().await;
+        control.volume("data", mode);
+        control.toy.fail("attach data to one", &[Final, Final, Final]);
+        control.run("web", "one", &["data"]).await;
+        control.pass(1600).await;
+        assert_eq!(control.toy.story(), "attach data to one\n  Final\n".repeat(3));
+        control.end("web").await;
+        control.run("db", "one", &["data"]).await;
+        assert_eq!(control.toy.story(), "detach data from one\nattach data to one\n", "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_hurries_no_other_volumes_attempts() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &[]).await;
+    control.volume("logs", AccessMode::ReadWriteOnce);
+    control.toy.story();
+    control.toy.fail("attach logs to one", &[Final, Final, Final]);
+    control.run("db", "one", &["logs"]).await;
+    control.pass(1600).await;
+    assert_eq!(control.toy.story(), "attach logs to one\n  Final\n".repeat(3));
+    control.end("web").await;
+    control.pass(1000).await;
+    assert_eq!(control.toy.story(), "detach data from one\n", "the others wait for two seconds");
+    control.pass(1000).await;
+    assert_eq!(control.toy.story(), "attach logs to one\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_goes_back_to_the_first_node_is_another_conflict() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &["data"]).await;
+    control.run("db", "two", &["data"]).await;
+    control.toy.fail("attach data to two", &[Final]);
+    control.end("web").await;
+    control.in_use("one", &[]).await;
+    control.run("again", "one", &["data"]).await;
+    control.pass(600).await;
+    control
+        .sees(expect![[r#"
+        attach data to one
+        detach data from one
+        attach data to two
+          Final
+        attach data to one
+        one is told [kubernetes.io/toy/data]
+        two is told []
+    "#]])
+        .await;
+    expect![[r#"
+        again SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
+        db FailedAttachVolume: Multi-Attach error for volume "data" Volume is already used by pod(s) web
+        db FailedAttachVolume: AttachVolume.Attach failed for volume "data" : attach data to two was told to fail
+        db FailedAttachVolume: Multi-Attach error for volume "data" Volume is already used by pod(s) again
+        web SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume "data" 
+    "#]].assert_eq(&control.events());
+}
+
+/// While it comes off, that it is not attached any more says nothing.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_found_while_it_came_off_is_not_forgotten() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &[]).await;
+    control.toy.hold("detach data from one");
+    control.toy.fail("detach data from one", &[Final]);
+    control.end("web").await;
+    control.toy.set_lost(true);
+    control.pass(60_000).await;
+    control.toy.release("detach data from one");
+    control.pass(600).await;
+    assert_eq!(
+        control.toy.story(),
+        "attach data to one\ndetach data from one\n  Final\ndetach data from one\n"
+    );
+}
+
+/// Its attachment may say that nothing is attached because nobody got so far as to say more.
+#[tokio::test(start_paused = true)]
+async fn what_may_be_attached_is_taken_off_whatever_its_attachment_says() {
+    let control = Control::with_data_on_one().await;
+    control.in_use("one", &[]).await;
+    control.toy.story();
+    control.toy.fail("detach data from one", &[Final; 7]);
+    control.toy.set_lost(true);
+    control.end("web").await;
+    control.pass(70_000).await;
+    let failed = "detach data from one\n  Final\n".repeat(7);
+    assert_eq!(control.toy.story(), format!("{failed}detach data from one\n"));
+}
