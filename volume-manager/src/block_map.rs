@@ -132,15 +132,86 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_file_in_the_place_of_the_link_stays_when_the_rest_is_taken_away() {
-        let kernel = FakeKernel::new();
-        let host = FakeHost::new(kernel.clone());
+    /// The bridges of the pod `u` to the volume `pv`, on a kernel that has none of their directories.
+    fn nothing_yet() -> (FakeHost, BlockMap) {
         let (global, links) = (PathBuf::from("/global"), PathBuf::from("/links"));
         let bridges = BlockMap { global, links, inner: SpecName::new("pv"), pod: PodUid::new("u") };
-        kernel.make_dir_all(&bridges.links, 0o750).unwrap();
-        kernel.make_dir_all(&bridges.global, 0o750).unwrap();
-        kernel.write_file(&bridges.link(), b"precious", 0o600).unwrap();
+        (FakeHost::new(FakeKernel::new()), bridges)
+    }
+
+    /// The next time, this does not work.
+    fn fail_once(host: &FakeHost, method: &'static str) {
+        host.faults().add(Rule::new(Order::Fail(host::errno::EIO)).on(method).times(1));
+    }
+
+    #[tokio::test]
+    async fn a_pods_name_is_written_down_once_or_not_at_all() {
+        let (host, bridges) = nothing_yet();
+        fail_once(&host, "create_file");
+        bridges.announce(&host).await.unwrap_err();
+        for _ in 0..2 {
+            bridges.announce(&host).await.unwrap();
+            assert!(host.symlink_metadata(&bridges.bind()).await.is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pods_name_that_cannot_be_taken_away_is_not_forgotten() {
+        let (host, bridges) = nothing_yet();
+        bridges.announce(&host).await.unwrap();
+        fail_once(&host, "remove_file");
+        bridges.forget(&host).await.unwrap_err();
+        for _ in 0..2 {
+            bridges.forget(&host).await.unwrap();
+            assert!(host.symlink_metadata(&bridges.bind()).await.is_err());
+        }
+        assert!(host.symlink_metadata(&bridges.global).await.is_ok(), "the driver may have more in it");
+    }
+
+    #[tokio::test]
+    async fn the_last_pod_takes_the_directory_of_a_volume_that_was_never_published() {
+        let (host, bridges) = nothing_yet();
+        let another = BlockMap { pod: PodUid::new("another"), ..bridges.clone() };
+        bridges.announce(&host).await.unwrap();
+        another.announce(&host).await.unwrap();
+        bridges.take_back(&host).await.unwrap();
+        assert!(host.symlink_metadata(&another.bind()).await.is_ok());
+        fail_once(&host, "remove_dir");
+        another.take_back(&host).await.unwrap_err();
+        for _ in 0..2 {
+            another.take_back(&host).await.unwrap();
+            assert!(host.symlink_metadata(&bridges.global).await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn bridges_are_built_where_nothing_is_left_of_them() {
+        let (host, bridges) = nothing_yet();
+        let disk = Path::new("/dev/vda");
+        host.kernel().add_disk("vda", 1 << 20).unwrap();
+        bridges.build(&host, disk).await.unwrap();
+        assert_eq!(references(&host, &bridges.global).await.unwrap(), [bridges.bind()]);
+        assert_eq!(host.read_link(&bridges.link()).await.unwrap(), disk);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_cannot_be_looked_at_has_not_gone() {
+        let (host, bridges) = nothing_yet();
+        host.make_dir_all(&bridges.links, 0o750).await.unwrap();
+        bridges.relink(&host, Path::new("/dev/vda")).await.unwrap();
+        fail_once(&host, "symlink_metadata");
+        bridges.unlink(&host).await.unwrap_err();
+        for _ in 0..2 {
+            bridges.unlink(&host).await.unwrap();
+            assert!(host.symlink_metadata(&bridges.link()).await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_in_the_place_of_the_link_stays_when_the_rest_is_taken_away() {
+        let (host, bridges) = nothing_yet();
+        host.kernel().make_dir_all(&bridges.links, 0o750).unwrap();
+        host.kernel().write_file(&bridges.link(), b"precious", 0o600).unwrap();
         bridges.announce(&host).await.unwrap();
         bridges.demolish(&host).await.unwrap();
         assert_eq!(host.read_file(&bridges.link()).await.unwrap(), b"precious");
@@ -148,14 +219,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_that_cannot_be_read_stays_and_anything_else_in_its_place_goes() {
-        let (device, links) = (Path::new("/dev/vda"), PathBuf::from("/links"));
+        let device = Path::new("/dev/vda");
         for (is_link, stays) in [(true, true), (false, false)] {
-            let kernel = FakeKernel::new();
-            let host = FakeHost::new(kernel.clone());
-            let inner = SpecName::new("pv");
-            let bridges =
-                BlockMap { global: "/global".into(), links: links.clone(), inner, pod: PodUid::new("u") };
-            kernel.make_dir_all(&links, 0o750).unwrap();
+            let (host, bridges) = nothing_yet();
+            let kernel = host.kernel();
+            kernel.make_dir_all(&bridges.links, 0o750).unwrap();
             match is_link {
                 true => kernel.symlink(Path::new("/dev/old"), &bridges.link()).unwrap(),
                 false => kernel.write_file(&bridges.link(), b"", 0o600).unwrap(),
@@ -169,14 +237,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_that_leads_elsewhere_leads_to_the_device_from_now_on() {
-        let kernel = FakeKernel::new();
-        let (host, links) = (FakeHost::new(kernel.clone()), PathBuf::from("/links"));
-        let inner = SpecName::new("pv");
-        let bridges = BlockMap { global: "/global".into(), links, inner, pod: PodUid::new("u") };
-        kernel.make_dir_all(&bridges.links, 0o750).unwrap();
+        let (host, bridges) = nothing_yet();
+        host.kernel().make_dir_all(&bridges.links, 0o750).unwrap();
         for device in ["/dev/vda", "/dev/vdb", "/dev/vdb"] {
             bridges.relink(&host, Path::new(device)).await.unwrap();
             assert_eq!(host.read_link(&bridges.link()).await.unwrap(), Path::new(device));
         }
+        fail_once(&host, "remove_file");
+        let again = bridges.relink(&host, Path::new("/dev/vdb")).await;
+        assert!(again.is_ok(), "one that leads there already is not touched");
     }
 }
