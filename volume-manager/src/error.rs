@@ -248,6 +248,7 @@ mod tests {
         ] {
             assert_eq!(failure.told(), told);
             assert!(failure.chain().contains("/root"), "the log has it all: {}", failure.chain());
+            assert_eq!(chain(&failure), failure.chain(), "also of a failure that is somebody's cause");
         }
     }
 }

@@ -86,3 +86,31 @@ impl Following {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::api::{Meta, Node, Resource};
+    use crate::clock::TokioClock;
+    use crate::plugin::testing::api::ToyApi;
+
+    #[tokio::test]
+    async fn what_goes_before_everything_is_named_is_not_among_what_there_is() {
+        let (sender, watch) = mpsc::unbounded_channel();
+        let following = Following::new(Kind::Node, Arc::new(ToyApi::default()), TokioClock::shared());
+        let mut following = Following { watch: Some(watch), ..following };
+        let node = |name| Node { meta: Meta::named("", name), ..Node::default() }.into_object();
+        let applied = ["gone", "there"].map(|name| Change::Applied(node(name)));
+        for change in applied.into_iter().chain([Change::Deleted(node("gone")), Change::Synced]) {
+            sender.send(change).unwrap();
+        }
+        let only = loop {
+            if let News::Only(there) = following.next().await {
+                break there;
+            }
+        };
+        assert_eq!(only, BTreeSet::from([node("there").key()]));
+    }
+}

@@ -74,6 +74,7 @@ impl ApiSource for Timely {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Attachment, Meta, Resource};
     use crate::clock::TokioClock;
     use crate::plugin::testing::api::ToyApi;
 
@@ -89,5 +90,14 @@ mod tests {
             Ok(7)
         };
         assert_eq!(timely.ask(late).await, Ok(7));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn what_is_deleted_in_time_is_gone() {
+        let timely = Timely::shared(Arc::new(ToyApi::default()), TokioClock::shared());
+        let attachment = Attachment { meta: Meta::named("", "a"), ..Attachment::default() };
+        let key = attachment.key();
+        timely.create(attachment.into_object()).await.unwrap();
+        timely.delete(&key).await.unwrap();
+        assert_eq!(timely.get(&key).await, Err(ApiError::NotFound { key }));
     }
 }
