@@ -382,7 +382,8 @@ fn word(transition: &Transition) -> String {
         Transition::PodMounted(_, mounted) => format!(
             "pod mounted{}{}",
             if mounted.read_only { " read-only" } else { "" },
-            if mounted.selinux_relabel { " to be labelled" } else { "" }
+            // As a container is told.
+            if mounted.managed && mounted.selinux_relabel { " to be labelled" } else { "" }
         ),
         Transition::PodFailed(_, class) => format!("pod failed: {class:?}"),
         Transition::PodUndoing(_) => "pod undoing".into(),

@@ -174,6 +174,8 @@ mod tests {
         assert_eq!(error.to_string(), "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
         let other = CallError::new("M", &Status::cancelled("the driver gave up"), []);
         assert_eq!(other.to_string(), "rpc error: code = Canceled desc = the driver gave up");
+        let drivers = CallError::new("M", &Status::internal("Timeout expired"), []);
+        assert_eq!(drivers.code(), Code::Internal, "a driver may say so, too");
     }
 
     #[test]
@@ -188,12 +190,27 @@ mod tests {
             "rpc error: code = ResourceExhausted desc = received message larger than max"
         );
         assert!(CallError::new("M", &Status::out_of_range("no such size"), []).is_final());
+        let drivers = CallError::new("M", &Status::internal(status.message()), []);
+        assert_eq!(drivers.code(), Code::Internal, "a driver may say so, too");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the transport failed")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn a_connection_that_breaks_leaves_the_outcome_open_and_says_what_broke_it() {
+        let broken = Outer(std::io::Error::from_raw_os_error(104));
+        let error = CallError::new("M", &Status::from_error(Box::new(broken)), []);
+        assert!(error.lost_the_driver() && !error.is_final());
+        let message = "error reading from server: Connection reset by peer (os error 104)";
+        assert_eq!(error.message(), message);
     }
 
     #[test]
     fn a_secret_in_the_drivers_message_is_masked() {
-        let status = Status::internal("cannot log in with hunter2 as a");
-        let error = CallError::new("M", &status, ["hunter2", "a"]);
-        assert_eq!(error.message(), "cannot log in with *** as a");
+        let status = Status::internal("cannot log in with hunter2 as a with xyz in uv");
+        let error = CallError::new("M", &status, ["hunter2", "a", "xyz", "uv"]);
+        assert_eq!(error.message(), "cannot log in with *** as a with *** in uv");
     }
 }

@@ -19,3 +19,4 @@ mod refusals;
 mod registration;
 mod requests;
 mod tidy;
+mod unseen;

@@ -58,6 +58,8 @@ pub(crate) enum Answer {
     /// As if nothing had been told.
     Work,
     Fail(Code),
+    /// Fails, and says this.
+    Say(Code, String),
     /// Does its work, then fails.
     DoAndFail(Code),
     /// Never.
@@ -171,6 +173,7 @@ impl ToyDriver {
                 Ok(())
             }
             Some(Answer::Fail(code)) => Err(fail(code)),
+            Some(Answer::Say(code, message)) => Err(Status::new(code, message)),
             Some(Answer::DoAndFail(code)) => {
                 work();
                 Err(fail(code))

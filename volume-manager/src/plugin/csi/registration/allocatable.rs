@@ -148,7 +148,20 @@ mod tests {
         assert_eq!(table.next(), Some(after(121)));
         table.set(&driver(Some(10)), after(70));
         assert_eq!(table.next(), Some(after(80)));
-        table.set(&driver(None), after(71));
+        for never in [None, Some(0)] {
+            table.set(&driver(Some(10)), after(70));
+            table.set(&driver(never), after(71));
+            assert_eq!(table.next(), None, "{never:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_whose_object_has_gone_unheard_is_not_asked_any_more() {
+        let mut table = Timetable::default();
+        table.set(&driver(Some(60)), Instant::now());
+        table.keep_only(&BTreeSet::from([Key::cluster(Kind::CsiDriver, "d")]));
+        assert!(table.next().is_some());
+        table.keep_only(&BTreeSet::from([Key::cluster(Kind::CsiDriver, "another")]));
         assert_eq!(table.next(), None);
     }
 }

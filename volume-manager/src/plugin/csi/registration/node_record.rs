@@ -202,6 +202,18 @@ fn allocatable(driver: &DriverName, max: i64) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::testing::api::ToyApi;
+
+    #[tokio::test]
+    async fn who_leaves_a_node_that_has_gone_has_left_and_who_cannot_ask_has_not() {
+        let (api, node, driver) = (ToyApi::default(), NodeName::from("n"), DriverName::from("d"));
+        let record = Record { api: &api, node: &node, driver: &driver };
+        for away in [false, true] {
+            api.set_away(away);
+            assert_eq!(record.leave_csi_node().await.is_err(), away);
+            assert_eq!(record.leave_node().await.is_err(), away);
+        }
+    }
 
     #[test]
     fn a_limit_is_positive_and_fits() {

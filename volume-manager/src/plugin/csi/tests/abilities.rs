@@ -6,7 +6,7 @@ use csi_proto::v1::NodeGetVolumeStatsResponse;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 
-use crate::api::VolumeMode;
+use crate::api::{PersistentSource, VolumeMode};
 use crate::operation::Operation;
 use crate::plugin::VolumePlugin as _;
 use crate::plugin::csi::CsiPlugin;
@@ -34,6 +34,16 @@ async fn a_drivers_object_says_what_its_volumes_need_and_its_absence_says_the_us
     assert_eq!(needs(), (false, true, true));
     bench.know(|facts| facts.csi_drivers.clear());
     assert_eq!(needs(), (true, false, false));
+}
+
+#[tokio::test]
+async fn what_is_no_drivers_needs_nothing_of_one() {
+    let mut bench = Bench::new();
+    bench.change_volume(|volume| {
+        volume.source = PersistentSource::Local { path: "/disk".to_owned(), fs_type: String::new() };
+    });
+    let (plugin, facts) = (CsiPlugin::new(), bench.context.facts());
+    assert!(!plugin.can_attach(&bench.spec, &facts) && !plugin.can_device_mount(&bench.spec));
 }
 
 /// Other kinds of volumes have their options there; a driver is told what is in the field.

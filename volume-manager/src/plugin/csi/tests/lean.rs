@@ -59,3 +59,13 @@ async fn a_driver_that_was_lost_is_asked_anew() {
     assert_eq!(calls.matches("NodeGetCapabilities").count(), 1);
     assert_eq!(bench.driver.connections(), 2);
 }
+
+#[tokio::test]
+async fn a_driver_that_only_refuses_is_not_lost() {
+    let mut bench = Bench::on(host::linux::LinuxHost::shared(), ClientStyle::Lean);
+    bench.driver.fail("NodeStageVolume", Code::Internal);
+    bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+    let calls = in_and_out(&mut bench).await;
+    assert!(!calls.contains("NodeGetCapabilities"), "{calls}");
+    assert_eq!(bench.driver.connections(), 1);
+}

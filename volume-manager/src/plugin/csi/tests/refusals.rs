@@ -10,6 +10,7 @@ use host::linux::LinuxHost;
 use crate::api::VolumeMode;
 use crate::names::{PodUid, SpecName};
 use crate::operation::Operation;
+use crate::plugin::Spec;
 use crate::plugin::testing::{Bench, DRIVER};
 
 /// A link to a directory elsewhere, or a file, where the driver is to work.
@@ -101,13 +102,15 @@ async fn labelling(seclabel: bool) -> (Bench, FakeHost) {
 
 #[tokio::test]
 async fn the_runtime_labels_what_has_labels_and_was_not_mounted_with_one() {
-    for (enabled, seclabel, label, to_be_labelled) in [
-        (true, true, "", true),
-        (true, true, "u:r:t:s0", false),
-        (true, false, "", false),
-        (false, true, "", false),
+    for (enabled, seclabel, label, read_only, says) in [
+        (true, true, "", false, "mark pod mounted to be labelled\n"),
+        (true, true, "", true, "mark pod mounted read-only\n"),
+        (true, true, "u:r:t:s0", false, "mark pod mounted\n"),
+        (true, false, "", false, "mark pod mounted\n"),
+        (false, true, "", false, "mark pod mounted\n"),
     ] {
         let (mut bench, host) = labelling(seclabel).await;
+        bench.spec = Arc::new(Spec { read_only, ..(*bench.spec).clone() });
         bench.know(|facts| facts.selinux = enabled);
         // What the driver does.
         let target = bench.context.paths.csi_target(&"u1".into(), &"pv".into());
@@ -115,8 +118,7 @@ async fn the_runtime_labels_what_has_labels_and_was_not_mounted_with_one() {
         let mut mount = bench.mounting();
         mount.selinux_label = label.to_owned();
         let story = bench.run(Operation::Mount(Arc::new(mount))).await;
-        let says = if to_be_labelled { "mark pod mounted to be labelled\n" } else { "mark pod mounted\n" };
-        assert!(story.contains(says), "{enabled} {seclabel} {label:?}: {story}");
+        assert!(story.contains(says), "{enabled} {seclabel} {label:?} {read_only}: {story}");
     }
 }
 

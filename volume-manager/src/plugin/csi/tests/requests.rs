@@ -6,15 +6,18 @@ use std::sync::Arc;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
 use expect_test::expect;
+use tonic::Code;
 
 use crate::api::pod::InlineCsi;
 use crate::api::storage::{DriverToken, FsGroupPolicy, LifecycleMode};
 use crate::api::{
     AccessMode, Attachment, Meta, PersistentSource, PodVolume, Resource, Secret, Sensitive, VolumeSource,
 };
-use crate::names::{AttachmentName, Namespaced};
-use crate::operation::Operation;
+use crate::names::{AttachmentName, DriverName, Namespaced};
+use crate::operation::{MountVolume, Operation};
 use crate::plugin::Spec;
+use crate::plugin::csi::pod_info;
+use crate::plugin::testing::driver::Answer;
 use crate::plugin::testing::{Bench, DRIVER};
 
 fn calls(story: &str) -> String {
@@ -156,6 +159,25 @@ async fn a_label_is_mounted_with_and_remembered() {
     assert!(record.contains(r#""seLinuxMountContext":"u:r:t:s0""#), "{record}");
 }
 
+/// As the kubelet writes them: what has no label has no place for one either.
+#[tokio::test]
+async fn both_records_name_the_label_where_there_is_one() {
+    let key = "seLinuxMountContext";
+    for (label, said) in [("u:r:t:s0", true), ("", false)] {
+        let mut bench = Bench::new();
+        let mount = MountVolume { selinux_label: label.to_owned(), ..bench.mounting() };
+        bench.run(Operation::Mount(Arc::new(mount))).await;
+        let staging = bench.context.paths.csi_global_mount(&DRIVER.into(), &"h".into());
+        let target = bench.context.paths.csi_target(&"u1".into(), &"pv".into());
+        for mount in [staging, target] {
+            let record = bench.context.host.read_file(&mount.with_file_name("vol_data.json")).await.unwrap();
+            let record = String::from_utf8(record).unwrap();
+            assert_eq!(record.contains(key), said, "{record}");
+            assert!(!said || record.contains(&format!(r#""{key}":"{label}""#)), "{record}");
+        }
+    }
+}
+
 fn inline() -> Spec {
     let csi = InlineCsi {
         driver: DRIVER.into(),
@@ -215,6 +237,25 @@ async fn tokens_go_among_the_secrets_if_the_driver_wants_them_there() {
     assert!(!publish.contains("volumeContext"), "{publish}");
 }
 
+/// Wherever a driver was given them, nobody is told what it says of them.
+#[tokio::test]
+async fn tokens_in_what_a_driver_says_are_masked() {
+    for token_in_secrets in [true, false] {
+        let mut bench = Bench::new();
+        bench.object(|driver| {
+            driver.tokens = vec![DriverToken::default()];
+            driver.token_in_secrets = token_in_secrets;
+        });
+        let object = Arc::clone(&bench.context.facts().csi_drivers[&DriverName::new(DRIVER)]);
+        let tokens = pod_info::tokens(&*bench.api, &object, &bench.pod).await;
+        let said = format!("cannot read {}", tokens.unwrap().unwrap());
+        bench.driver.answer("NodePublishVolume", &[Answer::Say(Code::Internal, said)]);
+        let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
+        assert!(story.contains("desc = cannot read ***\n"), "{token_in_secrets}: {story}");
+        assert!(!story.contains("secret-token"), "{token_in_secrets}: {story}");
+    }
+}
+
 #[tokio::test]
 async fn an_inline_volume_of_a_driver_without_an_object_is_refused() {
     let mut bench = Bench::new();
@@ -253,6 +294,11 @@ async fn statistics_are_asked_of_drivers_that_have_some() {
     bench.driver.can(&[Capability::GetVolumeStats, Capability::VolumeCondition]);
     let stats = plugin.stats(&bench.context, &bench.spec, &pod).await.unwrap();
     assert_eq!(stats.abnormal.as_deref(), Some("it smokes"));
+    let condition = VolumeCondition { abnormal: false, message: "it is well".into() };
+    let answer = NodeGetVolumeStatsResponse { volume_condition: Some(condition), ..Default::default() };
+    bench.driver.set_stats(answer);
+    let stats = plugin.stats(&bench.context, &bench.spec, &pod).await.unwrap();
+    assert_eq!(stats.abnormal, None);
 }
 
 #[tokio::test]
