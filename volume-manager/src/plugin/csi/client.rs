@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
+use super::pod_info;
 use super::status::CallError;
 use crate::clock::{Clock, Instant};
 use crate::manager::{ClientStyle, Dialer};
@@ -153,8 +154,12 @@ impl Session {
 
     pub(crate) async fn publish(&self, request: v1::NodePublishVolumeRequest) -> Result<(), CallError> {
         let mut secrets: Vec<String> = request.secrets.values().cloned().collect();
-        // Tokens travel here unless the driver wants them among the secrets.
-        secrets.extend(request.volume_context.get(super::pod_info::TOKENS_KEY).cloned());
+        // Tokens travel in the context unless the driver wants them among the secrets.
+        for given in [&request.volume_context, &request.secrets] {
+            let Some(tokens) = given.get(pod_info::TOKENS_KEY) else { continue };
+            secrets.push(tokens.clone());
+            secrets.extend(pod_info::each(tokens));
+        }
         self.call("NodePublishVolume", request, &secrets, |mut client, request| {
             Box::pin(async move { client.node_publish_volume(request).await })
         })

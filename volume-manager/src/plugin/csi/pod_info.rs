@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::api::{ApiError, ApiSource, CsiDriver, Kind, Pod, Reference, Token, TokenRequest};
 
@@ -53,8 +53,14 @@ pub(crate) async fn tokens(
     Ok(Some(serde_json::to_string(&by_audience).expect("a map of strings is always valid JSON")))
 }
 
+/// Every token in what [`tokens`] has made. Each is a secret without the rest, too.
+pub(crate) fn each(tokens: &str) -> impl Iterator<Item = String> {
+    let by_audience: BTreeMap<String, Status> = serde_json::from_str(tokens).unwrap_or_default();
+    by_audience.into_values().map(|status| status.token)
+}
+
 /// A token as Kubernetes' TokenRequestStatus has it.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Status {
     token: String,
     #[serde(rename = "expirationTimestamp")]
