@@ -26,9 +26,6 @@ impl Manager {
 
     /// Puts something an operation has learned into the book of what is.
     pub(super) fn apply(&mut self, volume: &VolumeName, transition: Transition) {
-        if let Transition::PodMounted(record, _) = &transition {
-            self.explained(&record.pod, &record.spec.name());
-        }
         let pod = transition.pod().cloned();
         if let Some(pod) = &pod {
             self.waits.concern(pod);

@@ -20,9 +20,7 @@ impl Manager {
             return;
         }
         for recovered in self.explained_by_wishes() {
-            if let Some(pod) = &recovered.pod {
-                self.explained(pod, &recovered.rebuilt.spec.name());
-            }
+            self.explained(&recovered);
             let at = recovered.rebuilt.device_mount_path.clone();
             self.take_over(recovered);
             if let Some((lost, _)) = at.and_then(|at| self.restart.lost.remove(&at)) {

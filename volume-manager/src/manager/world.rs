@@ -345,9 +345,15 @@ impl Manager {
         tracing::error!(path, why = orphan.why, "nobody knows what is mounted here, so it stays");
     }
 
-    /// A pod got, or gave back, a volume whose directory explained nothing: it is explained now.
-    pub(super) fn explained(&mut self, pod: &PodUid, inner: &SpecName) {
-        self.restart.failed.retain(|_, Orphan { found, .. }| &found.pod != pod || &found.inner != inner);
+    /// A directory of a pod that explained nothing is explained now. Another of the same name is not.
+    pub(super) fn explained(&mut self, recovered: &Recovered) {
+        let spec = &recovered.rebuilt.spec;
+        let is_it = |found: &Found| {
+            recovered.pod.as_ref() == Some(&found.pod)
+                && recovered.plugin == found.plugin
+                && (spec.name(), spec.mode()) == (found.inner.clone(), found.mode)
+        };
+        self.restart.failed.retain(|_, orphan| !is_it(&orphan.found));
     }
 
     /// A volume object appeared: it may be the one a directory was named after.

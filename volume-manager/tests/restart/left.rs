@@ -7,10 +7,11 @@ use std::time::Duration;
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
-use volume_manager::WAIT_LIMIT;
 use volume_manager::api::Kind;
+use volume_manager::error::ErrorClass::Final;
+use volume_manager::WAIT_LIMIT;
 
-use super::world::{ROOT, World};
+use super::world::{ROOT, World, unique};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -110,7 +111,7 @@ async fn what_was_read_back_is_attached_if_the_nodes_object_says_so() {
         world.crash();
         world.idle().await;
         let in_use = world.manager.volumes_in_use().await.expect("the node's object was read");
-        assert_eq!(in_use, attached.iter().map(|name| super::world::unique(name)).collect::<Vec<_>>());
+        assert_eq!(in_use, attached.iter().map(|name| unique(name)).collect::<Vec<_>>());
         let is = format!("DeviceMountUncertain attachable={}", !attached.is_empty());
         let books = world.books().await;
         assert!(books.contains(&is), "{books}");
@@ -143,7 +144,7 @@ async fn what_a_mount_found_attached_is_in_use_whatever_the_nodes_object_says() 
         unpublish data new
         unstage data
     "#]]);
-    assert_eq!(world.manager.volumes_in_use().await, Some(vec![super::world::unique("data")]));
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]));
 }
 
 /// It may be the one that is mounted there, and its record the only one that says so.
@@ -152,7 +153,7 @@ async fn no_stage_is_undone_while_somebody_looks_for_what_a_directory_stands_for
     let mut world = World::starting();
     world.left("web", "data");
     world.toy.leave_staged("other");
-    world.toy.fail("read back data", &[volume_manager::error::ErrorClass::Final]);
+    world.toy.fail("read back data", &[Final]);
     world.toy.hold("identify data");
     world.crash();
     world.manager.sources_ready();
@@ -198,5 +199,36 @@ async fn a_link_that_explains_nothing_is_reported_while_its_device_is_bound() {
         let gone = gone.map_err(|error| error.to_string());
         let told = Err("mounted volumes=[disk]: context deadline exceeded".to_owned());
         assert_eq!(gone, if stays { told } else { Ok(()) }, "{bound:?}");
+    }
+}
+
+/// Its pod has, or had, another volume of the same name. That one explains nothing of it.
+#[tokio::test(start_paused = true)]
+async fn a_link_that_explains_nothing_is_not_explained_by_a_directory_of_its_name() {
+    for read_back in [true, false] {
+        let mut world = World::starting();
+        world.volume("data");
+        world.left("web", "data");
+        if !read_back {
+            world.toy.fail("read back data", &[Final]);
+        }
+        let (kernel, root) = (&world.kernel, Path::new(ROOT));
+        let links = root.join("pods/web/volumeDevices/kubernetes.io~toy");
+        let bound = root.join("plugins/kubernetes.io~toy/data/dev/web");
+        kernel.make_dir_all(&links, 0o750).expect("it is writable");
+        kernel.symlink(Path::new("/dev/disk"), &links.join("data")).expect("it is writable");
+        kernel.make_dir_all(&bound, 0o750).expect("it is writable");
+        kernel.mount("tmpfs", &bound, "tmpfs", &[]).expect("the directory is there");
+        world.crash();
+        let web = world.add("web", &["data"]);
+        world.manager.sources_ready();
+        world.idle().await;
+        world.sees(expect![[r#"
+            stage data
+            publish data web
+        "#]]);
+        world.end(&web);
+        let gone = world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect_err("its device is bound");
+        expect!["mounted volumes=[data]: context deadline exceeded"].assert_eq(&gone.to_string());
     }
 }
