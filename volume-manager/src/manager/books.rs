@@ -86,9 +86,11 @@ impl Manager {
         self.forget_pod(pod);
     }
 
-    /// A pod that is gone and has nothing left is forgotten.
+    /// A pod that is gone and has nothing left is forgotten. That its containers may run is not, as long as
+    /// anything that was left may be its.
     pub(super) fn forget_pod(&mut self, pod: &PodUid) {
-        if !self.desired.has_pod(pod) && !self.actual.has_pod(pod) {
+        let may_have_more = self.populator.may_run(pod) && self.restart.is_in_doubt_about(pod);
+        if !self.desired.has_pod(pod) && !self.actual.has_pod(pod) && !may_have_more {
             self.populator.forget(pod);
         }
     }

@@ -138,6 +138,11 @@ impl Restart {
         of_pod.map(|orphan| orphan.found.inner.to_string()).chain(lost)
     }
 
+    /// Whether a pod may have more than the books say.
+    pub(super) fn is_in_doubt_about(&self, pod: &PodUid) -> bool {
+        !self.read_back || self.unexplained_of(pod).next().is_some()
+    }
+
     /// Whether somebody looks for what a directory stands for.
     pub(super) fn is_searching(&self) -> bool {
         self.failed.values().any(|orphan| orphan.search == Search::Running)

@@ -9,7 +9,7 @@ use host::errno;
 use host::fake::{Order, Rule};
 use volume_manager::api::Kind;
 use volume_manager::error::ErrorClass::Final;
-use volume_manager::WAIT_LIMIT;
+use volume_manager::{PodState, WAIT_LIMIT};
 
 use super::world::{ROOT, World, unique};
 
@@ -230,5 +230,34 @@ async fn a_link_that_explains_nothing_is_not_explained_by_a_directory_of_its_nam
         world.end(&web);
         let gone = world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect_err("its device is bound");
         expect!["mounted volumes=[data]: context deadline exceeded"].assert_eq(&gone.to_string());
+    }
+}
+
+/// Somebody has deleted it by force.
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_an_object_keeps_what_it_was_left_as_long_as_its_containers_may_run() {
+    for (explained, known) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut world = World::starting();
+        world.volume("data");
+        world.left("web", "data");
+        world.api.set_down(Kind::Claim, true);
+        world.toy.fail("identify data", &[Final]);
+        if !explained {
+            world.toy.fail("read back data", &[Final]);
+        }
+        world.crash();
+        let web = world.add("web", &["data"]);
+        if known {
+            world.idle().await;
+        }
+        world.manager.remove_pod(&web);
+        world.manager.sources_ready();
+        world.pass(60_000).await;
+        world.sees(expect![[""]]);
+        world.manager.set_pod_state(&web, PodState::RuntimeGone);
+        world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect("nothing stands in the way");
+        world.idle().await;
+        let identified = if explained { "" } else { "identify data\n" };
+        assert_eq!(world.toy.story(), format!("{identified}unpublish data web\nunstage data\n"));
     }
 }
