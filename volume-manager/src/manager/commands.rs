@@ -25,10 +25,10 @@ impl Manager {
                 self.waits.concern(&pod);
                 self.populator.remove_pod(&pod);
                 self.desired.take_errors(&pod);
-                if self.populator.may_run(&pod) { self.forget_pod(&pod) } else { self.unwant(&pod) }
+                // One whose containers are gone wants nothing since.
+                self.forget_pod(&pod);
             }
             Command::SetPodState(pod, state) => {
-                self.waits.concern(&pod);
                 self.populator.set_state(&pod, state);
                 if state != PodState::Running {
                     // While it is still known which of its volumes were wanted.
@@ -38,12 +38,7 @@ impl Manager {
                     self.unwant(&pod);
                 }
             }
-            Command::SourcesReady => {
-                self.waits.concern_all();
-                self.populator.set_sources_ready();
-                // Pods nobody has heard of are gone for good from now on.
-                self.all_dirty();
-            }
+            Command::SourcesReady => self.populator.set_sources_ready(),
             Command::WaitMounted(pod, limit, answer) => {
                 self.populator.request(&pod, true);
                 let object = self.populator.pod(&pod).cloned();

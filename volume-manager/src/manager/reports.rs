@@ -3,7 +3,7 @@
 use super::Manager;
 use crate::error::{Sign, Withdrawn};
 use crate::event::{Notice, OperationId, Outcome, Report};
-use crate::names::{PodUid, VolumeName};
+use crate::names::VolumeName;
 use crate::operation::pending::Ended;
 use crate::operation::{OperationName, Transition};
 
@@ -25,19 +25,17 @@ impl Manager {
         }
     }
 
-    /// Nothing is begun for a pod that has gone meanwhile: a mark before a risk is where an operation learns
-    /// of that. The step per node may go on as long as any pod wants the volume. One that pods left and others
-    /// came for while it was verified may not be called in use any more: it is verified again when it is.
+    /// Nothing is begun for a pod that has gone meanwhile, and so wants nothing: a mark before a risk is where an
+    /// operation learns of that. The step per node may go on as long as any pod wants the volume. One that pods
+    /// left and others came for while it was verified may not be called in use any more: it is verified again
+    /// when it is.
     fn permit(&self, volume: &VolumeName, transition: &Transition) -> Result<(), Withdrawn> {
         let wanted = match transition {
             Transition::Attached { attachable: true, .. } => {
                 self.desired.volume(volume).is_none_or(|wanted| wanted.reported_in_use)
             }
-            Transition::PodUncertain(record) => self.still_wants(volume, &record.pod),
-            Transition::DeviceUncertain { .. } => {
-                let wanted = self.desired.volume(volume);
-                wanted.is_some_and(|wanted| wanted.pods.keys().any(|pod| self.populator.may_run(pod)))
-            }
+            Transition::PodUncertain(record) => self.desired.wants(volume, &record.pod),
+            Transition::DeviceUncertain { .. } => self.desired.volume(volume).is_some(),
             _ => true,
         };
         if wanted { Ok(()) } else { Err(Withdrawn) }
@@ -51,10 +49,6 @@ impl Manager {
         if found && self.actual.volume(volume).is_some_and(|record| !record.is_attached()) {
             self.apply(volume, Transition::AttachmentFound);
         }
-    }
-
-    fn still_wants(&self, volume: &VolumeName, pod: &PodUid) -> bool {
-        self.desired.wants(volume, pod) && self.populator.may_run(pod)
     }
 
     /// Growing may end without an error and without a result, when it is not the node's turn yet. The kubelet
