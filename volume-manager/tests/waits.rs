@@ -12,11 +12,11 @@ use expect_test::expect;
 use host::fake::{Order, Rule};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use volume_manager::api::PersistentSource;
-use volume_manager::error::ErrorClass::Uncertain;
+use volume_manager::api::{AccessMode, Kind, PersistentSource};
+use volume_manager::error::ErrorClass::{Transient, Uncertain};
 use volume_manager::names::PodUid;
-use volume_manager::{WAIT_LIMIT, WaitError};
-use world::{LONG, ROOT, World, volume};
+use volume_manager::{PodState, WAIT_LIMIT, WaitError};
+use world::{LONG, ROOT, World, labelled, volume};
 
 type Waiting = JoinHandle<(Result<(), WaitError>, Duration)>;
 
@@ -198,4 +198,141 @@ async fn what_is_under_way_is_named_when_the_time_is_over() {
     expect!["the manager is not idle: volume_mount kubernetes.io/toy/data web: context deadline exceeded"]
         .assert_eq(&result.expect_err("it is held").to_string());
     assert_eq!(took, SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_nothing_is_gone_at_once() {
+    let world = World::new().await;
+    let took = unmounted(&world, &"web".into(), LONG).await.expect("it only waits");
+    assert_eq!(took, (Ok(()), Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_left_nothing_is_gone_as_soon_as_that_is_known() {
+    let mut world = World::starting();
+    world.left("other", "data");
+    let pods = Path::new(ROOT).join("pods");
+    world.host.faults().add(Rule::new(Order::Delay(SECOND)).on("read_dir").below(pods).times(1));
+    world.crash();
+    let took = unmounted(&world, &"web".into(), LONG).await.expect("it only waits");
+    assert_eq!(took, (Ok(()), SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_a_pod_is_told_at_once_to_whoever_still_listens() {
+    let world = World::new().await;
+    world.api.set_silent(Kind::Claim, true);
+    let web = world.add("web", &["nope"]);
+    let (dropped, kept) = (mounted(&world, &web, LONG), mounted(&world, &web, LONG));
+    second().await;
+    dropped.abort();
+    second().await;
+    world.api.set_silent(Kind::Claim, false);
+    let (result, took) = kept.await.expect("it only waits");
+    let told = result.expect_err("there is no such claim").to_string();
+    assert!(told.contains("failed to fetch PVC"), "{told}");
+    assert_eq!(took, SECOND * 2);
+}
+
+/// The first who waits takes the errors with it, as in the kubelet. The next look finds them again.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_pod_is_told_what_is_wrong_with_it() {
+    let world = World::new().await;
+    let web = world.add("web", &["nope"]);
+    for wait in [mounted(&world, &web, LONG), mounted(&world, &web, LONG)] {
+        let (result, took) = wait.await.expect("it only waits");
+        let told = result.expect_err("there is no such claim").to_string();
+        assert!(told.contains("failed to fetch PVC"), "{told}");
+        assert!(took <= SECOND, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_takes_too_long_is_not_waited_for() {
+    let world = World::new().await;
+    world.api.set_silent(Kind::Claim, true);
+    let web = world.add("web", &["data"]);
+    let (wait, all) = (mounted(&world, &web, SECOND), idle(&world, SECOND));
+    let (result, took) = wait.await.expect("it only waits");
+    expect!["unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: context deadline exceeded"]
+        .assert_eq(&result.expect_err("nobody answers").to_string());
+    assert_eq!(took, SECOND);
+    let (result, took) = all.await.expect("it only waits");
+    expect!["the manager is not idle: look at web: context deadline exceeded"]
+        .assert_eq(&result.expect_err("nobody answers").to_string());
+    assert_eq!(took, SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_an_object_is_waited_for_no_longer() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.hold("stage data");
+    let web = world.add("web", &["data"]);
+    let wait = mounted(&world, &web, LONG);
+    second().await;
+    // Its containers may run all the same.
+    world.manager.remove_pod(&web);
+    let (result, took) = wait.await.expect("it only waits");
+    expect![
+        "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[]: context canceled"
+    ]
+    .assert_eq(&result.expect_err("it is gone").to_string());
+    assert_eq!(took, SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_containers_are_gone_is_not_waited_for() {
+    let world = World::new().await;
+    world.volume("data");
+    let web = world.run("web", &["data"]).await;
+    world.manager.set_pod_state(&web, PodState::RuntimeGone);
+    let (result, took) = mounted(&world, &web, LONG).await.expect("it only waits");
+    expect![
+        "unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: context canceled"
+    ]
+    .assert_eq(&result.expect_err("it has ended").to_string());
+    assert_eq!(took, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_pod_runs_ends_no_wait() {
+    let world = World::new().await;
+    world.volume("data");
+    world.toy.hold("stage data");
+    let web = world.add("web", &["data"]);
+    let wait = mounted(&world, &web, LONG);
+    second().await;
+    world.manager.set_pod_state(&web, PodState::Running);
+    second().await;
+    world.toy.release("stage data");
+    assert_eq!(wait.await.expect("it only waits"), (Ok(()), SECOND * 2));
+}
+
+/// As above, but here it is found with each plan.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_another_label_is_told_with_the_next_plan() {
+    let mut world = World::starting();
+    world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+    world.crash();
+    world.manager.sources_ready();
+    let mut alone = volume("data");
+    alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+    world.put_volume(alone);
+    world.manager.add_pod(labelled("web", "s0:c1"));
+    world.idle().await;
+    world.toy.fail("unpublish data web", &[Transient]);
+    world.toy.hold("unpublish data web");
+    world.end(&"web".into());
+    world.manager.add_pod(labelled("new", "s0:c2"));
+    let new = "new".into();
+    let waits = [mounted(&world, &new, LONG), mounted(&world, &new, LONG)];
+    second().await;
+    world.toy.release("unpublish data web");
+    for (wait, after) in waits.into_iter().zip([0, 1]) {
+        let (result, took) = wait.await.expect("it only waits");
+        let told = result.expect_err("web has it").to_string();
+        assert!(told.contains("with a different SELinux label"), "{told}");
+        assert_eq!(took, SECOND * after);
+    }
 }
