@@ -1,6 +1,8 @@
 //! Volumes in and out of pods: what is done, in which order, and what a failure leaves to be done.
 #![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
 
+#[path = "teardown/meanwhile.rs"]
+mod meanwhile;
 #[path = "world/world.rs"]
 mod world;
 

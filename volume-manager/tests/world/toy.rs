@@ -13,7 +13,7 @@ use volume_manager::operation::OperationContext;
 use volume_manager::paths::Paths;
 use volume_manager::plugin::{
     Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, Lost, MountDevice, Mounted, Rebuilt,
-    Remote, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
+    RegisteredDriver, Remote, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -40,6 +40,8 @@ struct State {
     staged: BTreeSet<SpecName>,
     /// What is staged, and nothing says any more which volume it is.
     lost: BTreeSet<SpecName>,
+    /// The driver that was registered when something was published last.
+    driver: Option<RegisteredDriver>,
 }
 
 /// What the toy was told to fail with.
@@ -99,6 +101,11 @@ impl Toy {
     /// A restart finds this staged, and not which volume it is.
     pub(crate) fn lose_staged(&self, inner: &str) {
         self.lock().lost.insert(inner.into());
+    }
+
+    /// The driver that was registered when something was published last.
+    pub(crate) fn driver(&self) -> Option<RegisteredDriver> {
+        self.lock().driver.clone()
     }
 
     /// What was done since the last look, one line each.
@@ -184,6 +191,7 @@ impl VolumePlugin for Toy {
 
     async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure> {
         cx.mark.pod_uncertain().await?;
+        self.lock().driver = cx.facts().registered.get(&DriverName::new("toy.example")).cloned();
         let (pod, inner) = (request.pod.uid(), request.spec.name());
         let verb = if request.before == Before::Mounted { "refresh" } else { "publish" };
         self.step(format!("{verb} {inner} {pod}")).await?;
@@ -262,7 +270,13 @@ pub(crate) fn rebuilt(inner: &SpecName, mode: VolumeMode) -> Rebuilt {
 
 #[async_trait]
 impl Attacher for Toy {
-    async fn wait_for_attach(&self, _: &OperationContext, _: &Spec, path: &str) -> Result<String, Failure> {
+    async fn wait_for_attach(
+        &self,
+        _: &OperationContext,
+        spec: &Spec,
+        path: &str,
+    ) -> Result<String, Failure> {
+        self.released(&format!("wait for {}", spec.name())).await;
         Ok(path.to_owned())
     }
 
