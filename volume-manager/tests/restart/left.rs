@@ -233,6 +233,53 @@ async fn a_link_that_explains_nothing_is_not_explained_by_a_directory_of_its_nam
     }
 }
 
+/// It only stood in the way of the unpublish.
+#[tokio::test(start_paused = true)]
+async fn that_a_volume_leaves_a_pod_does_not_say_that_it_is_attached() {
+    let mut world = World::starting();
+    world.volume("data");
+    world.toy.set_attachable(true);
+    world.left("web", "data");
+    world.crash();
+    world.add("db", &["data"]);
+    world.manager.sources_ready();
+    world.idle().await;
+    world.manager.mark_reported_in_use(vec![unique("data")]);
+    world.pass(60_000).await;
+    world.sees(expect![[r#"
+        unpublish data web
+    "#]]);
+    world.attach(&["data"]).await;
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data db
+    "#]]);
+}
+
+/// What it has is not known to be wanted, but known to be there.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_claim_cannot_be_read_loses_its_volume_when_its_containers_are_gone() {
+    for state in [PodState::Running, PodState::Terminating] {
+        let mut world = World::starting();
+        world.volume("data");
+        world.left("web", "data");
+        world.api.set_down(Kind::Claim, true);
+        world.crash();
+        let web = world.add("web", &["data"]);
+        world.manager.set_pod_state(&web, state);
+        world.manager.sources_ready();
+        world.pass(60_000).await;
+        world.sees(expect![[""]]);
+        world.manager.set_pod_state(&web, PodState::RuntimeGone);
+        world.idle().await;
+        world.sees(expect![[r#"
+            unpublish data web
+            unstage data
+        "#]]);
+    }
+}
+
 /// Somebody has deleted it by force.
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_an_object_keeps_what_it_was_left_as_long_as_its_containers_may_run() {
@@ -260,4 +307,29 @@ async fn a_pod_without_an_object_keeps_what_it_was_left_as_long_as_its_container
         let identified = if explained { "" } else { "identify data\n" };
         assert_eq!(world.toy.story(), format!("{identified}unpublish data web\nunstage data\n"));
     }
+}
+
+/// Nothing was left that could be one of those that the node's object names.
+#[tokio::test(start_paused = true)]
+async fn where_nothing_was_left_the_node_is_not_asked() {
+    for down in [false, true] {
+        let mut world = World::starting();
+        world.names_in_use(&["data"]).await;
+        world.api.set_down(Kind::Node, down);
+        world.crash();
+        world.idle().await;
+        assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_back_is_said_to_be_so_until_it_is_mounted_again() {
+    let world = super::found();
+    world.idle().await;
+    let reconstructed = async || world.manager.dump().await.expect("it runs").reconstructed;
+    expect![[r#"["pod web kubernetes.io/toy/data"]"#]].assert_eq(&format!("{:?}", reconstructed().await));
+    world.add("web", &["data"]);
+    world.manager.sources_ready();
+    world.idle().await;
+    assert_eq!(reconstructed().await, [""; 0]);
 }

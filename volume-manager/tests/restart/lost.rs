@@ -6,7 +6,7 @@ use std::time::Duration;
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
-use volume_manager::api::{AccessMode, ApiSource, Key, Kind, Patch, PatchBody};
+use volume_manager::api::{AccessMode, Kind};
 use volume_manager::error::ErrorClass::Final;
 
 use super::world::{ROOT, World, labelled, unique, volume};
@@ -144,9 +144,7 @@ async fn what_the_node_said_it_uses_stays_while_nobody_knows_what_was_left() {
     world.toy.set_attachable(true);
     world.toy.lose_staged("data");
     world.attach(&["data"]).await;
-    let key = Key::cluster(Kind::Node, "node");
-    let patch = Patch::of(key, PatchBody::VolumesInUse(vec![unique("data")]));
-    world.api.patch(patch).await.expect("the node is there");
+    world.names_in_use(&["data"]).await;
     world.volume("data");
     world.api.set_down(Kind::Volume, true);
     world.crash();
@@ -171,9 +169,7 @@ async fn what_the_node_said_it_uses_stays_where_directories_cannot_be_read() {
         world.volume("data");
         world.left("web", "data");
         world.attach(&["data"]).await;
-        let key = Key::cluster(Kind::Node, "node");
-        let patch = Patch::of(key, PatchBody::VolumesInUse(vec![unique("data")]));
-        world.api.patch(patch).await.expect("the node is there");
+        world.names_in_use(&["data"]).await;
         let at = Path::new(ROOT).join(unreadable);
         world.host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("read_dir").below(at).times(1));
         world.crash();
@@ -181,4 +177,24 @@ async fn what_the_node_said_it_uses_stays_where_directories_cannot_be_read() {
         world.idle().await;
         assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]), "{unreadable}");
     }
+}
+
+/// What may be there is one that the books do not know.
+#[tokio::test(start_paused = true)]
+async fn what_the_books_know_is_not_what_cannot_be_read() {
+    let mut world = World::starting();
+    world.toy.set_attachable(true);
+    world.volume("data");
+    world.attach(&["data"]).await;
+    world.names_in_use(&["data", "other"]).await;
+    world.left("web", "other");
+    let at = Path::new(ROOT).join("pods/web/volumes");
+    world.host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("read_dir").below(at).times(1));
+    world.crash();
+    world.manager.sources_ready();
+    let db = world.run("db", &["data"]).await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data"), unique("other")]));
+    world.end(&db);
+    world.idle().await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("other")]));
 }

@@ -154,6 +154,15 @@ impl World {
         self.api.patch(patch).await.expect("the node is there");
     }
 
+    /// The node's object says that it uses these volumes.
+    pub(crate) async fn names_in_use(&self, volumes: &[&str]) {
+        let volumes = volumes.iter().map(|name| unique(name)).collect();
+        let key = volume_manager::api::Key::cluster(Kind::Node, "node");
+        use volume_manager::api::ApiSource;
+        let patch = Patch::of(key, PatchBody::VolumesInUse(volumes));
+        self.api.patch(patch).await.expect("the node is there");
+    }
+
     /// The books, one line each.
     pub(crate) async fn books(&self) -> String {
         let dump = self.manager.dump().await.expect("it runs");
