@@ -283,6 +283,24 @@ async fn a_pod_whose_claim_appears_gets_it_without_asking_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_that_comes_later_brings_its_volumes() {
+    let world = World::new().await;
+    world.volume("data");
+    let web = pod("web", &["data"]);
+    let mut alone = web.clone();
+    alone.containers[0].mounts.clear();
+    world.manager.add_pod(Arc::new(alone));
+    world.idle().await;
+    world.sees(expect![[""]]);
+    world.manager.update_pod(Arc::new(web));
+    world.idle().await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_is_looked_at_again_when_the_api_is_back() {
     let world = World::new().await;
     world.volume("data");
@@ -423,15 +441,18 @@ async fn a_node_that_can_attach_no_more_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn what_went_while_nobody_was_listening_limits_nobody() {
-    for gone in 0..2 {
+    for gone in [None, Some(0), Some(1)] {
         let (world, keys) = full().await;
         world.idle().await;
         world.api.hang_up();
-        world.api.remove(&keys[gone]);
+        if let Some(gone) = gone {
+            world.api.remove(&keys[gone]);
+        }
         world.pass(2_000).await;
         let error =
             world.manager.wait_mounted(&"web".into(), WAIT_LIMIT).await.expect_err("it is not attached");
-        assert!(matches!(error, WaitError::NotMounted { .. }), "without {}: {error:?}", keys[gone]);
+        let limit = matches!(error, WaitError::AttachmentLimit { .. });
+        assert_eq!(limit, gone.is_none(), "without {gone:?}: {error:?}");
     }
 }
 

@@ -10,7 +10,11 @@ use std::sync::Arc;
 use expect_test::expect;
 use volume_manager::api::pod::SeLinuxOptions;
 use volume_manager::api::storage::AttachmentError;
-use volume_manager::api::{AccessMode, Attachment, CsiDriver, Key, Kind, Meta, Object};
+use volume_manager::api::{
+    AccessMode, AttachedVolume, Attachment, Claim, CsiDriver, Key, Kind, Meta, Node, Object, get,
+};
+use volume_manager::error::ErrorClass::Transient;
+use volume_manager::event::Registration;
 use volume_manager::names::AttachmentName;
 use volume_manager::operation::OperationName;
 use volume_manager::{WAIT_LIMIT, WaitError};
@@ -199,4 +203,140 @@ async fn a_panic_is_a_failure_of_its_operation_alone() {
         publish data web
     "#]]);
     assert_eq!(world.manager.dump().await.expect("it runs").counters["operation_panics"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_attached_to_another_node_is_not_attached_here() {
+    let world = attachable().await;
+    let attached = AttachedVolume { name: unique("data"), device_path: String::new() };
+    let meta = Meta::named("", "another");
+    let another = Node { meta, volumes_attached: vec![attached], ..Node::default() };
+    world.api.put(Object::Node(Arc::new(another)));
+    world.manager.mark_reported_in_use(vec![unique("data")]);
+    assert_eq!(world.starts_of(OperationName::Verify, 1000).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_appears_is_looked_at_at_once() {
+    let world = World::new().await;
+    world.volume("data");
+    let claim = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
+    world.api.remove(&Key::namespaced(Kind::Claim, "default", "data"));
+    world.idle().await;
+    world.run("web", &["data"]).await;
+    world.api.put(Object::Claim(claim));
+    assert_eq!(world.starts_of(OperationName::Mount, 400).await, [0]);
+}
+
+/// What was learned of a driver does not hold for the one that came after it.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_registers_again_is_another_and_one_that_goes_is_none() {
+    let world = World::new().await;
+    let volumes = ["a", "b", "c"];
+    volumes.iter().for_each(|name| world.volume(name));
+    let mut seen = Vec::new();
+    for name in volumes {
+        match name {
+            "c" => world.manager.registration(Registration::Removed { driver: "toy.example".into() }),
+            _ => world.manager.driver_registered("toy.example".into(), "/toy.sock"),
+        }
+        world.run(name, &[name]).await;
+        seen.push(world.toy.driver());
+    }
+    let [Some(first), Some(second), None] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((&first.endpoint, &second.endpoint), (&"/toy.sock".into(), &"/toy.sock".into()));
+    assert_ne!(first.instance, second.instance);
+}
+
+/// A node whose pod `web` has these volumes, which have grown; the controller has not come to an end with them.
+async fn growing(volumes: &[&str]) -> World {
+    let world = World::new().await;
+    volumes.iter().for_each(|name| world.volume(name));
+    world.run("web", volumes).await;
+    for name in volumes {
+        says_of_growth(&world, name, "ControllerResizeInProgress").await;
+        let mut grown = volume(name);
+        grown.capacity.0 *= 2;
+        world.api.put(Object::Volume(Arc::new(grown)));
+    }
+    world.idle().await;
+    world
+}
+
+async fn says_of_growth(world: &World, name: &str, resize: &str) {
+    let mut claim = (*get::<Claim>(&*world.api, "default", name).await.expect("it is there")).clone();
+    claim.status.resize = resize.to_owned();
+    world.api.put(Object::Claim(Arc::new(claim)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_has_come_to_the_nodes_turn_is_a_reason_to_grow_its_volume_and_no_other() {
+    let world = growing(&["data", "other"]).await;
+    world.toy.story();
+    says_of_growth(&world, "data", "ControllerResizeFailed").await;
+    assert_eq!(world.starts_of(OperationName::Expand, 100).await, [], "it is not its turn");
+    says_of_growth(&world, "data", "NodeResizePending").await;
+    assert_eq!(world.starts_of(OperationName::Expand, 100).await, [0]);
+    world.sees(expect![[r#"
+        expand data from 1Mi to 2Mi
+    "#]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_turn_is_no_reason_to_refresh() {
+    let world = World::new().await;
+    world.volume("data");
+    let web = world.run("web", &["data"]).await;
+    world.toy.set_remounts(true);
+    world.toy.fail("refresh data web", &[Transient]);
+    world.manager.wait_mounted(&web, WAIT_LIMIT).await.expect("it has it all the time");
+    world.idle().await;
+    says_of_growth(&world, "data", "NodeResizePending").await;
+    assert_eq!(world.starts_of(OperationName::Mount, 400).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_made_anew_comes_to_its_turn_again() {
+    for hears in [true, false] {
+        let world = growing(&["data"]).await;
+        says_of_growth(&world, "data", "NodeResizePending").await;
+        let says = get::<Claim>(&*world.api, "default", "data").await.expect("it is there");
+        world.api.set_down(Kind::Claim, true);
+        world.idle().await;
+        if !hears {
+            world.api.hang_up();
+        }
+        world.api.remove(&Key::namespaced(Kind::Claim, "default", "data"));
+        world.api.set_down(Kind::Claim, false);
+        world.pass(2000).await;
+        world.api.put(Object::Claim(says));
+        assert_eq!(world.starts_of(OperationName::Expand, 400).await, [0], "{hears}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_growing_fails_while_a_volume_is_smaller_than_it_should_be() {
+    let world = World::new().await;
+    world.volume("data");
+    says_of_growth(&world, "data", "ControllerResizeInProgress").await;
+    let mut grown = volume("data");
+    grown.capacity.0 *= 2;
+    world.api.put(Object::Volume(Arc::new(grown)));
+    world.run("web", &["data"]).await;
+    let waiting = world.manager.dump().await.expect("it runs").waiting;
+    let waiting: Vec<_> = waiting.iter().map(|waiting| waiting.operation.as_str()).collect();
+    assert_eq!(waiting, ["volume_fs_resize kubernetes.io/toy/data"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_grown_may_grow_again_at_once() {
+    let world = World::new().await;
+    world.volume("data");
+    world.run("web", &["data"]).await;
+    for doubled in [2, 4] {
+        let mut grown = volume("data");
+        grown.capacity.0 *= doubled;
+        world.api.put(Object::Volume(Arc::new(grown)));
+        assert_eq!(world.starts_of(OperationName::Expand, 400).await, [0], "{doubled}");
+    }
 }
