@@ -293,6 +293,9 @@ mod tests {
         add(&mut book, "w", "web", "other");
         let names: Vec<_> = book.volumes_of(&"web".into()).map(|(_, _, by)| by.outer.clone()).collect();
         assert_eq!(names, [vec!["again".into(), "data".into()], vec!["other".into()]]);
+        let wanted = book.volume(&"v".into()).unwrap();
+        let text = describe(wanted, &wanted.pods[&"web".into()]);
+        assert!(text.starts_with("outer=again,data attachable"), "{text}");
         for (outer, volume) in
             [("again", Some("v")), ("data", Some("v")), ("other", Some("w")), ("none", None)]
         {

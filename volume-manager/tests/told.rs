@@ -5,14 +5,21 @@
 #[path = "world/world.rs"]
 mod world;
 
+use std::path::Path;
+use std::time::Duration;
+
 use expect_test::expect;
+use host::errno;
+use host::fake::{Order, Rule};
 use tokio::sync::mpsc::UnboundedReceiver;
-use volume_manager::WAIT_LIMIT;
-use volume_manager::api::{Kind, Object};
+use volume_manager::api::{Kind, Object, PersistentSource};
 use volume_manager::error::ErrorClass::{Final, Uncertain};
 use volume_manager::event::Notice;
 use volume_manager::operation::OperationName;
-use world::{World, unique};
+use volume_manager::{WAIT_LIMIT, WaitError};
+use world::{LONG, ROOT, World, unique, volume};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What was told since the last look, one line each.
 fn told(notices: &mut UnboundedReceiver<Notice>, line: impl Fn(Notice) -> Option<String>) -> String {
@@ -209,6 +216,65 @@ async fn it_says_what_it_waits_for_and_what_it_does() {
     .assert_eq(&format!("{:#?}", dump.counters));
     world.toy.release("stage more");
     world.idle().await;
+    let counters = world.manager.dump().await.expect("it runs").counters;
+    assert_eq!((counters["operations_done"], counters["operations_failed"]), (3, 2));
+}
+
+/// The pod is told nothing of the node's paths. Nobody is told of what is taken back, and the log may name them.
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_the_pod_is_told_of_names_no_path() {
+    let world = World::new().await;
+    let mut data = volume("data");
+    data.source = PersistentSource::Local { path: "/data".to_owned(), fs_type: String::new() };
+    world.put_volume(data);
+    world.kernel.make_dir_all(Path::new("/data"), 0o755).expect("the kernel is empty");
+    let mut notices = world.listen();
+    let refuse = |call| {
+        let pods = Path::new(ROOT).join("pods");
+        world.host.faults().add(Rule::new(Order::Fail(errno::EIO)).on(call).below(pods).times(1));
+    };
+    refuse("bind");
+    let web = world.run("web", &["data"]).await;
+    world.pass(500).await;
+    refuse("unmount");
+    world.end(&web);
+    world.idle().await;
+    let failures = |notice| match notice {
+        Notice::Ended { error, .. } => error,
+        _ => None,
+    };
+    expect![[r#"
+        MountVolume.SetUp failed for volume "data" : Input/output error (os error 5)
+        UnmountVolume.TearDown failed for volume "kubernetes.io/local-volume/data" : cannot unmount `/var/lib/kubelet/pods/web/volumes/kubernetes.io~local-volume/data`: Input/output error (os error 5)
+    "#]].assert_eq(&told(&mut notices, failures));
+}
+
+/// Whoever writes the node's object has to take back what an earlier manager wrote there.
+#[tokio::test(start_paused = true)]
+async fn what_the_node_uses_is_told_once_what_was_left_is_known() {
+    let mut world = World::starting();
+    world.left("web", "data");
+    let pods = Path::new(ROOT).join("pods");
+    world.host.faults().add(Rule::new(Order::Delay(SECOND)).on("read_dir").below(pods).times(1));
+    world.crash();
+    let mut notices = world.listen();
+    tokio::time::sleep(SECOND / 2).await;
+    assert_eq!(told(&mut notices, in_use), "");
+    assert_eq!(world.manager.volumes_in_use().await, None);
+    world.idle().await;
+    expect![[r#"
+        in use []
+    "#]]
+    .assert_eq(&told(&mut notices, in_use));
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_was_told_to_end_says_nothing_any_more() {
+    let world = World::new().await;
+    world.manager.shutdown().await;
+    assert_eq!(world.manager.dump().await, None);
+    assert_eq!(world.manager.wait_idle(LONG).await, Err(WaitError::Gone));
 }
 
 /// What has left the node begins anew when it comes back: its failures are of another time.
