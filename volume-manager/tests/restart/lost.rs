@@ -6,12 +6,21 @@ use std::time::Duration;
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
+use volume_manager::WAIT_LIMIT;
 use volume_manager::api::{AccessMode, Kind};
 use volume_manager::error::ErrorClass::Final;
+use volume_manager::event::Notice;
 
 use super::world::{ROOT, World, labelled, unique, volume};
 
 const MOMENT: Duration = Duration::from_millis(100);
+
+/// How often a volume was searched for, and how often in vain.
+async fn searches(world: &World) -> (u64, u64) {
+    let counters = world.manager.dump().await.expect("it runs").counters;
+    let count = |name: &str| counters.get(name).copied().unwrap_or_default();
+    (count("lost_searches"), count("lost_search_errors"))
+}
 
 /// The place of a stage is that of one volume only.
 #[tokio::test(start_paused = true)]
@@ -25,8 +34,12 @@ async fn a_stage_without_a_record_is_undone_when_its_object_is_found() {
     world.sees(expect![[""]]);
     let dump = world.manager.dump().await.expect("it runs");
     expect![[r#"{"/global/data": "its record is lost"}"#]].assert_eq(&format!("{:?}", dump.unexplained));
+    world.volume("more");
+    world.idle().await;
+    assert_eq!(searches(&world).await, (1, 1), "that is not it");
     world.volume("data");
     world.idle().await;
+    assert_eq!(searches(&world).await, (2, 1));
     world.sees(expect![[r#"
         unstage data
     "#]]);
@@ -197,4 +210,89 @@ async fn what_the_books_know_is_not_what_cannot_be_read() {
     world.end(&db);
     world.idle().await;
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("other")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_could_be_asked_about_is_asked_about_again_when_a_volume_appears() {
+    let mut world = World::starting();
+    world.toy.lose_staged("data");
+    world.volume("data");
+    world.crash();
+    tokio::time::sleep(MOMENT).await;
+    world.api.set_down(Kind::Volume, true);
+    world.manager.sources_ready();
+    world.idle().await;
+    assert_eq!(searches(&world).await, (1, 1));
+    world.api.set_down(Kind::Volume, false);
+    world.volume("other");
+    world.idle().await;
+    world.sees(expect![[r#"
+        unstage data
+    "#]]);
+}
+
+/// What it lists for the sake of what was left is no volume in the books, and leaves the list with the doubt.
+#[tokio::test(start_paused = true)]
+async fn whoever_writes_the_nodes_list_hears_when_the_doubt_is_over() {
+    for wanted in [false, true] {
+        let mut world = World::starting();
+        world.toy.lose_staged("data");
+        world.names_in_use(&["other"]).await;
+        world.crash();
+        let mut notices = world.listen();
+        world.idle().await;
+        let mut lists = || {
+            let all = std::iter::from_fn(|| notices.try_recv().ok());
+            let lists = all.filter_map(|notice| match notice {
+                Notice::InUse(volumes) => Some(volumes),
+                _ => None,
+            });
+            lists.collect::<Vec<_>>()
+        };
+        assert_eq!(lists(), [[unique("other")]]);
+        if wanted {
+            world.volume("data");
+            world.run("web", &["data"]).await;
+        } else {
+            world.manager.sources_ready();
+            world.idle().await;
+        }
+        assert_eq!(lists(), [[]], "{wanted}");
+    }
+}
+
+/// Its directory says that it is the pod's own stage, and so which label it has. No other does.
+#[tokio::test(start_paused = true)]
+async fn a_stage_without_a_record_is_the_pods_whose_directory_is_there() {
+    for (left, anew) in [("data", false), ("other", true)] {
+        let mut world = World::starting();
+        world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+        let mut alone = volume("data");
+        alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+        world.put_volume(alone);
+        world.toy.lose_staged("data");
+        world.left("web", left);
+        world.toy.fail(&format!("read back {left}"), &[Final]);
+        world.crash();
+        world.manager.add_pod(labelled("web", "s0:c1"));
+        world.manager.sources_ready();
+        world.idle().await;
+        let unstaged = if anew { "unstage data\n" } else { "" };
+        assert_eq!(world.toy.story(), format!("{unstaged}stage data\npublish data web\n"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_wants_explains_no_directory_of_another() {
+    let mut world = World::starting();
+    world.volume("data");
+    ["web", "db"].iter().for_each(|pod| world.left(pod, "data"));
+    world.toy.fail("read back data", &[Final, Final]);
+    world.crash();
+    world.add("web", &["data"]);
+    world.manager.sources_ready();
+    world.idle().await;
+    let gone =
+        world.manager.wait_unmounted(&"db".into(), WAIT_LIMIT).await.expect_err("nobody knows what it has");
+    expect!["mounted volumes=[data]: context deadline exceeded"].assert_eq(&gone.to_string());
 }
