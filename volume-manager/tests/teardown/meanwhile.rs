@@ -150,15 +150,13 @@ async fn a_pod_that_comes_again_begins_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_had_nothing_begins_anew_as_well() {
-    for object_goes_first in [false, true] {
+    use PodState::{RuntimeGone, Terminating};
+    for (before, after) in [(Some(RuntimeGone), None), (None, Some(RuntimeGone)), (Some(Terminating), None)] {
         let world = World::new().await;
         let web = world.run("web", &["data"]).await;
-        if object_goes_first {
-            world.manager.remove_pod(&web);
-            world.manager.set_pod_state(&web, PodState::RuntimeGone);
-        } else {
-            world.end(&web);
-        }
+        before.iter().for_each(|state| world.manager.set_pod_state(&web, *state));
+        world.manager.remove_pod(&web);
+        after.iter().for_each(|state| world.manager.set_pod_state(&web, *state));
         world.volume("data");
         world.run("web", &["data"]).await;
         world.sees(expect![[r#"
