@@ -333,3 +333,22 @@ async fn what_was_read_back_is_said_to_be_so_until_it_is_mounted_again() {
     world.idle().await;
     assert_eq!(reconstructed().await, [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_again_before_what_was_left_is_known_begins_anew() {
+    let mut world = World::starting();
+    world.left("other", "more");
+    let pods = Path::new(ROOT).join("pods");
+    world.host.faults().add(Rule::new(Order::Delay(SECOND)).on("read_dir").below(pods).times(1));
+    world.crash();
+    let web = world.add("web", &["data"]);
+    tokio::time::sleep(SECOND / 2).await;
+    world.end(&web);
+    world.volume("data");
+    world.add("web", &["data"]);
+    tokio::time::sleep(SECOND).await;
+    world.sees(expect![[r#"
+        stage data
+        publish data web
+    "#]]);
+}

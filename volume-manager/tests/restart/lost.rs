@@ -210,6 +210,11 @@ async fn what_the_books_know_is_not_what_cannot_be_read() {
     world.end(&db);
     world.idle().await;
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("other")]));
+    // Whoever uses it without an attachment does not speak for what was left.
+    world.toy.set_attachable(false);
+    world.volume("other");
+    world.run("new", &["other"]).await;
+    assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("other")]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,4 +300,28 @@ async fn what_a_pod_wants_explains_no_directory_of_another() {
     let gone =
         world.manager.wait_unmounted(&"db".into(), WAIT_LIMIT).await.expect_err("nobody knows what it has");
     expect!["mounted volumes=[data]: context deadline exceeded"].assert_eq(&gone.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_without_a_record_is_not_that_of_a_pod_because_another_has_a_directory() {
+    let mut world = World::starting();
+    world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+    let mut alone = volume("data");
+    alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+    world.put_volume(alone);
+    world.toy.lose_staged("data");
+    world.left("db", "data");
+    world.toy.fail("read back data", &[Final]);
+    world.toy.fail("identify data", &[Final]);
+    world.crash();
+    world.manager.add_pod(labelled("web", "s0:c1"));
+    world.manager.sources_ready();
+    world.pass(1000).await;
+    world.sees(expect![[r#"
+        identify data
+        unpublish data db
+        unstage data
+        stage data
+        publish data web
+    "#]]);
 }
