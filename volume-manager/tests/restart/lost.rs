@@ -325,3 +325,32 @@ async fn a_stage_without_a_record_is_not_that_of_a_pod_because_another_has_a_dir
         publish data web
     "#]]);
 }
+
+/// Whoever may have it has it taken away, whether a pod that wants it explains it or its object does.
+#[tokio::test(start_paused = true)]
+async fn a_stage_without_a_record_leaves_the_pods_that_may_have_it() {
+    for wanted in [false, true] {
+        let mut world = World::starting();
+        world.volume("data");
+        world.toy.lose_staged_for("data", &["db"]);
+        world.crash();
+        if wanted {
+            world.add("web", &["data"]);
+        }
+        world.manager.sources_ready();
+        world.manager.wait_unmounted(&"db".into(), WAIT_LIMIT).await.expect("nothing stands in the way");
+        world.idle().await;
+        world.sees(if wanted {
+            expect![[r#"
+                stage data
+                publish data web
+                unpublish data db
+            "#]]
+        } else {
+            expect![[r#"
+                unpublish data db
+                unstage data
+            "#]]
+        });
+    }
+}

@@ -38,8 +38,8 @@ struct State {
     vanished: bool,
     /// What a restart finds staged although no pod names it.
     staged: BTreeSet<SpecName>,
-    /// What is staged, and nothing says any more which volume it is.
-    lost: BTreeSet<SpecName>,
+    /// What is staged, and nothing says any more which volume it is; and who may have it.
+    lost: BTreeMap<SpecName, BTreeSet<PodUid>>,
     /// The driver that was registered when something was published last.
     driver: Option<RegisteredDriver>,
 }
@@ -100,7 +100,13 @@ impl Toy {
 
     /// A restart finds this staged, and not which volume it is.
     pub(crate) fn lose_staged(&self, inner: &str) {
-        self.lock().lost.insert(inner.into());
+        self.lose_staged_for(inner, &[]);
+    }
+
+    /// The same, and that these pods may have it.
+    pub(crate) fn lose_staged_for(&self, inner: &str, pods: &[&str]) {
+        let pods = pods.iter().map(|pod| PodUid::new(*pod)).collect();
+        self.lock().lost.insert(inner.into(), pods);
     }
 
     /// The driver that was registered when something was published last.
@@ -225,11 +231,11 @@ impl VolumePlugin for Toy {
 
     async fn find_lost(&self, _: &Scene<'_>) -> Vec<Lost> {
         let lost = self.lock().lost.clone();
-        let lost = lost.into_iter().map(|inner| Lost {
+        let lost = lost.into_iter().map(|(inner, pods)| Lost {
             plugin: self.name(),
             at: PathBuf::from(format!("/global/{inner}")),
             mode: VolumeMode::Filesystem,
-            pods: BTreeSet::new(),
+            pods,
             why: "its record is lost".to_owned(),
         });
         lost.collect()
