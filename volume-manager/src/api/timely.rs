@@ -91,6 +91,7 @@ mod tests {
         };
         assert_eq!(timely.ask(late).await, Ok(7));
     }
+
     #[tokio::test(start_paused = true)]
     async fn what_is_deleted_in_time_is_gone() {
         let timely = Timely::shared(Arc::new(ToyApi::default()), TokioClock::shared());
