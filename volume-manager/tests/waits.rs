@@ -336,3 +336,26 @@ async fn whoever_waits_for_another_label_is_told_with_the_next_plan() {
         assert_eq!(took, SECOND * after);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_all_pods_hears_of_each_that_is_left_and_waits_no_longer_for_two() {
+    let world = World::new().await;
+    let mut pods = Vec::new();
+    for name in ["a", "b", "c"] {
+        world.volume(name);
+        pods.push(world.run(name, &[name]).await);
+    }
+    world.toy.fail("unpublish a a", &[Transient; 9]);
+    world.toy.fail("unpublish b b", &[Transient; 9]);
+    pods.iter().for_each(|pod| world.manager.set_pod_state(pod, PodState::RuntimeGone));
+    let began = Instant::now();
+    let left = world.manager.wait_all_unmounted(&pods, SECOND).await.unwrap_err();
+    assert_eq!(began.elapsed(), SECOND);
+    let left: String = left.iter().map(|(pod, error)| format!("{pod}: {error}\n")).collect();
+    expect![[r#"
+        a: mounted volumes=[a]: context deadline exceeded
+        b: mounted volumes=[b]: context deadline exceeded
+    "#]]
+    .assert_eq(&left);
+    assert_eq!(world.manager.wait_all_unmounted(&pods, LONG).await, Ok(()));
+}

@@ -82,6 +82,20 @@ impl VolumeManager {
             .unwrap_or(Err(WaitError::Gone))
     }
 
+    /// Waits until all these pods are [unmounted](Self::wait_unmounted), as long for each as for all: what a node
+    /// does that shuts down. Tells of every pod that is not.
+    pub async fn wait_all_unmounted(
+        &self,
+        pods: &[PodUid],
+        limit: Duration,
+    ) -> Result<(), BTreeMap<PodUid, WaitError>> {
+        let waits = pods.iter().map(async |pod| (pod.clone(), self.wait_unmounted(pod, limit).await));
+        let ended = futures::future::join_all(waits).await;
+        let left: BTreeMap<_, _> =
+            ended.into_iter().filter_map(|(pod, ended)| Some((pod, ended.err()?))).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    }
+
     /// Waits until no operation runs, nothing is being looked up and nothing is due. What waits for its next
     /// attempt, for the driver or for the API does not count as under way.
     pub async fn wait_idle(&self, limit: Duration) -> Result<(), WaitError> {
