@@ -102,10 +102,10 @@ async fn get(
     api::get(api, "", name.as_str()).await.map_err(failed)
 }
 
-/// How long the controller waits for the external attacher, and how often it looks.
+/// How long the controller waits for the external attacher, and when it looks for the second time. Each pause after
+/// that is a twentieth longer: the kubelet's longest of seven seconds is not reached within this time.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
 const FIRST_LOOK: Duration = Duration::from_millis(500);
-const SLOWEST_LOOK: Duration = Duration::from_secs(7);
 
 #[async_trait]
 impl Attacher for CsiPlugin {
@@ -186,7 +186,7 @@ where
             return None;
         }
         remote.clock.sleep_until(next).await;
-        pause = pause.mul_f64(1.05).min(SLOWEST_LOOK);
+        pause = pause.mul_f64(1.05);
     }
 }
 
@@ -210,5 +210,32 @@ async fn look_detached(api: &dyn ApiSource, name: &AttachmentName) -> Option<Res
             let error = attachment.detach_error.as_ref()?;
             Some(Err(AttachmentError::Failed(error.message.clone())))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::clock::{Clock as _, TokioClock};
+    use crate::plugin::Facts;
+    use crate::plugin::testing::api::ToyApi;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_looks_less_often_with_time_and_not_after_the_end_of_it() {
+        let (api, clock, facts) = (ToyApi::default(), TokioClock, Facts::default());
+        let remote = Remote { api: &api, clock: &clock, facts: &facts };
+        let (began, looks) = (clock.now(), RefCell::new(Vec::new()));
+        let look = || {
+            looks.borrow_mut().push((clock.now() - began).as_millis());
+            std::future::ready(None)
+        };
+        assert!(wait(&remote, look).await.is_none());
+        let looks = looks.into_inner();
+        let pauses: Vec<_> = looks.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(pauses[..4], [500, 525, 552, 579]);
+        let (last, longest) = (looks[looks.len() - 1], pauses[pauses.len() - 1]);
+        assert!((120_000 - longest * 105 / 100..=120_000).contains(&last), "{last}");
     }
 }

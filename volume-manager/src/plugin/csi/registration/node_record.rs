@@ -215,6 +215,19 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn four_attempts_have_a_little_more_time_each() {
+        let clock = crate::clock::TokioClock;
+        let (began, attempts) = (clock.now(), std::cell::RefCell::new(Vec::new()));
+        let attempt = || {
+            attempts.borrow_mut().push((clock.now() - began).as_millis());
+            let away = ApiError::Unavailable { reason: "it is away".to_owned() };
+            std::future::ready(Err(RegistrationError::from(away)))
+        };
+        again(&clock, attempt).await.unwrap_err();
+        assert_eq!(*attempts.borrow(), [0, 10, 60, 310]);
+    }
+
     #[test]
     fn a_limit_is_positive_and_fits() {
         let of = |max| allocatable(&"d".into(), max);

@@ -1,6 +1,7 @@
 //! Drivers that register, well and badly, and leave.
 
 mod again;
+mod sockets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ impl Dialer for Board {
         if endpoint == Path::new("/csi.sock") {
             return self.driver.dial(endpoint).await;
         }
-        assert_eq!(endpoint, Path::new("/reg.sock"));
+        assert!(endpoint.ends_with("reg.sock"), "{}", endpoint.display());
         self.desk.answers("dial").await;
         let (ours, theirs) = tokio::io::duplex(1 << 12);
         let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
