@@ -5,6 +5,8 @@
 mod left;
 #[path = "restart/lost.rs"]
 mod lost;
+#[path = "restart/taken.rs"]
+mod taken;
 #[path = "world/world.rs"]
 mod world;
 

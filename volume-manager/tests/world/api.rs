@@ -23,6 +23,7 @@ struct Inner {
     silent: BTreeSet<Kind>,
     late: BTreeSet<Kind>,
     version: u64,
+    reads: BTreeMap<Kind, u64>,
 }
 
 impl MemoryApi {
@@ -88,6 +89,11 @@ impl MemoryApi {
         }
     }
 
+    /// How often one object of a kind was asked for.
+    pub(crate) fn reads(&self, kind: Kind) -> u64 {
+        self.lock().reads.get(&kind).copied().unwrap_or_default()
+    }
+
     pub(crate) fn all(&self, kind: Kind) -> Vec<Object> {
         self.lock().objects.values().filter(|object| object.kind() == kind).cloned().collect()
     }
@@ -115,6 +121,7 @@ impl Inner {
 #[async_trait]
 impl ApiSource for MemoryApi {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
+        *self.lock().reads.entry(key.kind).or_default() += 1;
         self.answers(key.kind, |inner| &inner.silent).await;
         let inner = self.lock();
         inner.check(key.kind)?;

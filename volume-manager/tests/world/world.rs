@@ -73,14 +73,23 @@ impl World {
         let (toy, kernel) = (Toy::default(), FakeKernel::new());
         kernel.make_dir_all(Path::new(ROOT), 0o750).expect("the kernel is empty");
         let host = FakeHost::new(kernel.clone());
-        let manager = start(&api, &toy, &host);
+        let manager = start(Config::new("node", ROOT), &api, &toy, &host);
         Self { manager, api, toy, kernel, host }
     }
 
     /// The manager crashes and starts again; it does not know its pods yet.
     pub(crate) fn crash(&mut self) {
+        self.restart(Config::new("node", ROOT));
+    }
+
+    /// The same, and from now on it follows no objects of the API.
+    pub(crate) fn crash_and_follow_nothing(&mut self) {
+        self.restart(Config { watch_api: false, ..Config::new("node", ROOT) });
+    }
+
+    fn restart(&mut self, config: Config) {
         self.manager.abort();
-        self.manager = start(&self.api, &self.toy, &self.host);
+        self.manager = start(config, &self.api, &self.toy, &self.host);
     }
 
     /// What a former incarnation left of a volume in a pod: a directory, which is mounted on.
@@ -197,7 +206,7 @@ impl World {
     }
 }
 
-fn start(api: &Arc<MemoryApi>, toy: &Toy, host: &FakeHost) -> VolumeManager {
+fn start(config: Config, api: &Arc<MemoryApi>, toy: &Toy, host: &FakeHost) -> VolumeManager {
     let parts = Parts {
         api: Arc::clone(api) as _,
         host: host.shared(),
@@ -206,7 +215,7 @@ fn start(api: &Arc<MemoryApi>, toy: &Toy, host: &FakeHost) -> VolumeManager {
         registry: Registry::new(vec![Arc::new(toy.clone()), Arc::new(LocalPlugin)]),
         containers: None,
     };
-    VolumeManager::start(Config::new("node", ROOT), parts)
+    VolumeManager::start(config, parts)
 }
 
 pub(crate) fn unique(name: &str) -> VolumeName {
