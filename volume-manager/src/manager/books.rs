@@ -158,7 +158,8 @@ impl Manager {
         self.executor.background(write_event(api, told));
     }
 
-    fn texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
+    /// An entry of the book of what is, for [`told_since`](Self::told_since).
+    pub(super) fn texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
         (!self.subscribers.is_empty()).then(|| {
             let record = self.actual.volume(volume);
             let entry = pod.and_then(|pod| self.actual.entry(volume, pod));
@@ -169,7 +170,13 @@ impl Manager {
         })
     }
 
-    fn told_since(&mut self, volume: &VolumeName, pod: Option<&PodUid>, before: Option<(String, String)>) {
+    /// Tells whoever subscribed what has changed in an entry.
+    pub(super) fn told_since(
+        &mut self,
+        volume: &VolumeName,
+        pod: Option<&PodUid>,
+        before: Option<(String, String)>,
+    ) {
         let (Some(before), Some(after)) = (before, self.texts(volume, pod)) else { return };
         self.tell_state("actual", format!("volume {volume}"), before.0, after.0);
         if let Some(pod) = pod {
@@ -196,7 +203,7 @@ impl Manager {
         }
     }
 
-    pub(super) fn tell_state(&mut self, world: &str, key: String, from: String, to: String) {
+    fn tell_state(&mut self, world: &str, key: String, from: String, to: String) {
         if from != to {
             self.notify(|| Notice::State { world: world.to_owned(), key, from, to });
         }

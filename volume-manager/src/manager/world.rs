@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Manager, watch};
-use crate::actual::ActualState;
 use crate::api::{self, ApiError, Node, Volume, VolumeMode};
 use crate::clock::Instant;
 use crate::error::Failure;
@@ -217,15 +216,10 @@ impl Manager {
             gid: None,
             selinux_label: rebuilt.selinux_label.clone().unwrap_or_default(),
         });
+        let before = self.texts(&volume, pod.as_ref());
         self.actual.add_reconstructed(&volume, &plugin, &rebuilt, record);
-        let text = |actual: &ActualState| actual.volume(&volume).map(ToString::to_string);
-        let now = text(&self.actual).unwrap_or_default();
-        self.tell_state("actual", format!("volume {volume}"), String::new(), now);
-        if let Some(pod) = pod {
-            self.waits.concern(&pod);
-            let now = self.actual.entry(&volume, &pod).map(|entry| entry.mount.to_string());
-            self.tell_state("actual", format!("pod {pod} {volume}"), String::new(), now.unwrap_or_default());
-        }
+        self.told_since(&volume, pod.as_ref(), before);
+        pod.iter().for_each(|pod| self.waits.concern(pod));
         // Pods that want it may have been looked at already; how large it was is found by a look that knows it.
         let wanted = self.desired.volume(&volume).into_iter();
         wanted.flat_map(|wanted| wanted.pods.keys()).for_each(|pod| self.populator.request(pod, false));
@@ -262,7 +256,9 @@ impl Manager {
                 self.restart.named.get_or_insert_with(named);
                 for volume in std::mem::take(&mut self.restart.uncorrected) {
                     self.restart.know(&volume);
+                    let before = self.texts(&volume, None);
                     self.actual.correct(&volume, attached.get(&volume).copied());
+                    self.told_since(&volume, None, before);
                 }
                 self.all_dirty();
             }

@@ -6,11 +6,36 @@ use expect_test::expect;
 use volume_manager::WAIT_LIMIT;
 use volume_manager::api::Kind;
 use volume_manager::error::ErrorClass::Final;
+use volume_manager::event::Notice;
 
 use super::world::{World, unique};
 
 const MOMENT: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Whoever follows the books knows all that is in them.
+#[tokio::test(start_paused = true)]
+async fn what_was_read_back_is_told_like_every_change_of_the_books() {
+    let mut world = World::starting();
+    world.toy.set_attachable(true);
+    world.attach(&["data"]).await;
+    ["web", "db"].iter().for_each(|pod| world.left(pod, "data"));
+    world.toy.leave_staged("alone");
+    world.crash();
+    let mut notices = world.listen();
+    world.idle().await;
+    let changes = std::iter::from_fn(|| notices.try_recv().ok()).filter_map(|notice| match notice {
+        Notice::State { world, key, from, to } => Some(format!("{world} {key}: [{from}] to [{to}]\n")),
+        _ => None,
+    });
+    expect![[r#"
+        actual volume kubernetes.io/toy/data: [] to [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/data"]
+        actual pod db kubernetes.io/toy/data: [] to [VolumeMountUncertain]
+        actual pod web kubernetes.io/toy/data: [] to [VolumeMountUncertain]
+        actual volume kubernetes.io/toy/alone: [] to [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/alone"]
+        actual volume kubernetes.io/toy/data: [DeviceMountUncertain attachable=false devicePath="" deviceMountPath="/global/data"] to [DeviceMountUncertain attachable=true devicePath="" deviceMountPath="/global/data"]
+    "#]].assert_eq(&changes.collect::<String>());
+}
 
 #[tokio::test(start_paused = true)]
 async fn what_was_read_back_is_counted_and_so_is_what_nobody_could_read_back() {
