@@ -267,6 +267,11 @@ fn what_is_as_it_should_be_is_left_alone() {
 }
 
 #[test]
+fn what_is_wanted_as_it_is_is_not_taken_away_although_no_container_may_run() {
+    check(World::new().wanted("data", "web").mounted("data", "web").stopped("web"), expect![[""]]);
+}
+
+#[test]
 fn a_volume_leaves_the_old_pod_before_it_enters_the_new() {
     check(
         World::new().mounted("data", "old").wanted("data", "new"),
