@@ -18,6 +18,7 @@ use volume_manager::event::Registration;
 use volume_manager::names::AttachmentName;
 use volume_manager::operation::OperationName;
 use volume_manager::{WAIT_LIMIT, WaitError};
+use world::toy::GrownBy;
 use world::{LONG, World, pod, unique, volume};
 
 /// A node whose pod `web` wants `data`, which has to be attached.
@@ -326,6 +327,24 @@ async fn only_growing_fails_while_a_volume_is_smaller_than_it_should_be() {
     let waiting = world.manager.dump().await.expect("it runs").waiting;
     let waiting: Vec<_> = waiting.iter().map(|waiting| waiting.operation.as_str()).collect();
     assert_eq!(waiting, ["volume_fs_resize kubernetes.io/toy/data"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_grown_on_the_node_is_mounted_as_it_is() {
+    for grown_by in [GrownBy::Nobody, GrownBy::Others] {
+        let world = World::new().await;
+        world.toy.set_grown_by(grown_by);
+        world.volume("data");
+        let mut grown = volume("data");
+        grown.capacity.0 *= 2;
+        world.api.put(Object::Volume(Arc::new(grown)));
+        world.run("web", &["data"]).await;
+        world.pass(1000).await;
+        world.sees(expect![[r#"
+            stage data
+            publish data web
+        "#]]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

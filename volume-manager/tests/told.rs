@@ -6,18 +6,20 @@
 mod world;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
 use tokio::sync::mpsc::UnboundedReceiver;
-use volume_manager::api::{Kind, Object, PersistentSource};
+use volume_manager::api::pod::VolumeDevice;
+use volume_manager::api::{Kind, Object, PersistentSource, VolumeMode};
 use volume_manager::error::ErrorClass::{Final, Uncertain};
 use volume_manager::event::Notice;
 use volume_manager::operation::OperationName;
 use volume_manager::{WAIT_LIMIT, WaitError};
-use world::{LONG, ROOT, World, unique, volume};
+use world::{LONG, ROOT, World, pod, unique, volume};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -247,6 +249,35 @@ async fn a_failure_that_the_pod_is_told_of_names_no_path() {
         MountVolume.SetUp failed for volume "data" : Input/output error (os error 5)
         UnmountVolume.TearDown failed for volume "kubernetes.io/local-volume/data" : cannot unmount `/var/lib/kubelet/pods/web/volumes/kubernetes.io~local-volume/data`: Input/output error (os error 5)
     "#]].assert_eq(&told(&mut notices, failures));
+}
+
+/// There is nothing in it that could be labelled, or given to a group.
+#[tokio::test(start_paused = true)]
+async fn whoever_makes_the_containers_is_told_of_a_device_as_it_is() {
+    let world = World::new().await;
+    world.kernel.add_disk("sdb", 1 << 20).expect("there is none of this name");
+    let mut data = volume("data");
+    data.mode = Some(VolumeMode::Block);
+    data.source = PersistentSource::Local { path: "/dev/sdb".to_owned(), fs_type: String::new() };
+    world.put_volume(data);
+    let mut web = pod("web", &["data"]);
+    web.containers[0].mounts.clear();
+    web.containers[0].devices = vec![VolumeDevice { volume: "data".to_owned(), ..VolumeDevice::default() }];
+    world.manager.add_pod(Arc::new(web));
+    world.idle().await;
+    let has = world.manager.mounted_volumes(&"web".into()).await;
+    let has: Vec<_> = has.values().map(|has| &has.mounted).collect();
+    expect![[r#"
+        [
+            Mounted {
+                path: "/var/lib/kubelet/pods/web/volumeDevices/kubernetes.io~local-volume/data",
+                read_only: false,
+                managed: false,
+                selinux_relabel: false,
+            },
+        ]
+    "#]]
+    .assert_debug_eq(&has);
 }
 
 /// Whoever writes the node's object has to take back what an earlier manager wrote there.

@@ -36,12 +36,23 @@ struct State {
     attachable: bool,
     remounts: bool,
     vanished: bool,
+    /// Who grows volumes, if not the toy.
+    grown_by: Option<GrownBy>,
     /// What a restart finds staged although no pod names it.
     staged: BTreeSet<SpecName>,
     /// What is staged, and nothing says any more which volume it is; and who may have it.
     lost: BTreeMap<SpecName, BTreeSet<PodUid>>,
     /// The driver that was registered when something was published last.
     driver: Option<RegisteredDriver>,
+}
+
+/// Who grows volumes, where that is not done on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GrownBy {
+    /// Nobody.
+    Nobody,
+    /// Somebody who leaves nothing to do on the node.
+    Others,
 }
 
 /// What the toy was told to fail with.
@@ -86,6 +97,10 @@ impl Toy {
 
     pub(crate) fn set_remounts(&self, remounts: bool) {
         self.lock().remounts = remounts;
+    }
+
+    pub(crate) fn set_grown_by(&self, grown_by: GrownBy) {
+        self.lock().grown_by = Some(grown_by);
     }
 
     /// Every attachment has vanished behind the controller's back.
@@ -260,7 +275,8 @@ impl VolumePlugin for Toy {
     }
 
     fn expander(&self) -> Option<&dyn Expander> {
-        Some(self)
+        let nobody = self.lock().grown_by == Some(GrownBy::Nobody);
+        (!nobody).then_some(self as _)
     }
 }
 
@@ -340,7 +356,7 @@ impl DeviceMounter for Toy {
 #[async_trait]
 impl Expander for Toy {
     fn requires_resize(&self) -> bool {
-        true
+        self.lock().grown_by.is_none()
     }
 
     async fn expand(&self, _: &OperationContext, request: &Expand) -> Result<(), Failure> {
