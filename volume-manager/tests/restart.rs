@@ -5,6 +5,8 @@
 mod left;
 #[path = "restart/lost.rs"]
 mod lost;
+#[path = "restart/searched.rs"]
+mod searched;
 #[path = "restart/taken.rs"]
 mod taken;
 #[path = "world/world.rs"]

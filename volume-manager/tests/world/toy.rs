@@ -34,6 +34,7 @@ struct State {
     held: BTreeSet<String>,
     panics: BTreeSet<String>,
     attachable: bool,
+    unstaged: bool,
     remounts: bool,
     vanished: bool,
     /// Who grows volumes, if not the toy.
@@ -93,6 +94,10 @@ impl Toy {
 
     pub(crate) fn set_attachable(&self, attachable: bool) {
         self.lock().attachable = attachable;
+    }
+
+    pub(crate) fn set_stages(&self, stages: bool) {
+        self.lock().unstaged = !stages;
     }
 
     pub(crate) fn set_remounts(&self, remounts: bool) {
@@ -203,7 +208,7 @@ impl VolumePlugin for Toy {
     }
 
     fn can_device_mount(&self, _: &Spec) -> bool {
-        true
+        !self.lock().unstaged
     }
 
     fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
