@@ -185,15 +185,17 @@ impl Manager {
 
     /// What was left has been read back: it enters the book of what is, as what may be.
     pub(super) fn reconstructed(&mut self, reconstruction: Reconstruction) {
-        for recovered in reconstruction.volumes {
-            self.count("reconstructed");
-            self.take_over(recovered);
-        }
         for (found, failure) in reconstruction.failed {
             self.count("reconstruct_errors");
             let (path, why) = (found.path.display().to_string(), failure.chain());
             tracing::warn!(path, why, "a directory explains no volume");
             self.restart.failed.insert(path, Orphan { found, why, search: Search::Due });
+        }
+        for recovered in reconstruction.volumes {
+            self.count("reconstructed");
+            // What a plugin keeps for the pod may tell what its directory could not.
+            self.explained(&recovered);
+            self.take_over(recovered);
         }
         for lost in reconstruction.lost {
             self.count("reconstruct_errors");

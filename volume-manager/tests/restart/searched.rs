@@ -328,3 +328,20 @@ async fn a_directory_of_a_volume_that_is_not_staged_explains_no_stage() {
         unpublish data web
     "#]]);
 }
+
+/// The directory could not be read back, but what the plugin keeps for the pod was.
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_explained_by_what_is_staged_for_its_pod() {
+    for pod in ["web", "db"] {
+        let mut world = World::starting();
+        world.left("web", "data");
+        world.toy.leave_staged_for("data", &[pod]);
+        world.toy.fail("read back data", &[Final]);
+        world.crash();
+        world.manager.sources_ready();
+        world.idle().await;
+        let identified = if pod == "web" { "" } else { "identify data\n" };
+        assert_eq!(world.toy.story(), format!("{identified}unpublish data {pod}\nunstage data\n"));
+        assert_eq!(left_of_web(&world).await.is_some(), pod == "db");
+    }
+}

@@ -39,8 +39,8 @@ struct State {
     vanished: bool,
     /// Who grows volumes, if not the toy.
     grown_by: Option<GrownBy>,
-    /// What a restart finds staged although no pod names it.
-    staged: BTreeSet<SpecName>,
+    /// What a restart finds staged although no pod names it; and for which pods it knows it.
+    staged: BTreeMap<SpecName, BTreeSet<PodUid>>,
     /// What is staged, and nothing says any more which volume it is; and who may have it.
     lost: BTreeMap<SpecName, BTreeSet<PodUid>>,
     /// The driver that was registered when something was published last.
@@ -115,7 +115,13 @@ impl Toy {
 
     /// A restart finds this staged.
     pub(crate) fn leave_staged(&self, inner: &str) {
-        self.lock().staged.insert(inner.into());
+        self.leave_staged_for(inner, &[]);
+    }
+
+    /// The same, and that these pods have it.
+    pub(crate) fn leave_staged_for(&self, inner: &str, pods: &[&str]) {
+        let pods = pods.iter().map(|pod| PodUid::new(*pod)).collect();
+        self.lock().staged.insert(inner.into(), pods);
     }
 
     /// A restart finds this staged, and not which volume it is.
@@ -245,8 +251,12 @@ impl VolumePlugin for Toy {
 
     async fn find_staged(&self, _: &Scene<'_>) -> Vec<Staged> {
         let staged = self.lock().staged.clone();
-        let alone = |inner| Staged { rebuilt: rebuilt(inner, VolumeMode::Filesystem), pod: None };
-        staged.iter().map(alone).collect()
+        let of_all = |(inner, pods): (SpecName, BTreeSet<PodUid>)| {
+            let rebuilt = rebuilt(&inner, VolumeMode::Filesystem);
+            let of_pods = pods.into_iter().map(Some).chain([None]);
+            of_pods.map(move |pod| Staged { rebuilt: rebuilt.clone(), pod })
+        };
+        staged.into_iter().flat_map(of_all).collect()
     }
 
     async fn find_lost(&self, _: &Scene<'_>) -> Vec<Lost> {
