@@ -114,12 +114,12 @@ impl Manager {
         let volume = match traced {
             Ok(Some(volume)) => volume,
             Ok(None) => {
-                *search = Search::Done;
+                *search = search.ended(Search::Done);
                 tracing::error!(path = %at.display(), why = lost.why, "nobody knows what is staged here, so it stays");
                 return self.count("lost_search_errors");
             }
             Err(error) => {
-                *search = Search::Unanswered(again);
+                *search = search.ended(Search::Unanswered(again));
                 tracing::warn!(path = %at.display(), error = crate::error::chain(&error), "nobody can be asked");
                 return self.count("lost_search_errors");
             }
@@ -143,8 +143,8 @@ impl Manager {
                 let plugin = cx.registry.by_name(&lost.plugin);
                 plugin.is_ok_and(|plugin| is_place_of(&**plugin, &cx.paths, lost, volume))
             };
-            if matches!(search, Search::Unanswered(_)) || (*search == Search::Done && is_it()) {
-                *search = Search::Due;
+            if matches!(search, Search::Unanswered(_)) || is_it() {
+                *search = search.again();
             }
         }
     }

@@ -51,10 +51,28 @@ pub(super) enum Search {
     Due,
     /// It is being tried.
     Running,
+    /// It is being tried, and something has appeared since that it may have missed.
+    Overtaken,
     /// It was tried, and nobody could be asked: it is tried again then.
     Unanswered(Instant),
     /// It was tried, and nothing did. Only a new object can change that.
     Done,
+}
+
+impl Search {
+    fn is_running(self) -> bool {
+        matches!(self, Self::Running | Self::Overtaken)
+    }
+
+    /// Something has appeared that may be what is looked for.
+    pub(super) fn again(self) -> Self {
+        if self.is_running() { Self::Overtaken } else { Self::Due }
+    }
+
+    /// It has ended in vain. `then` follows, unless there is something it may have missed.
+    pub(super) fn ended(self, then: Self) -> Self {
+        if self == Self::Overtaken { Self::Due } else { then }
+    }
 }
 
 /// How long to wait before the node's object is read again.
@@ -144,7 +162,7 @@ impl Restart {
 
     /// Whether somebody looks for what a directory stands for.
     pub(super) fn is_searching(&self) -> bool {
-        self.failed.values().any(|orphan| orphan.search == Search::Running)
+        self.failed.values().any(|orphan| orphan.search.is_running())
     }
 
     /// What is under way.
@@ -156,7 +174,7 @@ impl Restart {
         if self.reading_node {
             busy.push("read the node".to_owned());
         }
-        let searched = self.failed.values().filter(|orphan| orphan.search == Search::Running);
+        let searched = self.failed.values().filter(|orphan| orphan.search.is_running());
         busy.extend(searched.map(|orphan| format!("identify {}", orphan.found.path.display())));
         busy
     }
@@ -341,7 +359,8 @@ impl Manager {
         self.count("orphan_search_errors");
         let again = self.now() + SEARCH_AGAIN;
         let Some(orphan) = self.restart.failed.get_mut(path) else { return };
-        orphan.search = if why.is_some() { Search::Unanswered(again) } else { Search::Done };
+        let then = if why.is_some() { Search::Unanswered(again) } else { Search::Done };
+        orphan.search = orphan.search.ended(then);
         if let Some(why) = why {
             orphan.why = why;
         }
@@ -363,9 +382,7 @@ impl Manager {
     pub(super) fn search_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);
         for orphan in self.restart.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
-            if matches!(orphan.search, Search::Unanswered(_) | Search::Done) {
-                orphan.search = Search::Due;
-            }
+            orphan.search = orphan.search.again();
         }
         self.trace_again(volume);
     }

@@ -141,16 +141,41 @@ async fn a_directory_nobody_can_explain_is_looked_into_again_when_its_volume_app
     "#]]);
 }
 
+/// Whoever was asked may have answered before it appeared. What has another name changes nothing.
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_twice_at_once_for_what_a_directory_stands_for() {
+async fn what_appears_while_somebody_looks_is_looked_for_after_that() {
     let world = unexplained();
     world.toy.hold("identify data");
     world.manager.sources_ready();
     tokio::time::sleep(MOMENT).await;
     world.volume("data");
+    world.volume("other");
     tokio::time::sleep(MOMENT).await;
     world.sees(expect![[r#"
         identify data
+    "#]]);
+    world.toy.release("identify data");
+    world.pass(60_000).await;
+    assert_eq!(searches(&world).await, (2, 2));
+}
+
+/// The list is older than it.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_appears_while_the_volumes_are_listed_explains_a_stage_without_a_record() {
+    let mut world = World::starting();
+    world.toy.lose_staged("data");
+    world.crash();
+    tokio::time::sleep(MOMENT).await;
+    world.api.set_late(Kind::Volume, true);
+    world.manager.sources_ready();
+    tokio::time::sleep(MOMENT).await;
+    world.volume("data");
+    tokio::time::sleep(MOMENT).await;
+    world.sees(expect![[""]]);
+    world.api.set_late(Kind::Volume, false);
+    world.pass(1000).await;
+    world.sees(expect![[r#"
+        unstage data
     "#]]);
 }
 

@@ -68,7 +68,7 @@ impl MemoryApi {
         }
     }
 
-    /// Makes a kind change at once when it is patched and say so only later, or say so again.
+    /// Makes a kind change at once when it is patched, or be listed as it is, and say so only later; or say so again.
     pub(crate) fn set_late(&self, kind: Kind, late: bool) {
         let mut inner = self.lock();
         if late {
@@ -130,7 +130,9 @@ impl ApiSource for MemoryApi {
 
     async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
         self.lock().check(kind)?;
-        Ok(self.all(kind))
+        let listed = self.all(kind);
+        self.answers(kind, |inner| &inner.late).await;
+        Ok(listed)
     }
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
