@@ -74,19 +74,37 @@ async fn a_driver_that_cannot_be_registered_is_tried_less_often_with_time() {
     let mut scene = Scene::set();
     let (host, dir) = (LinuxHost::shared(), scene.bench.path("registry"));
     host.make_dir(&dir, 0o750).await.unwrap();
-    let socket = dir.join("reg.sock");
-    let _listener = UnixListener::bind(&socket).unwrap();
+    let _listener = UnixListener::bind(dir.join("reg.sock")).unwrap();
     for _ in 0..10 {
         scene.bench.driver.fail("NodeGetInfo", Code::Unavailable);
     }
     let clock = Arc::new(Impatient::default());
-    let watching = watch::run(scene.registrar(), Arc::clone(&host), Arc::clone(&clock) as _, dir);
-    let watching = tokio::spawn(watching);
+    let watching = tokio::spawn(watch::run(scene.registrar(), host, Arc::clone(&clock) as _, dir));
     assert_eq!(scene.hears().await, added());
     let pauses: Vec<_> = clock.0.lock().unwrap().iter().map(Duration::as_millis).collect();
     assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 122_000, 122_000]);
-    host.remove_file(&socket).await.unwrap();
-    let removed = Registration::Removed { driver: DRIVER.into() };
-    assert_eq!(scene.hears().await, removed, "once registered it is not tried again");
+    // Far longer than the next attempt would need, if there was one.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(scene.told().last(), Some(&(true, String::new())), "once registered it is not tried again");
+    watching.abort();
+}
+
+#[tokio::test]
+async fn a_driver_stays_when_another_cannot_come() {
+    let mut scene = Scene::set();
+    let (host, dir) = (LinuxHost::shared(), scene.bench.path("registry"));
+    let place = dir.join("of-another");
+    host.make_dir_all(&place, 0o750).await.unwrap();
+    let _listener = UnixListener::bind(dir.join("reg.sock")).unwrap();
+    let watching = watch::run(scene.registrar(), host, TokioClock::shared(), dir);
+    let watching = tokio::spawn(watching);
+    assert_eq!(scene.hears().await, added());
+    let _another = UnixListener::bind(place.join("reg.sock")).unwrap();
+    while scene.told().len() < 2 {
+        TokioClock.sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(scene.heard(), [], "its name is taken");
     watching.abort();
 }
