@@ -6,15 +6,13 @@ mod words;
 use std::path::Path;
 use std::sync::Arc;
 
-use host::fake::{FakeHost, FakeKernel};
-use host::linux::LinuxHost;
+use host::fake::FakeKernel;
 use tonic::Code;
 
 use super::*;
 use crate::api::storage::{ClaimReference, NodeAffinity, Requirement};
 use crate::api::{AccessMode, Attachment, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
 use crate::clock::TokioClock;
-use crate::manager::ClientStyle;
 use crate::names::{AttachmentName, Namespaced};
 use crate::plugin::registry::Registry;
 use crate::plugin::testing::api::ToyApi;
@@ -113,22 +111,12 @@ async fn mount_options_are_refused_where_nobody_takes_them() {
 
 /// A volume that is staged and published on the simulated kernel, and unpublished again.
 async fn staged() -> (Bench, FakeKernel) {
-    let kernel = FakeKernel::new();
-    let mut bench = Bench::on(FakeHost::new(kernel.clone()).shared(), ClientStyle::Kubelet);
-    kernel.make_dir_all(bench.root.path(), 0o750).unwrap();
-    // The bench's driver looks at the real kernel for what must be there when it is called.
-    let paths = &bench.context.paths;
-    for dir in [
-        paths.csi_global_mount(&DRIVER.into(), &"h".into()),
-        paths.csi_pod_volume(&"u1".into(), &"pv".into()),
-    ] {
-        LinuxHost::shared().make_dir_all(&dir, 0o750).await.unwrap();
-    }
+    let (mut bench, host) = Bench::simulated();
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(story.ends_with("done\n"), "{story}");
     let story = bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
     assert!(story.ends_with("done\n"), "{story}");
-    (bench, kernel)
+    (bench, host.kernel().clone())
 }
 
 #[tokio::test]

@@ -123,10 +123,21 @@ impl Bench {
     }
 
     /// The same on a simulated kernel, which does as it is told.
+    #[expect(clippy::disallowed_methods, reason = "what the driver looks at is behind no door of the bench")]
     pub(crate) fn simulated() -> (Self, FakeHost) {
         let host = FakeHost::new(FakeKernel::new());
         let bench = Self::on(host.shared(), ClientStyle::Kubelet);
         host.kernel().make_dir_all(bench.root.path(), 0o750).expect("the kernel is empty");
+        // The driver looks at the real kernel for what must be there when it is called.
+        let (paths, inner) = (&bench.context.paths, bench.spec.name());
+        for dir in [
+            paths.csi_global_mount(&DRIVER.into(), &"h".into()),
+            paths.csi_pod_volume(&bench.pod.uid(), &inner),
+            paths.csi_block_staging(&inner),
+            paths.csi_block_publish_dir(&inner),
+        ] {
+            std::fs::create_dir_all(dir).expect("the root is the bench's own");
+        }
         (bench, host)
     }
 

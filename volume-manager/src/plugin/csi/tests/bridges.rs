@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use host::Host as _;
 use host::fake::{FakeHost, Order, Rule};
-use host::linux::LinuxHost;
 use tonic::Code;
 
 use crate::api::VolumeMode;
@@ -15,16 +14,12 @@ use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 /// A bench with a block volume that its driver has published.
-async fn published() -> (Bench, FakeHost) {
+fn published() -> (Bench, FakeHost) {
     let (mut bench, host) = Bench::simulated();
     bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
     let paths = &bench.context.paths;
     let (inner, pod) = (SpecName::new("pv"), PodUid::new("u1"));
     let publish = paths.csi_block_publish_dir(&inner);
-    // The bench's driver looks at the real kernel for what must be there when it is called.
-    for dir in [&paths.csi_block_staging(&inner), &publish] {
-        LinuxHost::shared().make_dir_all(dir, 0o750).await.unwrap();
-    }
     host.kernel().add_disk("sdb", 1 << 20).unwrap();
     host.kernel().make_dir_all(&publish, 0o750).unwrap();
     host.kernel().symlink(Path::new("/dev/sdb"), &paths.csi_block_target(&inner, &pod)).unwrap();
@@ -34,7 +29,7 @@ async fn published() -> (Bench, FakeHost) {
 #[tokio::test]
 async fn a_device_without_its_bridges_is_published_and_not_the_pods() {
     for method in ["bind", "symlink", "lock_device"] {
-        let (mut bench, host) = published().await;
+        let (mut bench, host) = published();
         host.faults().add(Rule::new(Order::Fail(host::errno::EIO)).on(method).times(1));
         let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
         assert!(
@@ -53,7 +48,7 @@ async fn a_device_without_its_bridges_is_published_and_not_the_pods() {
 /// A record that was lost is there again with the next pod, although nothing is staged for that one.
 #[tokio::test]
 async fn every_pod_of_a_device_writes_its_record() {
-    let (mut bench, host) = published().await;
+    let (mut bench, host) = published();
     let record = bench.path("plugins/kubernetes.io/csi/volumeDevices/pv/data/vol_data.json");
     let map = Arc::new(MountVolume { device: Before::Mounted, ..bench.mounting() });
     let story = bench.run(Operation::Map(Arc::clone(&map))).await;
@@ -69,7 +64,7 @@ async fn every_pod_of_a_device_writes_its_record() {
 #[tokio::test]
 async fn a_device_whose_record_cannot_be_written_leaves_nothing_unless_it_may_be_staged() {
     for (device, kept) in [(Before::Absent, false), (Before::Uncertain, true)] {
-        let (mut bench, host) = published().await;
+        let (mut bench, host) = published();
         host.faults().add(Rule::new(Order::Fail(host::errno::EIO)).on("write_file").times(1));
         let map = MountVolume { device, ..bench.mounting() };
         // What was published is of no matter here.
@@ -85,7 +80,7 @@ async fn a_device_whose_record_cannot_be_written_leaves_nothing_unless_it_may_be
 /// What stops on the way out stops the steps behind it, and only the log hears of it.
 #[tokio::test]
 async fn a_device_that_cannot_leave_says_where_it_stopped() {
-    let (mut bench, host) = published().await;
+    let (mut bench, host) = published();
     let story = bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
     assert!(story.ends_with("done\n"), "{story}");
     let name = "for volume \"kubernetes.io/csi/d.example^h\" : ";

@@ -3,28 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use host::fake::{FakeHost, Order, Rule};
-use host::linux::LinuxHost;
+use host::fake::{Order, Rule};
 use tonic::Code;
 
 use crate::api::storage::{DriverToken, FsGroupPolicy};
 use crate::api::{Attachment, Meta, PersistentSource, Resource, VolumeMode};
-use crate::names::{AttachmentName, Namespaced, PodUid, SpecName};
+use crate::names::{AttachmentName, Namespaced};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::{Bench, DRIVER};
-
-/// A bench on a kernel that refuses what it is told to refuse.
-async fn refusing() -> (Bench, FakeHost) {
-    let (bench, host) = Bench::simulated();
-    let paths = &bench.context.paths;
-    let (inner, pod) = (SpecName::new("pv"), PodUid::new("u1"));
-    // The bench's driver looks at the real kernel for what must be there when it is called.
-    for dir in [paths.csi_global_mount(&DRIVER.into(), &"h".into()), paths.csi_pod_volume(&pod, &inner)] {
-        LinuxHost::shared().make_dir_all(&dir, 0o750).await.unwrap();
-    }
-    (bench, host)
-}
 
 /// Whatever the API does not say may be said at the next attempt: the books stay as they are.
 #[tokio::test]
@@ -76,7 +63,7 @@ async fn a_directory_or_a_record_that_cannot_be_made_is_a_final_error_and_leaves
         ("make_dir_all", 1, "pod", true),
         ("write_file", 1, "pod", true),
     ] {
-        let (mut bench, host) = refusing().await;
+        let (mut bench, host) = Bench::simulated();
         let rule = Rule::new(Order::Fail(host::errno::EIO)).on(method);
         host.faults().add(rule.after(done).times(1));
         let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
@@ -93,7 +80,7 @@ async fn a_directory_or_a_record_that_cannot_be_made_is_a_final_error_and_leaves
 /// The driver has published: the pod has it, whatever becomes of its files.
 #[tokio::test]
 async fn a_volume_whose_files_cannot_be_given_away_is_there() {
-    let (mut bench, host) = refusing().await;
+    let (mut bench, host) = Bench::simulated();
     bench.pod.security.fs_group = Some(4711);
     bench.object(|driver| driver.fs_group_policy = Some(FsGroupPolicy::File));
     let target = bench.context.paths.csi_target(&"u1".into(), &"pv".into());

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use host::fake::FakeHost;
-use host::linux::LinuxHost;
 
 use crate::api::VolumeMode;
-use crate::names::{PodUid, SpecName};
 use crate::operation::Operation;
 use crate::plugin::Spec;
 use crate::plugin::testing::{Bench, DRIVER};
@@ -88,14 +86,8 @@ async fn what_drivers_objects_say_is_waited_for_but_not_for_ever() {
 }
 
 /// A bench on a simulated kernel whose mounts carry labels, or do not.
-async fn labelling(seclabel: bool) -> (Bench, FakeHost) {
+fn labelling(seclabel: bool) -> (Bench, FakeHost) {
     let (bench, host) = Bench::simulated();
-    let paths = &bench.context.paths;
-    let (inner, pod) = (SpecName::new("pv"), PodUid::new("u1"));
-    // The bench's driver looks at the real kernel for what must be there when it is called.
-    for dir in [paths.csi_global_mount(&DRIVER.into(), &"h".into()), paths.csi_pod_volume(&pod, &inner)] {
-        LinuxHost::shared().make_dir_all(&dir, 0o750).await.unwrap();
-    }
     host.kernel().set_selinux(Path::new("/"), seclabel).unwrap();
     (bench, host)
 }
@@ -109,7 +101,7 @@ async fn the_runtime_labels_what_has_labels_and_was_not_mounted_with_one() {
         (true, false, "", false, "mark pod mounted\n"),
         (false, true, "", false, "mark pod mounted\n"),
     ] {
-        let (mut bench, host) = labelling(seclabel).await;
+        let (mut bench, host) = labelling(seclabel);
         bench.spec = Arc::new(Spec { read_only, ..(*bench.spec).clone() });
         bench.know(|facts| facts.selinux = enabled);
         // What the driver does.
@@ -124,7 +116,7 @@ async fn the_runtime_labels_what_has_labels_and_was_not_mounted_with_one() {
 
 #[tokio::test]
 async fn what_is_published_and_cannot_be_looked_at_may_be_there() {
-    let (mut bench, _) = labelling(true).await;
+    let (mut bench, _) = labelling(true);
     bench.know(|facts| facts.selinux = true);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     assert!(story.contains("call NodePublishVolume"), "{story}");

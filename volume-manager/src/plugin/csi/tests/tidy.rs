@@ -4,13 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use host::fake::{FakeHost, FakeKernel, Order, Rule};
-use host::linux::LinuxHost;
 use tonic::Code;
 
 use crate::api::VolumeMode;
-use crate::names::{PodUid, SpecName};
 use crate::operation::Operation;
-use crate::plugin::testing::{Bench, DRIVER};
+use crate::plugin::testing::Bench;
 use crate::plugin::{Scene, VolumePlugin};
 
 const CSI: &str = "plugins/kubernetes.io/csi";
@@ -22,24 +20,13 @@ struct Refusing {
 }
 
 impl Refusing {
-    async fn new() -> Self {
+    fn new() -> Self {
         let (bench, host) = Bench::simulated();
-        // The bench's driver looks at the real kernel for what must be there when it is called.
-        let paths = &bench.context.paths;
-        let (inner, pod) = (SpecName::new("pv"), PodUid::new("u1"));
-        for dir in [
-            paths.csi_global_mount(&DRIVER.into(), &"h".into()),
-            paths.csi_pod_volume(&pod, &inner),
-            paths.csi_block_staging(&inner),
-            paths.csi_block_publish_dir(&inner),
-        ] {
-            LinuxHost::shared().make_dir_all(&dir, 0o750).await.unwrap();
-        }
         Self { bench, kernel: host.kernel().clone(), host }
     }
 
-    async fn of_devices() -> Self {
-        let mut refusing = Self::new().await;
+    fn of_devices() -> Self {
+        let mut refusing = Self::new();
         refusing.bench.change_volume(|volume| volume.mode = Some(VolumeMode::Block));
         refusing
     }
@@ -71,7 +58,7 @@ impl Refusing {
 async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
     for (call, mark) in [("NodeStageVolume", "device"), ("NodePublishVolume", "pod")] {
         for (refused, class) in [(false, "Final"), (true, "Uncertain")] {
-            let mut refusing = Refusing::new().await;
+            let mut refusing = Refusing::new();
             refusing.bench.driver.fail(call, Code::Internal);
             if refused {
                 refusing.refuse("remove_dir");
@@ -84,7 +71,7 @@ async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
 
 #[tokio::test]
 async fn what_a_driver_leaves_mounted_keeps_its_record() {
-    let mut refusing = Refusing::new().await;
+    let mut refusing = Refusing::new();
     refusing.mount().await;
     let volume = "pods/u1/volumes/kubernetes.io~csi/pv";
     let target = format!("{volume}/mount");
@@ -98,7 +85,7 @@ async fn what_a_driver_leaves_mounted_keeps_its_record() {
 
 #[tokio::test]
 async fn an_unpublish_whose_directory_stays_is_made_again() {
-    let mut refusing = Refusing::new().await;
+    let mut refusing = Refusing::new();
     refusing.mount().await;
     refusing.refuse("remove_dir");
     for (end, gone) in [("failed", false), ("done", true)] {
@@ -113,7 +100,7 @@ async fn an_unpublish_whose_directory_stays_is_made_again() {
 #[tokio::test]
 async fn no_driver_is_asked_for_what_no_record_names() {
     for (records, call) in [(0, "NodeStageVolume"), (1, "NodePublishVolume")] {
-        let mut refusing = Refusing::new().await;
+        let mut refusing = Refusing::new();
         let refused = Rule::new(Order::Fail(nix::libc::EIO)).on("write_file").after(records).times(1);
         refusing.host.faults().add(refused);
         let story = refusing.mount().await;
@@ -124,7 +111,7 @@ async fn no_driver_is_asked_for_what_no_record_names() {
 
 #[tokio::test]
 async fn a_directory_that_cannot_be_made_is_no_dead_mount() {
-    let mut refusing = Refusing::new().await;
+    let mut refusing = Refusing::new();
     refusing.refuse("make_dir_all");
     let story = refusing.mount().await;
     assert!(story.contains("attacher.MountDevice failed to create dir"), "{story}");
@@ -133,7 +120,7 @@ async fn a_directory_that_cannot_be_made_is_no_dead_mount() {
 
 #[tokio::test]
 async fn an_unstage_that_stopped_half_way_is_finished() {
-    let mut refusing = Refusing::new().await;
+    let mut refusing = Refusing::new();
     refusing.mount().await;
     let unmounting = Arc::new(refusing.bench.unmounting());
     refusing.bench.run(Operation::Unmount(unmounting)).await;
@@ -151,7 +138,7 @@ async fn an_unstage_that_stopped_half_way_is_finished() {
 #[tokio::test]
 async fn a_pod_is_known_on_disk_before_its_device_is_asked_for() {
     for (code, known) in [(Code::Unavailable, true), (Code::Internal, false)] {
-        let mut refusing = Refusing::of_devices().await;
+        let mut refusing = Refusing::of_devices();
         refusing.bench.driver.fail("NodePublishVolume", code);
         refusing.map().await;
         assert_eq!(refusing.has(&format!("{CSI}/volumeDevices/pv/dev/u1")), known, "{code:?}");
@@ -162,7 +149,7 @@ async fn a_pod_is_known_on_disk_before_its_device_is_asked_for() {
 /// After a restart nothing else says that the pod has gone.
 #[tokio::test]
 async fn a_pod_keeps_its_device_until_its_name_is_gone() {
-    let mut refusing = Refusing::of_devices().await;
+    let mut refusing = Refusing::of_devices();
     refusing.bench.driver.fail("NodePublishVolume", Code::Unavailable);
     refusing.map().await;
     let name = format!("{CSI}/volumeDevices/pv/dev/u1");
@@ -180,7 +167,7 @@ async fn a_pod_keeps_its_device_until_its_name_is_gone() {
 
 #[tokio::test]
 async fn a_record_of_a_device_that_was_never_staged_goes() {
-    let mut refusing = Refusing::of_devices().await;
+    let mut refusing = Refusing::of_devices();
     refusing.bench.know(|facts| facts.registered.clear());
     let story = refusing.map().await;
     assert!(story.ends_with("the list of registered CSI drivers\n"), "{story}");
@@ -189,7 +176,7 @@ async fn a_record_of_a_device_that_was_never_staged_goes() {
 
 #[tokio::test]
 async fn a_device_leaves_the_node_when_its_files_have() {
-    let mut refusing = Refusing::of_devices().await;
+    let mut refusing = Refusing::of_devices();
     refusing.bench.driver.fail("NodePublishVolume", Code::Internal);
     refusing.map().await;
     // Once for the staging directory, which is the driver's, and then for our own.
@@ -204,7 +191,7 @@ async fn a_device_leaves_the_node_when_its_files_have() {
 
 #[tokio::test]
 async fn empty_directories_without_a_record_are_nobodys_after_a_restart() {
-    let refusing = Refusing::new().await;
+    let refusing = Refusing::new();
     let empty = ["d.example/0a/globalmount", "volumeDevices/pv/data", "volumeDevices/pv/dev"];
     let kept =
         ["d.example/0b/globalmount/something", "volumeDevices/pw/data/something", "volumeDevices/publish"];

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use host::errno::{EEXIST, EIO, ENOMEM, ENOSPC, ENOTCONN, ENOTDIR};
 use host::fake::{FakeHost, Order, Rule};
-use host::linux::LinuxHost;
 
 use crate::api::VolumeMode;
 use crate::operation::Operation;
@@ -21,7 +20,7 @@ struct Node {
 }
 
 impl Node {
-    async fn new(mode: VolumeMode) -> Self {
+    fn new(mode: VolumeMode) -> Self {
         let (mut bench, host) = Bench::simulated();
         bench.change_volume(|volume| volume.mode = Some(mode));
         let paths = &bench.context.paths;
@@ -29,18 +28,12 @@ impl Node {
             VolumeMode::Filesystem => paths.csi_global_mount(&DRIVER.into(), &"h".into()),
             VolumeMode::Block => paths.csi_block_staging(&"pv".into()),
         };
-        let target = paths.csi_pod_volume(&"u1".into(), &"pv".into());
-        let publish = paths.csi_block_publish_dir(&"pv".into());
-        // The bench's driver looks at the real kernel for what must be there when it is called.
-        for dir in [&staging, &target, &publish] {
-            LinuxHost::shared().make_dir_all(dir, 0o750).await.unwrap();
-        }
         Self { bench, host, staging }
     }
 
     /// The same with the volume staged, and published for no pod.
     async fn staged(mode: VolumeMode) -> Self {
-        let mut node = Self::new(mode).await;
+        let mut node = Self::new(mode);
         match mode {
             VolumeMode::Filesystem => {
                 node.mount().await;
@@ -93,7 +86,7 @@ async fn what_is_in_a_directorys_place_is_named_and_what_a_disk_says_is_told() {
         (ENOTDIR, "exists but is not a directory"),
         (ENOSPC, "No space left on device"),
     ] {
-        let mut node = Node::new(VolumeMode::Filesystem).await;
+        let mut node = Node::new(VolumeMode::Filesystem);
         node.fail_once(errno, "make_dir_all", &node.staging);
         let story = node.mount().await;
         assert!(story.contains(told) && !story.contains("NodeStageVolume"), "{errno}: {story}");
@@ -103,7 +96,7 @@ async fn what_is_in_a_directorys_place_is_named_and_what_a_disk_says_is_told() {
 #[tokio::test]
 async fn a_dead_mount_is_the_drivers_to_bring_back() {
     for errno in [ENOTCONN, EIO] {
-        let mut node = Node::new(VolumeMode::Filesystem).await;
+        let mut node = Node::new(VolumeMode::Filesystem);
         node.host.kernel().make_dir_all(&node.staging, 0o750).unwrap();
         for method in ["make_dir_all", "symlink_metadata"] {
             node.fail_once(errno, method, &node.staging);
@@ -115,7 +108,7 @@ async fn a_dead_mount_is_the_drivers_to_bring_back() {
 
 #[tokio::test]
 async fn a_record_that_cannot_be_read_now_is_not_lost() {
-    let mut node = Node::new(VolumeMode::Filesystem).await;
+    let mut node = Node::new(VolumeMode::Filesystem);
     node.mount().await;
     let root = node.bench.root.path().to_owned();
     node.fail_once(EIO, "read_file", &root);
