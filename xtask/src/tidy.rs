@@ -19,6 +19,8 @@ mod lints;
 mod names;
 mod repository;
 mod source;
+mod subjects;
+mod words;
 
 /// A place that breaks a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +47,8 @@ const RULES: &[Rule] = &[
     headers::check,
     lints::check,
     names::check,
+    subjects::check,
+    words::check,
 ];
 
 pub(crate) fn run() -> Result<ExitCode> {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_may_use_the_crate_may_not() {
+    fn test_dependency_is_no_dependency_of_the_crate() {
         let wrong = repository(TABLE).with_package("volume-manager", &["sim"], &[]);
         assert_eq!(whats(&wrong), ["`volume-manager` may not use `sim`: see the table in ARCHITECTURE.md"]);
     }

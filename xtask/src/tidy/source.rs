@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_not_code() {
+    fn comments_and_strings_are_blanked() {
         for silent in [
             "// sleep()",
             "/* sleep() /* sleep() */ sleep() */",
