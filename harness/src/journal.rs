@@ -59,8 +59,8 @@ struct State {
     operations: BTreeSet<[String; 3]>,
     /// It was killed, or has ended, and was not started since.
     node_is_dead: bool,
-    /// Volumes with a call whose caller went away: the driver may still be at work on them.
-    abandoned: BTreeSet<String>,
+    /// Work that a driver may still do for calls that nobody waits for any more.
+    abandoned: BTreeSet<Work>,
     next_call: u64,
     /// Whether the node is somebody else's, and told by its calls.
     follows_node: bool,
@@ -72,9 +72,16 @@ struct State {
 #[derive(Debug)]
 struct Flight {
     method: String,
-    /// The volumes it is a reason for a driver to touch.
-    volumes: BTreeSet<String>,
+    /// The reasons it gives a driver to change mounts.
+    work: BTreeSet<Work>,
     started: Instant,
+}
+
+/// A volume that a driver has reason to change, and the path the call named.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Work {
+    volume: String,
+    path: String,
 }
 
 /// An effect as the node announces it.
@@ -229,11 +236,7 @@ impl Journal {
     pub fn rpc_end(&self, call: u64, outcome: Outcome) {
         self.change(|state| {
             let Some(flight) = state.flights.remove(&call) else { return };
-            match outcome.abandoned {
-                true => state.abandoned.extend(flight.volumes),
-                false => state.abandoned.retain(|volume| !flight.volumes.contains(volume)),
-            }
-            state.push(Event::RpcEnd(RpcEnd {
+            let end = RpcEnd {
                 id: call,
                 method: flight.method,
                 code: outcome.code,
@@ -241,7 +244,15 @@ impl Journal {
                 dur_ms: flight.started.elapsed().as_secs_f64() * 1e3,
                 resp: outcome.resp,
                 injected: outcome.injected,
-            }));
+            };
+            if outcome.abandoned {
+                state.abandoned.extend(flight.work);
+            } else if end.is_from_the_driver() && end.code == "OK" {
+                // Any error may come from a retry that was refused while the earlier call still runs: ABORTED says
+                // so outright. Only a driver that is done at this path has done what it was asked there before.
+                state.abandoned.retain(|work| !flight.work.contains(work));
+            }
+            state.push(Event::RpcEnd(end));
         });
     }
 
@@ -400,8 +411,9 @@ impl State {
 
     /// Records what the kernel has to say, judging who did it.
     fn drain(&mut self) {
-        let working = self.flights.values().flat_map(|flight| &flight.volumes);
-        let volumes: BTreeSet<String> = working.chain(&self.abandoned).cloned().collect();
+        let working = self.flights.values().flat_map(|flight| &flight.work);
+        let volumes: BTreeSet<String> =
+            working.chain(&self.abandoned).map(|work| work.volume.clone()).collect();
         for (event, stray) in self.kernel.drain(&self.symbols, &volumes) {
             self.push(event);
             if let Some(stray) = stray {
@@ -426,18 +438,23 @@ impl State {
 const CHANGING: [&str; 5] =
     ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeExpandVolume"];
 
+/// The fields of their requests that name a path, the one to be changed first.
+const PATHS: [&str; 3] = ["targetPath", "stagingTargetPath", "volumePath"];
+
 impl Flight {
     fn new(method: &str, req: &Value, symbols: &Symbols) -> Self {
         let text = |key: &str| req.get(key).and_then(Value::as_str);
-        let mut volumes = BTreeSet::new();
+        let mut work = BTreeSet::new();
         if CHANGING.contains(&method) {
+            let paths: Vec<&str> = PATHS.iter().filter_map(|key| text(key)).collect();
+            let path = paths.first().copied().unwrap_or_default();
             // By its paths, too: the handle of a volume that lives inside a pod has no name.
-            let paths = ["targetPath", "stagingTargetPath", "volumePath"].iter().filter_map(|key| text(key));
-            let places = paths.filter_map(|path| symbols.place(Path::new(path)));
-            volumes.extend(places.map(|place| place.volume().to_owned()));
-            volumes.extend(text("volumeId").map(|handle| symbols.volume(handle)));
+            let places = paths.iter().filter_map(|path| symbols.place(Path::new(path)));
+            let volumes = places.map(|place| place.volume().to_owned());
+            let volumes = volumes.chain(text("volumeId").map(|handle| symbols.volume(handle)));
+            work.extend(volumes.map(|volume| Work { volume, path: path.to_owned() }));
         }
-        Self { method: method.to_owned(), volumes, started: Instant::now() }
+        Self { method: method.to_owned(), work, started: Instant::now() }
     }
 }
 

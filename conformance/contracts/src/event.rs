@@ -95,6 +95,16 @@ pub struct RpcEnd {
     pub injected: Option<String>,
 }
 
+impl RpcEnd {
+    /// Whether the driver gave this answer, and not the proxy in its place: a rule that only delays or repeats a
+    /// call leaves the answer to the driver.
+    pub fn is_from_the_driver(&self) -> bool {
+        let Some(injected) = &self.injected else { return true };
+        let has = |word| injected.split(' ').any(|one| one == word);
+        has("code=") && has("hang=false")
+    }
+}
+
 /// Who did something, as far as it can be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -189,23 +189,55 @@ fn an_announcement_the_kernel_does_not_show_is_a_phantom() {
     );
 }
 
-#[test]
-fn a_driver_that_mounts_with_no_call_under_way_strays_unless_a_call_was_abandoned() {
+/// A journal of a driver that works on after its call was abandoned, the retry of which was answered as `retry`
+/// says. Returns how many strays that makes.
+fn strays_after_retry(retry: impl FnOnce(&Journal)) -> usize {
     let (journal, kernel) = journal();
     // The parent plays the driver: it is alive, and not this process.
     let pid = nix::unistd::getppid().as_raw();
     let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).unwrap().as_raw();
     journal.with_actors(|actors| actors.drivers.insert(group));
-
-    let call = journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data"}), None);
-    journal.rpc_end(call, Outcome { code: "DeadlineExceeded".into(), abandoned: true, ..Outcome::default() });
+    let lost = Outcome { code: "DeadlineExceeded".into(), abandoned: true, ..Outcome::default() };
+    publish(&journal, TARGET, lost);
+    retry(&journal);
     kernel.send(added(TARGET, pid)).unwrap();
-    assert!(journal.irregular().is_empty());
+    journal.irregular().len()
+}
 
-    let call = journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data"}), None);
-    journal.rpc_end(call, ok());
-    kernel.send(added(TARGET, pid)).unwrap();
-    assert_eq!(journal.irregular().len(), 1);
+fn publish(journal: &Journal, target: &str, outcome: Outcome) {
+    let req = json!({"volumeId": "handle-data", "targetPath": target});
+    let call = journal.rpc_start("NodePublishVolume", req, None);
+    journal.rpc_end(call, outcome);
+}
+
+#[test]
+fn abandoned_call_ends_with_success_at_its_path_only() {
+    let code = |code: &str| Outcome { code: code.into(), ..Outcome::default() };
+    assert_eq!(strays_after_retry(|_| {}), 0);
+    // The driver refuses the retry because the first call still runs, in the code of the specification or not.
+    for refused in
+        ["Aborted", "Unavailable", "DeadlineExceeded", "Canceled", "Internal", "FailedPrecondition"]
+    {
+        assert_eq!(strays_after_retry(|journal| publish(journal, TARGET, code(refused))), 0, "{refused}");
+    }
+    let other = TARGET.replace("uid-web", "uid-other");
+    assert_eq!(strays_after_retry(|journal| publish(journal, &other, ok())), 0, "another target");
+    let injected = Some("code=OK delay=0 after=0 forward=false hang=false".to_owned());
+    let replaced = Outcome { injected, ..ok() };
+    assert_eq!(
+        strays_after_retry(|journal| publish(journal, TARGET, replaced)),
+        0,
+        "not the driver's answer"
+    );
+
+    assert_eq!(strays_after_retry(|journal| publish(journal, TARGET, ok())), 1);
+    let injected = Some("code= delay=20 after=0 forward=false hang=false".to_owned());
+    let delayed = Outcome { injected, ..ok() };
+    assert_eq!(
+        strays_after_retry(|journal| publish(journal, TARGET, delayed)),
+        1,
+        "the driver's answer, late"
+    );
 }
 
 #[tokio::test]
