@@ -15,6 +15,8 @@
 //! [`main`] is the whole command. A driver's own tests can be the same program: a test target with
 //! `harness = false` whose `main` calls [`test`].
 
+#![warn(missing_docs)]
+
 // `#[case]` names this crate by its name, also in its own files.
 extern crate self as conformance;
 

@@ -5,7 +5,6 @@ use csi_proto::v1::node_service_capability::rpc::Type as NodeType;
 
 /// One ability, or a set that only makes sense together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
 pub enum Ability {
     CreateDeleteVolume,
     PublishUnpublish,

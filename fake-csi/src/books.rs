@@ -71,7 +71,6 @@ pub enum Access {
 /// By how many, and whether for writing: `access_mode` of a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "the names are those of the specification")]
 pub enum Mode {
     SingleNodeWriter,
     SingleNodeReaderOnly,

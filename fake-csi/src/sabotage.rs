@@ -5,7 +5,6 @@ macro_rules! sabotages {
     ($($variant:ident $name:literal $promise:literal $bug:literal)*) => {
         /// One small, real bug.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        #[expect(missing_docs, reason = "`bug` says what each is")]
         pub enum Sabotage {
             $($variant,)*
         }

@@ -9,6 +9,8 @@
 //! Operations act through [`plugin::VolumePlugin`]s, which reach the node through [`host::Host`] and nothing
 //! else, the API through [`api::ApiSource`], and time through [`clock::Clock`].
 
+#![warn(missing_docs)]
+
 pub mod actual;
 pub mod api;
 mod block_map;

@@ -8,6 +8,8 @@
 //! any call into JSON without knowing its types, with secrets masked: that is how a proxy records traffic. What
 //! `Debug` shows of a message is masked like that, too.
 
+#![warn(missing_docs)]
+
 pub mod descriptor;
 pub mod json;
 mod masked;

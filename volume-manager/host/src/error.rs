@@ -233,7 +233,6 @@ impl ToolError {
 
 /// What was tried, as the words between "cannot" and the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is the words it prints")]
 pub enum Action {
     Mount,
     Bind,
