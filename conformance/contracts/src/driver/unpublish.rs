@@ -29,14 +29,14 @@ pub(super) static UNPUBLISHED_AGAIN: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, UNPUBLISH) else { return };
-        let again = was_made_twice(end)
-            || books.volume(call.volume()).is_some_and(|known| known.unpublished.contains(call.target()));
-        if again && end.code != "OK" && !is_unknown(&end.code) {
-            report.broken(
-                UNPUBLISH,
-                "unpublishing again was refused",
-                format!("{}: {}", call.target(), end.code),
-            );
+        let known = books.volume(call.volume());
+        let again =
+            was_made_twice(end) || known.is_some_and(|known| known.unpublished.contains(call.target()));
+        // A deleted volume is NOT_FOUND, whatever was done with it before.
+        let deleted = known.is_some_and(|known| known.deleted);
+        if again && !deleted && end.code != "OK" && !is_unknown(&end.code) {
+            let detail = format!("{}: {}", call.target(), end.code);
+            report.broken(UNPUBLISH, "unpublishing again was refused", detail);
         }
     }),
 };
@@ -86,14 +86,13 @@ pub(super) static UNSTAGED_AGAIN: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, UNSTAGE) else { return };
-        let again = was_made_twice(end)
-            || books.volume(call.volume()).is_some_and(|known| known.unstaged.contains(call.staging()));
-        if again && end.code != "OK" && !is_unknown(&end.code) {
-            report.broken(
-                UNSTAGE,
-                "unstaging again was refused",
-                format!("{}: {}", call.staging(), end.code),
-            );
+        let known = books.volume(call.volume());
+        let again = was_made_twice(end) || known.is_some_and(|known| known.unstaged.contains(call.staging()));
+        // A deleted volume is NOT_FOUND, whatever was done with it before.
+        let deleted = known.is_some_and(|known| known.deleted);
+        if again && !deleted && end.code != "OK" && !is_unknown(&end.code) {
+            let detail = format!("{}: {}", call.staging(), end.code);
+            report.broken(UNSTAGE, "unstaging again was refused", detail);
         }
     }),
 };
@@ -147,6 +146,27 @@ mod tests {
         breaks(rule, "unstaging again was refused", "stage v1\nunstage v1\nunstage v1 NotFound", &[]);
         let call = format!("calls NodeUnstageVolume {{\"volumeId\":\"v1\"}} {twice}");
         breaks(rule, "unstaging again was refused", &["stage v1\n", &call].concat(), &[]);
+    }
+
+    #[test]
+    fn undoing_again_after_the_volume_was_deleted_may_be_not_found() {
+        let delete = |code: &str| format!("calls DeleteVolume {{\"volumeId\":\"v1\"}} {{}} {code}\n");
+        let create = "calls CreateVolume {} {\"volume\":{\"volumeId\":\"v1\"}} OK\n";
+        let rows = [
+            (delete("OK"), true),
+            (delete("DeadlineExceeded"), true),
+            (delete("FailedPrecondition"), false),
+            ([delete("OK"), create.to_owned()].concat(), false),
+        ];
+        for (between, is_right) in rows {
+            for (rule, cause, call, done) in [
+                (&UNPUBLISHED_AGAIN, "unpublishing again was refused", "unpublish v1 a", "publish v1 a"),
+                (&UNSTAGED_AGAIN, "unstaging again was refused", "unstage v1", "stage v1"),
+            ] {
+                let script = format!("{done}\n{call}\n{between}{call} NotFound");
+                if is_right { keeps(rule, &script, &[]) } else { breaks(rule, cause, &script, &[]) }
+            }
+        }
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Volume {
     pub unpublished: BTreeSet<String>,
     /// Staging paths whose unstaging has worked since they were last staged.
     pub unstaged: BTreeSet<String>,
+    /// Whether it was deleted, or may have been: a node that asks about it may hear NOT_FOUND.
+    pub deleted: bool,
     /// The request of the last `NodeStageVolume` that was sent.
     pub stage_request: Option<Value>,
     /// The request of the last `NodePublishVolume` for each target.
@@ -220,6 +222,9 @@ impl Books {
             "ControllerUnpublishVolume" if self.any_node_is_lost() => {
                 self.forced.insert(call.volume().to_owned());
             }
+            "DeleteVolume" => {
+                self.volumes.entry(call.volume().to_owned()).or_default().deleted = true;
+            }
             "NodeStageVolume" => {
                 self.forced.remove(call.volume());
                 let volume = self.volumes.entry(call.volume().to_owned()).or_default();
@@ -239,7 +244,13 @@ impl Books {
         if end.method == "NodeGetCapabilities" && end.code == "OK" {
             self.stages = Some(declares(&end.resp, "STAGE_UNSTAGE_VOLUME"));
         }
+        if end.method == "CreateVolume" && end.code == "OK" {
+            self.exists(text(&end.resp["volume"], "volumeId"));
+        }
         let Some(call) = self.calls.remove(&end.id) else { return };
+        if call.method == "DeleteVolume" && end.code != "OK" && !is_unknown(&end.code) {
+            self.exists(call.volume());
+        }
         // A node that died in between has not heard the answer.
         let heard = call.life == self.life;
         let volume = self.volumes.entry(call.volume().to_owned()).or_default();
@@ -267,6 +278,11 @@ impl Books {
             Some(progress) => steps.insert(path, progress),
             None => steps.remove(&path),
         };
+    }
+
+    /// A volume of this id is there, whatever became of an earlier one.
+    fn exists(&mut self, id: &str) {
+        self.volumes.entry(id.to_owned()).or_default().deleted = false;
     }
 
     fn change_mount(&mut self, changed: &Mount) {
