@@ -2,25 +2,32 @@
 //!
 //! Reads the manifest and the secret files it names, and nothing else.
 
+mod command;
+mod error;
 mod nearest;
 mod quantity;
 mod secrets;
 mod testdriver;
+mod volume;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 pub use fake_csi::Sabotage;
 use serde::{Deserialize, Serialize};
 
+pub use error::{ManifestError, Problem};
 pub use nearest::nearest;
 pub use quantity::{QuantityError, Size, Span};
 pub use secrets::{Secrets, Sensitive};
 pub use testdriver::TestDriverError;
+pub use volume::{ExistingVolume, VolumeSettings};
 
 use crate::Layout;
+use command::{split, unknown_placeholder};
+use error::invalid;
 
 /// A driver, as its author describes it. All paths in it are absolute once it was read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -49,9 +56,16 @@ pub struct Manifest {
     /// How many nodes may be played at once.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
+    /// Whether volumes live outside `{state}`, in a cloud or a pool that all cases share: cases then go one at a
+    /// time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared_backend: bool,
     /// What volumes are to be like.
     #[serde(default)]
     pub volume: VolumeSettings,
+    /// Ids of the form the driver's have, for things that do not exist.
+    #[serde(default)]
+    pub unknown_ids: UnknownIds,
     /// What the driver needs when cases run in a virtual machine.
     #[serde(default)]
     pub guest: Guest,
@@ -66,25 +80,20 @@ pub struct Manifest {
     pub expected_failures: BTreeMap<String, String>,
 }
 
-/// What the volumes of the suite are to be like.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VolumeSettings {
-    /// How large they are made.
-    #[serde(default)]
-    pub size: Option<Size>,
-    /// The file systems to try, the first one by default. Empty: the driver chooses.
-    #[serde(default)]
-    pub fs_types: Vec<String>,
-    /// Handed to `CreateVolume` unchanged.
-    #[serde(default)]
-    pub parameters: BTreeMap<String, String>,
-    /// Handles of volumes that exist, for drivers without `CreateVolume`.
-    #[serde(default)]
-    pub existing: Vec<String>,
-    /// Whether pods may have volumes of the driver's inline, which live as long as they.
-    #[serde(default)]
-    pub inline: bool,
+/// Ids that name nothing, for drivers whose ids have a form: a number, a prefix, a UUID.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UnknownIds {
+    /// A volume that does not exist.
+    pub volume: String,
+    /// A node that does not exist.
+    pub node: String,
+}
+
+impl Default for UnknownIds {
+    fn default() -> Self {
+        Self { volume: "no-such-volume".to_owned(), node: "no-such-node".to_owned() }
+    }
 }
 
 /// What a virtual machine must be given for this driver.
@@ -114,81 +123,6 @@ impl Default for Timeouts {
     }
 }
 
-/// Why a manifest cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManifestError {
-    /// The file cannot be read.
-    #[error("cannot read `{path}`")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The file says something the manifest has no place for.
-    #[error("cannot use `{path}`, line {line}, column {column}")]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-        /// What is wrong there.
-        #[source]
-        source: Problem,
-    },
-    /// It says neither how to start the driver nor where it is.
-    #[error("cannot use `{path}`: it names neither a `command` nor a `socket`")]
-    NoDriver {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It says both.
-    #[error("cannot use `{path}`: it names a `command` and a `socket`, of which only one can be meant")]
-    TwoDrivers {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It says which root a driver is to have that runs already.
-    #[error("cannot use `{path}`: it names a `root`, and the driver behind its `socket` has one already")]
-    RootOfRunning {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A command line that is given as one text does not end where it should.
-    #[error("cannot split the command `{command}`: a quotation mark is never closed")]
-    OpenQuote {
-        /// The text.
-        command: String,
-    },
-}
-
-/// What is wrong at a place in a manifest.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Problem {
-    message: String,
-    hint: Option<String>,
-}
-
-impl ManifestError {
-    /// What to do about it, as one line.
-    pub fn hint(&self) -> Option<&str> {
-        match self {
-            Self::Invalid { source, .. } => source.hint.as_deref(),
-            Self::NoDriver { .. } => {
-                Some("add `command = [\"./my-driver\", \"--endpoint={endpoint}\", \"--nodeid={node}\"]`")
-            }
-            Self::TwoDrivers { .. } => Some("remove one of the two"),
-            Self::RootOfRunning { .. } => Some("remove `root`"),
-            Self::Read { .. } | Self::OpenQuote { .. } => None,
-        }
-    }
-}
-
 impl Manifest {
     /// Reads `driver.toml`. Relative paths in it are relative to its directory.
     ///
@@ -210,6 +144,7 @@ impl Manifest {
     /// When the text says something a manifest has no place for.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ManifestError> {
         let manifest: Self = toml::from_str(text).map_err(|error| invalid(text, path, &error))?;
+        check_placeholders(&manifest.command)?;
         match (manifest.command.is_empty(), manifest.socket.is_some()) {
             (true, false) => Err(ManifestError::NoDriver { path: path.to_owned() }),
             (false, true) => Err(ManifestError::TwoDrivers { path: path.to_owned() }),
@@ -226,6 +161,10 @@ impl Manifest {
     /// When a quotation mark is never closed.
     pub fn from_command(command: &str) -> Result<Self, ManifestError> {
         let words = split(command).ok_or_else(|| ManifestError::OpenQuote { command: command.to_owned() })?;
+        if words.is_empty() {
+            return Err(ManifestError::EmptyCommand);
+        }
+        check_placeholders(&words)?;
         let mut manifest = Self { command: words, ..Self::bare() };
         if let Ok(here) = std::env::current_dir() {
             manifest.resolve(&here);
@@ -309,6 +248,13 @@ impl Manifest {
     }
 }
 
+fn check_placeholders(command: &[String]) -> Result<(), ManifestError> {
+    match unknown_placeholder(command) {
+        None => Ok(()),
+        Some((name, meant)) => Err(ManifestError::UnknownPlaceholder { name: name.to_owned(), meant }),
+    }
+}
+
 /// Small enough to be quick, large enough for any file system, xfs but for its newest tools included.
 const DEFAULT_SIZE: u64 = 64 << 20;
 
@@ -327,58 +273,6 @@ fn ten_seconds() -> Span {
 
 fn thirty_seconds() -> Span {
     Span::new(Duration::from_secs(30))
-}
-
-fn invalid(text: &str, path: &Path, error: &toml::de::Error) -> ManifestError {
-    let at = error.span().map_or(0, |span| span.start).min(text.len());
-    let before = text.get(..at).unwrap_or_default();
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    ManifestError::Invalid {
-        path: path.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        source: problem(error.message()),
-    }
-}
-
-/// Serde says "unknown field `x`, expected one of `a`, `b`"; the reader wants the one that was meant.
-fn problem(message: &str) -> Problem {
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let Some(rest) = message.strip_prefix("unknown field ").and(Some(quoted.as_slice())) else {
-        return Problem { message: message.trim().to_owned(), hint: None };
-    };
-    let (unknown, known) = rest.split_first().map_or(("", &[][..]), |(first, rest)| (*first, rest));
-    let hint = match nearest(unknown, known.iter().copied()) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("known here: {}", known.join(", ")),
-    };
-    Problem { message: format!("unknown key `{unknown}`"), hint: Some(hint) }
-}
-
-/// Splits a command line as a shell does, without any of its expansions.
-fn split(command: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut chars = command.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\'' | '"' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match chars.next()? {
-                        end if end == c => break,
-                        '\\' if c == '"' => word.push(chars.next()?),
-                        other => word.push(other),
-                    }
-                }
-            }
-            '\\' => word.get_or_insert_default().extend(chars.next()),
-            space if space.is_whitespace() => words.extend(word.take()),
-            other => word.get_or_insert_default().push(other),
-        }
-    }
-    words.extend(word);
-    Some(words)
 }
 
 #[cfg(test)]

@@ -41,15 +41,33 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Where the controller service is another process.
 # controller_socket = "/run/my-driver/controller.sock"
 
+# Volumes live outside {state}, in a cloud or a pool that all cases would share: cases go one at a time.
+# shared_backend = true
+
 [volume]
 size = "64MiB"
 # The first is used unless a case asks for another; without any, the driver chooses.
 # fs_types = ["ext4", "xfs"]
-# inline = true   # pods may have its volumes inline, without a claim
+# Mount options of every volume with a file system, as a StorageClass has them.
+# mount_options = ["nfsvers=4.1"]
 # Handed to CreateVolume unchanged.
 # parameters = { tier = "fast" }
-# For drivers without CreateVolume.
+# Whether there are raw block volumes, and volumes with a file system. Asked with CreateVolume if it is not said.
+# block = false
+# file_system = true
+# A volume begins empty and keeps what pods write; say false for content (secrets, images) and scratch space.
+# persistent = true
+# For drivers without CreateVolume. A table instead of an id gives it a context:
+# { handle = "share-1", context = { server = "10.0.0.1", share = "/a" }, fs_type = "ext4" }
 # existing = ["vol-a", "vol-b"]
+# Pods may have its volumes inline, without a claim, and these attributes are theirs.
+# inline = true
+# inline_attributes = { image = "registry.example.com/data:1" }
+
+# Ids of the form that yours have, for things that do not exist.
+# [unknown_ids]
+# volume = "vol-00000000"
+# node = "4294967295"
 
 [timeouts]
 start = "10s"
@@ -85,19 +103,25 @@ mod tests {
     use harness::manifest::Manifest;
 
     #[test]
-    fn what_it_writes_is_a_manifest() {
+    fn template_is_a_valid_manifest() {
         Manifest::parse(super::MANIFEST, Path::new("driver.toml")).expect("valid as it stands");
     }
 
-    /// The commented lines, with their `#` taken away, must be valid too, or they teach mistakes.
+    /// A reader takes the `#` away from these lines.
     #[test]
-    fn what_it_suggests_is_a_manifest() {
-        let key = |line: &&str| line.contains(" = ") || line.starts_with("# [");
+    fn template_with_its_examples_uncommented_is_a_valid_manifest() {
+        let example = |line: &str| {
+            let key = line.split(" = ").next().unwrap_or_default();
+            let is_key = !key.contains(' ') && line.contains(" = ");
+            // Of `command` and `socket` only one may stand there.
+            (is_key && key != "socket") || (line.starts_with('[') && line.ends_with(']'))
+        };
         let lines = super::MANIFEST.lines().map(|line| match line.strip_prefix("# ") {
-            Some(rest) if key(&line) && !rest.starts_with("socket") && !rest.starts_with("Files") => rest,
+            Some(rest) if example(rest) => rest,
             _ => line,
         });
         let text = lines.collect::<Vec<_>>().join("\n");
+        assert!(text.contains("\nblock = false") && text.contains("\n[unknown_ids]"), "{text}");
         Manifest::parse(&text, Path::new("driver.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"));
     }
 }

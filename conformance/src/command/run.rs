@@ -362,7 +362,7 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
     let of_the_driver = |need: &&Need| need.who() == Who::Driver && **need != Need::OwnProcess;
     let can = needed.iter().filter(of_the_driver).filter(|need| ground.has(**need));
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-    let together = ground.has(Need::OwnProcess);
+    let together = ground.has(Need::OwnProcess) && !manifest.shared_backend;
     Header {
         driver: abilities.says.name.clone(),
         driver_version: abilities.says.version.clone(),
@@ -373,7 +373,8 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
         has: place.told(&TOLD, true),
         lacks: place.told(&TOLD, false),
         cases: cases.len() * flags.repeat as usize,
-        // A driver that already runs shares the machine's mounts: its cases would see each other's.
+        // Cases of a driver that already runs would see each other's mounts, those of a shared backend each
+        // other's volumes.
         lanes: if together { flags.jobs.map_or(automatic, usize::from) } else { 1 },
         seed: flags.seed,
         limits: limits(manifest),
@@ -395,9 +396,8 @@ fn limits(manifest: &Manifest) -> Vec<String> {
 
 pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, Exit> {
     let unusable = |error: ManifestError| {
-        let hint = error.hint().map(str::to_owned);
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-        Exit::usage(error.to_string()).details(causes.map(ToString::to_string)).maybe_hint(hint)
+        Exit::usage(error.to_string()).details(causes.map(ToString::to_string)).maybe_hint(error.hint())
     };
     let mut manifest = match (&flags.driver, &flags.driver_cmd, &flags.socket) {
         (Some(file), ..) => Manifest::read(file).map_err(unusable)?,

@@ -29,6 +29,7 @@ impl VolumeBuilder {
     /// As a raw block device instead of a file system.
     pub fn block(mut self) -> Self {
         self.spec.block = true;
+        self.spec.mount_options.clear();
         self
     }
 

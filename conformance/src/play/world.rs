@@ -11,6 +11,7 @@ use harness::api::{Attachment, Bytes, Volume};
 use harness::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served};
 use harness::driver::{Capabilities, Driver, DriverOptions, Registrar};
 use harness::journal::{Journal, Witness};
+use harness::manifest::ExistingVolume;
 use harness::node::{Node, NodeOptions};
 use harness::observe::MountWatch;
 use harness::proxy::{self, Proxy, ProxyOptions};
@@ -136,8 +137,11 @@ impl World {
         let mut manifest = orders.manifest.clone();
         if driver.is_none() {
             // Volumes of a driver that never ran are objects and nothing else.
-            manifest.volume.existing =
-                scenario.volumes.iter().map(|volume| format!("no-volume-{}", volume.name)).collect();
+            manifest.volume.existing = scenario
+                .volumes
+                .iter()
+                .map(|volume| ExistingVolume::new(format!("no-volume-{}", volume.name)))
+                .collect();
         }
         let provisioner = Provisioner::new(cluster.clone(), channel.clone(), manifest, capabilities.clone());
         let resizer = Resizer::new(cluster.clone(), channel, capabilities);

@@ -39,7 +39,16 @@ async fn questions(
     sandbox: &Sandbox,
     journal: Journal,
 ) -> Result<Abilities, Vec<String>> {
-    let mut abilities = Abilities { says: driver.capabilities().clone(), ..Abilities::default() };
+    let settings = &driver.manifest().volume;
+    let lacking = |said: Option<bool>, key: &str| {
+        (said == Some(false)).then(|| format!("the manifest says that there are none (`{key} = false`)"))
+    };
+    let mut abilities = Abilities {
+        says: driver.capabilities().clone(),
+        no_block: lacking(settings.block, "block"),
+        no_filesystem: lacking(settings.file_system, "file_system"),
+        ..Abilities::default()
+    };
     if !abilities.creates() {
         // What exists is taken as the manifest describes it.
         return Ok(abilities);
@@ -57,9 +66,14 @@ async fn questions(
     let provisioner = Provisioner::new(cluster, channel, driver.manifest().clone(), abilities.says.clone())
         .tagged(foreign::tag(orders, sandbox));
     let plain = |name: &str| VolumeRequest::new(name, driver.manifest());
-    abilities.no_filesystem = refused(&provisioner, plain("file-system")).await?;
-    abilities.no_block = refused(&provisioner, VolumeRequest { block: true, ..plain("block") }).await?;
-    if !abilities.shares_on_a_node() {
+    if settings.file_system.is_none() {
+        abilities.no_filesystem = refused(&provisioner, plain("file-system")).await?;
+    }
+    if settings.block.is_none() {
+        let block = VolumeRequest { block: true, mount_options: vec![], ..plain("block") };
+        abilities.no_block = refused(&provisioner, block).await?;
+    }
+    if !abilities.shares_on_a_node() && abilities.no_filesystem.is_none() {
         let access_modes = vec![AccessMode::ReadWriteMany];
         abilities.no_shared =
             refused(&provisioner, VolumeRequest { access_modes, ..plain("shared") }).await?;

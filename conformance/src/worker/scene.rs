@@ -70,6 +70,8 @@ pub(crate) struct Scene {
     secrets: Vec<Sensitive<String>>,
     /// The file systems that the manifest names.
     fs_types: Vec<String>,
+    /// `volumeAttributes` of the inline volumes.
+    inline_attributes: BTreeMap<String, String>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
     pods: RefCell<BTreeSet<String>>,
     /// Pods that were deleted and are not known to be gone.

@@ -19,7 +19,7 @@ use volume_manager::names::Namespaced;
 
 use super::Cluster;
 use crate::driver::Capabilities;
-use crate::manifest::{self, Manifest, ManifestError, Secrets};
+use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
 use crate::proxy::within;
 
 /// A volume somebody wants.
@@ -50,7 +50,7 @@ impl VolumeRequest {
             block: false,
             access_modes: vec![AccessMode::ReadWriteOnce],
             fs_type: manifest.volume.fs_types.first().cloned().unwrap_or_default(),
-            mount_options: Vec::new(),
+            mount_options: manifest.volume.mount_options.clone(),
             read_only: false,
         }
     }
@@ -130,7 +130,7 @@ pub struct Provisioner {
     channel: Channel,
     manifest: Manifest,
     capabilities: Capabilities,
-    existing: Mutex<Vec<String>>,
+    existing: Mutex<Vec<ExistingVolume>>,
     tag: String,
 }
 
@@ -156,9 +156,10 @@ impl Provisioner {
     /// # Errors
     /// When the driver does not make it.
     pub async fn provision(&self, wanted: &VolumeRequest) -> Result<Provisioned, ProvisionError> {
+        let mut wanted = wanted.clone();
         let made = match self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
-            true => self.create(wanted).await?,
-            false => self.take_existing(wanted)?,
+            true => self.create(&wanted).await?,
+            false => self.take_existing(&mut wanted)?,
         };
         let names = Provisioned {
             claim: wanted.name.clone(),
@@ -166,7 +167,7 @@ impl Provisioner {
             handle: made.volume_id.clone(),
         };
         self.cluster.journal().symbols().name_volume(&wanted.name, &names.volume, &names.handle);
-        self.bind(wanted, &names, made)?;
+        self.bind(&wanted, &names, made)?;
         Ok(names)
     }
 
@@ -218,10 +219,17 @@ impl Provisioner {
         answer.into_inner().volume.ok_or_else(|| ProvisionError::Empty { name: wanted.name.clone() })
     }
 
-    fn take_existing(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
+    /// The next volume that the manifest names, with the file system it has.
+    fn take_existing(&self, wanted: &mut VolumeRequest) -> Result<v1::Volume, ProvisionError> {
         let next = self.existing.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let volume_id = next.ok_or_else(|| ProvisionError::UsedUp { name: wanted.name.clone() })?;
-        Ok(v1::Volume { volume_id, ..v1::Volume::default() })
+        let ExistingVolume { handle, context, fs_type } =
+            next.ok_or_else(|| ProvisionError::UsedUp { name: wanted.name.clone() })?;
+        wanted.fs_type = fs_type.unwrap_or_else(|| std::mem::take(&mut wanted.fs_type));
+        Ok(v1::Volume {
+            volume_id: handle,
+            volume_context: context.into_iter().collect(),
+            ..v1::Volume::default()
+        })
     }
 
     fn capability(&self, wanted: &VolumeRequest, mode: AccessMode) -> v1::VolumeCapability {

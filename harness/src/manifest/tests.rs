@@ -113,7 +113,8 @@ fn a_wrong_value_is_told_with_its_place() {
         "command = \"x\"\n",
         expect![[r#"
             error: cannot use `driver.toml`, line 1, column 11
-            cause: invalid type: string "x", expected a sequence
+            cause: the command is one string, and a list of words is needed
+            hint: write `command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]`
         "#]],
     );
 }
@@ -148,6 +149,65 @@ fn a_command_is_split_as_a_shell_would() {
     let words = |text: &str| Manifest::from_command(text).map(|manifest| manifest.command);
     assert_eq!(words("driver --a='b c' \"d\\\"e\" f\\ g").unwrap(), ["driver", "--a=b c", "d\"e", "f g"]);
     assert!(matches!(words("driver 'never closed"), Err(ManifestError::OpenQuote { .. })));
+}
+
+#[test]
+fn unknown_placeholder_is_an_error_with_the_nearest_one() {
+    check(
+        "command = [\"x\", \"--at={endpont}\"]\n",
+        expect![[r#"
+            error: cannot use the command: there is no placeholder `{endpont}`
+            hint: did you mean `{endpoint}`?
+        "#]],
+    );
+    check(
+        "command = [\"x\", \"{kubelet_directory}\"]\n",
+        expect![[r#"
+            error: cannot use the command: there is no placeholder `{kubelet_directory}`
+            hint: known here: {socket}, {endpoint}, {node}, {state}
+        "#]],
+    );
+    assert!(matches!(Manifest::from_command("x {sock}"), Err(ManifestError::UnknownPlaceholder { .. })));
+    assert!(matches!(Manifest::from_command("  "), Err(ManifestError::EmptyCommand)));
+}
+
+#[test]
+fn braces_of_shell_json_and_awk_are_no_placeholders() {
+    let command = r#"command = ["sh", "-c", "echo ${home} ${HOME} {\"a\": 1} {} {print} {{node}}"]"#;
+    let unknown = parse(command).err().map(|error| error.to_string());
+    assert_eq!(unknown.as_deref(), Some("cannot use the command: there is no placeholder `{print}`"));
+    assert!(parse(&command.replace("{print}", "{print $1}")).is_ok());
+}
+
+#[test]
+fn existing_volume_is_an_id_or_a_table() {
+    let text = r#"
+command = ["x"]
+[volume]
+existing = ["vol-a", { handle = "share", context = { server = "10.0.0.1" }, fs_type = "nfs" }]
+"#;
+    let existing = parse(text).unwrap().volume.existing;
+    assert_eq!(existing[0], ExistingVolume::new("vol-a"));
+    assert_eq!(existing[1].context["server"], "10.0.0.1");
+    assert_eq!(existing[1].fs_type.as_deref(), Some("nfs"));
+    check(
+        "command = [\"x\"]\n[volume]\nexisting = [{ handel = \"x\" }]\n",
+        expect![[r#"
+            error: cannot use `driver.toml`, line 3, column 15
+            cause: unknown key `handel`
+            hint: did you mean `handle`?
+        "#]],
+    );
+    let sent = serde_json::to_string(&existing).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<ExistingVolume>>(&sent).unwrap(), existing);
+}
+
+#[test]
+fn volume_is_persistent_and_asked_for_its_kinds_unless_said_otherwise() {
+    let volume = parse("command = [\"x\"]\n").unwrap().volume;
+    assert_eq!((volume.persistent, volume.block, volume.file_system), (true, None, None));
+    let volume = parse("command = [\"x\"]\n[volume]\npersistent = false\nblock = false\n").unwrap().volume;
+    assert_eq!((volume.persistent, volume.block), (false, Some(false)));
 }
 
 #[test]

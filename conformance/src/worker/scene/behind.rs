@@ -55,7 +55,8 @@ impl Scene {
         self.change_driver(|driver| driver.pod_info = true)?;
         let driver = self.driver_name().into();
         let secret = secret.map(str::to_owned);
-        Ok(VolumeSource::Csi(InlineCsi { driver, secret, ..InlineCsi::default() }))
+        let attributes = self.inline_attributes.clone();
+        Ok(VolumeSource::Csi(InlineCsi { driver, secret, attributes, ..InlineCsi::default() }))
     }
 
     /// Whether the device at the driver's target is one that nobody can write to.

@@ -94,6 +94,7 @@ impl Scene {
             cgroup,
             secrets: secrets(&orders.manifest)?,
             fs_types: orders.manifest.volume.fs_types.clone(),
+            inline_attributes: orders.manifest.volume.inline_attributes.clone(),
             volumes: RefCell::default(),
             pods: RefCell::default(),
             leaving: RefCell::default(),

@@ -1,0 +1,50 @@
+//! The driver's command line: splitting one text into words, and the placeholders in them.
+
+use super::nearest;
+
+/// What a word of the command may hold, and what it stands for.
+pub(super) const PLACEHOLDERS: [&str; 4] = ["socket", "endpoint", "node", "state"];
+
+/// The first `{name}` that is no placeholder, with the known one that was probably meant.
+///
+/// Only lower-case words in single braces count: `${HOME}`, JSON and awk programs pass unchanged.
+pub(super) fn unknown_placeholder(words: &[String]) -> Option<(&str, Option<&'static str>)> {
+    let unknown =
+        words.iter().flat_map(|word| names_in_braces(word)).find(|name| !PLACEHOLDERS.contains(name))?;
+    Some((unknown, nearest(unknown, PLACEHOLDERS)))
+}
+
+fn names_in_braces(word: &str) -> impl Iterator<Item = &str> {
+    word.match_indices('{').filter_map(move |(at, _)| {
+        let before = word[..at].chars().next_back();
+        let (name, _) = word[at + 1..].split_once('}')?;
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        (is_name && !matches!(before, Some('$' | '{'))).then_some(name)
+    })
+}
+
+/// Splits a command line as a shell does, without any of its expansions.
+pub(super) fn split(command: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = command.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next()? {
+                        end if end == c => break,
+                        '\\' if c == '"' => word.push(chars.next()?),
+                        other => word.push(other),
+                    }
+                }
+            }
+            '\\' => word.get_or_insert_default().extend(chars.next()),
+            space if space.is_whitespace() => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}

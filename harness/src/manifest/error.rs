@@ -1,0 +1,133 @@
+//! Why a manifest cannot be used, with the line and what to write instead.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::command::PLACEHOLDERS;
+use super::nearest;
+
+/// A command as a manifest has it.
+const EXAMPLE: &str = "`command = [\"./my-driver\", \"--endpoint={endpoint}\", \"--nodeid={node}\"]`";
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("cannot read `{path}`")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file says something the manifest has no place for.
+    #[error("cannot use `{path}`, line {line}, column {column}")]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong there.
+        #[source]
+        source: Problem,
+    },
+    /// It says neither how to start the driver nor where it is.
+    #[error("cannot use `{path}`: it names neither a `command` nor a `socket`")]
+    NoDriver {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It says both.
+    #[error("cannot use `{path}`: it names a `command` and a `socket`, of which only one can be meant")]
+    TwoDrivers {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It says which root a driver is to have that runs already.
+    #[error("cannot use `{path}`: it names a `root`, and the driver behind its `socket` has one already")]
+    RootOfRunning {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A word of the command holds a placeholder that does not exist.
+    #[error("cannot use the command: there is no placeholder `{{{name}}}`")]
+    UnknownPlaceholder {
+        /// The name between the braces.
+        name: String,
+        /// The placeholder that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// A command line of no words.
+    #[error("cannot use the command: it is empty")]
+    EmptyCommand,
+    /// A command line that is given as one text does not end where it should.
+    #[error("cannot split the command `{command}`: a quotation mark is never closed")]
+    OpenQuote {
+        /// The text.
+        command: String,
+    },
+}
+
+/// What is wrong at a place in a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Problem {
+    message: String,
+    pub(super) hint: Option<String>,
+}
+
+impl ManifestError {
+    /// What to do about it, as one line.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Invalid { source, .. } => source.hint.clone(),
+            Self::NoDriver { .. } => Some(format!("add {EXAMPLE}")),
+            Self::TwoDrivers { .. } => Some("remove one of the two".to_owned()),
+            Self::RootOfRunning { .. } => Some("remove `root`".to_owned()),
+            Self::UnknownPlaceholder { meant: Some(meant), .. } => {
+                Some(format!("did you mean `{{{meant}}}`?"))
+            }
+            Self::UnknownPlaceholder { meant: None, .. } => {
+                Some(format!("known here: {}", PLACEHOLDERS.map(|name| format!("{{{name}}}")).join(", ")))
+            }
+            Self::EmptyCommand => {
+                Some("write the program and its arguments, `./my-driver {endpoint}`".to_owned())
+            }
+            Self::Read { .. } | Self::OpenQuote { .. } => None,
+        }
+    }
+}
+
+pub(super) fn invalid(text: &str, path: &Path, error: &toml::de::Error) -> ManifestError {
+    let at = error.span().map_or(0, |span| span.start).min(text.len());
+    let before = text.get(..at).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    ManifestError::Invalid {
+        path: path.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        source: problem(error.message(), &text[line_start..]),
+    }
+}
+
+/// Serde says "unknown field `x`, expected one of `a`, `b`"; the reader wants the one that was meant.
+fn problem(message: &str, line: &str) -> Problem {
+    if line.starts_with("command") && message.contains("expected a sequence") {
+        let message = "the command is one string, and a list of words is needed".to_owned();
+        return Problem { message, hint: Some(format!("write {EXAMPLE}")) };
+    }
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let Some(rest) = message.strip_prefix("unknown field ").and(Some(quoted.as_slice())) else {
+        return Problem { message: message.trim().to_owned(), hint: None };
+    };
+    let (unknown, known) = rest.split_first().map_or(("", &[][..]), |(first, rest)| (*first, rest));
+    let hint = match nearest(unknown, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("known here: {}", known.join(", ")),
+    };
+    Problem { message: format!("unknown key `{unknown}`"), hint: Some(hint) }
+}
