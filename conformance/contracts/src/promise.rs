@@ -1,12 +1,16 @@
 //! The catalogue of what a driver promises: every `DRV-…`, with where the promise comes from.
 //!
-//! A promise is a sentence somebody may rely on. Its source is the CSI specification where that says it, and else the
-//! issue of somebody who was hurt when it was broken, or our own reasoning, marked `ours`. The catalogue is complete
-//! whether or not a promise is judged anywhere: [`crate::driver::RULES`] holds those that show in a trace, cases prove
-//! others, and for each there is a sabotage of fake-csi that breaks it.
+//! A promise is a sentence that callers rely on. Its [`Strength`] says how far CSI 1.12 obliges the plugin: a promise
+//! that CSI does not ask for is advice, with the reason why it is given. The catalogue is complete whether or not a
+//! promise is judged anywhere: [`crate::driver::RULES`] holds those that show in a trace, cases prove others, and for
+//! each there is a sabotage of fake-csi that breaks it.
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
 //! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 mod behaviour;
 mod identity;
@@ -16,15 +20,43 @@ mod snapshots;
 mod stage;
 mod volumes;
 
-/// Something a driver promises.
+/// What a driver promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
     /// `DRV-…`.
     pub id: &'static str,
     /// The promise in one sentence.
     pub sentence: &'static str,
-    /// Where it comes from.
-    pub sources: &'static [&'static str],
+    pub strength: Strength,
+    pub basis: Basis,
+    /// Issues of drivers and callers that were hurt when it was broken, and suites that test it.
+    pub seen_in: &'static [&'static str],
+}
+
+/// How far a promise binds a driver. Only a broken `Must` fails a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strength {
+    /// CSI obliges the plugin: MUST, SHALL, REQUIRED, or the code of an error table.
+    Must,
+    /// CSI recommends it to the plugin.
+    Should,
+    /// CSI does not ask it of the plugin.
+    Advice,
+}
+
+/// Why a promise is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// CSI 1.12 says so.
+    Csi {
+        /// The RPC or message, and the part of it.
+        section: &'static str,
+        /// Quoted; ` ... ` stands for what was left out.
+        words: &'static str,
+    },
+    /// Our own reason, with what CSI says instead.
+    Ours(&'static str),
 }
 
 /// The promises of one subject, by number.
@@ -50,8 +82,43 @@ pub fn find(id: &str) -> Option<&'static Promise> {
     all().find(|promise| promise.id == id)
 }
 
-const fn promise(id: &'static str, sentence: &'static str, sources: &'static [&'static str]) -> Promise {
-    Promise { id, sentence, sources }
+const fn must(id: &'static str, sentence: &'static str, basis: Basis, seen_in: SeenIn) -> Promise {
+    Promise { id, sentence, strength: Strength::Must, basis, seen_in }
+}
+
+const fn should(id: &'static str, sentence: &'static str, basis: Basis, seen_in: SeenIn) -> Promise {
+    Promise { id, sentence, strength: Strength::Should, basis, seen_in }
+}
+
+const fn advice(id: &'static str, sentence: &'static str, reason: &'static str, seen_in: SeenIn) -> Promise {
+    Promise { id, sentence, strength: Strength::Advice, basis: Basis::Ours(reason), seen_in }
+}
+
+const fn csi(section: &'static str, words: &'static str) -> Basis {
+    Basis::Csi { section, words }
+}
+
+type SeenIn = &'static [&'static str];
+
+/// The word of the specification, or `advice`.
+impl fmt::Display for Strength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Strength::Must => "MUST",
+            Strength::Should => "SHOULD",
+            Strength::Advice => "advice",
+        })
+    }
+}
+
+/// The quotation with its section, or the reason.
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Basis::Csi { section, words } => write!(f, "CSI 1.12, {section}: \"{words}\""),
+            Basis::Ours(reason) => f.write_str(reason),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -66,11 +133,40 @@ mod tests {
     }
 
     #[test]
-    fn every_promise_says_what_and_whence() {
+    fn sentences_are_fragments() {
         for promise in all() {
-            assert!(!promise.sources.is_empty(), "{} has no source", promise.id);
             assert!(!promise.sentence.ends_with('.'), "{}: a sentence is a fragment in reports", promise.id);
             assert!(promise.sentence.starts_with(|first: char| !first.is_uppercase()), "{}", promise.id);
+        }
+    }
+
+    /// A row of an error table names the code that "the plugin MUST return".
+    fn is_row_of_an_error_table(words: &str) -> bool {
+        let Some((_, code)) = words.rsplit_once(" | ") else { return false };
+        code.starts_with(|first: char| first.is_ascii_digit())
+    }
+
+    #[test]
+    fn strength_is_the_word_that_is_quoted() {
+        for promise in all() {
+            let says = |words: &str, any: &[&str]| any.iter().any(|word| words.contains(word));
+            let fits = match (promise.strength, promise.basis) {
+                (Strength::Must, Basis::Csi { words, .. }) => {
+                    says(words, &["MUST", "SHALL", "REQUIRED"]) || is_row_of_an_error_table(words)
+                }
+                (Strength::Should, Basis::Csi { words, .. }) => says(words, &["SHOULD"]),
+                (Strength::Advice, Basis::Ours(reason)) => !reason.is_empty(),
+                _ => false,
+            };
+            assert!(fits, "{}: {} by {}", promise.id, promise.strength, promise.basis);
+        }
+    }
+
+    /// The duties of a caller, which a plugin cannot break.
+    #[test]
+    fn duties_of_the_caller_are_advice_to_the_plugin() {
+        for id in ["DRV-048", "DRV-054", "DRV-075"] {
+            assert_eq!(find(id).map(|promise| promise.strength), Some(Strength::Advice), "{id}");
         }
     }
 

@@ -59,8 +59,9 @@ fn explain_contract(name: &str) -> Option<String> {
     let sentence =
         promise.map_or_else(|| rule.map_or("", |(_, rule)| rule.sentence), |promise| promise.sentence);
     let mut text = format!("{name}   binds the {binds}\n\n  {sentence}\n");
-    for source in promise.iter().flat_map(|promise| promise.sources) {
-        text += &format!("\n  from {source}");
+    if let Some(promise) = promise {
+        text += &format!("\n  {}: {}\n", promise.strength, promise.basis);
+        promise.seen_in.iter().for_each(|seen_in| text += &format!("\n  seen in {seen_in}"));
     }
     match rule {
         Some((_, rule)) => {

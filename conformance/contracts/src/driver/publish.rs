@@ -33,23 +33,39 @@ pub(super) static ITS_OWN_VOLUME: Rule = Rule {
 
 fn its_own_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(call) = succeeded(books, line, PUBLISH) else { return };
-    let Some(shown) = top(books, call.target()).map(what_it_shows) else { return };
+    let Some(shown) = top(books, call.target()).map(Identity::of) else { return };
     let shows = |volume: &str| {
         let Some(known) = books.volume(volume) else { return false };
         let paths = known.staged.keys().chain(known.published.keys()).filter(|path| *path != call.target());
-        paths.filter_map(|path| top(books, path)).any(|mount| what_it_shows(mount) == shown)
+        paths.filter_map(|path| top(books, path)).any(|mount| Identity::of(mount) == shown)
     };
-    let of_another = books.volumes.keys().find(|other| *other != call.volume() && shows(other));
-    if let Some(other) = of_another.filter(|_| !shows(call.volume())) {
+    // Two handles may lead to one volume on purpose, and inline volumes may share what they show. Two volumes that
+    // the driver has made are two.
+    let is_made = |volume: &str| books.volume(volume).is_some_and(|known| known.created && !known.deleted);
+    if !is_made(call.volume()) || shows(call.volume()) {
+        return;
+    }
+    if let Some(other) =
+        books.volumes.keys().find(|other| *other != call.volume() && is_made(other) && shows(other))
+    {
         report.broken(PUBLISH, "the target shows another volume", format!("{} shows {other}", call.target()));
     }
 }
 
-/// What tells volumes apart: a bound device node is the device, and anything else a part of a file system.
-fn what_it_shows(mount: &Mount) -> (&str, &str) {
-    match &mount.rdev {
-        Some(device) => (device, ""),
-        None => (&mount.dev, &mount.root),
+/// What tells volumes apart in the mount table: a bound device node is the device, and anything else a part of a
+/// file system. Subdirectories of one export may share device and root, and differ in what was mounted.
+#[derive(PartialEq, Eq)]
+enum Identity<'a> {
+    Device(&'a str),
+    Directory { device: &'a str, root: &'a str, source: &'a str },
+}
+
+impl<'a> Identity<'a> {
+    fn of(mount: &'a Mount) -> Identity<'a> {
+        match &mount.rdev {
+            Some(device) => Identity::Device(device),
+            None => Identity::Directory { device: &mount.dev, root: &mount.root, source: &mount.source },
+        }
     }
 }
 
@@ -158,21 +174,44 @@ mod tests {
         breaks(rule, "a read-only publish is mounted for writing", &publish("rw relatime", true), &[]);
     }
 
+    fn created(volumes: &[&str]) -> String {
+        let create = |volume: &&str| {
+            format!("calls CreateVolume {{}} {{\"volume\":{{\"volumeId\":\"{volume}\"}}}} OK\n")
+        };
+        volumes.iter().map(create).collect()
+    }
+
     #[test]
     fn a_target_shows_its_own_volume() {
         let rule = &ITS_OWN_VOLUME;
+        let made = created(&["v1", "v2", "b1", "b2"]);
         let staged = "mount staging:v1 dev=7:1\nstage v1\nmount staging:v2 dev=7:2\nstage v2\n";
         let publish = |dev: &str| format!("{staged}mount target:v1/a dev={dev}\npublish v1 a");
-        keeps(rule, &publish("7:1"), &[]);
+        keeps(rule, &[&made, &publish("7:1")[..]].concat(), &[]);
         // How a driver gets from what it staged to what it publishes is its own affair.
-        keeps(rule, &publish("0:42"), &[]);
-        breaks(rule, "the target shows another volume", &publish("7:2"), &[]);
-        breaks(
-            rule,
-            "the target shows another volume",
-            "mount target:b2/a rdev=7:2\npublish b2 a\nmount target:b1/a rdev=7:2\npublish b1 a",
-            &[],
-        );
+        keeps(rule, &[&made, &publish("0:42")[..]].concat(), &[]);
+        let other = "the target shows another volume";
+        breaks(rule, other, &[&made, &publish("7:2")[..]].concat(), &[]);
+        let block = "mount target:b2/a rdev=7:2\npublish b2 a\nmount target:b1/a rdev=7:2\npublish b1 a";
+        breaks(rule, other, &[&made, block].concat(), &[]);
+    }
+
+    #[test]
+    fn directories_that_look_alike_are_told_apart_by_what_was_mounted() {
+        let rule = &ITS_OWN_VOLUME;
+        let publish = |volume: &str, source: &str| {
+            let mount = format!("mount target:{volume}/a fstype=nfs4 dev=0:55 source={source}\n");
+            format!("{mount}publish {volume} a\n")
+        };
+        let made = created(&["v1", "v2"]);
+        // One superblock, and `/` for both in the mount table.
+        let exports = [publish("v1", "127.0.0.1:/pvc-data"), publish("v2", "127.0.0.1:/pvc-logs")].concat();
+        keeps(rule, &[made.as_str(), &exports].concat(), &[]);
+        // Handles that nobody has made here may lead to one volume.
+        let shared = [publish("v1", "127.0.0.1:/pvc-data"), publish("v2", "127.0.0.1:/pvc-data")].concat();
+        keeps(rule, &shared, &[]);
+        keeps(rule, &[created(&["v1"]), shared.clone()].concat(), &[]);
+        breaks(rule, "the target shows another volume", &[made, shared].concat(), &[]);
     }
 
     #[test]

@@ -1,36 +1,54 @@
 //! Who the plugin is and what it says it can do.
 
-use super::{Promise, promise};
+use super::{Promise, advice, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
-    promise(
+    must(
         "DRV-001",
         "the plugin's name is a domain name of at most 63 characters, and the same in each answer",
-        &["CSI 1.12, GetPluginInfo"],
+        csi(
+            "GetPluginInfo",
+            "The name MUST follow domain name notation format ... It MUST be 63 characters or less",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-002",
         "a call whose capability is reported is answered, and not with UNIMPLEMENTED",
-        &["CSI 1.12, ControllerGetCapabilities, NodeGetCapabilities"],
+        csi(
+            "RPC of each capability",
+            "A Node Plugin MUST implement this RPC call if it has `STAGE_UNSTAGE_VOLUME` node capability",
+        ),
+        &[],
     ),
-    promise(
+    advice(
         "DRV-003",
         "capabilities stay the same for as long as the plugin runs",
-        &["ours: a caller that asks once must be right", "kubelet asks before each call"],
+        "CSI asks it of GetPluginCapabilities only; a caller that asks the services once must be right as well",
+        &["kubelet asks before each call"],
     ),
-    promise(
+    must(
         "DRV-004",
         "a plugin that serves calls says it is ready, and one that is not says why",
-        &["CSI 1.12, Probe"],
+        csi(
+            "Probe",
+            "In this case a successful response SHALL be returned with a readiness value of `false`",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-005",
         "the id of a node is not empty, has at most 256 bytes, and stays the same",
-        &["CSI 1.12, NodeGetInfo"],
+        csi(
+            "NodeGetInfo",
+            "This field MUST contain enough information to uniquely identify this specific node ... The size of this field SHALL NOT exceed 256 bytes",
+        ),
+        &[],
     ),
-    promise(
+    advice(
         "DRV-006",
         "a plugin with accessibility constraints tells the topology of its nodes and of its volumes",
-        &["CSI 1.12, GetPluginCapabilities, NodeGetInfo, CreateVolume"],
+        "CSI makes both topologies optional; without them no workload can be placed where its volume is",
+        &[],
     ),
 ];

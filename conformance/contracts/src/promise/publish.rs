@@ -1,136 +1,174 @@
 //! Publishing, unpublishing and unstaging: what appears at a path, and what is left when it goes.
 
-use super::{Promise, promise};
+use super::{Promise, advice, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
-    promise(
+    must(
         "DRV-050",
         "what is published read-only cannot be written through its target",
-        &["CSI 1.12, NodePublishVolume, readonly", "csi-driver-smb#987", "aws-efs-csi-driver#799"],
+        csi("NodePublishVolume, readonly", "SP MUST publish the volume in readonly mode"),
+        &["csi-driver-smb#987", "aws-efs-csi-driver#799"],
     ),
-    promise(
+    must(
         "DRV-051",
         "a target shows the volume that was asked for, and no other",
-        &["CSI 1.12, NodePublishVolume", "kubernetes/kubernetes#120853"],
+        csi("NodePublishVolume, target_path", "the SP SHALL place the mounted directory at target_path"),
+        &["kubernetes/kubernetes#120853"],
     ),
-    promise(
+    must(
         "DRV-052",
         "the target of a raw device is the node of that device",
-        &["CSI 1.12, NodePublishVolume", "topolvm/topolvm#406"],
+        csi("NodePublishVolume, target_path", "the SP SHALL place the block device at target_path"),
+        &["topolvm/topolvm#406"],
     ),
-    promise(
+    must(
         "DRV-053",
         "publishing again changes nothing: one mount at the target, not two",
-        &["CSI 1.12, NodePublishVolume", "topolvm/topolvm#1225"],
+        csi("NodePublishVolume", "This operation MUST be idempotent"),
+        &["topolvm/topolvm#1225"],
     ),
-    promise(
+    advice(
         "DRV-054",
         "a volume that is not staged is not published: nobody is shown an empty directory instead",
-        &[
-            "CSI 1.12, NodePublishVolume, errors",
-            "kubernetes/kubernetes#106729",
-            "kubernetes/kubernetes#120853",
-        ],
+        "CSI binds the caller to stage first; a plugin that looks keeps a workload from writing into an empty directory",
+        &["kubernetes/kubernetes#106729", "kubernetes/kubernetes#120853"],
     ),
-    promise(
+    must(
         "DRV-055",
         "when publishing was OK the volume is mounted at the target, which the driver has created",
-        &["CSI 1.12, NodePublishVolume, target_path", "csi-test#326"],
+        csi("NodePublishVolume, target_path", "the SP SHALL place the mounted directory at target_path"),
+        &["csi-test#326"],
     ),
-    promise(
+    advice(
         "DRV-056",
         "a symbolic link at the target is not followed",
-        &["ours: the target is in a tree that pods can reach"],
+        "CSI says nothing of links; the target is in a tree that pods can reach",
+        &[],
     ),
-    promise(
+    must(
         "DRV-057",
         "mount flags given for publishing are in force at the target",
-        &["CSI 1.12, MountVolume.mount_flags"],
+        csi(
+            "NodePublishVolume, volume_capability",
+            "SP MUST ensure the CO can use the published volume as described",
+        ),
+        &[],
     ),
-    promise(
+    should(
         "DRV-058",
         "publishing again at a target in another way is ALREADY_EXISTS",
-        &["CSI 1.12, NodePublishVolume, errors"],
+        csi(
+            "NodePublishVolume",
+            "The following table shows what the Plugin SHOULD return when receiving a second `NodePublishVolume` on the same volume on the same node",
+        ),
+        &[],
     ),
-    promise(
+    should(
         "DRV-059",
         "a volume for a single writer has a single target",
-        &["CSI 1.12, SINGLE_NODE_SINGLE_WRITER", "csi-sanity"],
+        csi(
+            "NodePublishVolume",
+            "use the following table instead for what the Plugin SHOULD return when receiving a second `NodePublishVolume`",
+        ),
+        &["csi-sanity"],
     ),
-    promise(
+    must(
         "DRV-060",
         "nothing is mounted at a target once it was unpublished",
-        &["CSI 1.12, NodeUnpublishVolume", "kubernetes/kubernetes#60987"],
+        csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
+        &["kubernetes/kubernetes#60987"],
     ),
-    promise(
+    must(
         "DRV-061",
         "the target itself is gone once it was unpublished",
-        &["CSI 1.12, NodeUnpublishVolume", "csi-sanity"],
+        csi(
+            "NodeUnpublishVolume, target_path",
+            "The SP MUST delete the file or directory it created at this path",
+        ),
+        &["csi-sanity"],
     ),
-    promise(
+    must(
         "DRV-062",
         "unpublishing again is OK",
-        &["CSI 1.12, NodeUnpublishVolume", "spiffe/spiffe-csi#158"],
+        csi("NodeUnpublishVolume", "This operation MUST be idempotent"),
+        &["spiffe/spiffe-csi#158"],
     ),
-    promise(
+    must(
         "DRV-063",
         "unpublishing one target leaves the volume's other targets alone",
+        csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["topolvm/topolvm#1035"],
     ),
-    promise(
+    must(
         "DRV-064",
         "unpublishing deletes no data",
+        csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["topolvm/topolvm#1035", "kubernetes/kubernetes#45464"],
     ),
-    promise(
+    must(
         "DRV-065",
         "what is beside the target is the caller's and stays untouched",
+        csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
         &["kubernetes/kubernetes#101911", "kubernetes/kubernetes#85280"],
     ),
-    promise(
+    advice(
         "DRV-066",
         "a target in use is not said to be unpublished: a mount that is only out of sight still writes",
-        &["ours: MNT_DETACH", "kubernetes/kubernetes#102486"],
+        "CSI does not say when a mount is gone; one that is only out of sight still writes",
+        &["kubernetes/kubernetes#102486"],
     ),
-    promise(
+    must(
         "DRV-067",
         "an inline volume is gone, with all it held, when it was unpublished",
-        &["CSI 1.12, NodeUnpublishVolume", "kubernetes/kubernetes#127229", "dell/csm#1673"],
+        csi("NodeUnpublishVolume", "This RPC MUST undo the work by the corresponding `NodePublishVolume`"),
+        &["kubernetes/kubernetes#127229", "dell/csm#1673"],
     ),
-    promise(
+    must(
         "DRV-068",
         "unpublishing an inline volume again is OK, though the volume is gone",
+        csi("NodeUnpublishVolume", "This operation MUST be idempotent"),
         &["kubernetes/kubernetes#90752", "intel/pmem-csi#626"],
     ),
-    promise(
+    advice(
         "DRV-069",
         "unpublishing and unstaging are OK where the mount has gone behind the driver's back",
+        "CSI asks it of unstaging only, for a volume that is not staged; an unpublish that fails for ever keeps the pod",
         &["spiffe/spiffe-csi#158", "hetznercloud/csi-driver#172"],
     ),
-    promise(
+    must(
         "DRV-070",
         "nothing is mounted at a staging path once it was unstaged",
-        &["CSI 1.12, NodeUnstageVolume"],
+        csi("NodeUnstageVolume", "This RPC MUST undo the work by the corresponding `NodeStageVolume`"),
+        &[],
     ),
-    promise("DRV-071", "unstaging again is OK", &["CSI 1.12, NodeUnstageVolume"]),
-    promise(
+    must(
+        "DRV-071",
+        "unstaging again is OK",
+        csi("NodeUnstageVolume", "This operation MUST be idempotent"),
+        &[],
+    ),
+    must(
         "DRV-072",
         "all that was written is there again when the volume is staged next",
-        &["ours: a volume is for keeping data"],
+        csi("NodeUnstageVolume", "This RPC MUST undo the work by the corresponding `NodeStageVolume`"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-073",
         "a cycle of staging and unstaging holds no device afterwards",
+        csi("NodeUnstageVolume", "This RPC MUST undo the work by the corresponding `NodeStageVolume`"),
         &["kubernetes/kubernetes#109132", "topolvm/topolvm#877"],
     ),
-    promise(
+    advice(
         "DRV-074",
         "the staging directory is the caller's: unstaging leaves it where it was",
-        &["CSI 1.12, NodeStageVolume, staging_target_path", "kubernetes/kubernetes#102486"],
+        "CSI has the caller make the directory, and does not forbid a plugin to remove it",
+        &["kubernetes/kubernetes#102486"],
     ),
-    promise(
+    advice(
         "DRV-075",
         "unstaging a volume that is still published is refused, and the target goes on working",
-        &["CSI 1.12, NodeUnstageVolume", "kubernetes/kubernetes#102486"],
+        "CSI binds the caller to unpublish first, and does not oblige a plugin to refuse",
+        &["kubernetes/kubernetes#102486"],
     ),
 ];

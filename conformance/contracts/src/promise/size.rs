@@ -1,42 +1,63 @@
 //! Growing, modifying and measuring volumes.
 
-use super::{Promise, promise};
+use super::{Promise, csi, must, should};
 
 pub(super) const PROMISES: &[Promise] = &[
-    promise(
+    must(
         "DRV-080",
         "after the node's expansion the device has the new size, wherever it is open",
-        &["CSI 1.12, NodeExpandVolume"],
+        csi("CapacityRange", "Volume MUST be at least this big"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-081",
         "after the node's expansion the file system has the new size",
-        &["CSI 1.12, NodeExpandVolume", "kubernetes/kubernetes#94929"],
+        csi("CapacityRange", "Volume MUST be at least this big"),
+        &["kubernetes/kubernetes#94929"],
     ),
-    promise(
+    must(
         "DRV-082",
         "an expansion answers the size that the volume then has, which is within the range asked for",
-        &["CSI 1.12, ControllerExpandVolume"],
+        csi("ControllerExpandVolume", "Capacity of volume after expansion. This field is REQUIRED"),
+        &[],
     ),
-    promise(
+    should(
         "DRV-083",
         "expanding again to a size that is reached already is OK",
-        &["CSI 1.12, ControllerExpandVolume, NodeExpandVolume"],
+        csi(
+            "ControllerExpandVolume, NodeExpandVolume",
+            "is already larger than or equal to the target capacity of the expansion request, the plugin SHOULD reply 0 OK",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-084",
         "statistics are those of the volume: its size, its inodes",
-        &["CSI 1.12, NodeGetVolumeStats"],
+        csi("NodeGetVolumeStats", "The total capacity in specified Unit. This field is REQUIRED"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-085",
         "statistics of a path where the volume is not are NOT_FOUND",
-        &["CSI 1.12, NodeGetVolumeStats, errors", "csi-sanity"],
+        csi("NodeGetVolumeStats, errors", "Volume does not exist | 5 NOT_FOUND"),
+        &["csi-sanity"],
     ),
-    promise("DRV-086", "a volume whose mount is gone is not said to be well", &["CSI 1.12, VolumeCondition"]),
-    promise(
+    must(
+        "DRV-086",
+        "a volume whose mount is gone is not said to be well",
+        csi(
+            "VolumeCondition",
+            "This field MUST be specified if the VOLUME_CONDITION node capability is supported",
+        ),
+        &[],
+    ),
+    must(
         "DRV-087",
         "a modification that is refused has changed nothing",
-        &["CSI 1.12, ControllerModifyVolume, errors"],
+        csi(
+            "ControllerModifyVolume, errors",
+            "The SP MUST NOT have applied any modification to the volume as part of this specific call",
+        ),
+        &[],
     ),
 ];

@@ -1,26 +1,36 @@
 //! Snapshots and groups of them.
 
-use super::{Promise, promise};
+use super::{Promise, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
-    promise(
+    must(
         "DRV-036",
         "a snapshot holds what the volume held when it was taken, whatever is written later",
-        &["CSI 1.12, CreateSnapshot"],
+        csi("CreateSnapshot", "it MUST block until the snapshot is cut"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-037",
         "taking a snapshot again by its name gives the same snapshot, or ALREADY_EXISTS for another volume",
-        &["CSI 1.12, CreateSnapshot"],
+        csi("CreateSnapshot", "This operation MUST be idempotent"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-038",
         "a group has a snapshot of each of its volumes, and goes as a whole",
-        &["CSI 1.12, CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot"],
+        csi(
+            "CreateVolumeGroupSnapshot",
+            "the volume snapshots in the group MUST be taken at the same point-in-time",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-039",
         "a list of snapshots has those that were asked for, and no others",
-        &["CSI 1.12, ListSnapshots", "csi-sanity"],
+        csi(
+            "ListSnapshots",
+            "The Plugin SHALL return the information about all snapshots on the storage system within the given parameters",
+        ),
+        &["csi-sanity"],
     ),
 ];

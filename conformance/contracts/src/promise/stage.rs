@@ -1,21 +1,27 @@
 //! Staging: once per volume and node.
 
-use super::{Promise, promise};
+use super::{Promise, advice, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
-    promise(
+    must(
         "DRV-040",
         "a volume that was staged is there: mounted at the staging path, or ready as a device",
-        &["CSI 1.12, NodeStageVolume", "kubernetes/kubernetes#106729", "kubernetes/kubernetes#86784"],
+        csi(
+            "NodeStageVolume, volume_capability",
+            "SP MUST ensure the CO can use the staged volume as described",
+        ),
+        &["kubernetes/kubernetes#106729", "kubernetes/kubernetes#86784"],
     ),
-    promise(
+    must(
         "DRV-041",
         "staging again changes nothing: one mount, not two on top of each other",
-        &["CSI 1.12, NodeStageVolume", "topolvm/topolvm#1225"],
+        csi("NodeStageVolume", "This operation MUST be idempotent"),
+        &["topolvm/topolvm#1225"],
     ),
-    promise(
+    must(
         "DRV-042",
         "a volume that holds data is never formatted",
+        csi("NodeStageVolume", "This operation MUST be idempotent"),
         &[
             "hetznercloud/csi-driver#1346",
             "longhorn/longhorn#14042",
@@ -23,39 +29,52 @@ pub(super) const PROMISES: &[Promise] = &[
             "NetApp/trident#418",
         ],
     ),
-    promise(
+    must(
         "DRV-043",
         "the file system is of the type that was asked for",
-        &["CSI 1.12, MountVolume.fs_type"],
+        csi(
+            "NodeStageVolume, volume_capability",
+            "SP MUST ensure the CO can use the staged volume as described",
+        ),
+        &[],
     ),
-    promise(
+    advice(
         "DRV-044",
         "mount flags given for staging are in force, or staging fails",
-        &["CSI 1.12, MountVolume.mount_flags", "fenio/tns-csi#235"],
+        "CSI asks for the flags where the volume is used, and they may come into force when it is published",
+        &["fenio/tns-csi#235"],
     ),
-    promise(
+    advice(
         "DRV-045",
         "a call that fails for good leaves nothing behind",
+        "CSI lets a caller repeat what failed; the kubelet takes a final error for nothing done and forgets the call",
         &["GoogleCloudPlatform/gcs-fuse-csi-driver#1576", "kubernetes/kubernetes#86784"],
     ),
-    promise(
+    advice(
         "DRV-046",
         "staging goes through no symbolic link that somebody has put in its place",
-        &["ours: the staging path is in a tree that others can reach"],
+        "CSI says nothing of links; the staging path is in a tree that others can reach",
+        &[],
     ),
-    promise(
+    must(
         "DRV-047",
         "staging again in another way is ALREADY_EXISTS, and the first stays as it was",
-        &["CSI 1.12, NodeStageVolume, errors"],
+        csi("NodeStageVolume, errors", "Volume published but is incompatible | 6 ALREADY_EXISTS"),
+        &[],
     ),
-    promise(
+    advice(
         "DRV-048",
         "staging with the publish context of an attachment that has ended is refused",
-        &["CSI 1.12, NodeStageVolume, publish_context", "kubernetes/kubernetes#121937"],
+        "CSI binds the caller to the right context, and does not oblige a plugin to notice a wrong one",
+        &["kubernetes/kubernetes#121937"],
     ),
-    promise(
+    must(
         "DRV-049",
         "with VOLUME_MOUNT_GROUP the group that was asked for can write to the volume, and without it nobody is changed",
-        &["CSI 1.12, VOLUME_MOUNT_GROUP", "seaweedfs/seaweedfs-csi-driver#312", "csi-driver-nfs#327"],
+        csi(
+            "VolumeCapability, volume_mount_group",
+            "SP MUST ensure that the volume_mount_group parameter is passed as the group identifier to the underlying operating system mount system call",
+        ),
+        &["seaweedfs/seaweedfs-csi-driver#312", "csi-driver-nfs#327"],
     ),
 ];

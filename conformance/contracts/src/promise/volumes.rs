@@ -1,113 +1,174 @@
 //! Creating and deleting volumes, telling about them, and attaching them.
 
-use super::{Promise, promise};
+use super::{Promise, advice, csi, must};
 
 pub(super) const PROMISES: &[Promise] = &[
-    promise(
+    must(
         "DRV-010",
         "creating a volume again by its name and with the same request gives the same volume",
-        &["CSI 1.12, CreateVolume"],
+        csi("CreateVolume", "This operation MUST be idempotent"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-011",
         "creating a volume by a name that exists with another request is ALREADY_EXISTS",
-        &["CSI 1.12, CreateVolume, errors"],
+        csi("CreateVolume, errors", "Volume already exists but is incompatible | 6 ALREADY_EXISTS"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-012",
         "a volume is within the capacity range that was asked for, or is refused with OUT_OF_RANGE",
-        &["CSI 1.12, CreateVolume"],
+        csi("CapacityRange", "Volume MUST be at least this big ... Volume MUST not be bigger than this"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-013",
         "a volume has the capacity that was answered",
-        &["CSI 1.12, Volume.capacity_bytes", "topolvm/topolvm#406"],
+        csi("CapacityRange", "Volume MUST be at least this big"),
+        &["topolvm/topolvm#406"],
     ),
-    promise(
+    must(
         "DRV-014",
         "a volume that is a copy holds what its source held",
-        &["CSI 1.12, CreateVolume, volume_content_source", "spec#482"],
+        csi(
+            "CreateVolume",
+            "MUST provide a volume that, when presented to a workload by `NodePublish` call, has both the requested (larger) size and contains data from the snapshot (or original volume)",
+        ),
+        &["spec#482"],
     ),
-    promise(
+    must(
         "DRV-015",
         "the file system of a copy that is larger than its source fills the copy",
+        csi(
+            "CreateVolume",
+            "MUST provide a volume that, when presented to a workload by `NodePublish` call, has both the requested (larger) size and contains data from the snapshot (or original volume)",
+        ),
         &["kubernetes/kubernetes#94929", "csi-test#325", "ceph/ceph-csi#2719"],
     ),
-    promise(
+    must(
         "DRV-016",
         "a volume that cannot be used in all the ways asked for is refused with INVALID_ARGUMENT",
-        &["CSI 1.12, CreateVolume, errors"],
+        csi(
+            "CreateVolume, volume_capabilities",
+            "If ANY of the specified volume capabilities are not supported by the SP, the call MUST return the appropriate gRPC error code",
+        ),
+        &[],
     ),
-    promise("DRV-017", "a name of 128 bytes is a good name", &["CSI 1.12, size limits", "csi-sanity"]),
-    promise(
+    advice(
+        "DRV-017",
+        "a name of 128 bytes is a good name",
+        "CSI allows names up to its size limit, and does not oblige a plugin to take each of them",
+        &["csi-sanity"],
+    ),
+    advice(
         "DRV-018",
         "no name and no id leads out of the driver's own directories",
-        &["ours: a path that is made of a caller's string"],
+        "CSI says nothing of paths that a plugin makes of a caller's strings",
+        &[],
     ),
-    promise(
+    must(
         "DRV-019",
         "a volume is reachable from a place that was asked for, or is refused with RESOURCE_EXHAUSTED",
-        &["CSI 1.12, CreateVolume, accessibility_requirements"],
+        csi(
+            "TopologyRequirement",
+            "If requisite is specified, the provisioned volume MUST be accessible from at least one of the requisite topologies",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-020",
         "deleting a volume that is not there is OK",
-        &["CSI 1.12, DeleteVolume", "csi-sanity"],
+        csi(
+            "DeleteVolume",
+            "does not exist or the artifacts associated with the volume do not exist anymore, the Plugin MUST reply `0 OK`",
+        ),
+        &["csi-sanity"],
     ),
-    promise(
+    must(
         "DRV-021",
         "a volume in use is not deleted: FAILED_PRECONDITION, and its data stay",
-        &["CSI 1.12, DeleteVolume, errors", "kubernetes/kubernetes#85476"],
+        csi("DeleteVolume, errors", "Volume in use | 9 FAILED_PRECONDITION"),
+        &["kubernetes/kubernetes#85476"],
     ),
-    promise(
+    advice(
         "DRV-022",
         "a deleted volume leaves nothing: no file, no device, no entry in a list",
-        &["CSI 1.12, DeleteVolume", "kubernetes/kubernetes#109132"],
+        "CSI does not say what has to be gone; what stays is paid for by nobody who could delete it",
+        &["kubernetes/kubernetes#109132"],
     ),
-    promise(
+    must(
         "DRV-023",
         "capabilities are confirmed only if the volume can be used in all of these ways",
-        &["CSI 1.12, ValidateVolumeCapabilities"],
+        csi(
+            "ValidateVolumeCapabilities",
+            "This RPC call SHALL return `confirmed` only if all the volume capabilities specified in the request are supported",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-024",
         "the pages of a list together have every volume exactly once",
-        &["CSI 1.12, ListVolumes"],
+        csi(
+            "ListVolumes",
+            "The Plugin SHALL return the information about all the volumes that it knows about",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-025",
         "a token that was never given out is refused with ABORTED",
-        &["CSI 1.12, ListVolumes, ListSnapshots, errors", "csi-sanity"],
+        csi("ListVolumes, ListSnapshots, errors", "Invalid `starting_token` | 10 ABORTED"),
+        &["csi-sanity"],
     ),
-    promise("DRV-026", "the capacity left is what can still be created", &["CSI 1.12, GetCapacity"]),
-    promise(
+    must(
+        "DRV-026",
+        "the capacity left is what can still be created",
+        csi(
+            "GetCapacity",
+            "the Plugin SHALL report the capacity of the storage that can be used to provision volumes",
+        ),
+        &[],
+    ),
+    must(
         "DRV-030",
         "publishing a volume to a node again gives the same publish context",
-        &["CSI 1.12, ControllerPublishVolume"],
+        csi("ControllerPublishVolume", "This operation MUST be idempotent"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-031",
         "a publish context leads to the volume on this node as it is attached now",
-        &["CSI 1.12, ControllerPublishVolume", "kubernetes/kubernetes#121937"],
+        csi(
+            "ControllerPublishVolume, volume_capability",
+            "SP MUST ensure the CO can use the published volume as described",
+        ),
+        &["kubernetes/kubernetes#121937"],
     ),
-    promise(
+    must(
         "DRV-032",
         "a volume for one node is not published to a second: FAILED_PRECONDITION",
-        &["CSI 1.12, ControllerPublishVolume, errors"],
+        csi("ControllerPublishVolume, errors", "Volume published to another node | 9 FAILED_PRECONDITION"),
+        &[],
     ),
-    promise(
+    must(
         "DRV-033",
         "publishing to a node that does not exist is NOT_FOUND",
-        &["CSI 1.12, ControllerPublishVolume, errors", "csi-sanity"],
+        csi("ControllerPublishVolume, errors", "Node does not exist | 5 NOT_FOUND"),
+        &["csi-sanity"],
     ),
-    promise(
+    must(
         "DRV-034",
         "unpublishing from a node again is OK, also when node or volume are gone",
-        &["CSI 1.12, ControllerUnpublishVolume"],
+        csi(
+            "ControllerUnpublishVolume",
+            "is not attached to the node corresponding to the `node_id`, the Plugin MUST reply `0 OK`",
+        ),
+        &[],
     ),
-    promise(
+    must(
         "DRV-035",
         "a node gets no more volumes than it says it carries: RESOURCE_EXHAUSTED",
-        &["CSI 1.12, NodeGetInfo, ControllerPublishVolume, errors"],
+        csi("ControllerPublishVolume, errors", "Max volumes attached | 8 RESOURCE_EXHAUSTED"),
+        &[],
     ),
 ];

@@ -70,6 +70,8 @@ pub struct Volume {
     pub unpublished: BTreeSet<String>,
     /// Staging paths whose unstaging has worked since they were last staged.
     pub unstaged: BTreeSet<String>,
+    /// Whether the driver has answered that it made it.
+    pub created: bool,
     /// Whether it was deleted, or may have been: a node that asks about it may hear NOT_FOUND.
     pub deleted: bool,
     /// The request of the last `NodeStageVolume` that was sent.
@@ -245,7 +247,9 @@ impl Books {
             self.stages = Some(declares(&end.resp, "STAGE_UNSTAGE_VOLUME"));
         }
         if end.method == "CreateVolume" && end.code == "OK" {
-            self.exists(text(&end.resp["volume"], "volumeId"));
+            let id = text(&end.resp["volume"], "volumeId");
+            self.exists(id);
+            self.volumes.entry(id.to_owned()).or_default().created = true;
         }
         let Some(call) = self.calls.remove(&end.id) else { return };
         if call.method == "DeleteVolume" && end.code != "OK" && !is_unknown(&end.code) {
