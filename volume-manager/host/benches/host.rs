@@ -1,11 +1,11 @@
-//! What the doors to the kernel cost, as ratios beside the obvious other way:
+//! Cost of the host's calls, each as a ratio to the plain way:
 //! `cargo bench -p host -- [mounts] [files]` (default 10000 and 100000), as root.
 //!
-//! - one mount asked for, among many, beside reading and parsing the whole table;
-//! - a tree given to a group, beside `chown -R` and `chmod -R`;
+//! - looking up one mount among many, against reading and parsing the whole table;
+//! - changing the group of a tree, against `chown -R` and `chmod -R`;
 //! - steps a second of the simulated kernel.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be measured has no number")]
+#![expect(clippy::unwrap_used, reason = "a failed measurement ends the benchmark")]
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     println!("fake: {:.0} steps a second", runtime.block_on(fake_steps()));
     if let Err(errno) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-        println!("the rest was not measured: unshare(CLONE_NEWNS): {errno}");
+        println!("the host on the real kernel was not measured: unshare(CLONE_NEWNS): {errno}");
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ fn main() {
     nix::mount::umount2(scratch.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
 }
 
-/// A pod's life, as its volumes' operations do it.
+/// Steps a second, over the steps of a pod's volumes from mount to clean-up.
 async fn fake_steps() -> f64 {
     const PODS: u32 = 20_000;
     let host = FakeHost::default();
@@ -80,8 +80,8 @@ async fn look_ups(host: &LinuxHost, scratch: &Path, mounts: usize) {
     let refs = median(101, async || assert!(host.references(&alone).await.unwrap().is_empty())).await;
     println!("{mounts} mounts: the whole table {whole:?}");
     println!("  one mount: {one:?}, {:.0} times faster", ratio(whole, one));
-    println!("  where else is it mounted: {refs:?}, {:.0} times faster", ratio(whole, refs));
-    println!("  is it a mount point: {check:?}, {:.0} times faster", ratio(whole, check));
+    println!("  references: {refs:?}, {:.0} times faster", ratio(whole, refs));
+    println!("  mount point check: {check:?}, {:.0} times faster", ratio(whole, check));
 }
 
 async fn ownership(host: &LinuxHost, scratch: &Path, files: usize) {
@@ -105,13 +105,13 @@ async fn ownership(host: &LinuxHost, scratch: &Path, files: usize) {
     }
     let theirs = began.elapsed();
     println!(
-        "{files} files given to a group: {ours:?}, {:.2} times chown -R and chmod -R",
+        "change the group of {files} files: {ours:?}, {:.2} times chown -R and chmod -R",
         ratio(ours, theirs)
     );
     let began = Instant::now();
     let root = host.metadata(&tree).await.unwrap();
-    assert!(!change.root_matches(&root), "chown has undone it");
-    println!("  looking whether that is needed: {:?}", began.elapsed());
+    assert!(!change.root_matches(&root), "chown and chmod have changed the root");
+    println!("  check of the root alone: {:?}", began.elapsed());
 }
 
 async fn median(rounds: usize, work: impl AsyncFn()) -> Duration {

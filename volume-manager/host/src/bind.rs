@@ -1,4 +1,4 @@
-//! Bind mounts as the kubelet makes them: two steps, and over a file for a device node. Touches a [`Host`].
+//! Bind mounts as the kubelet makes them, in two steps; device nodes are bound over a file. Touches a [`Host`].
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::error::{HostError, Result};
 use crate::file::FileKind;
 use crate::options::MountOptions;
 
-/// Binds `source` on `target` with `options` (07 §3): a plain bind, then a remount that sets the asked flags
-/// and those the source's file system has. `bind` and `remount` among the options are passed over.
+/// Binds `source` on `target` (07 §3): a plain bind, then a remount with the flags of `options` and of the
+/// source's file system. `bind` and `remount` among the options are ignored.
 ///
-/// When the second step fails the first one's mount stays: the caller cleans up.
+/// If the remount fails, the bind stays: the caller cleans up.
 pub async fn mount(host: &dyn Host, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
     let netdev = options.contains("_netdev");
     host.bind(&Bind { netdev, ..Bind::new(source, target) }).await?;
@@ -26,8 +26,9 @@ pub async fn mount(host: &dyn Host, source: &Path, target: &Path, options: &Moun
 
 /// Binds the device node `device` over the file `file`, which is made (0750) if it is missing.
 ///
-/// A file that shows this device already is left as it is. One that shows another, as after a reboot of the
-/// driver, is freed first, with its lock: the kubelet's `mapBindMountDevice` would leave the pod with it.
+/// If `file` shows this device already, nothing changes. If it shows another device, as after a restart of
+/// the driver, that device's lock and bind are removed first: the kubelet's `mapBindMountDevice` would leave
+/// the pod with the old device.
 pub async fn device_node(host: &dyn Host, device: &Path, file: &Path) -> Result<()> {
     match host.symlink_metadata(file).await {
         Ok(there) if there.kind.is_device() && host.is_mount_point(file).await? => {
@@ -46,7 +47,7 @@ pub async fn device_node(host: &dyn Host, device: &Path, file: &Path) -> Result<
     mount(host, device, file, &MountOptions::default()).await
 }
 
-/// Undoes the mount of [`device_node`] while a device shows. The file stays. Missing: success.
+/// Unmounts the device node from `file` if it shows one. The file stays. Missing: success.
 pub async fn release_device_node(host: &dyn Host, file: &Path) -> Result<()> {
     match host.symlink_metadata(file).await {
         Ok(there) if there.kind.is_device() => host.unmount(file).await,
@@ -56,7 +57,7 @@ pub async fn release_device_node(host: &dyn Host, file: &Path) -> Result<()> {
     }
 }
 
-/// Device nodes in a directory: the pods that still refer to a block volume. Missing directory: none.
+/// Device nodes in a directory: one for each pod that still refers to a block volume. Missing directory: none.
 pub async fn device_nodes_in(host: &dyn Host, dir: &Path) -> Result<Vec<std::path::PathBuf>> {
     let entries = match host.read_dir(dir).await {
         Ok(entries) => entries,
@@ -66,7 +67,7 @@ pub async fn device_nodes_in(host: &dyn Host, dir: &Path) -> Result<Vec<std::pat
     let mut nodes = Vec::new();
     for entry in entries {
         let path = dir.join(entry.name);
-        // The directory knows the file below; only a stat sees the node bound over it.
+        // The directory lists the file below; only a stat sees the node bound over it.
         if host.symlink_metadata(&path).await?.kind.is_device() {
             nodes.push(path);
         }
@@ -81,8 +82,8 @@ async fn make_file(host: &dyn Host, file: &Path, mode: u32) -> Result<()> {
     }
 }
 
-/// Makes the leaf that a bind of something of this kind needs: a directory (0750) or a file (0640), with
-/// parents (0750). Existing: success.
+/// Makes the target for a bind of this kind: a directory (0750) or a file (0640), with parents (0750).
+/// Existing: success.
 pub async fn make_target(host: &dyn Host, target: &Path, kind: FileKind) -> Result<(), HostError> {
     if kind == FileKind::Directory {
         return host.make_dir_all(target, 0o750).await;

@@ -1,4 +1,4 @@
-//! Unmounting and removing a mount point, whatever state it is in (07 §6 and §7). Touches a [`Host`].
+//! Unmounts and removes a mount point in any state (07 §6 and §7). Touches a [`Host`].
 
 use std::future::Future;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::door::Host;
 use crate::error::{HostError, Result};
 
-/// How a mount point is recognised before it is unmounted.
+/// The check for a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// By statx alone ([`Host::is_likely_mount_point`]).
@@ -17,13 +17,12 @@ pub enum Check {
 
 /// Unmounts `path` and removes its directory, or the file it was bound over. Missing: success.
 ///
-/// One layer of stacked mounts is taken away a call; with another below it the directory is busy, which is
-/// the error. A plain directory is removed only when it is empty. A mount that no longer answers is
-/// unmounted all the same.
+/// A call unmounts one layer of stacked mounts; with another below it the directory is busy, which is the
+/// error. A plain directory is removed only if it is empty. A mount that no longer answers is unmounted too.
 ///
-/// Every kind of host has the safe unmount (unmounting what is no mount is success), so no mount-point
-/// check precedes it, as in the kubelet where `umount` reports "not mounted". `check` decides only how a
-/// host without a working stat is asked afterwards, and is kept for callers that name what they expect.
+/// No mount-point check precedes the unmount: on every kind of host, unmounting a directory that is no mount
+/// is success, as in the kubelet where `umount` reports "not mounted". `check` is used afterwards, to tell a
+/// busy directory from one with another mount below.
 pub async fn mount_point(host: &dyn Host, path: &Path, check: Check) -> Result<()> {
     if !must_go(host, path).await? {
         return Ok(());
@@ -32,7 +31,7 @@ pub async fn mount_point(host: &dyn Host, path: &Path, check: Check) -> Result<(
     remove_unmounted(host, path, check).await
 }
 
-/// The same with an unmount that turns to force when `deadline` ends first. Only NFS needs it.
+/// As [`mount_point`], with force if the unmount has not ended when `deadline` does. Only NFS needs it.
 pub async fn mount_point_with_force(
     host: &dyn Host,
     path: &Path,
@@ -46,8 +45,8 @@ pub async fn mount_point_with_force(
     remove_unmounted(host, path, check).await
 }
 
-/// Unmounts; if that has not ended when `deadline` does, unmounts with force, without a deadline. A failure
-/// before the deadline is returned without force.
+/// Unmounts; if that has not ended when `deadline` does, gives it up and unmounts with force, without a
+/// deadline. A failure before the deadline is returned, and force is not used.
 pub async fn unmount_with_force(
     host: &dyn Host,
     path: &Path,
@@ -60,12 +59,12 @@ pub async fn unmount_with_force(
     }
 }
 
-/// Whether there is anything to clean: a stat that fails as a dead mount's does means there is.
+/// Whether there is anything to clean up. A stat that fails like that of a dead mount means yes.
 async fn must_go(host: &dyn Host, path: &Path) -> Result<bool> {
     match crate::lookup::path_exists(host, path).await {
         Ok(exists) => {
             if !exists {
-                tracing::warn!(path = %path.display(), "nothing to clean up: the path does not exist");
+                tracing::warn!(path = %path.display(), "mount point does not exist; nothing to clean up");
             }
             Ok(exists)
         }
@@ -79,8 +78,8 @@ async fn remove_unmounted(host: &dyn Host, path: &Path, check: Check) -> Result<
         Err(error) if error.is_not_found() => Ok(()),
         // A bind over a file leaves a file behind.
         Err(error) if error.is_not_a_directory() => host.remove_file(path).await,
-        // Busy has two causes that call for different answers: another layer, or somebody else's mount
-        // namespace or open directory.
+        // Busy has two causes with different errors: another layer of mounts, or another mount namespace or
+        // process that uses the directory.
         Err(error) if error.is_busy() && still_mounted(host, path, check).await => {
             Err(HostError::StillMounted { path: path.to_owned() })
         }
@@ -88,7 +87,7 @@ async fn remove_unmounted(host: &dyn Host, path: &Path, check: Check) -> Result<
     }
 }
 
-/// Removes an empty directory, or the file that something was bound over.
+/// Removes an empty directory, or the file that was the target of a bind.
 async fn remove(host: &dyn Host, path: &Path) -> Result<()> {
     match host.remove_dir(path).await {
         Err(error) if error.is_not_a_directory() => host.remove_file(path).await,

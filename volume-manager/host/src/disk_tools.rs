@@ -1,11 +1,10 @@
-//! The command lines of the tools for disks, and what their answers mean (07 §9). Touches nothing.
+//! Command lines of the disk tools, and the meaning of their exit codes and output (07 §9). Touches nothing.
 
 use std::path::Path;
 
 use crate::error::{HostError, Result};
 use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 
-/// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tool {
     pub(crate) program: String,
@@ -23,11 +22,11 @@ pub(crate) fn probe(device: &Path) -> Tool {
     tool("blkid", &["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"], device)
 }
 
-/// What blkid found. `None`: it failed, or wrote something that is not its format.
+/// Parses blkid's answer. `None`: it failed, or its output is malformed.
 pub(crate) fn read_probe(code: Option<i32>, output: &str) -> Option<DiskContent> {
     match code {
         Some(0) => read_export(output),
-        // "No tags found", its word for an empty disk.
+        // "No tags found": an empty disk.
         Some(2) => Some(DiskContent::Nothing),
         _ => None,
     }
@@ -51,12 +50,12 @@ fn read_export(output: &str) -> Option<DiskContent> {
     })
 }
 
-/// The check that repairs what it may.
+/// fsck with the safe repairs.
 pub(crate) fn check(device: &Path) -> Tool {
     tool("fsck", &["-a"], device)
 }
 
-/// What the kubelet makes of fsck's exit codes. 127 is a shell's word for a tool that is missing.
+/// The kubelet's reading of fsck's exit codes. 127 is the shell's code for a missing tool.
 pub(crate) fn read_check(code: Option<i32>, output: String) -> CheckOutcome {
     match code {
         Some(0) => CheckOutcome::Clean,
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_blkid_says_is_read() {
+    fn blkid_output_is_parsed() {
         let (nothing, partitions) = (Some(DiskContent::Nothing), Some(DiskContent::Partitions));
         let rows = [
             (Some(2), "", nothing.clone()),
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_of_fsck_mean_what_the_kubelet_says() {
+    fn fsck_exit_codes_are_read_as_the_kubelet_reads_them() {
         let text = || "left".to_owned();
         let rows = [
             (Some(0), CheckOutcome::Clean),
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_kubelets() {
+    fn commands_are_the_kubelets() {
         let order = |fs_type: &str| MakeFilesystem {
             device: "/dev/d".into(),
             fs_type: fs_type.to_owned(),

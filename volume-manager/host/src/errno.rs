@@ -1,5 +1,5 @@
-//! The kernel's error numbers, as `i32`, the type [`std::io::Error`] has them in. For asking an error what
-//! it is, and for ordering a simulated host to fail.
+//! The kernel's error numbers as `i32`, the type of [`std::io::Error::raw_os_error`]. Used to classify errors
+//! and to order a simulated host to fail.
 
 use linux_raw_sys::errno as raw;
 
@@ -15,7 +15,7 @@ numbers! {
     ENOTBLK ENOTCONN ENOTDIR ENOTEMPTY ENXIO EPERM EROFS ESTALE ETIMEDOUT EXDEV EDQUOT
 }
 
-/// One of them, as the simulated kernel answers.
+/// Error of the simulated kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Errno(pub i32);
 

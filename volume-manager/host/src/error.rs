@@ -1,4 +1,4 @@
-//! What can go wrong at the door, and the questions whose answers steer a clean-up. Touches nothing.
+//! Errors of the door, and the questions about them that steer a clean-up. Touches nothing.
 
 use std::fmt;
 use std::io;
@@ -6,93 +6,63 @@ use std::path::{Path, PathBuf};
 
 use crate::errno;
 
-/// The result of a question to, or an order for, a host.
 pub type Result<T, E = HostError> = std::result::Result<T, E>;
 
-/// Why the kernel, or a tool in its stead, did not do as asked.
+/// A failed system call or tool.
 ///
-/// The text names the object and not the cause: printers walk [`std::error::Error::source`].
+/// The text names the object and leaves the cause out: printers walk [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A system call about one path failed.
     #[error("cannot {action} `{}`", path.display())]
-    Os {
-        /// What was tried.
-        action: Action,
-        /// What it was tried on.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Os { action: Action, path: PathBuf, source: io::Error },
     /// A system call that joins two paths failed.
     #[error("cannot {action} `{}` on `{}`", from.display(), to.display())]
     Pair {
-        /// What was tried.
         action: Action,
-        /// What would have been mounted, bound, linked or renamed.
+        /// The mount's source, or the path to bind, link or rename.
         from: PathBuf,
-        /// Where it would have gone.
         to: PathBuf,
-        /// The kernel's answer.
         source: io::Error,
     },
-    /// A command that stands for a system call failed.
+    /// A command that runs in place of a system call failed.
     #[error(transparent)]
     Tool(Box<ToolError>),
-    /// A removal that stays on one file system met another one.
+    /// A removal limited to one file system met the mount point `path`.
     #[error("cannot delete directory `{}`: it is a mount point", path.display())]
-    IsMountPoint {
-        /// The mount point that stood in the way.
-        path: PathBuf,
-    },
-    /// A clean-up unmounted once and found the path mounted still.
+    IsMountPoint { path: PathBuf },
+    /// A clean-up unmounted `path` once and found another mount below that one.
     #[error("failed to cleanup mount point `{}`", path.display())]
-    StillMounted {
-        /// The path that has another mount below the one taken away.
-        path: PathBuf,
-    },
-    /// A path that has to stay below a directory left it, or met a symbolic link on its way.
+    StillMounted { path: PathBuf },
+    /// `sub` led out of `base`, or met a symbolic link on its way.
     #[error("`{}` does not stay below `{}`", sub.display(), base.display())]
     Escape {
-        /// The directory nothing may leave.
         base: PathBuf,
-        /// The path below it, as it was asked for.
+        /// The path as it was asked for, relative to `base`.
         sub: PathBuf,
-        /// The kernel's answer.
         source: io::Error,
     },
-    /// The mount table could not be understood.
-    #[error("cannot understand the mount table")]
+    #[error("cannot parse the mount table")]
     MountTable(#[from] crate::mount_table::ParseError),
-    /// The walk over a tree was told to stop.
+    /// The caller stopped the walk over the tree at `path`.
     #[error("stopped before the end of `{}`", path.display())]
-    Stopped {
-        /// The tree's root.
-        path: PathBuf,
-    },
+    Stopped { path: PathBuf },
     /// No tool grows a file system of this type.
     #[error("cannot grow `{}`: resize of format {fs_type} is not supported", device.display())]
-    CannotGrow {
-        /// The device it is on.
-        device: PathBuf,
-        /// Its type.
-        fs_type: String,
-    },
-    /// The container that has to run a plugin's mounts cannot be used.
+    CannotGrow { device: PathBuf, fs_type: String },
+    /// The container that a plugin's mounts run in cannot be used.
     #[error(transparent)]
     Container(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What users are told where every word names a path, or where there are too many words.
+/// Stands for a cause that users cannot be shown: one made of the node's paths, or too long.
 pub(crate) const SEE_LOG: &str = "the node's log says why";
 
 impl HostError {
-    /// A failed call about one path.
     pub fn os(action: Action, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
         Self::Os { action, path: path.as_ref().to_owned(), source: source.into() }
     }
 
-    /// A failed call about two paths.
     pub fn pair(
         action: Action,
         from: impl AsRef<Path>,
@@ -103,7 +73,7 @@ impl HostError {
         Self::Pair { action, from, to, source: source.into() }
     }
 
-    /// Why, without a path of the node: for users.
+    /// The cause without any path of the node: for users.
     pub fn reason(&self) -> String {
         match (self, self.errno()) {
             (_, Some(number)) => io::Error::from_raw_os_error(number).to_string(),
@@ -112,7 +82,7 @@ impl HostError {
         }
     }
 
-    /// The error number the kernel gave, if it was the kernel that answered.
+    /// The kernel's error number; `None` if the error is not the kernel's.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Os { source, .. } | Self::Pair { source, .. } | Self::Escape { source, .. } => {
@@ -128,7 +98,7 @@ impl HostError {
         }
     }
 
-    /// The path exists, and what is mounted there no longer answers: unmount without asking further.
+    /// The path exists and the file system mounted there no longer answers: unmount without looking further.
     ///
     /// The kubelet's `IsCorruptedMnt`: ENOTCONN, ESTALE, EIO, EACCES, EHOSTDOWN, EWOULDBLOCK, ENODEV.
     pub fn is_corrupted_mount(&self) -> bool {
@@ -154,13 +124,13 @@ impl HostError {
         self.errno() == Some(errno::ENOTDIR)
     }
 
-    /// What is there is no file, or none that is read as a whole (EISDIR, ENXIO, ELOOP, EFBIG).
+    /// The path is no regular file, or one too long to be read as a whole (EISDIR, ENXIO, ELOOP, EFBIG).
     pub fn is_no_file(&self) -> bool {
         const OTHERS: [i32; 4] = [errno::EISDIR, errno::ENXIO, errno::ELOOP, errno::EFBIG];
         self.errno().is_some_and(|number| OTHERS.contains(&number))
     }
 
-    /// Something still uses what was to go (EBUSY).
+    /// The mount, device or directory is still in use (EBUSY).
     pub fn is_busy(&self) -> bool {
         self.errno() == Some(errno::EBUSY)
     }
@@ -170,17 +140,16 @@ impl HostError {
         self.errno() == Some(errno::EEXIST)
     }
 
-    /// A directory that was to go has entries (ENOTEMPTY; some file systems say EEXIST).
+    /// The directory to remove has entries (ENOTEMPTY; some file systems say EEXIST).
     pub fn is_not_empty(&self) -> bool {
         matches!(self.errno(), Some(errno::ENOTEMPTY | errno::EEXIST))
     }
 
-    /// The caller may not look (EACCES, EPERM), as root on an NFS export with root_squash.
+    /// The caller may not look (EACCES, EPERM), such as root on an NFS export with root_squash.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self.errno(), Some(errno::EACCES | errno::EPERM))
     }
 
-    /// A path left the directory it had to stay in, or met a symbolic link.
     pub fn is_escape(&self) -> bool {
         matches!(self, Self::Escape { .. })
     }
@@ -192,46 +161,46 @@ impl From<ToolError> for HostError {
     }
 }
 
-/// A command that failed, with all it said.
+/// A command that failed, with its output.
 ///
-/// The text is the kubelet's, word for word, since drivers' logs and operators' searches know it.
+/// The text is the kubelet's, word for word: operators search for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{what} failed: {status}\nMounting command: {program}\nMounting arguments: {arguments}\nOutput: {output}"
 )]
 pub struct ToolError {
-    /// `mount`, `umount`, `fsck`, …: what was tried.
+    /// `mount`, `umount`, `fsck`, …
     pub what: String,
-    /// Why it counts as failed, such as `exit status 32`.
+    /// Such as `exit status 32`.
     pub status: String,
-    /// The exit code, if the command ended by itself.
+    /// `None` if a signal ended the command.
     pub code: Option<i32>,
-    /// The program that was run.
     pub program: String,
-    /// Its arguments, joined by blanks, sensitive options masked.
+    /// Joined by blanks, sensitive options masked.
     pub arguments: String,
-    /// What it wrote, both streams in one.
+    /// Both streams, in the order they were written.
     pub output: String,
 }
 
 impl ToolError {
-    /// What it wrote, without the paths it was given.
+    /// The command's output in one line, with `<path>` for each path among its arguments.
     fn reason(&self) -> String {
         let mut paths: Vec<&str> =
             self.arguments.split(' ').filter(|argument| argument.starts_with('/')).collect();
-        // One may be the beginning of another.
+        // Longest first: a path may be the beginning of another.
         paths.sort_by_key(|path| std::cmp::Reverse(path.len()));
-        let said = paths.into_iter().fold(self.output.clone(), |said, path| said.replace(path, "<path>"));
-        let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-        let said: Vec<String> = [format!("{} failed", self.what), self.status.clone()]
-            .into_iter()
-            .chain(lines.map(str::to_owned))
-            .collect();
-        said.join(": ")
+        let mut output = self.output.clone();
+        for path in paths {
+            output = output.replace(path, "<path>");
+        }
+        let failed = [format!("{} failed", self.what), self.status.clone()];
+        let lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
+        let parts: Vec<String> = failed.into_iter().chain(lines.map(str::to_owned)).collect();
+        parts.join(": ")
     }
 }
 
-/// What was tried, as the words between "cannot" and the path.
+/// The attempted call. Displays as the words between "cannot" and the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Mount,

@@ -1,13 +1,13 @@
-//! Mounts that run inside a container: the second kind of host (07 §14).
+//! A host whose mounts run inside a container (07 §14).
 //!
-//! A file `plugin-containers/<plugin>.json` below the node's root names the container that has the tools for
-//! one plugin. [`host_for`] is asked at each use, since the file may come and go: without it the answer is
-//! the node's own host. What is wrong with the file, or with the container it names, is an error, and the
-//! operation fails; falling back would mount in the wrong place without a word.
+//! A file `plugin-containers/<plugin>.json` below the node's root registers the container that has the tools
+//! for a plugin. The file may come and go, so [`host_for`] is called at each use; without a file it returns the
+//! node's own host. If the file or its container cannot be used, the operation fails: falling back would mount
+//! in the wrong place without a word.
 //!
-//! Mounts, unmounts and the tools for disks run in the container; everything that only looks, and everything
-//! about files, is the node's. So the container has to see the node's root at the same path, with mounts
-//! travelling both ways, and after each mount the node looks whether it has arrived.
+//! Mounts, unmounts and disk tools run in the container; look-ups and everything about files run on the node.
+//! So the container must see the node's root at the same path, with mount propagation both ways, and after each
+//! mount the node checks that it has arrived.
 
 use std::fmt::Debug;
 use std::io;
@@ -27,23 +27,21 @@ pub use host::ExecHost;
 /// The directory of registrations below the node's root.
 pub const REGISTRATIONS: &str = "plugin-containers";
 
-/// Who knows the pods of this node, and can run a command in a container of theirs.
+/// The containers of this node's pods.
 #[async_trait]
 pub trait Containers: Debug + Send + Sync + 'static {
-    /// The pod's identity and its regular containers. `None`: there is no such pod.
+    /// `None`: there is no such pod.
     async fn pod(&self, namespace: &str, name: &str) -> Option<PodContainers>;
 
-    /// Runs a program in a container to its end. An error: it could not be run, as when the container has
-    /// died.
+    /// Runs a program in a container to its end. An error means that it did not start, as in a dead container.
     async fn run(&self, container: &ContainerRef, program: &str, arguments: &[String]) -> io::Result<Output>;
 }
 
-/// What is known of a pod.
+/// A pod's identity and its regular containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodContainers {
-    /// Its UID.
     pub uid: String,
-    /// The names of its containers; neither init nor ephemeral ones.
+    /// Names, without those of init and ephemeral containers.
     pub containers: Vec<String>,
 }
 
@@ -51,14 +49,11 @@ pub struct PodContainers {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRef {
-    /// The pod's name.
     pub pod_name: String,
-    /// The pod's namespace.
     pub pod_namespace: String,
-    /// The pod's UID: another pod of the same name will not do.
+    /// Tells the pod from a later one of the same name.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// The container's name.
     pub container_name: String,
 }
 
@@ -69,56 +64,44 @@ impl Default for ContainerRef {
     }
 }
 
-/// How a command in a container ended.
+/// Exit and output of a command in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Its exit code; `None` if a signal ended it.
+    /// `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it wrote, both streams in one.
+    /// Both streams, in the order they were written.
     pub text: String,
 }
 
-/// Why a registration cannot be used, or what was done through it did not arrive.
+/// A registration that cannot be used, or a command in its container that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     #[error("cannot read {}", file.display())]
     Read {
-        /// The file.
         file: PathBuf,
-        /// Why.
         #[source]
         source: HostError,
     },
     /// The file is no JSON, or JSON of another shape.
     #[error("unable to parse {}", file.display())]
     Parse {
-        /// The file.
         file: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
     /// A field is missing or empty.
     #[error("unable to parse {}: \"{field}\" is not set", file.display())]
-    NotSet {
-        /// The file.
-        file: PathBuf,
-        /// The field.
-        field: &'static str,
-    },
-    /// There is no such pod.
+    NotSet { file: PathBuf, field: &'static str },
     #[error("unable to process {}: pod {pod} not found", file.display())]
     NoPod {
-        /// The file.
         file: PathBuf,
         /// `namespace/name`.
         pod: String,
     },
-    /// There is a pod of that name, and it is another one.
+    /// The pod of that name has another UID.
     #[error("unable to process {}: pod {pod} has unexpected UID", file.display())]
     OtherPod {
-        /// The file.
         file: PathBuf,
         /// `namespace/name`.
         pod: String,
@@ -126,35 +109,30 @@ pub enum ContainerError {
     /// The pod has no such container.
     #[error("unable to process {}: pod {pod} has no container named \"{container}\"", file.display())]
     NoContainer {
-        /// The file.
         file: PathBuf,
         /// `namespace/name`.
         pod: String,
-        /// The container.
         container: String,
     },
-    /// The command could not be run in the container.
+    /// The command did not start.
     #[error("cannot run `{program} {arguments}` in container {container}")]
     Run {
-        /// The program.
         program: String,
-        /// Its arguments, secrets masked.
+        /// Secrets masked.
         arguments: String,
         /// `namespace/name/container`.
         container: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The command succeeded, and the node does not see what it did: mounts do not travel out of the
-    /// container.
+    /// The command succeeded, and the node does not see the mount or unmount: mounts do not propagate out of
+    /// the container.
     #[error("container {container} {done} `{}`, and the node does not see it", target.display())]
     NotVisible {
         /// `namespace/name/container`.
         container: String,
         /// `mounted` or `unmounted`.
         done: &'static str,
-        /// Where.
         target: PathBuf,
     },
 }
@@ -165,8 +143,8 @@ impl From<ContainerError> for HostError {
     }
 }
 
-/// The host for the mounts of a plugin (its qualified name, such as `kubernetes.io/nfs`): one that runs them
-/// in the registered container, or `host` itself if none is registered. To be asked at each use.
+/// The host for the mounts of a plugin (qualified name, such as `kubernetes.io/nfs`): an [`ExecHost`] for the
+/// registered container, or `host` itself if none is registered. Call it at each use.
 pub async fn host_for(
     host: &Arc<dyn Host>,
     containers: &Arc<dyn Containers>,

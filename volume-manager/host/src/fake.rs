@@ -1,11 +1,11 @@
-//! A node in memory: the simulated kernel, and a host on it that fails, waits or hangs on order. Touches
-//! nothing real.
+//! A node in memory: a simulated kernel, and a host on it that fails, waits or hangs on order. Touches nothing
+//! real.
 //!
 //! [`FakeKernel`] is the machine: mount table with peer groups, binds and moves, file trees, disks, loop
 //! devices. A simulated driver calls it directly. [`FakeHost`] is the manager's door to the same machine:
-//! each of its steps asks [`Faults`] first, and announces what it did as the real one does.
+//! each of its steps asks [`Faults`] first, and announces its effects as the real host does.
 //!
-//! It is deterministic: numbers are given in order, listings are sorted, there is no clock but tokio's.
+//! It is deterministic: numbers are given in order, listings are sorted, the only clock is tokio's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,27 +39,25 @@ pub struct FakeHost {
 }
 
 impl FakeHost {
-    /// A door to this machine, with orders of its own.
+    /// With no faults ordered.
     pub fn new(kernel: FakeKernel) -> Self {
         Self { kernel, faults: Faults::new() }
     }
 
-    /// The same as the manager wants it.
+    /// This host in the form that the manager takes.
     pub fn shared(&self) -> Arc<dyn Host> {
         Arc::new(self.clone())
     }
 
-    /// The machine.
     pub fn kernel(&self) -> &FakeKernel {
         &self.kernel
     }
 
-    /// The orders about its steps.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Takes one step that changes nothing, as ordered. The lock is not held across an await.
+    /// Takes a step that changes nothing, as ordered. The lock is not held across an await.
     async fn step<T>(
         &self,
         method: &'static str,
@@ -69,8 +67,8 @@ impl FakeHost {
         self.change(method, path, act, |_| {}).await
     }
 
-    /// Takes one step as ordered, and announces what it did if it did it: also where whoever asked for it is
-    /// told that it failed, or is told nothing any more.
+    /// Takes a step as ordered. A step that was taken is announced, also if its caller gets an error or no
+    /// answer.
     async fn change<T>(
         &self,
         method: &'static str,
@@ -97,7 +95,7 @@ impl FakeHost {
         act()
     }
 
-    /// Takes a step. Its result is dropped without the lock: it may hold something open.
+    /// Takes a step. The lock ends before the result is dropped: a [`Hold`] in it locks again.
     fn take<T>(&self, act: impl FnOnce(&mut State) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut state = self.kernel.lock();
         act(&mut state)

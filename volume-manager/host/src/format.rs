@@ -1,4 +1,4 @@
-//! File systems on devices: probe, check, make, then mount (07 §9). Touches a [`Host`].
+//! File systems on devices: probe, check or make one, then mount it (07 §9). Touches a [`Host`].
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,18 @@ use crate::door::Host;
 use crate::error::{HostError, SEE_LOG};
 use crate::options::{MountOptions, MountSpec, Scope};
 
-/// What a device holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiskContent {
-    /// Nothing that anything knows: it may be formatted.
+    /// No known signature: the device may be formatted.
     Nothing,
     /// A file system (or another signature) of this type.
     FileSystem(String),
-    /// A partition table: data of a kind we do not know, never to be formatted.
+    /// A partition table: unknown data, never formatted.
     Partitions,
 }
 
 impl DiskContent {
-    /// The kubelet's word for it: a type, or "unknown data, probably partitions", or nothing.
+    /// The kubelet's name for it: the type, "unknown data, probably partitions", or an empty string.
     pub fn format_name(&self) -> &str {
         match self {
             Self::Nothing => "",
@@ -28,42 +27,35 @@ impl DiskContent {
     }
 }
 
-/// How a check ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckOutcome {
-    /// Nothing to repair.
     Clean,
-    /// Repaired (exit 1).
+    /// Errors were repaired (exit 1).
     Corrected,
     /// Errors are left (exit 4): the device must not be mounted.
     Uncorrected {
-        /// What the tool wrote.
         output: String,
     },
-    /// The tool could not do its work (any other exit), which does not keep the device from being mounted.
+    /// The check did not work (any other exit). The device may be mounted all the same.
     Failed {
-        /// The exit code, if it ended by itself.
+        /// `None` if a signal ended it.
         code: Option<i32>,
-        /// What the tool wrote.
         output: String,
     },
-    /// There is no tool.
     NoTool,
 }
 
-/// An order to make a file system.
+/// A file system to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MakeFilesystem {
-    /// Where.
     pub device: PathBuf,
-    /// Which.
     pub fs_type: String,
-    /// Options of the caller's, before the ones the type always gets.
+    /// The caller's options. They stand before those that the type always gets.
     pub options: Vec<String>,
 }
 
 impl MakeFilesystem {
-    /// The arguments for `mkfs.<type>`: ext3 and ext4 `-F -m0`, xfs `-f`, others none of their own.
+    /// Arguments for `mkfs.<type>`: ext3 and ext4 always get `-F -m0`, xfs `-f`.
     pub fn arguments(&self) -> Vec<String> {
         let own: &[&str] = match self.fs_type.as_str() {
             "ext3" | "ext4" => &["-F", "-m0"],
@@ -76,102 +68,79 @@ impl MakeFilesystem {
     }
 }
 
-/// An order to grow a file system to its device.
+/// A file system to grow to the size of its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grow {
-    /// The device it is on.
     pub device: PathBuf,
-    /// Its type; ext3, ext4, xfs and btrfs can grow.
+    /// ext2, ext3, ext4, xfs and btrfs can grow.
     pub fs_type: String,
-    /// Where it is mounted, which xfs and btrfs have to be told.
+    /// The mount point: the tools of xfs and btrfs need it.
     pub mounted_at: PathBuf,
 }
 
-/// An order to mount a device, making a file system on it if it holds nothing.
+/// A device to mount, after making a file system on it if it holds nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatAndMount {
-    /// The device.
     pub device: PathBuf,
-    /// Where it goes. Must exist.
+    /// Must exist.
     pub target: PathBuf,
-    /// Which file system; empty is ext4.
+    /// Empty: ext4.
     pub fs_type: String,
-    /// Mount options; `defaults` is added.
+    /// `defaults` is added.
     pub options: MountOptions,
     /// Options for `mkfs`.
     pub format_options: Vec<String>,
 }
 
-/// Why a device was not mounted. The kubelet's classes of mount errors.
+/// A device that was not mounted, in the kubelet's classes of mount errors.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// What is on the device cannot be found out (GetDiskFormatFailed).
+    /// The probe failed (GetDiskFormatFailed).
     #[error("failed to get disk format of disk `{}`", device.display())]
     Probe {
-        /// The device.
         device: PathBuf,
-        /// Why.
         #[source]
         source: HostError,
     },
-    /// It holds nothing, and was to be mounted read-only (UnformattedReadOnly).
+    /// The device holds nothing, and the mount is read-only (UnformattedReadOnly).
     #[error("cannot mount unformatted disk `{}` as it is read-only", device.display())]
-    UnformattedReadOnly {
-        /// The device.
-        device: PathBuf,
-    },
-    /// No file system could be made (FormatFailed).
+    UnformattedReadOnly { device: PathBuf },
+    /// mkfs failed (FormatFailed).
     #[error("cannot format `{}` as {fs_type}", device.display())]
     Format {
-        /// The device.
         device: PathBuf,
-        /// Which file system was wanted.
         fs_type: String,
-        /// Why.
         #[source]
         source: HostError,
     },
     /// The check could not be run at all.
     #[error("cannot check `{}`", device.display())]
     Check {
-        /// The device.
         device: PathBuf,
-        /// Why.
         #[source]
         source: HostError,
     },
-    /// Errors are left after the check (HasFilesystemErrors). It was not mounted.
+    /// Errors are left after the check (HasFilesystemErrors); the device was not mounted.
     #[error("'fsck' found errors on device `{}` but could not correct them: {output}", device.display())]
-    HasErrors {
-        /// The device.
-        device: PathBuf,
-        /// What the check wrote.
-        output: String,
-    },
-    /// The device holds another file system than was asked for, and would not mount (FilesystemMismatch).
+    HasErrors { device: PathBuf, output: String },
+    /// The device holds another file system than the wanted one, and its mount failed (FilesystemMismatch).
     #[error("failed to mount the volume as \"{wanted}\", it already contains {found}. Mount error")]
     Mismatch {
-        /// What was asked for.
         wanted: String,
-        /// What is there.
         found: String,
-        /// Why it would not mount.
         #[source]
         source: HostError,
     },
-    /// The mount itself failed.
     #[error("cannot mount `{}`", device.display())]
     Mount {
-        /// The device.
         device: PathBuf,
-        /// Why.
         #[source]
         source: HostError,
     },
 }
 
 impl FormatError {
-    /// What is wrong, for somebody whom the paths of the node do not concern.
+    /// The cause without any path of the node: for users.
     pub fn reason(&self) -> String {
         match self {
             Self::Probe { source, .. } => format!("cannot find out what is on it: {}", source.reason()),
@@ -188,7 +157,7 @@ impl FormatError {
         }
     }
 
-    /// Whether the volume's object gets an event about the wrong file system.
+    /// Whether to record an event about the wrong file system at the volume's object.
     pub fn is_mismatch(&self) -> bool {
         matches!(self, Self::Mismatch { .. })
     }
@@ -212,7 +181,7 @@ pub async fn format_and_mount(host: &dyn Host, order: &FormatAndMount) -> Result
     } else {
         if content.format_name() != wanted {
             tracing::warn!(device = %device.display(), wanted, found = content.format_name(),
-                "the disk holds another file system than was asked for");
+                "device holds another file system than the wanted one; mounting it all the same");
             mismatch = Some(content.format_name().to_owned());
         }
         if !read_only {
@@ -253,13 +222,13 @@ async fn check(host: &dyn Host, device: &Path) -> Result<(), FormatError> {
     match outcome {
         CheckOutcome::Clean | CheckOutcome::NoTool => {}
         CheckOutcome::Corrected => {
-            tracing::info!(device = %device.display(), "the check corrected errors");
+            tracing::info!(device = %device.display(), "fsck corrected errors on the device; mounting it");
         }
         CheckOutcome::Uncorrected { output } => {
             return Err(FormatError::HasErrors { device: device.to_owned(), output });
         }
         CheckOutcome::Failed { code, output } => {
-            tracing::warn!(device = %device.display(), ?code, output, "the check did not work");
+            tracing::warn!(device = %device.display(), ?code, output, "fsck failed; mounting the device unchecked");
         }
     }
     Ok(())

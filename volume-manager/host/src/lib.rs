@@ -1,17 +1,17 @@
 //! The only door to the kernel: everything a volume manager asks of its node.
 //!
 //! [`Host`] is the door. Its required methods are primitive, one system call or one command each, so that a
-//! fault can be put between any two of them; what is composed of several lives in free functions over
-//! `&dyn Host`, and so is the same for every kind of host:
+//! test can put a fault between any two of them. Operations made of several live in free functions over
+//! `&dyn Host`, and are the same for every kind of host:
 //!
-//! - [`bind`]: the two-step bind mount, and the device node bound over a file;
-//! - [`cleanup`]: unmount and remove a mount point, also with force after a deadline;
+//! - [`bind`]: the two-step bind mount, and a device node bound over a file;
+//! - [`cleanup`]: unmount and remove a mount point, with force after a deadline if asked;
 //! - [`format`]: probe, check or make a file system, then mount it;
-//! - [`lookup`]: does a path exist, what refers to a mount, is the node's root shared.
+//! - [`lookup`]: whether a path exists, which mounts refer to it, whether the node's root is shared.
 //!
-//! What is passed through the door: [`MountSpec`] and [`MountOptions`] with their [`Sensitive`] part,
-//! [`MountTable`] read from mountinfo, [`Metadata`] and [`DirEntry`] of files, [`HostError`] with the
-//! questions that steer a clean-up ([`HostError::is_corrupted_mount`] and its sisters).
+//! The door's types: [`MountSpec`] and [`MountOptions`] with their [`Sensitive`] part, [`MountTable`] read
+//! from mountinfo, [`Metadata`] and [`DirEntry`] of files, and [`HostError`] with the questions that steer a
+//! clean-up, such as [`HostError::is_corrupted_mount`].
 //!
 //! Every method that changes something announces it as one `tracing` event with target
 //! [`effect::TARGET`] after it has succeeded, from the thread that did it.

@@ -1,11 +1,11 @@
-//! The real kernel. All of its work is done on tokio's blocking threads, and each change is announced from
+//! The host on the real kernel. All work runs on tokio's blocking threads, and each change is announced from
 //! the thread that made it.
 //!
-//! A thread may have a mount namespace of its own: everything here asks `/proc/thread-self` and never
+//! A thread may have a mount namespace of its own: the code here reads `/proc/thread-self` and never
 //! `/proc/self`, and blocking threads inherit the namespace of the runtime's thread that starts them.
 //!
-//! A call to a server that never answers keeps its thread, and tokio has 512 of them: so many dead servers
-//! would be too many, which is why nothing here looks at what it only has to list.
+//! A call to a server that never answers keeps its thread for ever, and tokio has 512 of them. So listing a
+//! directory does not stat its entries.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,23 +42,23 @@ pub struct LinuxHost {
 }
 
 impl LinuxHost {
-    /// The machine as the calling thread sees it, and the threads of its mount namespace.
+    /// The machine as seen from the calling thread's mount namespace.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, as the manager wants it.
+    /// [`Self::new`] in the form that the manager takes.
     pub fn shared() -> Arc<dyn Host> {
         Arc::new(Self::new())
     }
 }
 
-/// One line a method: own the arguments, then do it over there.
-macro_rules! there {
+/// Clones the arguments and runs the function on a blocking thread.
+macro_rules! on_blocking_thread {
     ($work:path $(, $argument:expr)*) => {
         blocking({
             let arguments = ($($argument.to_owned()),*);
-            move || there!(@call $work, arguments $(, $argument)*)
+            move || on_blocking_thread!(@call $work, arguments $(, $argument)*)
         }).await
     };
     (@call $work:path, $arguments:ident, $a:expr) => { $work(&$arguments) };
@@ -71,19 +71,19 @@ macro_rules! there {
 #[async_trait]
 impl Host for LinuxHost {
     async fn mount(&self, spec: &MountSpec) -> Result<()> {
-        there!(mount::mount, spec)
+        on_blocking_thread!(mount::mount, spec)
     }
 
     async fn bind(&self, bind: &Bind) -> Result<()> {
-        there!(mount::bind, bind)
+        on_blocking_thread!(mount::bind, bind)
     }
 
     async fn bind_opened(&self, opened: &OpenedBeneath, target: &Path) -> Result<()> {
-        there!(beneath::bind_opened, opened, target)
+        on_blocking_thread!(beneath::bind_opened, opened, target)
     }
 
     async fn remount_bind(&self, _source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
-        there!(mount::remount_bind, target, options)
+        on_blocking_thread!(mount::remount_bind, target, options)
     }
 
     async fn set_propagation(&self, target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
@@ -92,14 +92,15 @@ impl Host for LinuxHost {
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
-        // The kernel may wait for a server, and nobody for the kernel: what happens then is not this call's any more.
-        let given_up = GivenUp::default();
-        let (target, mute) = (target.to_owned(), Arc::clone(&given_up.0));
-        blocking(move || mount::unmount(&target, || mute.load(Ordering::Relaxed))).await
+        // The kernel may wait for a dead server long after the caller has dropped this future. From then on the
+        // thread must not announce the unmount: `unmount_forced` does.
+        let caller = Caller::default();
+        let (target, gone) = (target.to_owned(), Arc::clone(&caller.gone));
+        blocking(move || mount::unmount(&target, || gone.load(Ordering::Relaxed))).await
     }
 
     async fn unmount_forced(&self, target: &Path) -> Result<()> {
-        there!(mount::unmount_forced, target)
+        on_blocking_thread!(mount::unmount_forced, target)
     }
 
     async fn mount_table(&self) -> Result<MountTable> {
@@ -107,7 +108,7 @@ impl Host for LinuxHost {
     }
 
     async fn mount_of(&self, path: &Path) -> Result<MountEntry> {
-        there!(mount_point::mount_of, path)
+        on_blocking_thread!(mount_point::mount_of, path)
     }
 
     async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
@@ -116,11 +117,11 @@ impl Host for LinuxHost {
     }
 
     async fn is_likely_mount_point(&self, path: &Path) -> Result<bool> {
-        there!(mount_point::is_likely, path)
+        on_blocking_thread!(mount_point::is_likely, path)
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
-        there!(mount_point::is_certain, path)
+        on_blocking_thread!(mount_point::is_certain, path)
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
@@ -134,11 +135,11 @@ impl Host for LinuxHost {
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
-        there!(file::remove_dir, path)
+        on_blocking_thread!(file::remove_dir, path)
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        there!(file::remove_file, path)
+        on_blocking_thread!(file::remove_file, path)
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
@@ -147,11 +148,11 @@ impl Host for LinuxHost {
     }
 
     async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
-        there!(file::read_dir, path)
+        on_blocking_thread!(file::read_dir, path)
     }
 
     async fn read_file(&self, path: &Path) -> Result<Vec<u8>> {
-        there!(file::read_file, path)
+        on_blocking_thread!(file::read_file, path)
     }
 
     async fn read_end(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
@@ -170,27 +171,27 @@ impl Host for LinuxHost {
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
-        there!(file::symlink, target, link)
+        on_blocking_thread!(file::symlink, target, link)
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        there!(file::read_link, path)
+        on_blocking_thread!(file::read_link, path)
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        there!(file::rename, from, to)
+        on_blocking_thread!(file::rename, from, to)
     }
 
     async fn metadata(&self, path: &Path) -> Result<Metadata> {
-        there!(file::metadata, path)
+        on_blocking_thread!(file::metadata, path)
     }
 
     async fn symlink_metadata(&self, path: &Path) -> Result<Metadata> {
-        there!(file::symlink_metadata, path)
+        on_blocking_thread!(file::symlink_metadata, path)
     }
 
     async fn access(&self, path: &Path) -> Result<()> {
-        there!(file::access, path)
+        on_blocking_thread!(file::access, path)
     }
 
     async fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
@@ -204,15 +205,15 @@ impl Host for LinuxHost {
     }
 
     async fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
-        there!(file::canonicalize, path)
+        on_blocking_thread!(file::canonicalize, path)
     }
 
     async fn statfs(&self, path: &Path) -> Result<FsStats> {
-        there!(file::statfs, path)
+        on_blocking_thread!(file::statfs, path)
     }
 
     async fn disk_usage(&self, path: &Path) -> Result<Usage> {
-        there!(walk::usage::disk_usage, path)
+        on_blocking_thread!(walk::usage::disk_usage, path)
     }
 
     async fn change_ownership(
@@ -230,47 +231,47 @@ impl Host for LinuxHost {
     }
 
     async fn open_beneath(&self, base: &Path, sub: &Path) -> Result<OpenedBeneath> {
-        there!(beneath::open_beneath, base, sub)
+        on_blocking_thread!(beneath::open_beneath, base, sub)
     }
 
     async fn make_dirs_beneath(&self, base: &Path, sub: &Path, mode: u32) -> Result<()> {
-        there!(beneath::make_dirs_beneath, base, sub, mode)
+        on_blocking_thread!(beneath::make_dirs_beneath, base, sub, mode)
     }
 
     async fn lock_device(&self, path: &Path) -> Result<PathBuf> {
-        there!(loop_device::lock, path)
+        on_blocking_thread!(loop_device::lock, path)
     }
 
     async fn find_lock(&self, path: &Path) -> Result<Option<PathBuf>> {
-        there!(loop_device::find, path)
+        on_blocking_thread!(loop_device::find, path)
     }
 
     async fn unlock_device(&self, device: &Path) -> Result<()> {
-        there!(loop_device::unlock, device)
+        on_blocking_thread!(loop_device::unlock, device)
     }
 
     async fn device_opened(&self, path: &Path) -> Result<bool> {
-        there!(disk::is_opened, path)
+        on_blocking_thread!(disk::is_opened, path)
     }
 
     async fn device_size(&self, path: &Path) -> Result<u64> {
-        there!(disk::size, path)
+        on_blocking_thread!(disk::size, path)
     }
 
     async fn probe_device(&self, device: &Path) -> Result<DiskContent> {
-        there!(disk::probe, device)
+        on_blocking_thread!(disk::probe, device)
     }
 
     async fn check_device(&self, device: &Path) -> Result<CheckOutcome> {
-        there!(disk::check, device)
+        on_blocking_thread!(disk::check, device)
     }
 
     async fn make_filesystem(&self, make: &MakeFilesystem) -> Result<()> {
-        there!(disk::make, make)
+        on_blocking_thread!(disk::make, make)
     }
 
     async fn grow_filesystem(&self, grow: &Grow) -> Result<()> {
-        there!(disk::grow, grow)
+        on_blocking_thread!(disk::grow, grow)
     }
 
     async fn selinux_enabled(&self) -> bool {
@@ -282,13 +283,15 @@ impl Host for LinuxHost {
     }
 }
 
-/// Whoever waits for a call. It is true once he does not any more.
+/// Sets `gone` when the caller's future is dropped.
 #[derive(Default)]
-struct GivenUp(Arc<AtomicBool>);
+struct Caller {
+    gone: Arc<AtomicBool>,
+}
 
-impl Drop for GivenUp {
+impl Drop for Caller {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.gone.store(true, Ordering::Relaxed);
     }
 }
 

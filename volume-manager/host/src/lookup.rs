@@ -1,15 +1,15 @@
-//! Questions that take more than one look at the node. Touches a [`Host`].
+//! Look-ups that take several calls to the node. Touches a [`Host`].
 
 use std::path::{Path, PathBuf};
 
 use crate::door::{Bind, Host, Propagation};
 use crate::error::Result;
 
-/// Whether there is something at `path` (07 §5): by what the kernel knows of it, and where that says no, by
-/// access as well, since some servers know a path there that they deny.
+/// Whether `path` exists (07 §5): by the kernel's own knowledge, and if that says no, by access(2) too, since
+/// some servers confirm by access a path that stat reports as missing.
 ///
-/// Whoever serves it is not asked: a server that is dead would keep the asker waiting until it is back. A mount
-/// that says so itself is an error for which `is_corrupted_mount` is true: something is there.
+/// It does not ask the file system's server: a dead one would block the caller until it is back. A mount that
+/// reports itself as dead gives an error with `is_corrupted_mount`: there is something at the path.
 pub async fn path_exists(host: &dyn Host, path: &Path) -> Result<bool> {
     match host.is_likely_mount_point(path).await {
         Ok(_) => Ok(true),
@@ -21,30 +21,31 @@ pub async fn path_exists(host: &dyn Host, path: &Path) -> Result<bool> {
     }
 }
 
-/// Where else what `path` shows is mounted (07 §8). Missing or known to be dead: nowhere.
+/// The other mounts of the directory or file that `path` shows (07 §8). None if the path is missing or its
+/// mount is known to be dead.
 pub async fn mount_refs(host: &dyn Host, path: &Path) -> Result<Vec<PathBuf>> {
-    // Resolving asks nobody who serves it either.
+    // Resolving does not ask the file system's server either.
     match host.canonicalize(path).await {
         Ok(path) => host.references(&path).await,
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         Err(error) if error.is_corrupted_mount() => {
-            tracing::warn!(path = %path.display(), %error, "a mount that does not answer has no references");
+            tracing::warn!(path = %path.display(), %error, "the mount does not answer; taking it as one without references");
             Ok(Vec::new())
         }
         Err(error) => Err(error),
     }
 }
 
-/// The source of what is mounted at `path`, and how many mounts it has. `None`: nothing is mounted there.
+/// Source of the mount at `path`, and the number of mounts with that source. `None`: nothing is mounted there.
 pub async fn device_of_mount(host: &dyn Host, path: &Path) -> Result<Option<(PathBuf, usize)>> {
-    // A path that cannot be resolved is looked for as it was written: its mount may be dead.
+    // A path that cannot be resolved is looked up as it was written: its mount may be dead.
     let path = host.canonicalize(path).await.unwrap_or_else(|_| path.to_owned());
     let table = host.mount_table().await?;
     Ok(table.device_of(&path).map(|(source, count)| (PathBuf::from(source), count)))
 }
 
-/// Makes the mount that holds the node's root directory shared, making it a mount first if it is none of
-/// its own (07 §10): without it, what a driver mounts in its container never reaches a pod.
+/// Makes the mount of the node's root directory shared, binding the directory on itself first if its mount is
+/// not shared (07 §10). Otherwise a mount that a driver makes in its container never reaches a pod.
 pub async fn make_root_shared(host: &dyn Host, root: &Path) -> Result<()> {
     let path = host.canonicalize(root).await?;
     let table = host.mount_table().await?;
@@ -55,8 +56,8 @@ pub async fn make_root_shared(host: &dyn Host, root: &Path) -> Result<()> {
     host.set_propagation(&path, Propagation::Shared, true).await
 }
 
-/// Whether files below `path` carry SELinux labels of their own (07 §11): SELinux is on, and the mount that
-/// holds the path says `seclabel`.
+/// Whether files below `path` carry SELinux labels of their own (07 §11): SELinux is on, and the path's mount
+/// has the option `seclabel`.
 pub async fn supports_selinux(host: &dyn Host, path: &Path) -> Result<bool> {
     if !host.selinux_enabled().await {
         return Ok(false);
@@ -64,7 +65,7 @@ pub async fn supports_selinux(host: &dyn Host, path: &Path) -> Result<bool> {
     Ok(host.mount_of(path).await?.has_option("seclabel"))
 }
 
-/// The SELinux label the file system of `path` was mounted with (`context=`), if any.
+/// The SELinux label that the file system of `path` was mounted with (`context=`).
 pub async fn mount_context(host: &dyn Host, path: &Path) -> Result<Option<String>> {
     Ok(host.mount_of(path).await?.selinux_context().map(str::to_owned))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::door::Bind;
 use crate::options::{MountOptions, MountSpec};
 
-/// A command line, and the same as it may be shown.
+/// A command line, with a second form for logs and errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountCommand {
     pub(crate) program: String,
@@ -63,7 +63,7 @@ impl MountCommand {
         Self { program: "umount".to_owned(), shown: arguments.join(" "), arguments }
     }
 
-    /// The same in a transient scope, so that what the command leaves running outlives us.
+    /// The command in a transient scope: a process it leaves behind outlives the node's.
     pub(crate) fn in_systemd_scope(self, target: &Path) -> Self {
         let description = format!("--description=Kubernetes transient mount for {}", target.display());
         let words = [description, "--scope".to_owned(), "--".to_owned(), self.program];
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_kubelets() {
+    fn commands_are_the_kubelets() {
         let words = |command: MountCommand| format!("{} {}", command.program, command.arguments.join(" "));
         let bind = Bind { netdev: true, ..Bind::new("/s", "/t") };
         let none = MountOptions::default();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_no_secrets() {
+    fn shown_arguments_have_no_secrets() {
         let plain = MountCommand::mount(&spec());
         assert_eq!(plain.shown, "-t cifs -o vers=3,soft,<masked> server:/data /var/lib/kubelet/a");
         assert!(!plain.in_systemd_scope("/t".as_ref()).shown.contains("password"));

@@ -1,4 +1,4 @@
-//! The mount table as mountinfo shows it: parsed, and asked. Touches nothing.
+//! The mount table: parser of mountinfo, and look-ups. Touches nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -9,54 +9,46 @@ use std::sync::Arc;
 use crate::options::split_options;
 
 /// All mounts of a mount namespace that are reachable from a root, in the kernel's order.
-/// A clone is cheap: it is the same table.
+/// A clone shares the table and is cheap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountTable {
     entries: Arc<[MountEntry]>,
 }
 
-/// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Its id. The kernel gives it again after the mount is gone.
+    /// The kernel reuses the id after the mount is gone.
     pub id: u64,
     /// The id of the mount it is mounted on; its own id for the root.
     pub parent: u64,
     /// The device of its file system.
     pub dev: DeviceNumber,
-    /// Which part of its file system it shows. `/` for all.
+    /// The directory or file within its file system that it shows; `/` for all.
     pub root: PathBuf,
-    /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Options of this mount.
     pub options: Vec<String>,
     /// The peer group it shares mounts with (`shared:N`).
     pub shared: Option<u64>,
     /// The peer group it receives mounts from (`master:N`).
     pub master: Option<u64>,
-    /// The nearest group it really receives from, where its master is not visible (`propagate_from:N`).
+    /// The nearest visible group it receives from, where its master is not visible (`propagate_from:N`).
     pub propagate_from: Option<u64>,
-    /// Whether it cannot be bound.
     pub unbindable: bool,
-    /// The type of its file system, with a subtype after a dot.
+    /// With a subtype after a dot.
     pub fs_type: String,
-    /// What was named as its source. A device path, `server:/path`, a word, or empty.
+    /// As given to mount(2): a device path, `server:/path`, a word, or empty.
     pub source: OsString,
-    /// Options of its file system.
+    /// Options of the file system.
     pub super_options: Vec<String>,
 }
 
-/// A device number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber {
-    /// The driver's part.
     pub major: u32,
-    /// The device's part.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// `major:minor`.
     pub fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
@@ -68,26 +60,23 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// A line of mountinfo that is not one.
+/// A line of mountinfo that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot parse line {line} of mountinfo: {defect}: `{text}`")]
 pub struct ParseError {
-    /// Which line, from 1.
+    /// From 1.
     pub line: usize,
-    /// What is wrong with it.
     pub defect: &'static str,
-    /// The line.
     pub text: String,
 }
 
 impl MountTable {
-    /// A table of these mounts, in this order.
     pub fn new(entries: Vec<MountEntry>) -> Self {
         Self { entries: entries.into() }
     }
 
-    /// Reads the text of `/proc/<pid>/mountinfo`. Empty lines are passed over; anything else that has fewer
-    /// than ten fields, no `-`, or no number where one belongs is an error.
+    /// Parses the text of `/proc/<pid>/mountinfo`. Empty lines are skipped; a line with fewer than ten fields,
+    /// without `-`, or with a malformed number is an error.
     pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
         let mut entries = Vec::with_capacity(text.len() / 160);
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -104,23 +93,23 @@ impl MountTable {
         Ok(Self::new(entries))
     }
 
-    /// The mounts, in the kernel's order: what is mounted later on the same point comes later.
+    /// In the kernel's order: of two mounts on one point the later comes later.
     pub fn entries(&self) -> &[MountEntry] {
         &self.entries
     }
 
     /// The topmost mount at exactly `path`, which must be free of links; if none is visible there, the latest
-    /// that is hidden. `None` if nothing is mounted there.
+    /// hidden one.
     pub fn at(&self, path: &Path) -> Option<&MountEntry> {
         let hidden = || self.entries.iter().rev().find(|entry| entry.is_at(path));
         self.containing(path).filter(|entry| entry.is_at(path)).or_else(hidden)
     }
 
     /// The mount that shows `path`, which must be free of links: from the root downwards, at each step the
-    /// mount that covers the next part of the path. `None` only where the root itself is not in the table.
+    /// mount that covers the next part of the path. `None` only if the root itself is not in the table.
     ///
-    /// The kubelet takes the last line whose mount point is above the path. That is the same where mounts are
-    /// listed in the order they were made, and the wrong one after a move, or a pivot of the root.
+    /// The kubelet takes the last line whose mount point is above the path. That is the same mount if lines
+    /// stand in the order of mounting, and the wrong one after a move or a pivot of the root.
     pub fn containing(&self, path: &Path) -> Option<&MountEntry> {
         let above: Vec<&MountEntry> =
             self.entries.iter().filter(|entry| path.starts_with(entry.mount_point_alive())).collect();
@@ -128,10 +117,10 @@ impl MountTable {
         let is_root = |entry: &&MountEntry| entry.parent == entry.id || !is_listed(entry.parent);
         let nearest = |entry: &&MountEntry| entry.mount_point_alive().as_os_str().len();
         let mut here = above.iter().copied().filter(is_root).min_by_key(nearest)?;
-        // A cycle cannot be, but a table is only text: no mount is stepped on twice.
+        // The kernel has no cycles, but the table is only text: this bound ends one.
         for _ in 0..above.len() {
-            let on_it = |entry: &&MountEntry| entry.parent == here.id && entry.id != here.id;
-            match above.iter().copied().filter(on_it).min_by_key(nearest) {
+            let is_child = |entry: &&MountEntry| entry.parent == here.id && entry.id != here.id;
+            match above.iter().copied().filter(is_child).min_by_key(nearest) {
                 Some(next) => here = next,
                 None => break,
             }
@@ -139,7 +128,7 @@ impl MountTable {
         Some(here)
     }
 
-    /// How often something is mounted at exactly `path`.
+    /// Number of mounts at exactly `path`.
     pub fn layers(&self, path: &Path) -> usize {
         self.entries.iter().filter(|entry| entry.is_at(path)).count()
     }
@@ -149,8 +138,8 @@ impl MountTable {
         self.entries.iter().filter(move |entry| entry.mount_point.starts_with(path))
     }
 
-    /// Where else the directory or file that `path` shows is mounted (07 §8): the mount points of all other
-    /// mounts with the same root on the same device. `path` must be free of links. No mount above: none.
+    /// Mount points of all other mounts of the directory or file that `path` shows (07 §8): those with the same
+    /// root on the same device. `path` must be free of links.
     pub fn references(&self, path: &Path) -> Vec<PathBuf> {
         let Some(own) = self.containing(path) else { return Vec::new() };
         let root = part_shown(&own.root, &own.mount_point, path);
@@ -158,8 +147,8 @@ impl MountTable {
         self.entries.iter().filter(same).map(|entry| entry.mount_point.clone()).collect()
     }
 
-    /// The source of the first mount at exactly `path`, and how many mounts have that source (07 §8,
-    /// `GetDeviceNameFromMount`). `None` if nothing is mounted there.
+    /// Source of the first mount at exactly `path`, and the number of mounts with that source (07 §8,
+    /// `GetDeviceNameFromMount`).
     pub fn device_of(&self, path: &Path) -> Option<(&OsStr, usize)> {
         let source = self.entries.iter().find(|entry| entry.mount_point == path)?.source.as_os_str();
         let count = self.entries.iter().filter(|entry| entry.source == source).count();
@@ -168,7 +157,7 @@ impl MountTable {
 }
 
 impl MountEntry {
-    /// Whether it is mounted at exactly `path`, also when the point's name has been deleted since.
+    /// Whether it is mounted at exactly `path`, also if the mount point has been deleted since.
     pub fn is_at(&self, path: &Path) -> bool {
         self.mount_point == path || self.mount_point_alive() == path
     }
@@ -181,12 +170,12 @@ impl MountEntry {
         })
     }
 
-    /// Whether `option` is among the options of the mount or its file system.
+    /// Looks among the options of the mount and of its file system.
     pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().chain(&self.super_options).any(|have| have == option)
     }
 
-    /// The label its file system was mounted with (`context=`), if any.
+    /// Value of the `context=` option.
     pub fn selinux_context(&self) -> Option<&str> {
         self.option_value("context")
     }
@@ -232,7 +221,7 @@ impl MountEntry {
         Ok(entry)
     }
 
-    /// An optional field. Those this crate does not know are passed over, as the kernel's manual demands.
+    /// Unknown optional fields are ignored, as the kernel's manual demands.
     fn take_optional(&mut self, field: &[u8]) -> Result<(), &'static str> {
         if let Some(group) = field.strip_prefix(b"shared:") {
             self.shared = Some(number(group)?);
@@ -247,17 +236,17 @@ impl MountEntry {
     }
 }
 
-/// Which part of its file system `path` shows, in a mount that shows `root` at `mount_point`.
+/// The path within the file system that `path` shows, if a mount shows `root` at `mount_point`.
 pub(crate) fn part_shown(root: &Path, mount_point: &Path, path: &Path) -> PathBuf {
     let rest = path.strip_prefix(alive(mount_point)).unwrap_or(Path::new(""));
     // Joining an empty path would add a slash at the end.
     if rest.as_os_str().is_empty() { root.to_owned() } else { root.join(rest) }
 }
 
-/// A mount point without the mark of a deleted one.
+/// A mount point without the kernel's mark of a deleted one.
 fn alive(mount_point: &Path) -> &Path {
     let bytes = mount_point.as_os_str().as_bytes();
-    // The mark as printed through `\040` or, on newer kernels, `//deleted`.
+    // `\040(deleted)`, or `//deleted` on newer kernels.
     let alive = bytes.strip_suffix(b" (deleted)").or_else(|| bytes.strip_suffix(b"//deleted"));
     alive.map_or(mount_point, |alive| Path::new(OsStr::from_bytes(alive)))
 }
@@ -289,7 +278,7 @@ fn split_field(field: &[u8]) -> Vec<String> {
 
 /// Undoes the kernel's octal escapes (`\040` for a blank, `\011`, `\012`, `\134`, `\043`).
 ///
-/// A backslash that begins no three octal digits stands for itself: file systems print theirs unescaped.
+/// A backslash without three octal digits stands for itself: file systems print theirs unescaped.
 fn unescape(field: &[u8]) -> Vec<u8> {
     if !field.contains(&b'\\') {
         return field.to_vec();

@@ -1,25 +1,23 @@
-//! What a mount is asked for with: source, target, type and options, secrets kept apart. Touches nothing.
+//! A mount to make: source, target, type and options, secrets kept apart. Touches nothing.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One mount, as asked for.
+/// A mount to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountSpec {
     /// A device, `server:/path`, or a word such as `tmpfs`. Empty: the kernel shows `none`.
     pub source: String,
-    /// The directory to mount on. Missing: the mount fails with ENOENT; nothing is made.
+    /// The directory to mount on. If it is missing, the mount fails with ENOENT.
     pub target: PathBuf,
-    /// The type of the file system. `None`: it is probed, as mount(8) does.
+    /// `None`: probed, as mount(8) does.
     pub fs_type: Option<String>,
-    /// Options, in order.
     pub options: MountOptions,
-    /// Whether a helper process of the mount may die with the node's own process.
     pub scope: Scope,
 }
 
 impl MountSpec {
-    /// A mount of type `fs_type` without options.
+    /// Without options, in the plain scope.
     pub fn new(source: impl Into<String>, target: impl Into<PathBuf>, fs_type: impl Into<String>) -> Self {
         Self {
             source: source.into(),
@@ -30,7 +28,6 @@ impl MountSpec {
         }
     }
 
-    /// The same with these options.
     #[must_use]
     pub fn with_options(mut self, options: MountOptions) -> Self {
         self.options = options;
@@ -38,18 +35,18 @@ impl MountSpec {
     }
 }
 
-/// In which life span a mount's helper processes run.
+/// How long a mount's helper processes may live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// With the node's process (the kubelet's `…WithoutSystemd`).
+    /// As long as the node's process (the kubelet's `…WithoutSystemd`).
     #[default]
     Plain,
     /// In a transient systemd scope where systemd runs, so that a FUSE daemon outlives the node. Without
-    /// systemd this is [`Scope::Plain`]. It concerns helpers only; mounts made by system calls need none.
+    /// systemd this is [`Scope::Plain`]. Mounts made by system calls have no helper and need no scope.
     Systemd,
 }
 
-/// Mount options: those everybody may read, and those that may carry secrets.
+/// Mount options: plain ones that may be shown, and sensitive ones that may carry secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
     plain: Vec<String>,
@@ -57,51 +54,47 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// Options that everybody may read. An item may itself be a comma list; commas in double quotes stay.
+    /// Plain options. An item may itself be a comma list; commas in double quotes do not split.
     pub fn new<I: IntoIterator<Item = S>, S: AsRef<str>>(options: I) -> Self {
         let plain = options.into_iter().flat_map(|item| split_options(item.as_ref())).collect();
         Self { plain, sensitive: Vec::new() }
     }
 
-    /// Adds one option.
     #[must_use]
     pub fn with(mut self, option: impl AsRef<str>) -> Self {
         self.push(option);
         self
     }
 
-    /// Adds one option, or a comma list of them.
+    /// Adds an option, or a comma list of options.
     pub fn push(&mut self, option: impl AsRef<str>) {
         self.plain.extend(split_options(option.as_ref()));
     }
 
-    /// Adds an option that is masked wherever it is shown.
+    /// Adds an option that is shown as `<masked>`.
     pub fn push_sensitive(&mut self, option: impl Into<String>) {
         self.sensitive.push(Sensitive::new(option.into()));
     }
 
-    /// The options everybody may read, in order.
     pub fn plain(&self) -> &[String] {
         &self.plain
     }
 
-    /// The options that are masked.
     pub fn sensitive(&self) -> &[Sensitive<String>] {
         &self.sensitive
     }
 
-    /// Whether `option` is there, in either part.
+    /// Whether `option` is among the plain or the sensitive options.
     pub fn contains(&self, option: &str) -> bool {
         self.plain.iter().any(|have| have == option)
             || self.sensitive.iter().any(|have| have.expose() == option)
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.sensitive.is_empty()
     }
 
-    /// The same without the plain options for which `drop` says yes.
+    /// A copy without the plain options for which `drop` is true.
     #[must_use]
     pub fn without(&self, drop: impl Fn(&str) -> bool) -> Self {
         let plain = self.plain.iter().filter(|option| !drop(option)).cloned().collect();
@@ -121,7 +114,7 @@ impl MountOptions {
     }
 }
 
-/// Splits at commas outside double quotes, as mount(8) does; empty parts vanish.
+/// Splits at commas outside double quotes, as mount(8) does; empty parts are dropped.
 pub(crate) fn split_options(list: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quoted = false;
@@ -147,12 +140,11 @@ const MASK: &str = "<masked>";
 pub struct Sensitive<T>(T);
 
 impl<T> Sensitive<T> {
-    /// Wraps a secret.
     pub fn new(secret: T) -> Self {
         Self(secret)
     }
 
-    /// The secret itself. Every call is a place to look at in a review.
+    /// The secret itself. A review looks at every call of this.
     pub fn expose(&self) -> &T {
         &self.0
     }

@@ -1,21 +1,21 @@
-//! What an ownership walk is told, and how it is watched. Touches nothing.
+//! Parameters and progress of an ownership walk. Touches nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::file::{FileKind, Metadata};
 
-/// How a walk changes each entry of a tree (06 §8).
+/// The change that a walk makes to each entry of a tree (06 §8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnershipChange {
-    /// The group every entry gets. The owner stays.
+    /// New group of every entry. The owner stays.
     pub gid: u32,
-    /// Whether pods get the volume read-only, which makes its files 0440 at least and not 0660.
+    /// Whether pods get the volume read-only: then its files become at least 0440 instead of 0660.
     pub read_only: bool,
 }
 
 impl OwnershipChange {
-    /// The mode an entry gets: links none, directories setgid and executable by owner and group.
+    /// New mode of an entry. Links have none; directories become setgid and executable by owner and group.
     pub fn mode_of(&self, kind: FileKind, mode: u32) -> Option<u32> {
         let wanted = mode | if self.read_only { 0o440 } else { 0o660 };
         match kind {
@@ -25,26 +25,25 @@ impl OwnershipChange {
         }
     }
 
-    /// Whether a root that looks like this was finished by an earlier walk (policy OnRootMismatch).
+    /// Whether the root shows that an earlier walk finished (policy OnRootMismatch). A walk changes the root last.
     pub fn root_matches(&self, root: &Metadata) -> bool {
         let required = if self.read_only { 0o550 } else { 0o770 };
         root.is_dir() && root.gid == self.gid && root.mode & 0o2000 != 0 && root.mode & required == required
     }
 }
 
-/// A walk's counter and its stop button, shared with whoever watches it.
+/// Counter and stop flag of a walk, shared between the walk and its caller.
 #[derive(Debug, Clone, Default)]
 pub struct WalkProgress {
     shared: Arc<(AtomicU64, AtomicBool)>,
 }
 
 impl WalkProgress {
-    /// A walk that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many entries have been changed so far.
+    /// Number of entries changed so far.
     pub fn entries(&self) -> u64 {
         self.shared.0.load(Ordering::Relaxed)
     }
@@ -54,7 +53,7 @@ impl WalkProgress {
         self.shared.1.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has been told to stop. For hosts.
+    /// For hosts.
     pub fn is_stopped(&self) -> bool {
         self.shared.1.load(Ordering::Relaxed)
     }
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_matches_only_with_group_setgid_and_all_bits() {
+    fn root_matches_only_with_group_setgid_and_all_bits() {
         let change = OwnershipChange { gid: 7, read_only: false };
         let root = |mode, gid| Metadata {
             kind: FileKind::Directory,

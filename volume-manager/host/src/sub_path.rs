@@ -7,8 +7,8 @@ use std::path::{Component, Path};
 use crate::errno;
 use crate::error::{Action, HostError, Result};
 
-/// The names of a relative path. One with `..`, or from the root, is refused unseen: whatever it would lead
-/// to, nobody has a reason to write it.
+/// The names of a relative path. A path with `..` or from the root is refused without looking where it leads:
+/// there is no reason to write one.
 pub(crate) fn names<'a>(base: &Path, sub: &'a Path) -> Result<Vec<&'a OsStr>> {
     let mut names = Vec::new();
     for component in sub.components() {
@@ -23,7 +23,7 @@ pub(crate) fn names<'a>(base: &Path, sub: &'a Path) -> Result<Vec<&'a OsStr>> {
     Ok(names)
 }
 
-/// What the kernel's answer to a bounded resolution means.
+/// The error for a failed bounded resolution: [`HostError::Escape`] if the path left `base`.
 pub(crate) fn refusal(base: &Path, sub: &Path, error: impl Into<io::Error>) -> HostError {
     let source = error.into();
     match source.raw_os_error() {

@@ -1,4 +1,4 @@
-//! Hearing that directories change, so that nobody has to look again and again. Uses inotify.
+//! Waiting for directories to change, instead of polling them. Uses inotify.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,15 +8,15 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Ears for any number of directories. What exactly changed is not told: look, after you have begun to
-/// listen, and again whenever something was heard.
+/// Watches any number of directories. It reports that something changed and not what: list the directory
+/// after adding it, and again after each change.
 #[derive(Debug)]
 pub struct DirWatch {
     events: AsyncFd<OwnedFd>,
 }
 
 impl DirWatch {
-    /// Ears for no directory yet.
+    /// Watches no directory yet.
     pub fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         // SAFETY: the descriptor is owned by the `AsyncFd` itself, which never gives it away, so it stays
@@ -25,8 +25,8 @@ impl DirWatch {
         Ok(Self { events })
     }
 
-    /// Listens to a directory, too: to names that appear in it, vanish from it or change their place.
-    /// Listening to it already is success.
+    /// Adds a directory: names that appear in it, vanish from it or are renamed count as changes. Adding it
+    /// again is success.
     pub fn add(&self, dir: &Path) -> io::Result<()> {
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -39,7 +39,7 @@ impl DirWatch {
         Ok(())
     }
 
-    /// Returns once something has changed since the last time it returned. May be dropped at any time.
+    /// Waits for a change since the last time it returned. Cancel safe.
     pub async fn changed(&mut self) -> io::Result<()> {
         loop {
             let mut ready = self.events.readable().await?;
@@ -54,7 +54,7 @@ impl DirWatch {
         }
     }
 
-    /// Forgets the rest: one change is as good as a hundred.
+    /// Reads all pending events: many changes count as one.
     fn drain(&self) -> io::Result<()> {
         let mut buffer = [0_u8; 4096];
         loop {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn hears_each_kind_of_change_once() {
+    async fn create_rename_and_remove_are_each_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = DirWatch::new().unwrap();
         watch.add(dir.path()).unwrap();
@@ -85,20 +85,18 @@ mod tests {
         watch.changed().await.unwrap();
         std::fs::remove_file(dir.path().join("c.sock")).unwrap();
         watch.changed().await.unwrap();
-        // Everything was heard: what is ready now can only be something new.
-        let nothing = futures_ready(watch.changed());
-        assert!(!nothing, "nothing has changed since");
+        assert!(!is_ready(watch.changed()), "nothing has changed since");
     }
 
-    /// Whether a future is ready at once.
-    fn futures_ready(future: impl Future) -> bool {
+    /// Polls once.
+    fn is_ready(future: impl Future) -> bool {
         let mut future = std::pin::pin!(future);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         future.as_mut().poll(&mut context).is_ready()
     }
 
     #[tokio::test]
-    async fn a_file_is_no_directory() {
+    async fn adding_a_file_is_enotdir() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = DirWatch::new().unwrap().add(file.path()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));

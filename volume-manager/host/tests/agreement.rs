@@ -1,7 +1,7 @@
-//! Two hosts, one behaviour: the same random orders to the real host and to the fake one, every answer
-//! compared, and after each order the whole tree.
+//! The fake host behaves like the real one: both get the same random calls, and every answer, and after each
+//! call the whole tree, must agree.
 //!
-//! `HOST_SEEDS=N` runs so many sequences, `HOST_FIRST_SEED=S` from that one on.
+//! `HOST_SEEDS=N` runs N sequences, `HOST_FIRST_SEED=S` starts at seed S.
 
 #![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
 
@@ -24,7 +24,7 @@ use random::Random;
 const LENGTH: usize = 40;
 
 #[test]
-fn the_fake_host_answers_as_the_real_one() {
+fn fake_host_answers_as_the_real_one() {
     let (first, count) =
         (random::from_environment("HOST_FIRST_SEED", 1), random::from_environment("HOST_SEEDS", 150));
     for seed in first..first + count {
@@ -41,19 +41,19 @@ fn the_fake_host_answers_as_the_real_one() {
     }
 }
 
-/// Compares in a world of its own: links may lead anywhere, and where they lead has to be nobody's.
+/// Compares in a root of its own: links may lead anywhere, and must not lead to files of this machine.
 fn compare(orders: &[Order]) -> Result<Option<String>, String> {
     let scratch = tempfile::tempdir().unwrap();
     let (world, orders) = (scratch.path().to_owned(), orders.to_owned());
-    let (say, said) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     in_namespace(move || {
         enter_world(&world);
-        say.send(differ(&orders).err()).unwrap();
+        sender.send(differ(&orders).err()).unwrap();
     })?;
-    Ok(said.recv().unwrap())
+    Ok(receiver.recv().unwrap())
 }
 
-/// Makes an empty file system the root of the calling thread and of those it starts.
+/// Makes an empty file system the root of the calling thread and of the threads it starts.
 fn enter_world(world: &Path) {
     use nix::mount::{MsFlags, mount};
     mount(Some("tmpfs"), world, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).unwrap();
@@ -64,7 +64,7 @@ fn enter_world(world: &Path) {
     nix::unistd::chdir("/").unwrap();
 }
 
-/// Both hosts have their tree at the same path, so that all they say can be compared as it is.
+/// Both hosts have their tree at the same path, so answers can be compared without translation.
 fn differ(orders: &[Order]) -> Result<(), String> {
     let outside = PathBuf::from("/outside");
     let root = outside.join("x/y/root");
@@ -78,7 +78,7 @@ fn differ(orders: &[Order]) -> Result<(), String> {
             host.mount(&order::tmpfs(root.clone())).await.unwrap();
         }
         for (index, order) in orders.iter().enumerate() {
-            let (there, here) = (order.give(&real, &root).await, order.give(&fake, &root).await);
+            let (there, here) = (order.run(&real, &root).await, order.run(&fake, &root).await);
             if there != here {
                 return Err(format!("{index}: {order:?}\n  kernel: {there}\n  fake:   {here}"));
             }
@@ -91,7 +91,7 @@ fn differ(orders: &[Order]) -> Result<(), String> {
     })
 }
 
-/// Everything there is, a line each, but for what only one of them needs.
+/// A line for each file, without the directories that only the real host needs.
 async fn tree(host: &dyn Host) -> Vec<String> {
     let (mut lines, mut todo) = (Vec::new(), vec![PathBuf::from("/")]);
     while let Some(path) = todo.pop() {
@@ -123,7 +123,7 @@ fn difference(there: &[String], here: &[String]) -> String {
     format!(": the trees differ (- kernel, + fake){}{}", only(there, here, '-'), only(here, there, '+'))
 }
 
-/// Leaves out what is not needed for a difference.
+/// Removes orders that the difference does not need.
 fn shorten(mut orders: Vec<Order>, mut difference: String) -> (Vec<Order>, String) {
     let mut index = orders.len();
     while index > 0 {

@@ -1,8 +1,8 @@
 //! The same random mounts, binds, moves, propagation changes and unmounts on a real kernel and on the
-//! simulated one: every answer and every mount table have to agree.
+//! simulated one: every answer and every mount table must agree.
 //!
-//! `HOST_SEEDS=N` runs so many sequences of `HOST_LENGTH=N` operations, `HOST_FIRST_SEED=S` from that one on;
-//! `HOST_VERBOSE=1` tells each.
+//! `HOST_SEEDS=N` runs N sequences of `HOST_LENGTH=N` operations, `HOST_FIRST_SEED=S` starts at seed S;
+//! `HOST_VERBOSE=1` prints each seed.
 
 #![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
 
@@ -26,11 +26,11 @@ use random::{Random, from_environment};
 use real::Real;
 use simulated::Simulated;
 
-/// More mounts than this make no new kinds of trouble, only longer ones.
+/// A sequence stops at so many mounts: more find no other kinds of difference.
 const MOST_MOUNTS: usize = 150;
 
 #[test]
-fn the_simulated_kernel_mounts_as_the_real_one() {
+fn simulated_kernel_mounts_as_the_real_one() {
     let (first, count) = (from_environment("HOST_FIRST_SEED", 1), from_environment("HOST_SEEDS", 300));
     let length = usize::try_from(from_environment("HOST_LENGTH", 40)).unwrap();
     let run = in_namespace(move || {
@@ -50,7 +50,7 @@ fn the_simulated_kernel_mounts_as_the_real_one() {
     }
 }
 
-/// Runs a sequence on both, and says where they differ first.
+/// Runs a sequence on both kernels; the error is the first difference.
 fn differ(operations: &[Operation]) -> Result<(), String> {
     let (mut real, mut simulated) = (Real::new(), Simulated::new());
     let verbose = std::env::var_os("HOST_VERBOSE").is_some();
@@ -74,7 +74,7 @@ fn differ(operations: &[Operation]) -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves out what is not needed for a difference.
+/// Removes operations that the difference does not need.
 fn shorten(mut operations: Vec<Operation>, mut difference: String) -> (Vec<Operation>, String) {
     let mut index = operations.len();
     while index > 0 {

@@ -1,7 +1,7 @@
-//! The rules of the mount utilities, each as a row, on the real kernel and on the simulated one.
+//! Tests of the host's calls, each on the real kernel and on the simulated one.
 //!
-//! Real mounts are made in a mount namespace of the test's own, which takes root; without it a row says why
-//! it did not run.
+//! Real mounts are made in a mount namespace of the test's own, which needs root; without it a test prints why
+//! it did not run on the real kernel.
 
 #![expect(clippy::unwrap_used, reason = "in a test this is an assertion")]
 

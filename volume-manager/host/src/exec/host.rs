@@ -1,5 +1,5 @@
-//! The host whose mounts run in a container. Touches what its two parts touch: the container the mount table
-//! and the disks, the node's own host everything else.
+//! The host whose mounts run in a container. Mounts and disk tools go through the container, everything else
+//! through the node's own host.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct ExecHost {
 }
 
 impl ExecHost {
-    /// A host that runs in this container, which has been found to exist.
+    /// The container must exist.
     pub fn new(node: Arc<dyn Host>, containers: Arc<dyn Containers>, container: ContainerRef) -> Self {
         Self { node, containers, container }
     }
@@ -46,7 +46,7 @@ impl ExecHost {
         })
     }
 
-    /// Runs a mount or an unmount that has to succeed.
+    /// Runs a mount or unmount; a failing exit is an error.
     async fn must(&self, what: &str, command: &MountCommand) -> Result<()> {
         let output = self.run(&command.program, &command.arguments, &command.shown).await?;
         if output.code == Some(0) {
@@ -59,8 +59,8 @@ impl ExecHost {
         self.run(&tool.program, &tool.arguments, &tool.arguments.join(" ")).await
     }
 
-    /// Whether the node sees a mount at `target` that was not there before.
-    async fn arrived(&self, target: &Path, before: Option<u64>) -> Result<()> {
+    /// An error unless the node sees a mount at `target` other than the one before.
+    async fn check_arrived(&self, target: &Path, before: Option<u64>) -> Result<()> {
         if self.mount_id_at(target).await.is_some_and(|now| Some(now) != before) {
             return Ok(());
         }
@@ -79,13 +79,14 @@ impl ExecHost {
         self.node.mount_of(target).await.ok().map(|entry| entry.id)
     }
 
-    async fn take_away(&self, target: &Path, force: bool) -> Result<()> {
+    async fn run_umount(&self, target: &Path, force: bool) -> Result<()> {
         let before = self.mount_id_at(target).await;
         let command = MountCommand::unmount(target, force);
         match self.must("umount", &command).await {
-            // Here, too, unmounting what is no mount is success.
+            // Unmounting a directory that is no mount is success, as with every host.
             Err(HostError::Tool(error)) if error.output.contains("not mounted") => {
-                // With force it is the second attempt: the first was given up, and has done it.
+                // A forced unmount follows one that was given up. That one has unmounted the target meanwhile,
+                // unannounced, so the effect is announced below.
                 if !force {
                     return Ok(());
                 }
@@ -100,10 +101,10 @@ impl ExecHost {
     }
 }
 
-/// Announces from a thread that may wait for whoever listens.
-async fn announce(path: &Path, say: impl FnOnce(&Path) + Send + 'static) {
+/// Announces from a blocking thread: a subscriber may wait inside the event.
+async fn announce(path: &Path, emit: impl FnOnce(&Path) + Send + 'static) {
     let path = path.to_owned();
-    blocking(move || say(&path)).await;
+    blocking(move || emit(&path)).await;
 }
 
 fn failure(what: &str, program: &str, shown: &str, output: Output) -> HostError {
@@ -124,7 +125,7 @@ impl Host for ExecHost {
     async fn mount(&self, spec: &MountSpec) -> Result<()> {
         let before = self.mount_id_at(&spec.target).await;
         self.must("mount", &MountCommand::mount(spec)).await?;
-        self.arrived(&spec.target, before).await?;
+        self.check_arrived(&spec.target, before).await?;
         let (source, fs_type) = (PathBuf::from(&spec.source), spec.fs_type.clone());
         let options = spec.options.masked_joined();
         announce(&spec.target, move |target| {
@@ -138,7 +139,7 @@ impl Host for ExecHost {
     async fn bind(&self, bind: &Bind) -> Result<()> {
         let before = self.mount_id_at(&bind.target).await;
         self.must("mount", &MountCommand::bind(bind)).await?;
-        self.arrived(&bind.target, before).await?;
+        self.check_arrived(&bind.target, before).await?;
         let source = bind.source.clone();
         announce(&bind.target, move |target| Effect::new("bind", target).source(&source).announce()).await;
         Ok(())
@@ -160,11 +161,11 @@ impl Host for ExecHost {
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
-        self.take_away(target, false).await
+        self.run_umount(target, false).await
     }
 
     async fn unmount_forced(&self, target: &Path) -> Result<()> {
-        self.take_away(target, true).await
+        self.run_umount(target, true).await
     }
 
     async fn mount_table(&self) -> Result<MountTable> {

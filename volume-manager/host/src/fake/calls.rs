@@ -1,5 +1,5 @@
-//! The system calls of the simulated kernel for whoever is not the manager: a driver, a container, a test.
-//! Touches nothing real.
+//! System calls of the simulated kernel for a driver, a container or a test; the manager uses the host. Touches
+//! nothing real.
 
 use std::path::{Path, PathBuf};
 
@@ -18,22 +18,22 @@ impl FakeKernel {
         self.lock().make_dir_all(path, mode).map(drop)
     }
 
-    /// Makes one directory. Existing: EEXIST.
+    /// Existing: EEXIST.
     pub fn make_dir(&self, path: &Path, mode: u32) -> Result<(), Errno> {
         self.lock().make_dir(path, mode)
     }
 
-    /// Removes an empty directory.
+    /// Not empty: ENOTEMPTY. A mount point: EBUSY.
     pub fn remove_dir(&self, path: &Path) -> Result<(), Errno> {
         self.lock().remove_dir(path)
     }
 
-    /// Removes a file, link or node.
+    /// Removes a file, link, node or socket.
     pub fn remove_file(&self, path: &Path) -> Result<(), Errno> {
         self.lock().remove_file(path).map(drop)
     }
 
-    /// Removes all of a tree that can be removed. Missing: success. EBUSY: a mount point was in the way.
+    /// Removes as much of a tree as can be removed. Missing: success. A mount point in it: EBUSY.
     pub fn remove_tree(&self, path: &Path) -> Result<(), Errno> {
         let result = self.lock().remove_tree(path, Removal::Everything);
         result.map_err(|(_, blocked)| match blocked {
@@ -47,22 +47,18 @@ impl FakeKernel {
         self.lock().write_file(path, bytes, mode)
     }
 
-    /// A file's bytes.
     pub fn read_file(&self, path: &Path) -> Result<Vec<u8>, Errno> {
         self.lock().read_file(path)
     }
 
-    /// Names in a directory.
     pub fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>, Errno> {
         self.lock().read_dir(path)
     }
 
-    /// Makes a symbolic link.
     pub fn symlink(&self, target: &Path, link: &Path) -> Result<(), Errno> {
         self.lock().create(link, Node::Link(target.to_owned()), 0o777)
     }
 
-    /// Renames.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), Errno> {
         self.lock().rename(from, to)
     }
@@ -94,14 +90,14 @@ impl FakeKernel {
         self.lock().create(path, node, mode)
     }
 
-    /// What a path shows, with its final link followed.
+    /// Follows a final link.
     pub fn metadata(&self, path: &Path) -> Result<Metadata, Errno> {
         let state = self.lock();
         let at = state.resolve(path, true)?;
         state.fs_of(at.mount).metadata(at.ino)
     }
 
-    /// What a path itself is.
+    /// Does not follow a final link.
     pub fn symlink_metadata(&self, path: &Path) -> Result<Metadata, Errno> {
         let state = self.lock();
         let at = state.resolve(path, false)?;
@@ -114,13 +110,12 @@ impl FakeKernel {
         Ok(state.path_of(state.resolve(path, true)?))
     }
 
-    /// A new mount. Types with a device want its node as their source and the same type on it.
+    /// Makes a new mount. Types with a device need its node as their source, formatted with that type.
     pub fn mount(&self, source: &str, target: &Path, fs_type: &str, options: &[&str]) -> Result<(), Errno> {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         self.lock().mount_new(source, target, fs_type, &options)
     }
 
-    /// Shows `source` at `target` as well.
     pub fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
         let mut state = self.lock();
         // As mount(2) does: the target first.
@@ -136,53 +131,50 @@ impl FakeKernel {
         state.remount_bind(at, &options)
     }
 
-    /// Moves a mount.
     pub fn move_mount(&self, from: &Path, to: &Path) -> Result<(), Errno> {
         let mut state = self.lock();
         let (to, from) = (state.resolve(to, true)?, state.resolve(from, true)?);
         state.move_mount(from, to)
     }
 
-    /// Shared, private, slave or unbindable.
     pub fn set_propagation(&self, path: &Path, kind: Propagation, recursive: bool) -> Result<(), Errno> {
         let mut state = self.lock();
         let at = state.resolve(path, true)?;
         state.set_propagation(at, kind, recursive)
     }
 
-    /// Unmounts the topmost mount at a path. No mount point: EINVAL. Lazily: with all that is on it, and
-    /// whoever uses it keeps what he has.
+    /// Unmounts the topmost mount at a path. No mount point: EINVAL. If `lazy`, with all mounts on it, and open
+    /// files stay usable.
     pub fn unmount(&self, path: &Path, lazy: bool) -> Result<(), Errno> {
         let mut state = self.lock();
         let at = state.resolve(path, false)?;
         state.unmount(at, lazy)
     }
 
-    /// The mount table.
     pub fn mount_table(&self) -> MountTable {
         self.lock().mount_table()
     }
 
-    /// A number that is another one whenever the mount table may be.
+    /// A number that changes with every change of the mount table.
     pub fn mount_changes(&self) -> u64 {
         self.lock().table_changes
     }
 
-    /// Whether something is mounted at a path. Missing: no.
+    /// Missing: `false`.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         let state = self.lock();
         state.resolve(path, true).is_ok_and(|at| state.is_mount_root(at))
     }
 
-    /// Keeps what is at a path open: its mount is busy until the hold is dropped.
+    /// Opens a path: its mount is busy until the hold is dropped.
     pub fn hold(&self, path: &Path) -> Result<Hold, Errno> {
         let mut state = self.lock();
         let at = state.resolve(path, true)?;
         Ok(Hold::new(self, &mut state, at))
     }
 
-    /// Lets every look into the file system mounted at `path` fail: ENOTCONN for a dead server, EIO for a
-    /// dead disk, ESTALE for a handle nobody knows. Mounting, binding and unmounting still work.
+    /// Makes every access to the file system mounted at `path` fail: ENOTCONN for a dead server, EIO for a
+    /// dead disk, ESTALE for a stale handle. Mounting, binding and unmounting still work.
     pub fn break_filesystem(&self, path: &Path, error: i32) -> Result<(), Errno> {
         let mut state = self.lock();
         let mount = state.mount_at(path)?;
@@ -198,22 +190,22 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// Where mounts were made that were to have a scope of their own (systemd), in order.
+    /// Targets of mounts that asked for a systemd scope, in order.
     pub fn scoped(&self) -> Vec<PathBuf> {
         self.lock().scoped.clone()
     }
 
-    /// Adds an empty disk of `size` bytes with the node `/dev/<name>`. A name that is taken: EEXIST.
+    /// Adds an empty disk of `size` bytes with the node `/dev/<name>`. A name in use: EEXIST.
     pub fn add_disk(&self, name: &str, size: u64) -> Result<DeviceNumber, Errno> {
         self.lock().add_disk(name, size)
     }
 
-    /// Takes a disk and its node away; file systems mounted from it answer EIO.
+    /// Removes a disk and its node; file systems mounted from it answer EIO.
     pub fn remove_disk(&self, node: &Path) -> Result<(), Errno> {
         self.lock().remove_disk(node)
     }
 
-    /// Changes the size of a disk. File systems on it stay as they are until they grow.
+    /// Changes the size of a disk. Its file system keeps its size until it is grown.
     pub fn resize_disk(&self, node: &Path, size: u64) -> Result<(), Errno> {
         self.lock().block(node)?.size = size;
         Ok(())
@@ -224,19 +216,19 @@ impl FakeKernel {
         self.lock().format(node, fs_type)
     }
 
-    /// Puts something on a disk that is no file system of ours.
+    /// Sets the content that a probe of the disk finds.
     pub fn set_content(&self, node: &Path, content: DiskContent) -> Result<(), Errno> {
         self.lock().block(node)?.content = content;
         Ok(())
     }
 
-    /// Decides what the next checks of a disk will find.
+    /// Sets the outcome of the next checks of a disk.
     pub fn set_check(&self, node: &Path, outcome: CheckOutcome) -> Result<(), Errno> {
         self.lock().block(node)?.check = outcome;
         Ok(())
     }
 
-    /// Claims a disk exclusively, as a device mapper would, or gives the claim back.
+    /// Opens a disk exclusively, as a device mapper would, or closes it.
     pub fn claim_disk(&self, node: &Path, claimed: bool) -> Result<(), Errno> {
         let mut state = self.lock();
         let block = state.block(node)?;
@@ -244,13 +236,13 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// Starts the machine anew without a farewell: no mount is left but the root and `/dev`, no loop device
-    /// is attached, no disk claimed; what was in memory is gone, what was on disks and servers is there.
+    /// Reboots without a shutdown: no mount is left but the root and `/dev`, no loop device is attached, no disk
+    /// is claimed. File systems in memory are gone; those on disks and servers stay.
     pub fn reboot(&self) {
         self.lock().reboot();
     }
 
-    /// Turns SELinux on or off, and the mark of labels on the file system mounted at `path` with it.
+    /// Turns SELinux on or off, and the option `seclabel` of the file system mounted at `path` with it.
     pub fn set_selinux(&self, path: &Path, on: bool) -> Result<(), Errno> {
         let mut state = self.lock();
         state.selinux = on;
@@ -269,12 +261,12 @@ impl FakeKernel {
         self.lock().attach_loop(path)
     }
 
-    /// Detaches a loop device. Not attached: nothing happens.
+    /// Not attached: success.
     pub fn detach_loop(&self, device: &Path) -> Result<(), Errno> {
         self.lock().detach_loop(device).map(drop)
     }
 
-    /// Every attached loop device, with the path of its backing file as it was when it was attached.
+    /// Attached loop devices, each with the path of its backing file at the time of attaching.
     pub fn loops(&self) -> Vec<(PathBuf, PathBuf)> {
         self.lock().loops()
     }

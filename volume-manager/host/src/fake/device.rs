@@ -21,7 +21,6 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Nobody holds a device any more.
     pub(super) fn unclaim(&mut self) {
         for block in self.blocks.values_mut() {
             block.claims = 0;
@@ -29,21 +28,21 @@ impl Devices {
     }
 }
 
-/// The driver's number of loop devices.
+/// Major number of loop devices.
 const LOOP: u32 = 7;
-/// The driver's number of the disks that a test or a driver adds.
+/// Major number of the disks that a test or a driver adds.
 const DISK: u32 = 252;
 
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) size: u64,
     pub(super) content: DiskContent,
-    /// What the next check will find.
+    /// Outcome of the next check.
     pub(super) check: CheckOutcome,
     fs: Option<FsId>,
-    /// For a loop device that is attached: the file, and the path it was attached by.
+    /// For an attached loop device.
     backing: Option<Backing>,
-    /// Who holds it exclusively besides a mount.
+    /// Exclusive opens besides those of mounts.
     pub(super) claims: u32,
 }
 
@@ -55,7 +54,7 @@ struct Backing {
 }
 
 impl State {
-    /// A new disk with a node `/dev/<name>`.
+    /// Makes a disk with a node `/dev/<name>`.
     pub(super) fn add_disk(&mut self, name: &str, size: u64) -> Result<DeviceNumber, Errno> {
         let number = DeviceNumber::new(DISK, self.devices.next_disk);
         self.create(Path::new(&format!("/dev/{name}")), Node::Device(FileKind::BlockDevice, number), 0o660)?;
@@ -75,13 +74,13 @@ impl State {
         }
     }
 
-    /// The device of a node. A node without a device: ENXIO.
+    /// The device of a node; ENXIO if the device was removed.
     pub(super) fn block(&mut self, path: &Path) -> Result<&mut Block, Errno> {
         let number = self.number_at(path)?;
         self.devices.blocks.get_mut(&number).ok_or(Errno(errno::ENXIO))
     }
 
-    /// Takes a disk away, with its node. What is mounted from it answers EIO from then on.
+    /// Removes a disk and its node. File systems mounted from it answer EIO from then on.
     pub(super) fn remove_disk(&mut self, path: &Path) -> Result<(), Errno> {
         let number = self.number_at(path)?;
         if let Some(fs) = self.devices.blocks.remove(&number).and_then(|block| block.fs) {
@@ -111,7 +110,7 @@ impl State {
         Ok(id)
     }
 
-    /// Makes a file system: what was there is gone. A mounted device is busy.
+    /// Makes a file system; the old content is lost. A mounted device is busy.
     pub(super) fn format(&mut self, path: &Path, fs_type: &str) -> Result<(), Errno> {
         let number = self.number_at(path)?;
         if self.device_opened(path)? {
@@ -125,7 +124,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes the file system of a device as large as the device.
+    /// Grows the file system of a device to the device's size.
     pub(super) fn grow(&mut self, path: &Path) -> Result<(), Errno> {
         let block = self.block(path)?;
         let (size, fs) = (block.size, block.fs);
@@ -135,7 +134,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a device is mounted, or claimed otherwise.
+    /// Whether a device is mounted or claimed.
     pub(super) fn device_opened(&self, path: &Path) -> Result<bool, Errno> {
         let number = match self.number_at(path) {
             Ok(number) => number,
@@ -158,7 +157,7 @@ impl State {
         }
     }
 
-    /// The loop device over the file at `path`, attached by this path or by the file's own.
+    /// The loop device over the file at `path`, attached by this path or by the one it resolves to.
     pub(super) fn find_loop(&self, path: &Path) -> Result<Option<PathBuf>, Errno> {
         let at = match self.resolve(path, true) {
             Ok(at) => at,
@@ -174,7 +173,7 @@ impl State {
         Ok(found.map(|(number, _)| loop_path(number.minor)))
     }
 
-    /// Attaches the first free loop device.
+    /// Attaches the first free loop device to `path`.
     pub(super) fn attach_loop(&mut self, path: &Path) -> Result<PathBuf, Errno> {
         let at = self.resolve(path, true)?;
         self.fs_of(at.mount).ask()?;
@@ -186,7 +185,7 @@ impl State {
             let block = self.devices.blocks.get(&DeviceNumber::new(LOOP, minor));
             block.is_some_and(|block| block.backing.is_some())
         };
-        let minor = (0..).find(|minor| !used(*minor)).expect("there is no end of numbers");
+        let minor = (0..).find(|minor| !used(*minor)).expect("the range has no end");
         let number = DeviceNumber::new(LOOP, minor);
         let node = Node::Device(FileKind::BlockDevice, number);
         match self.create(&loop_path(minor), node, 0o660) {
@@ -201,7 +200,7 @@ impl State {
         Ok(loop_path(minor))
     }
 
-    /// Detaches a loop device, and says which file it was over. None: it was not attached, or there is no such node.
+    /// Detaches a loop device and returns the path of its backing file. `None`: not attached, or no such node.
     pub(super) fn detach_loop(&mut self, device: &Path) -> Result<Option<PathBuf>, Errno> {
         let number = match self.number_at(device) {
             Ok(number) => number,
@@ -225,7 +224,7 @@ impl State {
             .collect()
     }
 
-    /// A new mount of `source` at `target`, with the options a file system and a mount understand.
+    /// Makes a new mount. Options that are no flags of a mount go to the file system.
     pub(super) fn mount_new(
         &mut self,
         source: &str,
@@ -285,7 +284,8 @@ impl State {
         for option in options {
             flags.apply(option);
         }
-        // All flags are as named now, but access times stay as they are unless something about them is named.
+        // Flags that are not named are cleared, except those of access times: they change only if one of them
+        // is named.
         let about_time = ["noatime", "nodiratime", "relatime", "strictatime"];
         if !options.iter().any(|option| about_time.contains(&option.as_str())) {
             let MountFlags { noatime, nodiratime, relatime, .. } = old;
@@ -304,7 +304,7 @@ impl Block {
     }
 }
 
-/// Options that neither a mount nor a file system of the kernel gets to see.
+/// Options for user space: neither flags of a mount nor data for a file system.
 fn is_idle(option: &str) -> bool {
     matches!(option, "defaults" | "_netdev" | "nofail" | "auto" | "noauto" | "bind" | "remount")
 }

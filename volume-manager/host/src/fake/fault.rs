@@ -1,4 +1,4 @@
-//! What is to go wrong, and when: an order for each step of a fake host. Touches nothing.
+//! Faults of a fake host: an order for each of its steps. Touches nothing.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,36 +10,36 @@ use std::time::Duration;
 pub struct Step<'a> {
     /// The method of [`crate::Host`], such as `unmount`.
     pub method: &'static str,
-    /// The path it is about: of two, the target.
+    /// Of a step with two paths, the target.
     pub path: &'a Path,
 }
 
-/// What happens to a step.
+/// The fate of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// It is taken at once, without an await.
+    /// Taken at once, without an await.
     Go,
-    /// Others run first; then it is taken. A future dropped here has not taken it.
+    /// Other tasks run first. A future dropped meanwhile has not taken the step.
     Yield,
-    /// It is taken after this time on tokio's clock, which a test may have paused.
+    /// Taken after this time on tokio's clock, which a test may have paused.
     Delay(Duration),
-    /// It fails with this error number, and nothing happened.
+    /// Fails with this error number and changes nothing.
     Fail(i32),
-    /// It is taken, and fails with this error number all the same.
+    /// Taken, and then fails with this error number.
     FailAfter(i32),
-    /// It never ends and never happens.
+    /// Never ends and changes nothing.
     Hang,
-    /// It is taken, and never ends.
+    /// Taken, and then never ends.
     HangAfter,
 }
 
-/// Who decides about each step of a host.
+/// Callback that decides each step of a host.
 pub type Decide = Box<dyn FnMut(&Step<'_>) -> Order + Send>;
 
-/// The orders of one host. Clones are the same orders.
+/// The orders of a host. Clones share them.
 ///
-/// Rules are asked first, in the order they were given, then whoever [`Faults::decide_with`] named; else
-/// steps go.
+/// The first matching rule decides, in the order the rules were added; then the callback of
+/// [`Faults::decide_with`]; else the step is taken.
 #[derive(Clone, Default)]
 pub struct Faults {
     inner: Arc<Mutex<Inner>>,
@@ -51,7 +51,7 @@ struct Inner {
     decide: Option<Decide>,
 }
 
-/// One order, for the steps it names.
+/// An order for the steps that match.
 #[derive(Debug, Clone)]
 pub struct Rule {
     method: Option<&'static str>,
@@ -62,40 +62,40 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The order for every step.
+    /// Matches every step.
     pub fn new(order: Order) -> Self {
         Self { method: None, below: None, order, skip: 0, times: u32::MAX }
     }
 
-    /// Only for this method.
+    /// Matches only this method.
     #[must_use]
     pub fn on(mut self, method: &'static str) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// Only for this path and what is below it.
+    /// Matches only this path and paths below it.
     #[must_use]
     pub fn below(mut self, path: impl Into<PathBuf>) -> Self {
         self.below = Some(path.into());
         self
     }
 
-    /// Not for the first `steps` it would be for.
+    /// Skips the first `steps` that match.
     #[must_use]
     pub fn after(mut self, steps: u32) -> Self {
         self.skip = steps;
         self
     }
 
-    /// Only so many times.
+    /// Ends after so many steps.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
         self
     }
 
-    /// The order for this step, if it is for it and not used up.
+    /// The order, if this step matches and the rule has not ended.
     fn take(&mut self, step: &Step<'_>) -> Option<Order> {
         let method = self.method.is_none_or(|method| method == step.method);
         let path = self.below.as_ref().is_none_or(|below| step.path.starts_with(below));
@@ -112,22 +112,22 @@ impl Rule {
 }
 
 impl Faults {
-    /// No orders: every step goes.
+    /// Every step is taken.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a rule behind those there are.
+    /// Adds a rule after the existing ones.
     pub fn add(&self, rule: Rule) {
         self.lock().rules.push(rule);
     }
 
-    /// Forgets all rules, and who decides.
+    /// Removes all rules and the callback.
     pub fn clear(&self) {
         *self.lock() = Inner::default();
     }
 
-    /// Lets somebody decide about every step no rule is for. He must not call the host.
+    /// Sets the callback for steps that match no rule. It must not call the host.
     pub fn decide_with(&self, decide: impl FnMut(&Step<'_>) -> Order + Send + 'static) {
         self.lock().decide = Some(Box::new(decide));
     }

@@ -15,21 +15,21 @@ use crate::file::{DirEntry, FileKind, FsStats, LARGEST, Usage};
 const UMASK: u32 = 0o022;
 
 impl State {
-    /// EROFS if a place cannot be written to.
+    /// EROFS on a read-only mount or file system.
     pub(super) fn writable(&self, at: At) -> Result<(), Errno> {
         let read_only = self.mount(at.mount).flags.read_only || self.fs_of(at.mount).read_only;
         if read_only { Err(Errno(errno::EROFS)) } else { Ok(()) }
     }
 
-    /// ENOENT for a directory that was removed, and is only still shown by a bind: nothing comes into it.
+    /// ENOENT for a removed directory that a bind still shows: nothing can be created in it.
     fn alive(&self, dir: At) -> Result<(), Errno> {
         let linked = self.fs_of(dir.mount).inode(dir.ino).linked;
         if linked { Ok(()) } else { Err(Errno(errno::ENOENT)) }
     }
 
-    /// A new file. The name must be free, the umask applies to `mode`.
+    /// Creates a file of any kind. The name must be free, the umask applies to `mode`.
     pub(super) fn create(&mut self, path: &Path, node: Node, mode: u32) -> Result<(), Errno> {
-        // The root and `..` are there, whatever is to be made.
+        // A path without a last name is the root or ends in `..`: it exists.
         let Some(name) = path.file_name() else { return Err(Errno(errno::EEXIST)) };
         let parent = self.resolve(path.parent().unwrap_or(Path::new("/")), true)?;
         match self.fs_of(parent.mount).look_up(parent.ino, name) {
@@ -39,17 +39,17 @@ impl State {
         }
         self.alive(parent)?;
         self.writable(parent)?;
-        // A link has no mode of its own to take bits from.
+        // The umask does not apply to links.
         let mode = if matches!(node, Node::Link(_)) { 0o777 } else { mode & !UMASK };
         self.fs_of_mut(parent.mount).create(parent.ino, name, node, mode).map(drop)
     }
 
-    /// mkdir minds no setuid and no setgid.
+    /// Ignores setuid and setgid, as mkdir does.
     pub(super) fn make_dir(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
         self.create(path, Node::Dir(BTreeMap::new()), mode & 0o1777)
     }
 
-    /// A directory and its missing parents; those that were made are returned, from the top down.
+    /// Makes a directory and its missing parents. Returns those that it made, from the top down.
     pub(super) fn make_dir_all(&mut self, path: &Path, mode: u32) -> Result<Vec<PathBuf>, Errno> {
         let mut missing = Vec::new();
         let mut here = path;
@@ -81,21 +81,21 @@ impl State {
         Ok(made)
     }
 
-    /// The inode of a name that is to go, which nothing may be mounted on.
+    /// The inode of a name to remove; its directory must be writable.
     fn going(&self, path: &Path) -> Result<At, Errno> {
         let (parent, _) = self.resolve_parent(path)?;
         self.writable(parent)?;
         self.named(path)
     }
 
-    /// The inode that has a name in its directory, whatever may be mounted on it.
+    /// The inode of a name, below any mount on it.
     fn named(&self, path: &Path) -> Result<At, Errno> {
         let (parent, name) = self.resolve_parent(path)?;
         let ino = self.fs_of(parent.mount).look_up(parent.ino, &name)?;
         Ok(At { mount: parent.mount, ino })
     }
 
-    /// Takes a name away. A bind of it is shown as deleted from now on.
+    /// Removes a name. mountinfo shows a bind of it as deleted from now on.
     fn unlink(&mut self, fs: FsId, ino: Ino) {
         if self.fs(fs).inode(ino).pins > 0 {
             self.table_changed();
@@ -119,7 +119,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes what is no directory, and says what it was.
+    /// Removes a file that is no directory, and returns its kind.
     pub(super) fn remove_file(&mut self, path: &Path) -> Result<FileKind, Errno> {
         let at = self.going(path)?;
         let kind = self.fs_of(at.mount).inode(at.ino).node.kind();
@@ -133,7 +133,7 @@ impl State {
         Ok(kind)
     }
 
-    /// Removes a tree as far as it is permitted. What stood in the way first is the error, with its path.
+    /// Removes a tree as far as `removal` permits. The first obstacle is the error, with its path.
     pub(super) fn remove_tree(&mut self, path: &Path, removal: Removal) -> Result<(), (PathBuf, Blocked)> {
         let failed = |error: Errno| (path.to_owned(), Blocked::Os(error));
         let at = match self.named(path) {
@@ -205,7 +205,7 @@ impl State {
             Ok(at) => {
                 let fs = self.fs_of(at.mount);
                 fs.ask()?;
-                // What is no file says so also on a file system that cannot be written to.
+                // Other kinds have their own errors below, also on a read-only file system.
                 if fs.inode(at.ino).node.kind() == FileKind::File {
                     self.writable(at)?;
                 }
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// The checks come in the kernel's order, since the first that fails is the answer.
+    /// The checks stand in the kernel's order: the first that fails is the error.
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
         let (old_parent, old_name) = self.resolve_parent(from)?;
         let (parent, name) = self.resolve_parent(to)?;
@@ -279,7 +279,7 @@ impl State {
             self.unlink(id, there);
         }
         self.fs_mut(id).relink(old, parent.ino, &name);
-        // Mounts below a renamed directory are elsewhere now.
+        // The paths of mounts below a renamed directory have changed.
         self.table_changed();
         Ok(())
     }
@@ -296,12 +296,12 @@ impl State {
         let at = self.resolve(path, false)?;
         self.fs_of(at.mount).ask()?;
         self.writable(at)?;
-        self.give(at, uid, gid);
+        self.chown_at(at, uid, gid);
         Ok(())
     }
 
-    /// Changes an owner, which takes setuid and setgid from what is no directory.
-    pub(super) fn give(&mut self, at: At, uid: Option<u32>, gid: Option<u32>) {
+    /// Changes the owner. That clears setuid and setgid, except of directories.
+    pub(super) fn chown_at(&mut self, at: At, uid: Option<u32>, gid: Option<u32>) {
         let inode = self.fs_of_mut(at.mount).inode_mut(at.ino);
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
@@ -335,7 +335,7 @@ impl State {
         })
     }
 
-    /// The tree at a place with what is mounted below it, children before their directory.
+    /// Everything at and below a place, children before their directory; across mounts if `cross`.
     pub(super) fn tree_below(&self, at: At, cross: bool) -> Result<Vec<At>, Errno> {
         let mut places = Vec::new();
         let mut todo = vec![(at, false)];
@@ -367,7 +367,8 @@ impl State {
         Ok(usage)
     }
 
-    /// Makes what is missing of a path below `base`, and says which, from there; each gets exactly `mode`.
+    /// Makes the missing directories of a path below `base`, each with exactly `mode`, and returns their paths
+    /// relative to `base`.
     pub(super) fn make_dirs_beneath(
         &mut self,
         base: At,
@@ -382,7 +383,7 @@ impl State {
                 Ok(next) => next,
                 Err(Errno(errno::ENOENT)) => {
                     made.push(walked.clone());
-                    At { mount: here.mount, ino: self.make_one_beneath(here, name, mode)? }
+                    At { mount: here.mount, ino: self.make_dir_at(here, name, mode)? }
                 }
                 Err(error) => return Err(error),
             };
@@ -390,12 +391,12 @@ impl State {
         Ok(made)
     }
 
-    fn make_one_beneath(&mut self, dir: At, name: &OsStr, mode: u32) -> Result<Ino, Errno> {
+    fn make_dir_at(&mut self, dir: At, name: &OsStr, mode: u32) -> Result<Ino, Errno> {
         self.alive(dir)?;
         self.writable(dir)?;
         let fs = self.fs_of_mut(dir.mount);
         let made = fs.create(dir.ino, name, Node::Dir(BTreeMap::new()), mode);
-        // A dangling link is in the way.
+        // EEXIST: a dangling link has the name.
         let ino =
             made.map_err(|error| if error.0 == errno::EEXIST { Errno(errno::ENOTDIR) } else { error })?;
         fs.inode_mut(ino).mode = mode & 0o7777;
@@ -403,7 +404,7 @@ impl State {
     }
 }
 
-/// What keeps a tree from being removed.
+/// The obstacle to the removal of a tree.
 #[derive(Debug)]
 pub(super) enum Blocked {
     Os(Errno),

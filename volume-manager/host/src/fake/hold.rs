@@ -3,7 +3,7 @@
 use super::kernel::{FakeKernel, FsId, State};
 use super::walk::At;
 
-/// Something that is open. Its mount is busy while it lives, and its file stays although it lost its name.
+/// An open file or directory. While it lives its mount is busy, and its inode stays after its name is removed.
 #[derive(Debug)]
 pub struct Hold {
     kernel: FakeKernel,
@@ -12,7 +12,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Opens a place of a state that is locked. The hold must not be dropped under that lock.
+    /// Opens a place. Takes the locked state; the hold must not be dropped under that lock.
     pub(super) fn new(kernel: &FakeKernel, state: &mut State, at: At) -> Self {
         let fs = state.mount(at.mount).fs;
         state.mount_mut(at.mount).holds += 1;

@@ -1,4 +1,4 @@
-//! The manager's door to a simulated machine: each method is one step of the kernel, and its announcement.
+//! The manager's door to a simulated machine: each method is one step of the kernel with its announcement.
 //! Touches nothing real.
 
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use crate::options::{MountOptions, MountSpec, Scope};
 use crate::ownership::{OwnershipChange, WalkProgress};
 use crate::sub_path::{names, refusal};
 
-/// The text of options that go to the kernel: secrets in clear, one each.
+/// All options for the kernel, secrets in clear.
 fn exposed(options: &MountOptions) -> Vec<String> {
     let secrets = options.sensitive().iter().map(|secret| secret.expose().clone());
     options.plain().iter().cloned().chain(secrets).collect()
 }
 
-/// Puts the path and the action to a bare error number.
+/// Adds the action and the path to an error number.
 fn on(action: Action, path: &Path) -> impl FnOnce(Errno) -> HostError {
     move |number| HostError::os(action, path, number)
 }
@@ -75,11 +75,11 @@ impl Host for FakeHost {
     async fn bind_opened(&self, opened: &OpenedBeneath, target: &Path) -> Result<()> {
         let act = |kernel: &mut State| {
             let held: &Hold = opened.handle().ok_or(Errno(errno::EINVAL))?;
-            // What was unmounted lazily since cannot be bound.
+            // EINVAL if the file's mount was unmounted lazily since.
             if !kernel.mount_exists(held.at.mount) {
                 return Err(Errno(errno::EINVAL));
             }
-            // A final link is not followed here, and is nothing to mount on.
+            // A final link is not followed, and cannot be mounted on.
             let target = kernel.resolve(target, false)?;
             let (opened, place) = (kernel.kind_at(held.at), kernel.kind_at(target));
             let is_dir = |kind| kind == FileKind::Directory;
@@ -113,11 +113,11 @@ impl Host for FakeHost {
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
-        self.take_away("unmount", target).await
+        self.unmount_topmost("unmount", target).await
     }
 
     async fn unmount_forced(&self, target: &Path) -> Result<()> {
-        self.take_away("unmount_forced", target).await
+        self.unmount_topmost("unmount_forced", target).await
     }
 
     async fn mount_table(&self) -> Result<MountTable> {
@@ -150,7 +150,7 @@ impl Host for FakeHost {
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
         let done = self.step("is_mount_point", path, |kernel| {
             let at = kernel.resolve(path, true)?;
-            // The path is resolved first, which asks a mount that no longer answers.
+            // The real host resolves the path first, and a dead mount fails that.
             kernel.fs_of(at.mount).ask()?;
             Ok(kernel.is_mount_root(at))
         });
@@ -327,12 +327,12 @@ impl Host for FakeHost {
                 }
                 let before = kernel.fs_of(place.mount).metadata(place.ino)?;
                 progress.count();
-                // What cannot be changed is passed over.
+                // A read-only entry is skipped.
                 if kernel.writable(place).is_err() {
                     continue;
                 }
                 if before.gid != change.gid {
-                    kernel.give(place, None, Some(change.gid));
+                    kernel.chown_at(place, None, Some(change.gid));
                 }
                 if let Some(mode) = change.mode_of(before.kind, before.mode) {
                     kernel.fs_of_mut(place.mount).inode_mut(place.ino).mode = mode;
@@ -463,7 +463,7 @@ impl Host for FakeHost {
 }
 
 impl FakeHost {
-    async fn take_away(&self, method: &'static str, target: &Path) -> Result<()> {
+    async fn unmount_topmost(&self, method: &'static str, target: &Path) -> Result<()> {
         let act = |kernel: &mut State| {
             let at = kernel.resolve(target, false)?;
             match kernel.unmount(at, false) {

@@ -1,4 +1,4 @@
-//! The simulated kernel's state, and the handle that its users share. Touches nothing real.
+//! The simulated kernel's state, and the handle its users share. Touches nothing real.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -14,14 +14,14 @@ use crate::errno::Errno;
 use crate::file::FileKind;
 use crate::mount_table::{DeviceNumber, MountTable};
 
-/// A file system's number. Never used twice.
+/// Never reused.
 pub(super) type FsId = u64;
 
-/// A kernel in memory: mounts, trees, devices. Clones are handles on the same one, so that a manager's host
-/// and a driver can act on one machine.
+/// A kernel in memory: mounts, trees, devices. Clones are handles on the same kernel, so that a manager's host
+/// and a driver act on one machine.
 ///
-/// Its methods are the driver's system calls: they announce nothing and fail with an [`Errno`]. They take
-/// effect at once; what is to be slow or to fail is ordered at the [`super::FakeHost`].
+/// Its methods are the driver's system calls: they announce nothing, fail with an [`Errno`] and take effect at
+/// once. Delays and faults are ordered at the [`super::FakeHost`].
 #[derive(Debug, Clone)]
 pub struct FakeKernel {
     state: Arc<Mutex<State>>,
@@ -34,27 +34,26 @@ impl Default for FakeKernel {
 }
 
 impl FakeKernel {
-    /// A machine with a private root on `/dev/vda`, and `/dev` with `null`, `zero` and nothing else.
+    /// A machine with a private root on `/dev/vda`, and with `null` and `zero` in `/dev`.
     pub fn new() -> Self {
         Self { state: Arc::new(Mutex::new(State::boot())) }
     }
 
-    /// The state, for one step. A panic elsewhere does not make it less true.
+    /// The state for one step. A poisoned lock is ignored: no step leaves the state half changed.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Everything the simulated kernel knows.
 #[derive(Debug)]
 pub(super) struct State {
     filesystems: BTreeMap<FsId, Used>,
     mounts: BTreeMap<MountId, Mount>,
-    /// The same mounts, found by the device of what they show.
+    /// The mounts by the device of their file system.
     by_device: BTreeMap<DeviceNumber, BTreeSet<MountId>>,
-    /// What is mounted where: on which mount, at which inode.
+    /// The mount at each mount point: an inode of a parent mount.
     children: BTreeMap<(MountId, Ino), MountId>,
-    /// How many mounts are on an inode, whatever mount shows it: such a name is busy.
+    /// Number of mounts on an inode, through any parent mount. The name of such an inode is busy.
     points: BTreeMap<(FsId, Ino), u32>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) devices: Devices,
@@ -63,14 +62,14 @@ pub(super) struct State {
     next_group: GroupId,
     next_fs: FsId,
     pub(super) table: Option<MountTable>,
-    /// How often the table has changed.
+    /// Number of changes of the table.
     pub(super) table_changes: u64,
     pub(super) selinux: bool,
-    /// Where something was mounted that was to have a scope of its own.
+    /// Targets of mounts that asked for a systemd scope.
     pub(super) scoped: Vec<PathBuf>,
 }
 
-/// A file system, and how many mounts and descriptors keep it.
+/// A file system with the number of mounts and descriptors that use it.
 #[derive(Debug)]
 struct Used {
     fs: Filesystem,
@@ -121,7 +120,7 @@ impl State {
             |mount: &Mount| self.fs(mount.fs).fs_type == "devtmpfs" && mount.parent == self.root;
         let going = self.mounts().filter(|(id, mount)| *id != self.root && !of_the_system(mount));
         let going = going.map(|(id, _)| id).collect();
-        self.take_away(&going);
+        self.remove_mounts(&going);
     }
 
     fn create_at(&mut self, dir: Ino, name: &str, node: Node, mode: u32) -> Ino {
@@ -149,24 +148,21 @@ impl State {
         &mut self.filesystems.get_mut(&id).expect("a file system lives while something shows it").fs
     }
 
-    /// How many mounts and descriptors keep a file system.
     pub(super) fn users(&self, id: FsId) -> u32 {
         self.filesystems.get(&id).map_or(0, |used| used.users)
     }
 
-    /// Every file system, for looking one up by what it is.
     pub(super) fn filesystems(&self) -> impl Iterator<Item = (FsId, &Filesystem)> {
         self.filesystems.iter().map(|(id, used)| (*id, &used.fs))
     }
 
     pub(super) fn keep_fs(&mut self, id: FsId) {
-        self.filesystems.get_mut(&id).expect("only what exists is kept").users += 1;
+        self.filesystems.get_mut(&id).expect("a user's file system exists").users += 1;
     }
 
-    /// One user less. The last one takes a file system in memory along; one on a device, or on a server,
-    /// stays there.
+    /// Removes a user. A file system in memory ends with its last user; one on a device or a server stays.
     pub(super) fn release_fs(&mut self, id: FsId) {
-        let used = self.filesystems.get_mut(&id).expect("only what is kept is released");
+        let used = self.filesystems.get_mut(&id).expect("a user's file system exists until it is released");
         used.users -= 1;
         let elsewhere = used.fs.device.is_some() || used.fs.fs_type.starts_with("nfs");
         if used.users == 0 && !elsewhere {
@@ -174,7 +170,7 @@ impl State {
         }
     }
 
-    /// Forgets a file system whose device is gone or was given another.
+    /// Removes a file system whose device is gone or has been formatted anew.
     pub(super) fn discard_fs(&mut self, id: FsId) {
         if self.users(id) == 0 {
             self.filesystems.remove(&id);
@@ -199,13 +195,13 @@ impl State {
         self.mounts.contains_key(&id)
     }
 
-    /// The mounts of what is on a device, in the order they were made.
+    /// The mounts of a device's file system, in the order they were made.
     pub(super) fn mounts_of(&self, device: DeviceNumber) -> impl Iterator<Item = (MountId, &Mount)> {
         let mounts = self.by_device.get(&device).into_iter().flatten();
         mounts.map(|id| (*id, self.mount(*id)))
     }
 
-    /// Every mount, in the order they were made.
+    /// All mounts, in the order they were made.
     pub(super) fn mounts(&self) -> impl Iterator<Item = (MountId, &Mount)> {
         self.mounts.iter().map(|(id, mount)| (*id, mount))
     }
@@ -216,7 +212,7 @@ impl State {
         self.mounts.insert(id, mount);
     }
 
-    /// Forgets a mount that is on nothing and in no group.
+    /// Removes a detached mount.
     pub(super) fn drop_mount(&mut self, id: MountId) {
         self.leave_group(id);
         if let Some(mount) = self.mounts.remove(&id) {
@@ -246,7 +242,7 @@ impl State {
         self.next_group - 1
     }
 
-    /// What is mounted on a mount, and where.
+    /// The mounts on a mount, each with its mount point.
     pub(super) fn children(&self, mount: MountId) -> Vec<(Ino, MountId)> {
         let all = (mount, 0)..=(mount, Ino::MAX);
         self.children.range(all).map(|((_, point), child)| (*point, *child)).collect()
@@ -260,12 +256,12 @@ impl State {
         self.children.get(&(at.mount, at.ino)).copied()
     }
 
-    /// Whether anything is mounted on an inode, through whatever mount.
+    /// Whether an inode is a mount point, through any parent mount.
     pub(super) fn is_point(&self, fs: FsId, ino: Ino) -> bool {
         self.points.contains_key(&(fs, ino))
     }
 
-    /// Puts a mount that is on nothing at a place.
+    /// Attaches a detached mount at a place, without propagation.
     pub(super) fn hang_on(&mut self, mount: MountId, at: At) {
         let fs = self.mount(at.mount).fs;
         self.children.insert((at.mount, at.ino), mount);
@@ -275,7 +271,7 @@ impl State {
         self.table_changed();
     }
 
-    /// Takes a mount from its place. On nothing: nothing to do.
+    /// Detaches a mount from its place. Does nothing for a detached mount.
     pub(super) fn detach(&mut self, id: MountId) {
         let (parent, point) = (self.mount(id).parent, self.mount(id).point);
         if parent == id {
@@ -293,13 +289,13 @@ impl State {
         self.table_changed();
     }
 
-    /// The table has to be made anew when somebody asks for it.
+    /// Drops the cached table and counts the change.
     pub(super) fn table_changed(&mut self) {
         self.table = None;
         self.table_changes += 1;
     }
 
-    /// The place of the mount that covers `path`.
+    /// The mount that shows `path`.
     pub(super) fn mount_at(&self, path: &Path) -> Result<MountId, Errno> {
         Ok(self.resolve(path, true)?.mount)
     }

@@ -1,6 +1,6 @@
-//! The mounts of the simulated kernel: attaching, copying, moving, taking away. Touches nothing real.
+//! Mounts of the simulated kernel: attaching, copying, moving, unmounting. Touches nothing real.
 //!
-//! The rules are those of Linux 6.18 (`fs/namespace.c`); a differential test holds them to a real one.
+//! The rules are those of Linux 6.18 (`fs/namespace.c`); a differential test compares them with a real kernel.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,25 @@ use super::tree::Ino;
 use super::walk::At;
 use crate::errno::{self, Errno};
 
-/// A mount's number. Never used twice, unlike the kernel's short ids.
+/// Never reused, unlike the kernel's short ids.
 pub(super) type MountId = u64;
 
-/// One mount.
 #[derive(Debug, Clone)]
 pub(super) struct Mount {
-    /// The mount it is on; its own id if it is on none.
+    /// Its own id if it is detached.
     pub(super) parent: MountId,
-    /// Where on the parent.
+    /// The mount point on the parent.
     pub(super) point: Ino,
     pub(super) fs: FsId,
-    /// Which part of the file system it shows.
+    /// The directory or file within the file system that it shows.
     pub(super) root: Ino,
     pub(super) flags: MountFlags,
-    /// The peer group it is in, if it is shared.
+    /// The peer group of a shared mount.
     pub(super) group: Option<GroupId>,
-    /// The group it receives from. For a shared mount the group knows.
+    /// The group that a slave receives from. For a shared mount the group has it.
     pub(super) master: Option<GroupId>,
     pub(super) unbindable: bool,
-    /// Descriptors and working directories on it: while there are any it is busy.
+    /// Number of descriptors and working directories on it, which make it busy.
     pub(super) holds: u32,
 }
 
@@ -61,7 +60,7 @@ impl Default for MountFlags {
 }
 
 impl MountFlags {
-    /// Changed by an option; `false` if the option is no flag of a mount.
+    /// `false` if the option is no flag of a mount.
     pub(super) fn apply(&mut self, option: &str) -> bool {
         match option {
             "ro" => self.read_only = true,
@@ -75,7 +74,7 @@ impl MountFlags {
             "noatime" => (self.noatime, self.relatime) = (true, false),
             "nodiratime" => self.nodiratime = true,
             "diratime" => self.nodiratime = false,
-            // The kernel lets `noatime` win, whichever comes last.
+            // In the kernel `noatime` wins over `relatime` in any order.
             "relatime" => self.relatime = !self.noatime,
             "atime" => (self.noatime, self.relatime) = (false, true),
             "strictatime" => (self.noatime, self.relatime) = (false, false),
@@ -100,7 +99,7 @@ impl MountFlags {
 }
 
 impl State {
-    /// A mount that is on nothing yet.
+    /// A detached mount.
     pub(super) fn new_mount(&mut self, fs: FsId, root: Ino, flags: MountFlags) -> MountId {
         let id = self.next_mount_id();
         let mount = Mount {
@@ -136,22 +135,22 @@ impl State {
         self.attach(copy, target, false).inspect_err(|_| self.discard(copy))
     }
 
-    /// Forgets a tree of mounts that is on nothing.
+    /// Removes a detached tree of mounts.
     fn discard(&mut self, tree: MountId) {
-        // Children first: a mount is asked for its parent when it leaves.
+        // Children first: detaching a mount uses its parent.
         for mount in self.tree(tree).into_iter().rev() {
             self.detach(mount);
             self.drop_mount(mount);
         }
     }
 
-    /// ENOENT for a place that has lost its name: nothing can be mounted on it any more.
+    /// ENOENT for a place whose name was removed: nothing can be mounted on it.
     fn can_carry(&self, place: At) -> Result<(), Errno> {
         let linked = self.fs_of(place.mount).inode(place.ino).linked;
         if linked { Ok(()) } else { Err(Errno(errno::ENOENT)) }
     }
 
-    /// Attaches a new mount.
+    /// Attaches a new mount after the kernel's checks.
     pub(super) fn graft(&mut self, mount: MountId, target: At) -> Result<(), Errno> {
         let new = self.mount(mount);
         let same = self.mount(target.mount).fs == new.fs && self.is_mount_root(target);
@@ -168,7 +167,7 @@ impl State {
         Err(Errno(error))
     }
 
-    /// Moves a mount with all that is on it.
+    /// Moves a mount with all mounts on it.
     pub(super) fn move_mount(&mut self, from: At, to: At) -> Result<(), Errno> {
         let invalid = Err(Errno(errno::EINVAL));
         if !self.is_mount_root(from)
@@ -178,7 +177,7 @@ impl State {
         }
         self.can_carry(to)?;
         let parent = self.mount(from.mount).parent;
-        // What is on a shared mount is on its peers, too, and cannot go from one of them alone.
+        // A mount on a shared mount is also on the peers, and cannot be moved from one of them alone.
         if parent == from.mount || self.mount(parent).group.is_some() {
             return invalid;
         }
@@ -192,9 +191,9 @@ impl State {
         self.attach(from.mount, to, true)
     }
 
-    /// Puts a tree of mounts at a place, and copies of it wherever the place's mount sends its mounts.
+    /// Attaches a tree of mounts at a place, and copies of it at all places that receive it by propagation.
     fn attach(&mut self, tree: MountId, target: At, moving: bool) -> Result<(), Errno> {
-        // The kernel makes the tree ready to carry what a copy of it may come to lie under.
+        // The kernel checks first that the top of the tree can carry a mount: a copy may come to lie under one.
         let top = self.topmost(tree);
         self.can_carry(At { mount: top, ino: self.mount(top).root })?;
         let copies = if self.mount(target.mount).group.is_some() {
@@ -215,7 +214,7 @@ impl State {
         Ok(())
     }
 
-    /// Puts a copy at a place where something may be mounted already: that comes to lie on top of it.
+    /// Attaches a copy at a place. A mount that is already there comes to lie on top of the copy.
     fn tuck(&mut self, copy: MountId, place: At) {
         let covered = self.child_at(place);
         if let Some(covered) = covered {
@@ -229,13 +228,13 @@ impl State {
         }
     }
 
-    /// The last of the mounts that lie on each other's roots, beginning with this one.
+    /// The top of the stack of mounts on the root of this one.
     fn topmost(&self, mount: MountId) -> MountId {
         let root = At { mount, ino: self.mount(mount).root };
         self.cross(root).mount
     }
 
-    /// Copies a mount, to show `root`.
+    /// A detached copy of a mount that shows `root`.
     pub(super) fn copy_mount(&mut self, mount: MountId, root: Ino, kinship: Kinship) -> MountId {
         let old = self.mount(mount).clone();
         let copy = self.new_mount(old.fs, root, old.flags);
@@ -243,7 +242,7 @@ impl State {
         copy
     }
 
-    /// Copies a mount and what is mounted on it below a place, leaving out what must not be bound.
+    /// Copies a mount and the mounts on it below a place, without unbindable ones.
     pub(super) fn copy_tree(&mut self, source: At, kinship: Kinship) -> MountId {
         let copy = self.copy_mount(source.mount, source.ino, kinship);
         for (point, child) in self.children(source.mount) {
@@ -256,7 +255,7 @@ impl State {
         copy
     }
 
-    /// A mount and all that is on it, parents before children.
+    /// A mount and all mounts on it, parents before children.
     pub(super) fn tree(&self, mount: MountId) -> Vec<MountId> {
         let mut tree = vec![mount];
         let mut next = 0;
@@ -268,7 +267,7 @@ impl State {
         tree
     }
 
-    /// Takes the mount at a place away: alone if nothing uses it, or with all that is on it.
+    /// Unmounts the mount at a place: if it is not in use, or, if `lazy`, with all mounts on it.
     pub(super) fn unmount(&mut self, at: At, lazy: bool) -> Result<(), Errno> {
         let mount = at.mount;
         if !self.is_mount_root(at) || self.mount(mount).parent == mount {
@@ -278,11 +277,11 @@ impl State {
             return Err(Errno(errno::EBUSY));
         }
         let going = self.with_copies(&self.tree(mount));
-        self.take_away(&going);
+        self.remove_mounts(&going);
         Ok(())
     }
 
-    /// Whether a mount is in use, here or where its copies are.
+    /// Whether a mount or one of its propagated copies is in use.
     fn is_busy(&self, mount: MountId) -> bool {
         let own = self.mount(mount);
         if self.has_children(mount) || own.holds > 0 {
@@ -293,13 +292,14 @@ impl State {
             copy.is_some_and(|copy| {
                 let children = self.children(copy);
                 let covered = matches!(children[..], [(point, _)] if point == self.mount(copy).root);
-                // With mounts inside it the copy will stay, and so may be in use.
+                // A copy with mounts inside it is not unmounted with this one, and so may be in use.
                 (children.is_empty() || covered) && self.mount(copy).holds > 0
             })
         })
     }
 
-    /// What goes when these mounts go: their copies as well, as far as nothing that stays is inside them.
+    /// The mounts to remove with these: also their propagated copies, except copies that contain a mount that
+    /// stays.
     fn with_copies(&self, tree: &[MountId]) -> BTreeSet<MountId> {
         let mut going: BTreeSet<MountId> = tree.iter().copied().collect();
         for mount in tree {
@@ -321,7 +321,7 @@ impl State {
         }
     }
 
-    /// Whether all that is mounted strictly inside a mount, at any depth, is in the set.
+    /// Whether all mounts strictly inside a mount, at any depth, are in the set.
     fn only_holds(&self, mount: MountId, going: &BTreeSet<MountId>) -> bool {
         let root = self.mount(mount).root;
         self.children(mount)
@@ -330,8 +330,8 @@ impl State {
             .all(|(_, child)| self.tree(child).iter().all(|below| going.contains(below)))
     }
 
-    /// Takes mounts away. What lies on top of one that goes comes to lie where that one was.
-    pub(super) fn take_away(&mut self, going: &BTreeSet<MountId>) {
+    /// Removes mounts. A mount on top of a removed one takes its place.
+    pub(super) fn remove_mounts(&mut self, going: &BTreeSet<MountId>) {
         for mount in going {
             let left: Vec<_> =
                 self.children(*mount).into_iter().filter(|(_, child)| !going.contains(child)).collect();

@@ -1,7 +1,7 @@
-//! How mounts of the simulated kernel travel: peer groups and their masters. Touches nothing real.
+//! Mount propagation in the simulated kernel: peer groups and their masters. Touches nothing real.
 //!
-//! In the kernel a mount has peers and a master, both mounts. Which peer is the master makes no difference
-//! anybody can see, so here a master is a group.
+//! In the kernel a mount's master is one mount of a peer group. User space cannot see which one, so here the
+//! master is the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,46 +12,44 @@ use super::walk::At;
 use crate::door::Propagation;
 use crate::errno::{self, Errno};
 
-/// A peer group's number.
 pub(super) type GroupId = u64;
 
-/// Mounts that share what is mounted on them.
+/// Peers: a mount made on one of them appears on all.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) members: BTreeSet<MountId>,
     /// The group this one receives from.
     pub(super) master: Option<GroupId>,
-    /// Mounts in no group of their own that receive from this one.
+    /// Mounts without a group that receive from this one.
     slaves: BTreeSet<MountId>,
     /// Groups that receive from this one.
     subgroups: BTreeSet<GroupId>,
 }
 
-/// The mounts of one group that receive something.
+/// The mounts of one group that receive a new mount.
 #[derive(Debug)]
 pub(super) struct Audience {
     group: GroupId,
-    /// The group it has it from; none for the group it begins in.
+    /// The group that passes the mount on to this one; `None` for the first.
     master: Option<GroupId>,
     members: Vec<MountId>,
     slaves: Vec<MountId>,
 }
 
-/// How a copy is related to what it was copied from.
+/// The relation of a copy to its original.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kinship {
-    /// Peer of a shared mount, slave of the same master, or private like it.
+    /// Peer of a shared original; else slave of the same master, or private.
     Same,
-    /// A peer.
     Peer,
-    /// A slave that sends to nobody.
+    /// Slave without a group.
     Slave,
-    /// A slave in a new group of its own.
+    /// Slave in a new group of its own.
     SharedSlave,
 }
 
 impl State {
-    /// Changes how the mount at a place sends and receives, and those on it as well if `recursive`.
+    /// Changes the propagation of the mount at a place, and of all mounts on it if `recursive`.
     pub(super) fn set_propagation(
         &mut self,
         at: At,
@@ -102,15 +100,15 @@ impl State {
         self.mount_mut(mount).group = Some(id);
     }
 
-    /// Makes every mount of a tree shared that is not.
+    /// Makes every mount of a tree shared.
     pub(super) fn share_tree(&mut self, tree: MountId) {
         for mount in self.tree(tree) {
             self.share(mount);
         }
     }
 
-    /// Takes a shared mount out of its group, and a slave from its master. The last one out leaves its
-    /// slaves to the master of the group, which also becomes its own. `true` if the group still exists.
+    /// Removes a shared mount from its group, or a slave from its master. When the last peer leaves, its slaves
+    /// and the mount itself become slaves of the group's master. `true` if the group still exists.
     pub(super) fn leave_group(&mut self, mount: MountId) -> bool {
         let Some(id) = self.mount_mut(mount).group.take() else {
             self.set_master(mount, None);
@@ -121,7 +119,7 @@ impl State {
         if !group.members.is_empty() {
             return true;
         }
-        let gone = self.groups.remove(&id).expect("it was there a moment ago");
+        let gone = self.groups.remove(&id).expect("the group was changed above");
         if let Some(master) = gone.master {
             self.group_mut(master).subgroups.remove(&id);
         }
@@ -151,7 +149,6 @@ impl State {
         }
     }
 
-    /// Gives a new copy its relation to its original.
     pub(super) fn relate(&mut self, copy: MountId, original: MountId, kinship: Kinship) {
         let (group, master) = (self.mount(original).group, self.mount(original).master);
         match (kinship, group) {
@@ -170,7 +167,7 @@ impl State {
         }
     }
 
-    /// The mounts that receive what is mounted on `mount`, without it.
+    /// The other mounts that receive what is mounted on `mount`.
     pub(super) fn receivers(&self, mount: MountId) -> Vec<MountId> {
         let mut receivers = Vec::new();
         let mut groups: Vec<GroupId> = self.mount(mount).group.into_iter().collect();
@@ -182,11 +179,11 @@ impl State {
         receivers
     }
 
-    /// Who receives what is mounted at `target`, as it stands before that changes it: a mount that is moved
-    /// may be among them, and is not shared yet.
+    /// The receivers of a mount at `target`. Called before the tree is shared: a mount that is moved may be among
+    /// the receivers.
     ///
-    /// Mounts that do not show the place receive nothing, nor do those with a number from `new` on: the tree
-    /// may have come into the very groups that are walked here.
+    /// Mounts that do not show the place receive nothing. Mounts with an id from `new` on belong to the tree
+    /// itself, which may have joined the groups that are walked here.
     pub(super) fn audience(&self, target: At, new: MountId) -> Vec<Audience> {
         let mut audience = Vec::new();
         let mut todo: Vec<(GroupId, Option<GroupId>)> =
@@ -206,7 +203,7 @@ impl State {
         audience
     }
 
-    /// Copies a shared tree for everybody who is to receive it, and says where each copy goes.
+    /// Copies a shared tree for each receiver, and returns the copies with their places.
     pub(super) fn propagate(
         &mut self,
         tree: MountId,
@@ -214,7 +211,7 @@ impl State {
         audience: &[Audience],
     ) -> Vec<(MountId, At)> {
         let mut copies = Vec::new();
-        // What each group has got. One that got nothing passes on what its master has.
+        // The copy that each group has received. A group without one passes on its master's.
         let mut had: BTreeMap<GroupId, MountId> = BTreeMap::new();
         for listeners in audience {
             let from_master = listeners.master.and_then(|master| had.get(&master)).copied();

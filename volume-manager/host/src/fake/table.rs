@@ -1,4 +1,4 @@
-//! What mountinfo says of the simulated kernel. Touches nothing real.
+//! mountinfo of the simulated kernel. Touches nothing real.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::walk::At;
 use crate::mount_table::{MountEntry, MountTable};
 
 impl State {
-    /// The whole table. Made once after a change.
+    /// Cached until the next change.
     pub(super) fn mount_table(&mut self) -> MountTable {
         if self.table.is_none() {
             let entries = self.mounts().map(|(id, mount)| self.entry(id, mount)).collect();
@@ -18,9 +18,9 @@ impl State {
         self.table.clone().unwrap_or_default()
     }
 
-    /// Where else what `path` shows is mounted: what the table says, without making it.
+    /// As [`MountTable::references`], without making the table.
     pub(super) fn references(&mut self, path: &Path) -> Vec<PathBuf> {
-        // What no longer answers cannot be walked to.
+        // A dead file system cannot be walked; the table still lists it.
         let Ok(at) = self.resolve(path, true) else { return self.mount_table().references(path) };
         let own = self.mount(at.mount);
         let fs = self.fs(own.fs);
@@ -31,7 +31,7 @@ impl State {
         same.map(|(id, mount)| self.path_of(At { mount: id, ino: mount.root })).collect()
     }
 
-    /// Which part of its file system a mount shows, in words.
+    /// The path within its file system that a mount shows.
     fn root_of(&self, mount: &Mount) -> PathBuf {
         let fs = self.fs(mount.fs);
         let mut root = PathBuf::from("/");
@@ -42,7 +42,7 @@ impl State {
         root
     }
 
-    /// One line of it.
+    /// A line of mountinfo.
     pub(super) fn entry(&self, id: MountId, mount: &Mount) -> MountEntry {
         let fs = self.fs(mount.fs);
         let mut super_options = vec![if fs.read_only { "ro" } else { "rw" }.to_owned()];

@@ -10,10 +10,10 @@ use crate::errno::{self, Errno};
 use crate::file::{FileKind, Metadata};
 use crate::mount_table::DeviceNumber;
 
-/// An inode's number in its file system. Never used twice.
+/// Never reused within a file system.
 pub(super) type Ino = u64;
 
-/// The root of every file system.
+/// Root inode of every file system.
 pub(super) const ROOT: Ino = 1;
 
 /// A file system: a superblock with its inodes.
@@ -22,12 +22,12 @@ pub(super) struct Filesystem {
     pub(super) fs_type: String,
     pub(super) source: OsString,
     pub(super) dev: DeviceNumber,
-    /// What mountinfo shows for the superblock, after `rw` or `ro`.
+    /// Superblock options as in mountinfo, without `rw` or `ro`.
     pub(super) options: Vec<String>,
     pub(super) read_only: bool,
-    /// What every look into it answers, when its server or its device is gone.
+    /// Error of every access, after its server or device is gone.
     pub(super) broken: Option<Errno>,
-    /// The block device it lives on. Such a file system outlives its mounts.
+    /// Its block device. A file system with one outlives its mounts.
     pub(super) device: Option<DeviceNumber>,
     pub(super) bytes: u64,
     inodes: BTreeMap<Ino, Inode>,
@@ -41,16 +41,15 @@ pub(super) struct Inode {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// The directory it is in; its own number for the root.
+    /// Its directory; its own number for the root.
     pub(super) parent: Ino,
     pub(super) name: OsString,
-    /// Whether it still has its name.
+    /// `false` after its name was removed.
     pub(super) linked: bool,
-    /// Mounts that show it and descriptors that hold it.
+    /// Number of mounts that show it and descriptors that hold it.
     pub(super) pins: u32,
 }
 
-/// What a file is.
 #[derive(Debug)]
 pub(super) enum Node {
     Dir(BTreeMap<OsString, Ino>),
@@ -100,17 +99,17 @@ impl Filesystem {
         }
     }
 
-    /// The error of a broken file system, for everything that has to ask it.
+    /// Fails if the file system is broken. Called by everything that the real kernel would ask a server or disk.
     pub(super) fn ask(&self) -> Result<(), Errno> {
         self.broken.map_or(Ok(()), Err)
     }
 
     pub(super) fn inode(&self, ino: Ino) -> &Inode {
-        self.inodes.get(&ino).expect("an inode stays while a name, a mount or a descriptor leads to it")
+        self.inodes.get(&ino).expect("an inode lives while a name, a mount or a descriptor refers to it")
     }
 
     pub(super) fn inode_mut(&mut self, ino: Ino) -> &mut Inode {
-        self.inodes.get_mut(&ino).expect("an inode stays while a name, a mount or a descriptor leads to it")
+        self.inodes.get_mut(&ino).expect("an inode lives while a name, a mount or a descriptor refers to it")
     }
 
     pub(super) fn is_dir(&self, ino: Ino) -> bool {
@@ -142,11 +141,11 @@ impl Filesystem {
         true
     }
 
-    /// Makes a file with a name. The name must be free.
+    /// Creates a file of any kind. The name must be free.
     pub(super) fn create(&mut self, dir: Ino, name: &OsStr, node: Node, mode: u32) -> Result<Ino, Errno> {
         self.ask()?;
         let group = self.inode(dir);
-        // Below a setgid directory the group comes from it, and directories pass the bit on.
+        // A file in a setgid directory gets its group, and a directory also the bit.
         let setgid = group.mode & 0o2000 != 0;
         let gid = if setgid { group.gid } else { 0 };
         let mode = if setgid && matches!(node, Node::Dir(_)) { mode | 0o2000 } else { mode };
@@ -162,7 +161,7 @@ impl Filesystem {
         Ok(ino)
     }
 
-    /// Takes a file's name away; the file goes with it unless something holds it.
+    /// Removes a file's name, and the inode unless it is pinned.
     pub(super) fn unlink(&mut self, ino: Ino) {
         let inode = self.inode(ino);
         let (dir, name) = (inode.parent, inode.name.clone());
@@ -173,7 +172,7 @@ impl Filesystem {
         self.forget(ino);
     }
 
-    /// Gives a file another name, which must be free.
+    /// Renames a file. The new name must be free.
     pub(super) fn relink(&mut self, ino: Ino, dir: Ino, name: &OsStr) {
         let inode = self.inode(ino);
         let (old_dir, old_name) = (inode.parent, inode.name.clone());
@@ -224,7 +223,7 @@ impl Filesystem {
             gid: inode.gid,
             dev: self.dev,
             ino,
-            // No number is given twice here.
+            // Not needed: inode numbers are never reused here.
             born: None,
             rdev,
             nlink: if inode.linked { nlink } else { 0 },
@@ -232,7 +231,7 @@ impl Filesystem {
         })
     }
 
-    /// The names from `root` down to `ino`; `None` if it is not below.
+    /// The names from `root` down to `ino`; `None` if `ino` is not below `root`.
     pub(super) fn names_below(&self, ino: Ino, root: Ino) -> Option<Vec<&OsStr>> {
         let mut names = Vec::new();
         let mut here = ino;
@@ -248,7 +247,7 @@ impl Filesystem {
         Some(names)
     }
 
-    /// The magic number statfs answers with.
+    /// For statfs.
     pub(super) fn magic(&self) -> u64 {
         use crate::file::FsStats;
         match self.fs_type.as_str() {

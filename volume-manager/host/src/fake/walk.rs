@@ -9,26 +9,27 @@ use super::tree::{Filesystem, Ino, Node};
 use crate::errno::{self, Errno};
 use crate::file::FileKind;
 
-/// A place: an inode as one mount shows it.
+/// A place: an inode as a certain mount shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) mount: MountId,
     pub(super) ino: Ino,
 }
 
-/// How a resolution is bounded.
+/// Options of a resolution.
 #[derive(Debug, Clone, Copy)]
 struct Walk {
+    /// Whether to follow a final link.
     follow: bool,
-    /// The place that nothing may leave.
+    /// The place that the path must not leave.
     beneath: Option<At>,
 }
 
-/// The kernel's limit of links in one resolution.
+/// The kernel's limit of links in a resolution.
 const MOST_LINKS: u32 = 40;
 
 impl State {
-    /// The place of a path, with its final link followed, or not.
+    /// The place of a path. `follow`: whether to follow a final link.
     pub(super) fn resolve(&self, path: &Path, follow: bool) -> Result<At, Errno> {
         if !path.is_absolute() {
             return Err(Errno(errno::EINVAL));
@@ -36,7 +37,7 @@ impl State {
         self.walk(self.root_place(), path, Walk { follow, beneath: None }, &mut 0)
     }
 
-    /// The place of a directory.
+    /// ENOTDIR unless the path is a directory.
     pub(super) fn resolve_dir(&self, path: &Path) -> Result<At, Errno> {
         let at = self.resolve(path, true)?;
         let is_dir = self.fs_of(at.mount).is_dir(at.ino);
@@ -48,7 +49,7 @@ impl State {
         self.walk(base, sub, Walk { follow: true, beneath: Some(base) }, &mut 0)
     }
 
-    /// The directory a path's last name is in, and the name. A path that ends in no name is busy.
+    /// The directory of a path's last name, and the name. EBUSY if the path does not end in a name.
     pub(super) fn resolve_parent(&self, path: &Path) -> Result<(At, OsString), Errno> {
         let name = path.file_name().ok_or(Errno(errno::EBUSY))?;
         let parent = self.resolve(path.parent().unwrap_or(Path::new("/")), true)?;
@@ -58,7 +59,7 @@ impl State {
         Ok((parent, name.to_owned()))
     }
 
-    /// Where open(2) would create a file that is missing: a final link that dangles is followed.
+    /// The place where open(2) would create a missing file: a dangling final link is followed.
     pub(super) fn resolve_new(
         &self,
         from: At,
@@ -83,7 +84,7 @@ impl State {
         }
     }
 
-    /// The root of the tree, below whatever may be mounted over it: a process keeps its root.
+    /// The root of the tree, below any mount over it: a process keeps its root.
     pub(super) fn root_place(&self) -> At {
         let root = self.root_mount();
         At { mount: root, ino: self.mount(root).root }
@@ -139,7 +140,7 @@ impl State {
         Ok(self.cross(At { mount: at.mount, ino: parent }))
     }
 
-    /// The topmost mount at a place, if there are any.
+    /// The root of the topmost mount at a place; the place itself if nothing is mounted there.
     pub(super) fn cross(&self, at: At) -> At {
         let mut at = at;
         while let Some(child) = self.child_at(at) {

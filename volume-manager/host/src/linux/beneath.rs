@@ -1,5 +1,5 @@
-//! Paths below a directory whose content belongs to a pod, which may swap links while we look. Touches the
-//! file system through `openat2`, which resolves and checks in one step, and the mount table.
+//! Paths below a directory whose content belongs to a pod. The pod may swap links at any moment, so paths are
+//! resolved by `openat2`, which resolves and checks in one step. Touches the file system and the mount table.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::sub_path::{names, refusal};
 
-/// Opens `sub` below `base` without opening its content, and holds it.
+/// Opens `sub` below `base` as a path only (`O_PATH`), and holds it.
 pub(super) fn open_beneath(base: &Path, sub: &Path) -> Result<OpenedBeneath> {
     names(base, sub)?;
     let dir = open_base(base)?;
@@ -26,17 +26,17 @@ pub(super) fn open_beneath(base: &Path, sub: &Path) -> Result<OpenedBeneath> {
     let metadata = file::describe(&found.metadata().map_err(failed)?);
     let shown = rustix::path::DecInt::from_fd(&found);
     let link = Path::new("/proc/thread-self/fd").join(shown.as_ref() as &Path);
-    // For texts only; a process without /proc sees the path that was asked for.
+    // For texts only. Without /proc they show the requested path.
     let path = std::fs::read_link(link).unwrap_or_else(|_| base.join(sub));
     Ok(OpenedBeneath::new(metadata, path, Arc::new(OwnedFd::from(found))))
 }
 
-/// Binds what was opened. No name of the pod's is looked at again.
+/// Binds the opened file. No path of the pod's is resolved again.
 pub(super) fn bind_opened(opened: &OpenedBeneath, target: &Path) -> Result<()> {
     let failed = |error| HostError::pair(Action::Bind, &opened.path, target, error);
     let held: &OwnedFd = opened.handle().ok_or_else(|| failed(Errno::BADF))?;
     let place = open_target(target).map_err(failed)?;
-    // mount(2) says what is wrong when only one of them is a directory; the newer call would not.
+    // mount(2) answers ENOTDIR if only one of them is a directory; the newer calls do not.
     if place.is_dir != opened.metadata.is_dir() {
         return Err(failed(Errno::NOTDIR));
     }
@@ -50,7 +50,8 @@ struct Target {
     is_dir: bool,
 }
 
-/// The place to bind on. A link is none: it would be covered, and nobody would see what was bound.
+/// Opens the target of a bind. A symbolic link is refused: the mount would cover the link itself, and a path
+/// through the link would not reach it.
 fn open_target(target: &Path) -> Result<Target, Errno> {
     let fd = rustix::fs::open(target, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
@@ -67,7 +68,7 @@ fn attach(held: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
             let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
             rustix::mount::move_mount(&tree, "", target, "", both)
         }
-        // Before 5.2. The magic links lead to the files themselves and not to names.
+        // Kernels before 5.2. Links in /proc/…/fd lead to the open files, whatever their names are now.
         Err(Errno::NOSYS) => {
             let link = |fd: BorrowedFd<'_>| {
                 let number = rustix::path::DecInt::from_fd(fd);
@@ -79,7 +80,7 @@ fn attach(held: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Makes what is missing of `sub` below `base`, each directory with exactly `mode`.
+/// Makes the missing directories of `sub` below `base`, each with exactly `mode`.
 pub(super) fn make_dirs_beneath(base: &Path, sub: &Path, mode: &u32) -> Result<()> {
     let names = names(base, sub)?;
     let dir = open_base(base)?;
@@ -97,16 +98,15 @@ pub(super) fn make_dirs_beneath(base: &Path, sub: &Path, mode: &u32) -> Result<(
         // From the base each time, so that a link may lead sideways but never out.
         here = match step(dir.as_fd(), &walked, directory) {
             Ok(next) => next,
-            Err(Errno::NOENT) => make_one(here.as_fd(), name, *mode, &base.join(&walked))?,
+            Err(Errno::NOENT) => make_dir(here.as_fd(), name, *mode, &base.join(&walked))?,
             Err(error) => return Err(refusal(base, &walked, error)),
         };
     }
     Ok(())
 }
 
-/// Makes one directory below an opened one and opens it. The mode is set afterwards: mkdir would take the
-/// umask and drop setgid.
-fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, path: &Path) -> Result<OwnedFd> {
+/// Makes a directory below an opened one and opens it.
+fn make_dir(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, path: &Path) -> Result<OwnedFd> {
     let failed = |error: Errno| match error {
         Errno::LOOP | Errno::EXIST => HostError::os(Action::MakeDir, path, Errno::NOTDIR),
         error => HostError::os(Action::MakeDir, path, error),
@@ -115,6 +115,7 @@ fn make_one(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, path: &Path) -> Res
     rustix::fs::mkdirat(parent, name, mode).map_err(failed)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(failed)?;
+    // After mkdir, which applies the umask and drops setgid.
     rustix::fs::fchmod(&made, mode).map_err(failed)?;
     Effect::new("mkdir", path).announce();
     Ok(made)
@@ -125,13 +126,13 @@ fn open_base(base: &Path) -> Result<OwnedFd> {
     rustix::fs::open(base, flags, Mode::empty()).map_err(|error| HostError::os(Action::Open, base, error))
 }
 
-/// One resolution that cannot leave `dir`, whatever is renamed meanwhile.
+/// Opens `sub` in one resolution that cannot leave `dir`, whatever is renamed meanwhile.
 fn step(dir: BorrowedFd<'_>, sub: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let sub = if sub.as_os_str().is_empty() { Path::new(".") } else { sub };
     loop {
         match rustix::fs::openat2(dir, sub, flags | OFlags::CLOEXEC, Mode::empty(), stay) {
-            // Something on the way was renamed at the wrong moment: the kernel could not be sure.
+            // A rename during the walk: the kernel cannot prove that the path stayed below.
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
         }

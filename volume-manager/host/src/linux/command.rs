@@ -1,4 +1,4 @@
-//! Commands that stand for system calls: run one, keep all it said. Touches processes.
+//! Runs a command to its end and keeps its output. Touches processes.
 
 use std::io::{self, Read};
 use std::process::{Command, ExitStatus, Stdio};
@@ -8,14 +8,14 @@ use crate::error::{Action, HostError, Result, ToolError};
 /// A command that ran to its end.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// How it ended. `None`: somebody else reaped it, which only happens after it ended.
+    /// `None`: another part of this process reaped the child first.
     pub(crate) status: Option<ExitStatus>,
-    /// Both its streams, in the order it wrote them.
+    /// Both streams, in the order they were written.
     pub(crate) output: String,
 }
 
 impl Ran {
-    /// Whether it succeeded, as far as anybody knows: a child that a reaper took first counts as such.
+    /// An unknown status counts as success.
     pub(crate) fn success(&self) -> bool {
         self.status.is_none_or(|status| status.success())
     }
@@ -24,7 +24,7 @@ impl Ran {
         self.status.and_then(|status| status.code())
     }
 
-    /// The error it is. `shown` is what the error says the arguments were.
+    /// `shown` stands for the arguments in the error's text.
     pub(crate) fn into_error(self, what: &str, program: &str, shown: &str) -> HostError {
         let status = self.status.map_or_else(|| "unknown status".to_owned(), |status| words(&status));
         let (code, output) = (self.code(), self.output);
@@ -41,7 +41,7 @@ pub(crate) fn run(program: &str, arguments: &[String]) -> Result<Ran> {
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut child = command.spawn().map_err(failed)?;
-    // The command holds the pipe's write ends until then, and the read would never end.
+    // It holds write ends of the pipe, without which the read below ends.
     drop(command);
     let mut output = Vec::new();
     reader.read_to_end(&mut output).map_err(failed)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(program: &str, arguments: &[String]) -> Result<Ran> {
     Ok(Ran { status, output: String::from_utf8_lossy(&output).into_owned() })
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command; a failing exit is an error.
 pub(crate) fn must(what: &str, program: &str, arguments: &[String], shown: &str) -> Result<Ran> {
     let ran = run(program, arguments)?;
     if ran.success() { Ok(ran) } else { Err(ran.into_error(what, program, shown)) }

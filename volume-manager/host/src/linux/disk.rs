@@ -1,5 +1,5 @@
-//! Block devices and the file systems on them. Runs blkid, fsck, mkfs and the tools that grow; nothing else
-//! of the project may.
+//! Block devices and the file systems on them. The only place of the project that runs blkid, fsck, mkfs and
+//! the tools that grow a file system.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -15,7 +15,7 @@ use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::format::{CheckOutcome, DiskContent, Grow, MakeFilesystem};
 
-/// Whether somebody has it open exclusively. What is no device is open to nobody.
+/// Whether a device is open exclusively. A path that is missing or no device: `false`.
 pub(super) fn is_opened(path: &Path) -> Result<bool> {
     match file::metadata(path) {
         Ok(there) if there.kind.is_device() => {}
@@ -30,16 +30,16 @@ pub(super) fn is_opened(path: &Path) -> Result<bool> {
     }
 }
 
-/// Its length: a device's is where its end is.
+/// The offset of the end: a block device has no length in its metadata.
 pub(super) fn size(path: &Path) -> Result<u64> {
     File::open(path)
         .and_then(|mut file| file.seek(SeekFrom::End(0)))
         .map_err(|error| HostError::os(Action::Measure, path, error))
 }
 
-/// What is on it, as blkid's low-level probe says.
+/// Content of a device by blkid's low-level probe.
 pub(super) fn probe(device: &Path) -> Result<DiskContent> {
-    // No disk and an empty one are the same to blkid.
+    // First, since blkid gives the same answer for a missing device and for an empty one.
     file::metadata(device)?;
     let (tool, ran) = run(disk_tools::probe(device))?;
     match disk_tools::read_probe(ran.code(), &ran.output) {
@@ -49,8 +49,8 @@ pub(super) fn probe(device: &Path) -> Result<DiskContent> {
     }
 }
 
-/// Reads where anything that lies on a disk has its mark: its beginning and its end. A disk that cannot be read and an
-/// empty one are the same to blkid, too, and one of them holds somebody's data.
+/// Reads the beginning and the end of a disk, where all signatures are. blkid gives the same answer for an
+/// empty disk and for one that it cannot read, and formatting the latter would destroy its data.
 fn readable(device: &Path) -> Result<()> {
     const BEGINNING: u64 = 256 << 10;
     const END: u64 = 64 << 10;
@@ -64,7 +64,7 @@ fn readable(device: &Path) -> Result<()> {
     Ok(())
 }
 
-/// fsck, with the answers the kubelet makes of its exit codes.
+/// Runs fsck and reads its exit code as the kubelet does.
 pub(super) fn check(device: &Path) -> Result<CheckOutcome> {
     match run(disk_tools::check(device)) {
         Ok((_, ran)) => Ok(disk_tools::read_check(ran.code(), ran.output)),
@@ -73,14 +73,12 @@ pub(super) fn check(device: &Path) -> Result<CheckOutcome> {
     }
 }
 
-/// mkfs.
 pub(super) fn make(make: &MakeFilesystem) -> Result<()> {
     must(disk_tools::make(make))?;
     Effect::new("format", &make.device).fs_type(Some(&make.fs_type)).announce();
     Ok(())
 }
 
-/// The tool that grows this type.
 pub(super) fn grow(grow: &Grow) -> Result<()> {
     must(disk_tools::grow(grow)?)?;
     Effect::new("grow", &grow.device).fs_type(Some(&grow.fs_type)).announce();

@@ -15,11 +15,11 @@ use crate::error::{Action, HostError, Result};
 use crate::file::{DirEntry, FileKind, FsStats, LARGEST, Metadata};
 use crate::mount_table::DeviceNumber;
 
-/// A directory with its missing parents, from the top down.
+/// Makes missing directories from the top down.
 pub(super) fn make_dir_all(path: &Path, mode: u32) -> Result<()> {
     match make_dir(path, mode) {
         Err(error) if error.is_exists() => {
-            // Something is there; it is what was wanted if it is a directory, or a link to one.
+            // Success if it is a directory or a link to one.
             let there = metadata(path)?;
             let not_a_directory = || HostError::os(Action::MakeDir, path, rustix::io::Errno::NOTDIR);
             if there.is_dir() { Ok(()) } else { Err(not_a_directory()) }
@@ -27,7 +27,7 @@ pub(super) fn make_dir_all(path: &Path, mode: u32) -> Result<()> {
         Err(error) if error.is_not_found() => match path.parent() {
             Some(parent) => {
                 make_dir_all(parent, mode)?;
-                // Another may have made it in the meantime.
+                // Another process may have made it in the meantime.
                 make_dir(path, mode).or_else(|error| if error.is_exists() { Ok(()) } else { Err(error) })
             }
             None => Err(error),
@@ -68,7 +68,7 @@ pub(super) fn read_dir(path: &Path) -> Result<Vec<DirEntry>> {
         let entry = entry.map_err(failed)?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name != "." && name != ".." {
-            // As the directory says. Where it does not, std would look at the entry, and might hang.
+            // The kind from the directory itself. std would stat an entry of unknown kind, which may hang.
             entries.push(DirEntry { name: name.to_owned(), kind: listed_kind(entry.file_type()) });
         }
     }
@@ -106,16 +106,16 @@ pub(super) fn read_end(path: &Path, most: u64) -> Result<Vec<u8>> {
         let length = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
         let mut bytes = Vec::new();
-        // Whoever writes to it may go on.
+        // A bound, since the file may still grow.
         file.take(most).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
 }
 
-/// Opens a file, and nothing in its place that would keep whoever opens it waiting or give bytes without end.
+/// Opens a regular file. Pipes and devices are refused: they could block the reader or never end.
 fn open_regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
-    // Or else the kernel waits for the other end of a pipe.
+    // Without it, opening a pipe waits for its other end.
     let flags = flags | OFlags::NONBLOCK;
     let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
     match FileType::from_raw_mode(file.metadata()?.mode()) {
@@ -175,7 +175,7 @@ pub(super) fn symlink_metadata(path: &Path) -> Result<Metadata> {
     Ok(describe(&stat))
 }
 
-/// What std knows of a file, in this crate's words.
+/// Converts std's metadata.
 pub(super) fn describe(stat: &fs::Metadata) -> Metadata {
     let device = |number: u64| DeviceNumber::new(rustix::fs::major(number), rustix::fs::minor(number));
     Metadata {
@@ -217,7 +217,7 @@ pub(super) fn canonicalize(path: &Path) -> Result<PathBuf> {
 
 pub(super) fn statfs(path: &Path) -> Result<FsStats> {
     let failed = |error| HostError::os(Action::StatFs, path, error);
-    // Two calls, since the portable one has no magic number and the other no portable flags.
+    // Two calls: statvfs has no magic number, statfs no portable flags.
     let magic = rustix::fs::statfs(path).map_err(failed)?.f_type;
     let stats = rustix::fs::statvfs(path).map_err(failed)?;
     Ok(FsStats {

@@ -1,7 +1,7 @@
 //! Loop devices as locks on block devices (07 §13). Touches `/dev/loop-control`, `/dev/loop*` and sysfs.
 //!
-//! A loop device over another namespace's path of the same name must not be taken for ours, so besides the
-//! name in sysfs the backing file's device and inode have to agree.
+//! Another mount namespace may have a loop device over a file of the same path. So a loop device is taken for
+//! ours only if, besides the path in sysfs, the backing file's device and inode agree.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -18,7 +18,7 @@ use super::file;
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 
-/// Attaches a loop device to `path`, or takes the one that is attached.
+/// Attaches a loop device to `path`, or returns the attached one.
 pub(super) fn lock(path: &Path) -> Result<PathBuf> {
     if let Some(device) = find(path)? {
         return Ok(device);
@@ -30,7 +30,7 @@ pub(super) fn lock(path: &Path) -> Result<PathBuf> {
     Ok(device)
 }
 
-/// Read-write if that is possible: a device that can only be read is locked as well.
+/// Opens read-write, or read-only where that is all the device permits.
 fn open_backing(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path).or_else(|error| match Errno::from_io_error(&error) {
         Some(Errno::ROFS | Errno::ACCESS) => File::open(path),
@@ -38,8 +38,7 @@ fn open_backing(path: &Path) -> std::io::Result<File> {
     })
 }
 
-/// Configures a free loop device in one step. A number that is free may be taken by another before we
-/// configure it: then there is the next.
+/// Configures a free loop device in one step. If another process takes the free number first, tries the next.
 fn attach(backing: &File, path: &Path) -> std::io::Result<PathBuf> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     loop {
@@ -49,7 +48,7 @@ fn attach(backing: &File, path: &Path) -> std::io::Result<PathBuf> {
         let node = match OpenOptions::new().read(true).write(true).open(&device) {
             Ok(node) => node,
             Err(error) => match Errno::from_io_error(&error) {
-                // The number is there before its node is, or went again.
+                // The number exists before its node does, or was removed again.
                 Some(Errno::NXIO | Errno::NODEV | Errno::NOENT | Errno::BUSY) => {
                     thread::sleep(Duration::from_millis(1));
                     continue;
@@ -100,7 +99,7 @@ fn empty_info() -> raw::loop_info64 {
     }
 }
 
-/// The loop device over `path`, or over what it resolves to. None without such a file.
+/// The loop device over `path`, or over the path it resolves to.
 pub(super) fn find(path: &Path) -> Result<Option<PathBuf>> {
     let own = match fs::metadata(path) {
         Ok(own) => own,
@@ -121,13 +120,13 @@ fn loop_number(name: &str) -> Option<u32> {
     name.strip_prefix("loop")?.parse().ok()
 }
 
-/// Whether sysfs names one of the paths as the backing file. Unreadable: it does not.
+/// Whether sysfs names one of the paths as the backing file. Unreadable: `false`.
 fn names_backing(number: u32, path: &Path, resolved: &Path) -> bool {
     let backing = backing_file(Path::new(&format!("/dev/loop{number}")));
     backing.is_some_and(|backing| backing == path || backing == resolved)
 }
 
-/// The file a loop device is over, as sysfs names it. None if it is over none.
+/// Path of a loop device's backing file in sysfs. `None`: not attached.
 fn backing_file(device: &Path) -> Option<PathBuf> {
     let device = Path::new("/sys/block").join(device.file_name()?);
     let text = fs::read_to_string(device.join("loop/backing_file")).ok()?;
@@ -135,21 +134,21 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(text)))
 }
 
-/// Whether the driver's own record of the backing file is this file.
+/// Whether the kernel's loop driver names this file as the backing file, by device and inode.
 fn is_over(number: u32, own: &fs::Metadata) -> bool {
     let node = File::open(format!("/dev/loop{number}"));
     node.is_ok_and(|node| inode_of(&node) == Some((own.dev(), own.ino())))
 }
 
-/// The file a loop device is over, as the device's driver knows it. None if it is over none.
+/// Device and inode of a loop device's backing file. `None`: not attached.
 fn inode_of(node: &File) -> Option<(u64, u64)> {
     // SAFETY: the kernel writes one structure of exactly this layout.
     let status = unsafe { ioctl(node, Getter::<{ raw::LOOP_GET_STATUS64 }, raw::loop_info64>::new()) };
     status.ok().map(|info| (info.lo_device, info.lo_inode))
 }
 
-/// Detaches. The kernel lets go at the last close, so this waits a moment for others to close, too. The effect
-/// names the file that was let go: the device itself may be somebody else's at once.
+/// Detaches a loop device. The kernel detaches it at the last close, so this waits up to a second for other
+/// processes to close it. The effect names the backing file: the device number may be reused at once.
 pub(super) fn unlock(device: &Path) -> Result<()> {
     let failed = |error: std::io::Error| HostError::os(Action::UnlockDevice, device, error);
     let node = match File::open(device) {
@@ -182,7 +181,7 @@ pub(super) fn unlock(device: &Path) -> Result<()> {
 }
 
 fn wait_until_free(device: &Path, path: &Path, inode: (u64, u64)) {
-    // Opened only where the name is no answer: a device that is open is not let go.
+    // The path first, and the device opened only if that agrees: an open device stays attached.
     let is_over = || {
         backing_file(device).is_some_and(|now| now == path)
             && File::open(device).is_ok_and(|node| inode_of(&node) == Some(inode))
@@ -193,10 +192,10 @@ fn wait_until_free(device: &Path, path: &Path, inode: (u64, u64)) {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    tracing::warn!(device = %device.display(), "somebody keeps the loop device open");
+    tracing::warn!(device = %device.display(), "loop device is still open elsewhere; it is detached at its last close");
 }
 
-/// `LOOP_CTL_GET_FREE`, whose answer is the call's own result.
+/// `LOOP_CTL_GET_FREE`, which returns the number as the result of the call itself.
 struct FreeNumber;
 
 // SAFETY: the opcode has no argument and answers with a number that is no pointer.

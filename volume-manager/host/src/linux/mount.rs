@@ -1,4 +1,4 @@
-//! Mounting, binding, remounting, unmounting. Touches the mount table.
+//! Mounts, binds, remounts, unmounts. Touches the mount table.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::error::{Action, HostError, Result};
 use crate::format::DiskContent;
 use crate::options::{MountOptions, MountSpec};
 
-/// A new mount: by system call, or by mount(8) where only a helper of it can.
+/// Makes a new mount by system call, or by mount(8) if the type needs one of its helpers.
 pub(super) fn mount(spec: &MountSpec) -> Result<()> {
     let fs_type = match &spec.fs_type {
         Some(fs_type) => fs_type.clone(),
@@ -38,7 +38,7 @@ fn by_call(spec: &MountSpec, fs_type: &str) -> Result<()> {
     let (flags, data) = flags_and_data(&spec.options);
     let data = CString::new(data).map_err(|_| failed(Errno::INVAL))?;
     let source = if spec.source.is_empty() { "none" } else { &spec.source };
-    // No data is not empty data: some file systems refuse the latter.
+    // A null pointer, since some file systems refuse empty data.
     let data = Some(data.as_c_str()).filter(|data| !data.is_empty());
     rustix::mount::mount(source, &spec.target, fs_type, flags, data).map_err(failed)
 }
@@ -53,7 +53,7 @@ fn needs_helper(fs_type: &str, options: &MountOptions) -> bool {
     let base = fs_type.split('.').next().unwrap_or(fs_type);
     let looped = options.plain().iter().any(|option| option == "loop" || option.starts_with("loop="));
     let by_name = fs_type.starts_with("fuse.") || matches!(base, "nfs" | "nfs4" | "cifs");
-    // Not for the types whose helpers do nothing for a mount of a plain device.
+    // An installed helper is used, as mount(8) does.
     let helper = |name: &str| ["/sbin", "/usr/sbin"].iter().any(|dir| Path::new(dir).join(name).exists());
     looped || by_name || helper(&format!("mount.{fs_type}"))
 }
@@ -61,7 +61,7 @@ fn needs_helper(fs_type: &str, options: &MountOptions) -> bool {
 fn probed_type(spec: &MountSpec) -> Result<String> {
     match super::disk::probe(Path::new(&spec.source))? {
         DiskContent::FileSystem(fs_type) => Ok(fs_type),
-        // mount(8) says "wrong fs type, bad option, bad superblock" here; the kernel's word for it is this.
+        // mount(8) says "wrong fs type, bad option, bad superblock" here; the kernel's error is EINVAL.
         DiskContent::Nothing | DiskContent::Partitions => {
             Err(HostError::pair(Action::Mount, &spec.source, &spec.target, Errno::INVAL))
         }
@@ -89,7 +89,6 @@ pub(super) fn remount_bind(target: &Path, options: &MountOptions) -> Result<()> 
     Ok(())
 }
 
-/// Shared, private, slave or unbindable.
 pub(super) fn set_propagation(target: &Path, propagation: Propagation, recursive: bool) -> Result<()> {
     let flag = match propagation {
         Propagation::Shared => MountPropagationFlags::SHARED,
@@ -104,38 +103,39 @@ pub(super) fn set_propagation(target: &Path, propagation: Propagation, recursive
     Ok(())
 }
 
-/// Takes the topmost mount away. What is no mount is left alone. Announced unless it has come too late for the caller.
-pub(super) fn unmount(target: &Path, too_late: impl Fn() -> bool) -> Result<()> {
-    if was_mounted(target, UnmountFlags::NOFOLLOW)? && !too_late() {
+/// Unmounts the topmost mount. A directory that is no mount is left alone. The effect is announced unless the
+/// caller has given up.
+pub(super) fn unmount(target: &Path, given_up: impl Fn() -> bool) -> Result<()> {
+    if unmount_topmost(target, UnmountFlags::NOFOLLOW)? && !given_up() {
         Effect::new("umount", target).announce();
     }
     Ok(())
 }
 
-/// The same, without waiting for a server, once a call that waits was given up. That one is silent from then on, so
-/// that what it has taken away meanwhile is announced here: the kernel takes a mount out of the tree first and then
-/// says goodbye to its server, and one that is out of the tree is unmounted, however long its last words take.
+/// Unmounts without waiting for the server, after the caller has given up [`unmount`].
 pub(super) fn unmount_forced(target: &Path) -> Result<()> {
     if super::mount_point::is_root_of_mount(target) != Ok(false) {
-        was_mounted(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)?;
+        unmount_topmost(target, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE)?;
     }
+    // Announced also if the mount was gone already: the call that was given up, and is silent since, took it out
+    // of the tree. The kernel does that first and talks to the server afterwards, so the mount is unmounted
+    // although that call may still wait.
     Effect::new("umount", target).announce();
     Ok(())
 }
 
-/// Takes the topmost mount away. False if there is none.
-fn was_mounted(target: &Path, flags: UnmountFlags) -> Result<bool> {
+/// `false` if there is no mount.
+fn unmount_topmost(target: &Path, flags: UnmountFlags) -> Result<bool> {
     match rustix::mount::unmount(target, flags) {
         Ok(()) => Ok(true),
-        // Not a mount point; or one that belongs to an outer user namespace and is locked here, which has
-        // to stay an error.
+        // Not a mount point. EINVAL stays an error for a mount that an outer user namespace has locked.
         Err(Errno::INVAL) if !super::mount_point::is_root_of_mount(target).unwrap_or(false) => Ok(false),
         Err(error) => Err(HostError::os(Action::Unmount, target, error)),
     }
 }
 
-/// Splits options as mount(8) does: those the kernel has flags for, those only user space minds, and the
-/// rest, which the file system gets as its data.
+/// Splits options as mount(8) does: flags of the kernel, and data for the file system. Options for user space
+/// are dropped.
 fn flags_and_data(options: &MountOptions) -> (MountFlags, String) {
     let mut flags = MountFlags::empty();
     let mut data = Vec::new();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_with_commas_reaches_the_file_system_whole() {
+    fn label_with_commas_reaches_the_file_system_unsplit() {
         let options = MountOptions::new(["context=\"a:b:c:s0:c1,c2\",ro"]);
         assert_eq!(flags_and_data(&options).1, "context=\"a:b:c:s0:c1,c2\"");
     }

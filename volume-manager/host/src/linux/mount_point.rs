@@ -1,4 +1,4 @@
-//! Is it a mount point, and which mount shows a path. Touches nothing, looks at the mount table.
+//! Whether a path is a mount point, and which mount shows it. Touches nothing; reads the mount table.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,16 +16,15 @@ const MOUNTINFO: &str = "/proc/thread-self/mountinfo";
 /// How often a table that changes under the reader is read again.
 const TRIES: usize = 10;
 
-/// Reads the whole table.
 pub(super) fn table() -> Result<MountTable> {
     let read =
         || fs::read(MOUNTINFO).map_err(|error| HostError::os(Action::ReadMountTable, MOUNTINFO, error));
     Ok(MountTable::parse(&consistent(read, super::probe::kernel_version())?)?)
 }
 
-/// One reading of a table whose kernel gives it whole. Before 5.8 a mount that goes while the table is read can take
-/// others out of it: there it has to read twice the same, and one that never does is no answer. EBUSY is for whoever
-/// asked the same as for any look that failed: nothing is known, and nothing is believed to be dead.
+/// Reads the table once where the kernel gives it whole. Before 5.8, a mount that vanishes during the read can
+/// hide others, so two readings in a row must agree. If they never do, the error is EBUSY, which is no error of
+/// a dead mount: callers must not take a path for dead because the table could not be read.
 fn consistent(mut read: impl FnMut() -> Result<Vec<u8>>, kernel: (u32, u32)) -> Result<Vec<u8>> {
     let mut text = read()?;
     if kernel >= (5, 8) {
@@ -49,7 +48,7 @@ pub(super) fn mount_of(path: &Path) -> Result<MountEntry> {
     mount_in_table(path)
 }
 
-/// The same from the table, as far as paths tell: of mounts that cover each other the latest is taken.
+/// As [`mount_of`], by the table.
 fn mount_in_table(path: &Path) -> Result<MountEntry> {
     let resolved = file::canonicalize(path)?;
     let missing = || HostError::os(Action::Stat, path, Errno::NOENT);
@@ -61,7 +60,7 @@ pub(super) fn is_likely(path: &Path) -> Result<bool> {
     likely(path, AtFlags::empty()).map_err(|error| HostError::os(Action::Stat, path, error))
 }
 
-/// The same, of the path itself: a link is no mount.
+/// As [`is_likely`] without following a final link: a link is no mount.
 pub(super) fn is_root_of_mount(path: &Path) -> Result<bool, Errno> {
     likely(path, AtFlags::SYMLINK_NOFOLLOW)
 }
@@ -77,7 +76,7 @@ fn likely(path: &Path, flags: AtFlags) -> Result<bool, Errno> {
     }
 }
 
-/// What can be known without statx: bind mounts of the same file system are not seen.
+/// The check without statx. It does not see bind mounts of the parent's file system.
 fn has_other_device_than_parent(path: &Path) -> Result<bool, Errno> {
     let own = rustix::fs::stat(path)?;
     let parent = rustix::fs::stat(path.join(".."))?;
@@ -91,7 +90,7 @@ pub(super) fn is_certain(path: &Path) -> Result<bool> {
     }
     let resolved = match file::canonicalize(path) {
         Ok(resolved) => resolved,
-        // Root on an export with root_squash may not look; the table still knows.
+        // Root on an export with root_squash may not look, and the table still has the mount.
         Err(error) if error.is_permission_denied() => return is_in_table(path),
         Err(error) => return Err(error),
     };
@@ -102,7 +101,7 @@ pub(super) fn is_certain(path: &Path) -> Result<bool> {
     }
 }
 
-/// Asks the path walk itself: stepping onto a mount is refused with EXDEV.
+/// Lets the kernel walk onto the path with `RESOLVE_NO_XDEV`: for a mount point that fails with EXDEV.
 fn crosses_a_mount(resolved: &Path) -> Result<bool, Errno> {
     let (parent, name) = match (resolved.parent(), resolved.file_name()) {
         (Some(parent), Some(name)) => (parent, name),
@@ -129,7 +128,8 @@ mod tests {
     use super::*;
     use crate::errno;
 
-    /// What is read of a table that gives `readings` one after the other and then its last one, and how often.
+    /// The result for a table that gives `readings` in order and then its last one for ever, and the number of
+    /// reads.
     fn read(readings: &[&str], kernel: (u32, u32)) -> (Result<String, Option<i32>>, usize) {
         let mut times = 0;
         let next = || {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernels_table_has_to_read_twice_the_same() {
+    fn old_kernels_table_is_read_until_two_readings_agree() {
         let (old, whole) = ((5, 7), (5, 8));
         let ever_new: Vec<String> = (0..20).map(|reading| reading.to_string()).collect();
         let ever_new: Vec<&str> = ever_new.iter().map(String::as_str).collect();
@@ -165,16 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_cannot_be_had_does_not_look_dead() {
+    fn unreadable_table_is_no_error_of_a_dead_mount() {
         let mut readings = 0_u8..;
         let error = consistent(|| Ok(readings.by_ref().take(1).collect()), (4, 19)).unwrap_err();
         assert!(!error.is_corrupted_mount() && !error.is_not_found() && !error.is_permission_denied());
         assert_eq!(error.to_string(), "cannot read the mount table from `/proc/thread-self/mountinfo`");
     }
 
-    /// What older kernels are asked instead, asked here as well.
+    /// The fallbacks for older kernels are called on this kernel too.
     #[test]
-    fn every_way_to_ask_has_the_same_answer() {
+    fn fallbacks_of_old_kernels_agree_with_statx() {
         let scratch = tempfile::tempdir().unwrap();
         let plain = scratch.path().join("plain");
         fs::create_dir(&plain).unwrap();

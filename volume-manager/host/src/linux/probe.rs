@@ -1,11 +1,11 @@
-//! What this kernel and this machine can do. Touches nothing but a detached file-system context.
+//! Abilities of this kernel and machine. Touches nothing but a detached file-system context.
 
 use std::fs;
 use std::sync::LazyLock;
 
 use rustix::mount::{FsOpenFlags, fsconfig_set_flag, fsopen};
 
-/// The kernel's version, as (major, minor). (0, 0) if it does not say.
+/// (major, minor); (0, 0) if it cannot be read.
 pub(super) fn kernel_version() -> (u32, u32) {
     static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
         let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -16,8 +16,8 @@ pub(super) fn kernel_version() -> (u32, u32) {
     *VERSION
 }
 
-/// Whether SELinux is enabled: its file system is mounted where everybody looks for it, and a policy is
-/// loaded, which a context of `kernel` says it is not.
+/// Whether SELinux is enabled: its file system is mounted at the usual place, and a policy is loaded. Without a
+/// policy the context of every process is `kernel`.
 pub(super) fn selinux_enabled() -> bool {
     const SELINUX_MAGIC: u64 = 0xf97c_ff8c;
     let mounted = rustix::fs::statfs("/sys/fs/selinux")
@@ -27,7 +27,8 @@ pub(super) fn selinux_enabled() -> bool {
             .is_ok_and(|context| context.trim_end_matches(['\0', '\n']) != "kernel")
 }
 
-/// Whether tmpfs takes `noswap`: a context that is never mounted is asked, so nothing has to be undone.
+/// Whether tmpfs takes `noswap`. Tried on a file-system context that is never mounted, so there is nothing to
+/// undo.
 pub(super) fn tmpfs_takes_noswap() -> bool {
     if in_user_namespace() {
         return false;
@@ -38,7 +39,7 @@ pub(super) fn tmpfs_takes_noswap() -> bool {
     fsconfig_set_flag(&context, "noswap").is_ok()
 }
 
-/// Whether this process is outside the first user namespace: only there are all ids mapped to themselves.
+/// Whether this process is outside the initial user namespace, the only one that maps all ids to themselves.
 pub(super) fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/thread-self/uid_map").unwrap_or_default();
     let fields: Vec<&str> = map.split_whitespace().collect();

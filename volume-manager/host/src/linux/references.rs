@@ -1,9 +1,9 @@
-//! Where else something is mounted: from the kernel's list of mounts, of which only the new ones are asked what they
-//! show. Touches nothing.
+//! Other mounts of a directory or file, from the kernel's list of mount ids. Only ids that are new since the last
+//! look are queried for their devices. Touches nothing.
 //!
-//! A pod's end asks this for each of its volumes, and reading the whole table takes longer the more volumes the
-//! node has. Kernels without the list (before 6.8) have to be read all the same; but then as often as there is
-//! somebody who asks after the last reading has begun, and not once for each.
+//! When a pod ends this is called for each of its volumes, and reading the whole table takes longer the more
+//! volumes the node has. Kernels before 6.8 have no such list and the table must be read; callers that wait for
+//! one reading share it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use super::{mount_point, statmount};
 use crate::error::Result;
 use crate::mount_table::{DeviceNumber, MountTable};
 
-/// What was seen last of the mounts of one namespace, for all who ask for them.
+/// The latest look at the mounts of one namespace, shared by all callers.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
-    /// How many looks at them were begun.
+    /// Number of looks that were begun.
     begun: AtomicU64,
     last: Mutex<Look>,
 }
@@ -26,17 +26,16 @@ pub(super) struct Mounts {
 /// One look at all mounts.
 #[derive(Debug, Default)]
 struct Look {
-    /// Which one it was. None was the first.
+    /// From 1; 0 before the first look.
     number: u64,
     seen: Seen,
 }
 
 #[derive(Debug, Clone)]
 enum Seen {
-    /// Their unique ids, which no other mount will ever have, and the devices of what they show, which never
-    /// change.
+    /// Unique mount ids, which are never reused, and the devices of their file systems, which never change.
     Devices(Arc<[(u64, DeviceNumber)]>),
-    /// What a kernel shows that has no such ids.
+    /// On a kernel without unique ids.
     Table(MountTable),
 }
 
@@ -46,7 +45,7 @@ impl Default for Seen {
     }
 }
 
-/// Where else what `path` shows is mounted.
+/// Mount points of the other mounts of the directory or file that `path` shows.
 pub(super) fn references(mounts: &Mounts, path: &Path) -> Result<Vec<PathBuf>> {
     let found = match mounts.seen()? {
         Seen::Devices(devices) => among(&devices, path),
@@ -54,12 +53,12 @@ pub(super) fn references(mounts: &Mounts, path: &Path) -> Result<Vec<PathBuf>> {
     };
     match found {
         Ok(found) => Ok(found),
-        // It is gone, or one of them may not be looked at: the table leaves out nothing.
+        // The path is gone, or a mount may not be queried. The table lists every mount.
         Err(_) => Ok(mount_point::table()?.references(path)),
     }
 }
 
-/// Those of the mounts that show the same as `path`.
+/// Mount points among `devices` that show the same directory or file as `path`.
 fn among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<PathBuf>, Errno> {
     let own = statmount::shown_at(path)?;
     let root = own.root_at(path);
@@ -67,7 +66,7 @@ fn among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<PathBuf>, E
     for (id, _) in devices.iter().filter(|(id, device)| *device == own.dev && *id != own.id) {
         match statmount::shown_by(*id) {
             Ok(other) if other.root == root => found.push(other.mount_point),
-            // One that has gone since shows nothing.
+            // NOENT: unmounted since.
             Ok(_) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
@@ -76,13 +75,13 @@ fn among(devices: &[(u64, DeviceNumber)], path: &Path) -> Result<Vec<PathBuf>, E
 }
 
 impl Mounts {
-    /// All mounts, as they were at some moment after this was called. Whoever waits for a look that somebody else
-    /// has begun meanwhile needs none of his own.
+    /// All mounts as of some moment after the call. A caller that waits for the lock while another begins a look
+    /// uses that look.
     fn seen(&self) -> Result<Seen> {
         self.seen_since(self.begun.load(Ordering::SeqCst))
     }
 
-    /// The same for somebody who has asked when so many looks had been begun.
+    /// As [`Self::seen`] for a caller that came when `asked` looks had been begun.
     fn seen_since(&self, asked: u64) -> Result<Seen> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.number <= asked {
@@ -101,7 +100,7 @@ impl Seen {
         }
     }
 
-    /// The mounts there are now. Those that were seen before are not asked again: ids are given in order.
+    /// The current mounts. Both lists are sorted by id, so a known mount is found without querying it again.
     fn devices(&self) -> Result<Arc<[(u64, DeviceNumber)]>, Errno> {
         let mut before = match self {
             Self::Devices(devices) => devices.iter().peekable(),
@@ -114,7 +113,7 @@ impl Seen {
                 Some(known) => now.push(*known),
                 None => match statmount::device_of(id) {
                     Ok(device) => now.push((id, device)),
-                    // It has gone since.
+                    // Unmounted since.
                     Err(Errno::NOENT) => {}
                     Err(error) => return Err(error),
                 },
@@ -129,22 +128,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_look_is_enough_for_all_who_have_waited_for_it() {
+    fn waiting_callers_share_a_look() {
         let mounts = Mounts::default();
         let looks_after = |asked| {
             mounts.seen_since(asked).unwrap();
             mounts.begun.load(Ordering::SeqCst)
         };
         assert_eq!(looks_after(0), 1);
-        assert_eq!(looks_after(0), 1, "who asked before it began gets what it saw");
-        assert_eq!(looks_after(1), 2, "what it saw may be older than the question");
+        assert_eq!(looks_after(0), 1, "the caller came before the first look began and shares it");
+        assert_eq!(looks_after(1), 2, "the first look may be older than the call");
         mounts.seen().unwrap();
         assert_eq!(mounts.begun.load(Ordering::SeqCst), 3);
     }
 
-    /// What older kernels are asked instead, asked here as well.
+    /// The fallback for older kernels is called on this kernel too.
     #[test]
-    fn the_table_has_the_same_mounts_as_the_list() {
+    fn table_and_list_give_the_same_references() {
         let Ok(devices) = Seen::default().devices() else { return eprintln!("skipped: no listmount here") };
         let scratch = tempfile::tempdir().unwrap();
         let (proc, scratch) = (Path::new("/proc"), scratch.path());

@@ -1,8 +1,8 @@
-//! One mount asked for by itself: statx for its unique id, statmount for the rest; and the ids of all. Touches
+//! Queries single mounts: statx for the unique id, statmount for the rest, listmount for the ids of all. Touches
 //! nothing.
 //!
-//! Kernels without it (before 6.8; for a whole line before 6.13, without sources) answer `None`, and the caller reads
-//! the whole table.
+//! Before 6.8 the kernel has none of these calls, and before 6.13 statmount leaves out the source. Then
+//! [`mount_of`] answers `None` and the caller reads the whole table.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::{offset_of, size_of};
@@ -38,7 +38,7 @@ const NEEDED: u32 = raw::STATMOUNT_SB_BASIC
     | raw::STATMOUNT_FS_TYPE
     | raw::STATMOUNT_SB_SOURCE;
 
-/// What tells a mount from others, and where it is.
+/// A mount with the fields that references are found by.
 pub(super) struct Mount {
     pub(super) id: u64,
     pub(super) dev: DeviceNumber,
@@ -46,10 +46,10 @@ pub(super) struct Mount {
     pub(super) mount_point: PathBuf,
 }
 
-/// Everything of a [`Mount`].
+/// The fields of a [`Mount`].
 const PLACE: u32 = raw::STATMOUNT_SB_BASIC | raw::STATMOUNT_MNT_ROOT | raw::STATMOUNT_MNT_POINT;
 
-/// The mount that shows `path`, or `None` where this kernel cannot be asked like this.
+/// The mount that shows `path`; `None` if this kernel lacks the calls.
 pub(super) fn mount_of(path: &Path) -> Result<Option<MountEntry>> {
     match unique_id(path) {
         Ok(Some(id)) => Ok(statmount(id, WANTED).ok().and_then(|answer| answer.entry())),
@@ -58,17 +58,17 @@ pub(super) fn mount_of(path: &Path) -> Result<Option<MountEntry>> {
     }
 }
 
-/// The same, as far as it tells where it is.
+/// The mount that shows `path`.
 pub(super) fn shown_at(path: &Path) -> Result<Mount, Errno> {
     shown_by(unique_id(path)?.ok_or(Errno::NOSYS)?)
 }
 
-/// What a mount shows, and where.
+/// The mount with this unique id.
 pub(super) fn shown_by(id: u64) -> Result<Mount, Errno> {
     statmount(id, PLACE)?.place(id).ok_or(Errno::NODATA)
 }
 
-/// The device of what a mount shows.
+/// The device of the mount's file system.
 pub(super) fn device_of(id: u64) -> Result<DeviceNumber, Errno> {
     statmount(id, raw::STATMOUNT_SB_BASIC)?.device().ok_or(Errno::NODATA)
 }
@@ -78,7 +78,7 @@ fn unique_id(path: &Path) -> Result<Option<u64>, Errno> {
     Ok((stat.stx_mask & UNIQUE_ID.bits() != 0).then_some(stat.stx_mnt_id))
 }
 
-/// The unique ids of all mounts the table would show, in the order in which they were given.
+/// Unique ids of all mounts that the table would show, ascending.
 pub(super) fn list() -> Result<Vec<u64>, Errno> {
     let (mut ids, mut page) = (Vec::new(), vec![0u64; 4096]);
     loop {
@@ -98,10 +98,10 @@ pub(super) fn list() -> Result<Vec<u64>, Errno> {
     }
 }
 
-/// Stands for whatever is mounted below the root: the kernel's `LSMT_ROOT`.
+/// The kernel's `LSMT_ROOT`: all mounts below the root.
 const ALL: u64 = u64::MAX;
 
-/// The oldest form of a request, which every kernel with these calls knows.
+/// The first version of the request, which every kernel with these calls accepts.
 fn request(param: u64) -> raw::mnt_id_req {
     raw::mnt_id_req { size: 24, spare: 0, mnt_id: 0, param, mnt_ns_id: 0 }
 }
@@ -137,14 +137,14 @@ fn statmount(id: u64, wanted: u32) -> Result<Answer, Errno> {
 }
 
 impl Mount {
-    /// Which part of the file system `path` shows, which this mount holds.
+    /// The path within the file system that `path`, which this mount shows, stands for.
     pub(super) fn root_at(&self, path: &Path) -> PathBuf {
         part_shown(&self.root, &self.mount_point, path)
     }
 }
 
 impl Answer {
-    /// The answer as a line of mountinfo; `None` if the kernel left out what such a line needs.
+    /// The answer as a line of mountinfo; `None` if a needed field is missing.
     fn entry(&self) -> Option<MountEntry> {
         let fixed = self.fixed();
         let has = |bits: u32| self.has(bits);
@@ -196,7 +196,7 @@ impl Answer {
         self.has(raw::STATMOUNT_SB_BASIC).then_some(device)
     }
 
-    /// Whether the kernel answered all of this.
+    /// Whether the answer has all these fields.
     fn has(&self, bits: u32) -> bool {
         self.fixed().mask & u64::from(bits) == u64::from(bits)
     }
@@ -241,7 +241,7 @@ fn mount_flags(attributes: u64) -> Vec<String> {
     let has = |bit: u32| attributes & u64::from(bit) != 0;
     let mut words = vec![if has(raw::MOUNT_ATTR_RDONLY) { "ro" } else { "rw" }];
     words.extend(FLAGS.iter().filter(|(bit, _)| has(*bit)).map(|(_, word)| *word));
-    // Relative access times are the absence of the two other ways.
+    // `relatime` has no bit: it is the absence of the two others.
     if attributes & u64::from(raw::MOUNT_ATTR__ATIME) == 0 {
         words.push("relatime");
     }

@@ -1,5 +1,5 @@
-//! Transient scopes of systemd, in which what a mount's helper leaves running outlives the node's own process
-//! (07 §2). Touches processes.
+//! Transient scopes of systemd: a helper process of a mount made in one outlives the node's own process (07 §2).
+//! Touches processes.
 
 use std::sync::OnceLock;
 
@@ -8,13 +8,11 @@ use crate::error::Result;
 use crate::mount_command::MountCommand;
 use crate::options::{MountSpec, Scope};
 
-/// The one of this machine.
 pub(super) static SYSTEMD: Systemd = Systemd::new(command::run);
 
-/// Runs a command to its end.
 type Run = fn(&str, &[String]) -> Result<Ran>;
 
-/// Who is asked for scopes.
+/// Makes mount commands, in a scope where systemd runs.
 pub(super) struct Systemd {
     run: Run,
     runs: OnceLock<bool>,
@@ -25,7 +23,7 @@ impl Systemd {
         Self { run, runs: OnceLock::new() }
     }
 
-    /// The command for a mount, in a scope of its own if that was asked for and can be had.
+    /// The command for a mount: in a scope of its own if the spec asks for one and systemd runs.
     pub(super) fn mount(&self, spec: &MountSpec) -> MountCommand {
         let mount = MountCommand::mount(spec);
         match spec.scope {
@@ -34,7 +32,7 @@ impl Systemd {
         }
     }
 
-    /// Whether scopes can be made here. Asked once: the answer is a process.
+    /// Whether systemd makes scopes here. Tried once, since each try starts a process.
     fn runs(&self) -> bool {
         *self.runs.get_or_init(|| {
             let arguments = ["--description=Kubernetes systemd probe", "--scope", "true"].map(str::to_owned);
@@ -69,8 +67,8 @@ mod tests {
         Ok(Ran { status: Some(ExitStatus::from_raw(code << 8)), output: String::new() })
     }
 
-    /// What two mounts of each scope are made with, and what was asked before.
-    fn told(run: Run) -> (Vec<String>, Vec<String>) {
+    /// The commands of two mounts of each scope, and the probes that were run for them.
+    fn commands_and_probes(run: Run) -> (Vec<String>, Vec<String>) {
         let systemd = Systemd::new(run);
         let mut commands = Vec::new();
         for scope in [Scope::Plain, Scope::Systemd, Scope::Plain, Scope::Systemd] {
@@ -79,15 +77,15 @@ mod tests {
             let command = systemd.mount(&spec);
             commands.push(format!("{} {}", command.program, command.arguments.join(" ")));
             if scope == Scope::Plain && commands.len() == 1 {
-                assert!(ASKED.with_borrow(Vec::is_empty), "nobody wants to know yet");
+                assert!(ASKED.with_borrow(Vec::is_empty), "no probe before the first mount with a scope");
             }
         }
         (commands, ASKED.take())
     }
 
     #[test]
-    fn where_systemd_runs_it_is_asked_once_and_has_the_mounts_that_want_it() {
-        let (commands, asked) = told(|program, arguments| {
+    fn mounts_with_a_scope_run_in_systemd_after_one_probe() {
+        let (commands, asked) = commands_and_probes(|program, arguments| {
             ask(program, arguments);
             ended(0)
         });
@@ -96,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_refuses_or_is_not_there_mounts_are_plain_and_it_is_not_asked_again() {
+    fn mounts_are_plain_after_one_failed_probe() {
         let refuses: Run = |program, arguments| {
             ask(program, arguments);
             ended(1)
@@ -106,7 +104,7 @@ mod tests {
             Err(HostError::os(Action::Run, program, errno::Errno(errno::ENOENT)))
         };
         for run in [refuses, missing] {
-            assert_eq!(told(run), (vec![MOUNT.to_owned(); 4], vec![PROBE.to_owned()]));
+            assert_eq!(commands_and_probes(run), (vec![MOUNT.to_owned(); 4], vec![PROBE.to_owned()]));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Walking a tree whose content may be hostile: by descriptors and not by paths, never through a link, with
-//! a bounded number of open directories and no recursion, however deep it is. Touches nothing itself.
+//! Walks a tree whose content may be hostile: by descriptors instead of paths, never through a link, with a
+//! bounded number of open directories and without recursion. Touches nothing itself.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
@@ -16,33 +16,32 @@ pub(super) mod own;
 pub(super) mod remove;
 pub(super) mod usage;
 
-/// An entry on the way down.
+/// An entry of the tree.
 pub(super) struct Entry<'a> {
-    /// The directory it is in.
+    /// The directory that contains it.
     pub(super) dir: BorrowedFd<'a>,
-    /// Its name there.
     pub(super) name: &'a CStr,
-    /// What the directory says it is.
+    /// As the directory lists it.
     pub(super) kind: FileType,
-    /// Its path, for texts.
+    /// For texts.
     pub(super) path: &'a PathBuf,
 }
 
-/// What is done on the way. Children come before their directory.
+/// The work at each entry. Children come before their directory.
 pub(super) trait Visit {
-    /// Looks at an entry. A descriptor means that it is a directory to walk as well.
+    /// Called on the way down. Returns a descriptor if the entry is a directory to walk as well.
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Option<OwnedFd>>;
 
-    /// Looks at a directory whose entries are all done.
+    /// Called for a directory after all its entries.
     fn leave(&mut self, entry: &Entry<'_>, dir: BorrowedFd<'_>) -> Result<()>;
 }
 
-const OPENED: &str = "a level is opened again before it is used";
+const OPENED: &str = "a level is reopened before it is used";
 
-/// How many directories are open at once.
+/// Limit of directories that are open at once.
 const OPEN_AT_MOST: usize = 128;
 
-/// Walks what is below `root`; the root itself is the caller's.
+/// Visits everything below `root`, but not `root` itself.
 pub(super) fn walk(root: OwnedFd, path: &mut PathBuf, visit: &mut impl Visit) -> Result<()> {
     let mut levels = vec![Level::read(root, CString::default(), path)?];
     while let Some(level) = levels.last_mut() {
@@ -73,7 +72,7 @@ pub(super) fn walk(root: OwnedFd, path: &mut PathBuf, visit: &mut impl Visit) ->
     Ok(())
 }
 
-/// Opens a directory for a walk: never through a link, and onto another file system only if it may.
+/// Opens a directory for a walk: never through a link, and on another file system only if `cross`.
 pub(super) fn enter(dir: BorrowedFd<'_>, name: &CStr, cross: bool) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if cross {
@@ -87,13 +86,13 @@ pub(super) fn enter(dir: BorrowedFd<'_>, name: &CStr, cross: bool) -> Result<Own
     }
 }
 
-/// A directory on the way from the root to where the walk is.
+/// A directory between the root and the current entry.
 struct Level {
-    /// `None` while the walk is far below.
+    /// `None` while the walk is more than [`OPEN_AT_MOST`] levels below.
     dir: Option<OwnedFd>,
-    /// Device and inode: what `..` of a child has to be when the directory is opened again.
+    /// Device and inode. `..` of a child must have them when the directory is reopened.
     id: (u64, u64),
-    /// Its name in the level above.
+    /// The name in the level above.
     name: CString,
     names: Names,
 }
@@ -110,7 +109,7 @@ impl Level {
         self.dir.as_ref().expect(OPENED).as_fd()
     }
 
-    /// Opens this level by the way back from `child`. Somebody may have moved the child meanwhile.
+    /// Reopens this level through `..` of `child`. ESTALE if the child was moved meanwhile.
     fn reopen(&mut self, child: &Self, path: &Path) -> Result<()> {
         if self.dir.is_some() {
             return Ok(());
@@ -126,7 +125,7 @@ impl Level {
     }
 }
 
-/// The names of one directory, in one piece of memory: kind, name, zero; kind, name, zero; …
+/// The names of a directory in one buffer: kind, name, zero; kind, name, zero; …
 struct Names {
     packed: Vec<u8>,
     next: usize,
@@ -140,7 +139,7 @@ impl Names {
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                // The directory was removed since it was opened, or only a bind still shows it: it is empty.
+                // The directory was removed, and only this descriptor or a bind still shows it: it is empty.
                 Err(Errno::NOENT) => break,
                 Err(error) => return Err(error),
             };
@@ -161,7 +160,7 @@ impl Names {
     }
 }
 
-/// All that a walk asks of a kind: is it a directory, a link, or must it be looked at.
+/// Keeps of a kind only what a walk needs: a directory, a link, unknown, or any other file.
 fn pack(kind: FileType) -> u8 {
     match kind {
         FileType::Directory => b'd',

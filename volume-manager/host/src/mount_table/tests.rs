@@ -1,4 +1,4 @@
-//! Rows for the parser and for the questions asked of a table.
+//! Tests of the mountinfo parser and of the look-ups in a table.
 
 use super::*;
 
@@ -18,7 +18,7 @@ const NODE: &str = "\
 ";
 
 #[test]
-fn fields_are_read() {
+fn fields_are_parsed() {
     let table = table(NODE);
     let entry = &table.entries()[2];
     assert_eq!((entry.id, entry.parent, entry.dev), (31, 30, DeviceNumber::new(0, 41)));
@@ -45,13 +45,13 @@ fn commas_in_quotes_belong_to_the_value() {
 }
 
 #[test]
-fn a_deleted_mount_point_is_found_by_its_name() {
+fn deleted_mount_point_is_found_by_its_old_path() {
     let table = table(NODE);
     assert_eq!(table.at(Path::new("/mnt/gone")).map(|entry| entry.id), Some(36));
 }
 
 #[test]
-fn the_tree_and_not_the_order_of_lines_says_what_shows_a_path() {
+fn containing_mount_follows_the_tree_and_not_the_order_of_lines() {
     let table = table(
         "\
 5 2 0:5 / /a/b rw - tmpfs moved rw
@@ -71,7 +71,7 @@ fn the_tree_and_not_the_order_of_lines_says_what_shows_a_path() {
 }
 
 #[test]
-fn the_nearest_mount_above_a_path_contains_it() {
+fn nearest_mount_above_a_path_contains_it() {
     let table = table(NODE);
     let id = |path: &str| table.containing(Path::new(path)).map(|entry| entry.id);
     assert_eq!(id("/"), Some(21));
@@ -92,7 +92,7 @@ fn references_share_root_and_device() {
 }
 
 #[test]
-fn the_device_of_a_mount_is_counted() {
+fn device_of_counts_the_mounts_of_a_source() {
     let table = table(NODE);
     let (device, count) = table.device_of(Path::new("/var/lib/kubelet/pods/a/volumes/csi/mount")).unwrap();
     assert_eq!((device, count), (OsStr::new("/dev/loop3"), 2));
@@ -100,7 +100,7 @@ fn the_device_of_a_mount_is_counted() {
 }
 
 #[test]
-fn what_is_no_line_is_named() {
+fn malformed_line_is_an_error_with_its_number_and_defect() {
     for (line, defect) in [
         ("21", "it has no parent"),
         ("x 1 254:0 / / rw - ext4 /dev/vda rw", "a number is none"),
@@ -115,7 +115,7 @@ fn what_is_no_line_is_named() {
 }
 
 #[test]
-fn this_machine_can_be_read() {
+fn mountinfo_of_this_machine_is_parsed() {
     let table = MountTable::parse(&std::fs::read("/proc/self/mountinfo").unwrap()).unwrap();
     assert!(table.containing(Path::new("/")).is_some());
 }

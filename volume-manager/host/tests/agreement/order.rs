@@ -1,4 +1,4 @@
-//! What both hosts are asked to do, and what they answer.
+//! Random calls to a host, and their answers as text.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use host::{
 
 use crate::random::Random;
 
-/// One order. Paths are relative to the root; a link's target is taken as it stands.
+/// A call. Paths are relative to the root; a link's target is used as it stands.
 #[derive(Debug, Clone)]
 pub(crate) enum Order {
     MakeDirAll(PathBuf, u32),
@@ -40,15 +40,15 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Gives the order, and puts the answer into words.
-    pub(crate) async fn give(&self, host: &dyn Host, root: &Path) -> String {
+    /// Makes the call and returns its answer as text.
+    pub(crate) async fn run(&self, host: &dyn Host, root: &Path) -> String {
         let at = |path: &Path| if path == Path::new("") { root.to_owned() } else { root.join(path) };
         match self {
             Self::MakeDirAll(path, mode) => words(host.make_dir_all(&at(path), *mode).await),
             Self::MakeDir(path, mode) => words(host.make_dir(&at(path), *mode).await),
             Self::RemoveDir(path) => words(host.remove_dir(&at(path)).await),
             Self::RemoveFile(path) => words(host.remove_file(&at(path)).await),
-            // Which of several obstacles is met first depends on the order of a listing.
+            // The first of several obstacles depends on the order of a listing.
             Self::RemoveTree(path, removal) => match host.remove_tree(&at(path), *removal).await {
                 Ok(()) => "removed".to_owned(),
                 Err(_) => "not all removed".to_owned(),
@@ -100,7 +100,7 @@ impl Order {
     }
 }
 
-/// A tmpfs that is not sticky: what may be opened in a sticky directory is up to a machine's settings.
+/// A tmpfs without the sticky bit: opening files in a sticky directory depends on the machine's sysctls.
 pub(crate) fn tmpfs(target: PathBuf) -> MountSpec {
     MountSpec::new("tmpfs", target, "tmpfs").with_options(MountOptions::new(["mode=755"]))
 }
@@ -117,7 +117,7 @@ async fn look(host: &dyn Host, path: &Path) -> String {
     format!("{stat} / {link} / {mount} / {flags} / {}", rest.join(" / "))
 }
 
-/// What two kernels can have in common.
+/// The metadata that two kernels have in common.
 fn shown(there: &Metadata) -> String {
     format!("{:?} {:o} {}:{}", there.kind, there.mode, there.uid, there.gid)
 }
@@ -131,7 +131,6 @@ fn words<T: std::fmt::Debug>(result: Result<T, HostError>) -> String {
     }
 }
 
-/// A sequence of orders.
 pub(crate) fn sequence(random: &mut Random, length: usize) -> Vec<Order> {
     (0..length).map(|_| draw(random)).collect()
 }
@@ -151,14 +150,14 @@ fn draw(random: &mut Random) -> Order {
         25..=26 => Order::Rename(path(random), path(random)),
         27 => Order::Chmod(path(random), mode(random)),
         28 => Order::Chown(path(random), id(random), id(random)),
-        29 => Order::Own(path(random), random.one_in(2)),
+        29 => Order::Own(path(random), random.chance(2)),
         30..=33 => Order::Look(path(random)),
         34 => Order::Resolve(path(random)),
         35..=36 => Order::OpenBeneath(path(random), target(random)),
         37 => Order::BindBeneath(path(random), target(random), path(random)),
         38..=39 => Order::MakeBeneath(path(random), target(random), mode(random)),
         40..=41 => Order::Tmpfs(path(random)),
-        42 => Order::Bind(path(random), path(random), random.one_in(2)),
+        42 => Order::Bind(path(random), path(random), random.chance(2)),
         43 => Order::BindReadOnly(path(random), path(random)),
         44 => Order::Unmount(path(random)),
         45..=46 => Order::CleanUp(path(random)),
@@ -171,7 +170,7 @@ fn path(random: &mut Random) -> PathBuf {
     (0..depth).map(|_| ["a", "b", "c"][usize::try_from(random.below(3)).unwrap()]).collect()
 }
 
-/// Where links lead, and what is looked for below a directory: sideways, up, out, nowhere.
+/// A link's target or a path below a directory: sideways, up, out, nowhere.
 fn target(random: &mut Random) -> PathBuf {
     match random.below(8) {
         0 => PathBuf::from("..").join(path(random)),
@@ -189,7 +188,7 @@ fn mode(random: &mut Random) -> u32 {
 }
 
 fn id(random: &mut Random) -> Option<u32> {
-    (!random.one_in(3)).then(|| u32::try_from(random.below(3)).unwrap() * 11)
+    (!random.chance(3)).then(|| u32::try_from(random.below(3)).unwrap() * 11)
 }
 
 fn removal(random: &mut Random) -> Removal {

@@ -1,12 +1,12 @@
-//! Mount tables without what two kernels cannot have in common: ids, device numbers, group numbers.
+//! Mount tables without the numbers that differ between kernels: ids, devices, groups.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use host::{MountEntry, MountTable};
 
-/// The mounts at and below `root`, one line each, in an order that depends on their places only; numbers are
-/// given anew in that order.
+/// The mounts at and below `root`, a line each, in an order that depends only on their places; numbers are
+/// assigned anew in that order.
 pub(crate) fn canonical(table: &MountTable, root: &Path) -> Vec<String> {
     let by_id: BTreeMap<u64, &MountEntry> = table.entries().iter().map(|entry| (entry.id, entry)).collect();
     let inside = |entry: &&MountEntry| entry.mount_point.starts_with(root);
@@ -35,7 +35,7 @@ pub(crate) fn canonical(table: &MountTable, root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The mount points from the root's mount up to this one: no two mounts have the same.
+/// The mount points from the root's mount to this one, which are unique.
 fn key(entry: &MountEntry, by_id: &BTreeMap<u64, &MountEntry>, root: &Path) -> Vec<String> {
     let mut key = Vec::new();
     let mut here = Some(entry);
@@ -48,7 +48,7 @@ fn key(entry: &MountEntry, by_id: &BTreeMap<u64, &MountEntry>, root: &Path) -> V
     key
 }
 
-/// The lines that only one of them has.
+/// The lines that only one of the tables has.
 pub(crate) fn difference(there: &[String], here: &[String]) -> String {
     let only = |these: &[String], those: &[String], mark: char| {
         let missing = these.iter().filter(|line| !those.contains(line));
@@ -57,7 +57,7 @@ pub(crate) fn difference(there: &[String], here: &[String]) -> String {
     format!("the tables differ (- kernel, + fake){}{}", only(there, here, '-'), only(here, there, '+'))
 }
 
-/// Names given in the order they are asked for.
+/// Names numbered in the order of their first use.
 struct Names<K> {
     prefix: &'static str,
     given: BTreeMap<K, usize>,

@@ -1,4 +1,4 @@
-//! What is done on both kernels, and how it is drawn.
+//! Operations for both kernels, and their random choice.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use host::Propagation;
 
 use crate::random::Random;
 
-/// One operation. Paths are relative to the root of the run.
+/// Paths are relative to the root of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// A new tmpfs with the usual tree in it.
@@ -32,7 +32,7 @@ pub(crate) enum Operation {
     ReadOnly(String),
     /// Opens a path and keeps it open.
     Hold(String),
-    /// Closes the oldest of those.
+    /// Closes the path that was opened first.
     Release,
     MakeDir(String),
     RemoveDir(String),
@@ -43,7 +43,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// The directories of every new file system; besides them each has a file `f`.
+/// The directories of every new file system, which also has a file `f`.
 pub(crate) const DIRS: [&str; 6] = ["a", "a/a", "a/b", "b", "b/a", "b/b"];
 
 impl fmt::Display for Operation {
@@ -67,15 +67,15 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A sequence as one reads it.
+/// A sequence for a failure's text.
 pub(crate) fn script(operations: &[Operation]) -> String {
     operations.iter().map(|operation| format!("    {operation}\n")).collect()
 }
 
-/// A sequence that begins with mounts in the places everything else is about.
+/// A sequence that begins with mounts at the places that the other operations use.
 pub(crate) fn sequence(random: &mut Random, length: usize) -> Vec<Operation> {
     let mut operations = vec![Operation::Tmpfs("a".to_owned())];
-    if random.one_in(2) {
+    if random.chance(2) {
         let kind = propagation(random);
         operations.push(Operation::Propagate { path: String::new(), kind, recursive: true });
     }
@@ -84,7 +84,7 @@ pub(crate) fn sequence(random: &mut Random, length: usize) -> Vec<Operation> {
 }
 
 fn draw(random: &mut Random) -> Operation {
-    let recursive = random.one_in(2);
+    let recursive = random.chance(2);
     match random.below(32) {
         0..=5 => Operation::Tmpfs(dir(random)),
         6..=12 => Operation::Bind { from: any(random), to: any(random), recursive },
@@ -113,17 +113,17 @@ fn propagation(random: &mut Random) -> Propagation {
 
 fn dir(random: &mut Random) -> String {
     let depth = 1 + random.below(4);
-    let names: Vec<&str> = (0..depth).map(|_| if random.one_in(2) { "a" } else { "b" }).collect();
+    let names: Vec<&str> = (0..depth).map(|_| if random.chance(2) { "a" } else { "b" }).collect();
     names.join("/")
 }
 
 fn dir_or_root(random: &mut Random) -> String {
-    if random.one_in(8) { String::new() } else { dir(random) }
+    if random.chance(8) { String::new() } else { dir(random) }
 }
 
 fn any(random: &mut Random) -> String {
     let dir = dir_or_root(random);
-    match (random.one_in(10), dir.is_empty()) {
+    match (random.chance(10), dir.is_empty()) {
         (true, true) => "f".to_owned(),
         (true, false) => format!("{dir}/f"),
         (false, true) => "a".to_owned(),

@@ -1,4 +1,4 @@
-//! Operations on the kernel this test runs on, by system calls of its own.
+//! Operations on the real kernel, by system calls of the test's own.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -87,7 +87,7 @@ impl Real {
 impl Drop for Real {
     fn drop(&mut self) {
         self.holds.clear();
-        // As long as something is mounted there: the root itself may have been covered.
+        // Repeated, since the root itself may be covered by other mounts.
         while umount2(&self.root, MntFlags::MNT_DETACH).is_ok() {}
     }
 }

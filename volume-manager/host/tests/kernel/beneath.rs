@@ -1,4 +1,4 @@
-//! Paths below a directory that belongs to somebody who may swap links.
+//! Paths below a directory whose content belongs to a pod.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use host::{FileKind, errno};
 
 use crate::ground::{Ground, on_both};
 
-/// `volume` with a directory, a file, links that stay and links that leave.
+/// `volume` with a directory, a file, links that stay below it and links that lead out.
 async fn volume(ground: &Ground) -> PathBuf {
     let volume = ground.tmpfs("volume").await;
     ground.dir("volume/dir/deep").await;
@@ -28,7 +28,7 @@ async fn volume(ground: &Ground) -> PathBuf {
 }
 
 #[test]
-fn what_stays_below_is_opened_and_what_leaves_is_refused() {
+fn path_that_stays_below_is_opened_and_path_that_leaves_is_refused() {
     on_both(async |ground| {
         let volume = volume(ground).await;
         for (sub, kind) in [
@@ -56,9 +56,9 @@ fn what_stays_below_is_opened_and_what_leaves_is_refused() {
     });
 }
 
-/// The kubelet follows it by its name.
+/// The kubelet follows such a link by its path.
 #[test]
-fn an_absolute_link_leads_out_even_where_it_leads_back() {
+fn absolute_link_is_refused_even_if_it_leads_back() {
     on_both(async |ground| {
         let volume = volume(ground).await;
         for (link, target) in [("back", volume.join("dir")), ("back-to-all", volume.clone())] {
@@ -76,7 +76,7 @@ fn an_absolute_link_leads_out_even_where_it_leads_back() {
 }
 
 #[test]
-fn what_was_opened_is_bound_whatever_its_name_means_by_then() {
+fn opened_directory_is_bound_after_its_path_was_swapped() {
     on_both(async |ground| {
         let volume = volume(ground).await;
         let opened = ground.host.open_beneath(&volume, Path::new("dir")).await.unwrap();
@@ -93,7 +93,7 @@ fn what_was_opened_is_bound_whatever_its_name_means_by_then() {
 }
 
 #[test]
-fn a_file_is_bound_over_a_file() {
+fn opened_file_is_bound_over_a_file() {
     on_both(async |ground| {
         let volume = volume(ground).await;
         let target = ground.file("target", "").await;
@@ -107,7 +107,7 @@ fn a_file_is_bound_over_a_file() {
 }
 
 #[test]
-fn missing_directories_get_exactly_their_mode() {
+fn missing_directories_get_exactly_the_mode() {
     on_both(async |ground| {
         let volume = volume(ground).await;
         ground.host.make_dirs_beneath(&volume, Path::new("dir/a/b"), 0o2777).await.unwrap();
@@ -120,7 +120,7 @@ fn missing_directories_get_exactly_their_mode() {
 }
 
 #[test]
-fn directories_are_never_made_outside() {
+fn directories_are_not_made_outside_the_base() {
     on_both(async |ground| {
         let volume = volume(ground).await;
         for sub in ["up/x", "root/x", "absolute", "../x", "/x", "dir/../../x", "loop/x"] {

@@ -1,4 +1,4 @@
-//! Cleaning up a mount point, whatever state it is in.
+//! Cleaning up a mount point in any state.
 
 use std::future::{pending, ready};
 
@@ -11,7 +11,7 @@ use crate::ground::{on_both, on_the_fake};
 const CHECKS: [Check; 2] = [Check::Likely, Check::Extensive];
 
 #[test]
-fn what_is_missing_is_clean() {
+fn missing_mount_point_is_clean() {
     on_both(async |ground| {
         for check in CHECKS {
             cleanup::mount_point(&*ground.host, &ground.path("missing"), check).await.unwrap();
@@ -20,7 +20,7 @@ fn what_is_missing_is_clean() {
 }
 
 #[test]
-fn a_plain_directory_is_removed_only_if_it_is_empty() {
+fn plain_directory_is_removed_only_if_empty() {
     on_both(async |ground| {
         for check in CHECKS {
             let dir = ground.dir("plain").await;
@@ -35,7 +35,7 @@ fn a_plain_directory_is_removed_only_if_it_is_empty() {
 }
 
 #[test]
-fn a_mount_goes_with_its_directory_and_its_content_stays() {
+fn mount_is_removed_with_its_directory_and_its_content_stays() {
     on_both(async |ground| {
         for check in CHECKS {
             let (source, target) = (ground.tmpfs("source").await, ground.dir("target").await);
@@ -49,7 +49,7 @@ fn a_mount_goes_with_its_directory_and_its_content_stays() {
 }
 
 #[test]
-fn a_bind_over_a_file_goes_with_that_file() {
+fn bind_over_a_file_is_removed_with_that_file() {
     on_both(async |ground| {
         for check in CHECKS {
             let (source, target) = (ground.file("source", "kept").await, ground.file("target", "").await);
@@ -62,7 +62,7 @@ fn a_bind_over_a_file_goes_with_that_file() {
 }
 
 #[test]
-fn one_layer_goes_at_a_time() {
+fn clean_up_removes_one_layer_of_mounts_a_call() {
     on_both(async |ground| {
         for check in CHECKS {
             let path = ground.tmpfs("stack").await;
@@ -77,7 +77,7 @@ fn one_layer_goes_at_a_time() {
 }
 
 #[test]
-fn a_mount_that_no_longer_answers_goes_all_the_same() {
+fn dead_mount_is_removed() {
     on_both(async |ground| {
         for check in CHECKS {
             let corpse = ground.corpse("corpse").await;
@@ -89,7 +89,7 @@ fn a_mount_that_no_longer_answers_goes_all_the_same() {
 }
 
 #[test]
-fn a_path_that_cannot_be_looked_at_is_an_error() {
+fn clean_up_fails_if_stat_fails() {
     on_both(async |ground| {
         let below = ground.file("file", "").await.join("below");
         let error = cleanup::mount_point(&*ground.host, &below, Check::Likely).await.unwrap_err();
@@ -98,7 +98,7 @@ fn a_path_that_cannot_be_looked_at_is_an_error() {
 }
 
 #[test]
-fn a_busy_mount_stays() {
+fn busy_mount_stays() {
     on_both(async |ground| {
         let path = ground.tmpfs("busy").await;
         let held = ground.host.open_beneath(&path, "".as_ref()).await.unwrap();
@@ -111,7 +111,7 @@ fn a_busy_mount_stays() {
 }
 
 #[test]
-fn a_directory_that_went_meanwhile_is_clean() {
+fn directory_that_was_removed_meanwhile_is_clean() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("target").await;
         ground.fake.as_ref().unwrap().faults().add(Rule::new(Order::Fail(errno::ENOENT)).on("remove_dir"));
@@ -120,13 +120,13 @@ fn a_directory_that_went_meanwhile_is_clean() {
 }
 
 #[test]
-fn force_is_used_only_when_the_deadline_has_passed() {
+fn force_is_used_only_after_the_deadline() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("nfs").await;
         let faults = ground.fake.as_ref().unwrap().faults();
         faults.add(Rule::new(Order::Fail(errno::EBUSY)).on("unmount").times(1));
         faults.add(Rule::new(Order::Hang).on("unmount").times(1));
-        // Any other failure is returned without force.
+        // A failure before the deadline is returned, and force is not used.
         let force =
             |deadline| cleanup::mount_point_with_force(&*ground.host, &path, Check::Extensive, deadline);
         let never: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(pending());
@@ -138,7 +138,7 @@ fn force_is_used_only_when_the_deadline_has_passed() {
 }
 
 #[test]
-fn what_is_out_of_the_tree_is_unmounted_before_its_server_has_answered() {
+fn forced_unmount_succeeds_after_a_hung_one_has_removed_the_mount() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("nfs").await;
         let faults = ground.fake.as_ref().unwrap().faults();
@@ -149,7 +149,7 @@ fn what_is_out_of_the_tree_is_unmounted_before_its_server_has_answered() {
 }
 
 #[test]
-fn nobody_is_asked_who_may_be_dead() {
+fn clean_up_does_not_stat_through_a_hung_server() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("nfs").await;
         let faults = ground.fake.as_ref().unwrap().faults();
@@ -163,7 +163,7 @@ fn nobody_is_asked_who_may_be_dead() {
 }
 
 #[test]
-fn force_on_a_mount_that_answers_is_an_unmount() {
+fn forced_unmount_of_a_live_mount_unmounts_it() {
     on_both(async |ground| {
         let path = ground.tmpfs("nfs").await;
         cleanup::mount_point_with_force(&*ground.host, &path, Check::Extensive, pending()).await.unwrap();

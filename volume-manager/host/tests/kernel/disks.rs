@@ -1,4 +1,4 @@
-//! Disks: what is on them, making and growing file systems, holding them with loop devices.
+//! Disks: probing, formatting and growing them, and locking them with loop devices.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::ground::{Ground, on_both, on_the_fake, on_the_kernel};
 
 const MIB: u64 = 1 << 20;
 
-/// The least that mkfs takes.
+/// The smallest disk that mkfs accepts.
 fn size_for(fs_type: &str) -> u64 {
     match fs_type {
         "xfs" => 300 * MIB,
@@ -32,7 +32,7 @@ fn order(device: &Path, target: PathBuf, fs_type: &str, options: &[&str]) -> For
 
 #[test]
 #[file_serial(root)]
-fn an_empty_disk_is_formatted_once_and_its_content_kept() {
+fn empty_disk_is_formatted_once_and_its_content_kept() {
     on_both(async |ground| {
         for (fs_type, expected) in [("", "ext4"), ("xfs", "xfs"), ("btrfs", "btrfs")] {
             let disk = ground.disk(size_for(expected)).await;
@@ -59,13 +59,13 @@ fn an_empty_disk_is_formatted_once_and_its_content_kept() {
 
 #[test]
 #[file_serial(root)]
-fn an_empty_disk_is_not_formatted_to_be_read_only() {
+fn empty_disk_is_not_formatted_for_a_read_only_mount() {
     on_both(async |ground| {
         let (disk, target) = (ground.disk(size_for("ext4")).await, ground.dir("target").await);
         let mut order = order(&disk, target, "ext4", &["ro"]);
         let error = format_and_mount(&*ground.host, &order).await.unwrap_err();
         assert!(matches!(error, FormatError::UnformattedReadOnly { .. }), "{error:?}");
-        // The option may come among the secret ones.
+        // `ro` among the sensitive options counts too.
         order.options = MountOptions::default();
         order.options.push_sensitive("ro");
         let error = format_and_mount(&*ground.host, &order).await.unwrap_err();
@@ -76,7 +76,7 @@ fn an_empty_disk_is_not_formatted_to_be_read_only() {
 
 #[test]
 #[file_serial(root)]
-fn another_file_system_than_asked_for_is_not_formatted_over() {
+fn disk_with_another_file_system_is_not_formatted() {
     on_both(async |ground| {
         let (disk, target) = (ground.disk(size_for("xfs")).await, ground.dir("target").await);
         format_and_mount(&*ground.host, &order(&disk, target.clone(), "ext4", &[])).await.unwrap();
@@ -118,7 +118,7 @@ fn write_partition_table(disk: &Path) {
 }
 
 #[test]
-fn what_the_check_finds_decides_whether_it_is_mounted() {
+fn disk_is_mounted_unless_the_check_leaves_errors() {
     on_the_fake(async |ground| {
         let (disk, target) = (ground.disk(size_for("ext4")).await, ground.dir("target").await);
         let kernel = ground.kernel().unwrap();
@@ -137,14 +137,14 @@ fn what_the_check_finds_decides_whether_it_is_mounted() {
             assert_eq!(ground.host.is_mount_point(&target).await.unwrap(), mounted);
             ground.host.unmount(&target).await.unwrap();
         }
-        // Read-only, nothing is checked, and so nothing repaired.
+        // A read-only mount is not checked, and so not repaired.
         let read_only = order(&disk, target.clone(), "ext4", &["ro"]);
         format_and_mount(&*ground.host, &read_only).await.unwrap();
     });
 }
 
 #[test]
-fn a_disk_that_was_just_formatted_is_not_checked() {
+fn newly_formatted_disk_is_not_checked() {
     on_the_fake(async |ground| {
         let (disk, target) = (ground.disk(size_for("ext4")).await, ground.dir("target").await);
         let faults = ground.fake.as_ref().unwrap().faults();
@@ -160,7 +160,7 @@ fn a_disk_that_was_just_formatted_is_not_checked() {
 }
 
 #[test]
-fn each_failure_has_its_class() {
+fn each_failed_step_has_its_error() {
     on_the_fake(async |ground| {
         let (disk, target) = (ground.disk(size_for("ext4")).await, ground.dir("target").await);
         let faults = ground.fake.as_ref().unwrap().faults();
@@ -180,7 +180,7 @@ fn each_failure_has_its_class() {
 
 #[test]
 #[file_serial(root)]
-fn a_file_system_grows_to_its_disk() {
+fn file_system_grows_to_its_disk() {
     on_both(async |ground| {
         for fs_type in ["ext4", "xfs", "btrfs"] {
             if fs_type == "ext4" && ground.fake.is_none() && !may_grow_ext4() {
@@ -206,7 +206,7 @@ fn a_file_system_grows_to_its_disk() {
     });
 }
 
-/// A mounted ext4 grows only for whom has this capability.
+/// Growing a mounted ext4 needs this capability.
 fn may_grow_ext4() -> bool {
     const SYS_RESOURCE: u64 = 1 << 24;
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -216,7 +216,7 @@ fn may_grow_ext4() -> bool {
 
 #[test]
 #[file_serial(root)]
-fn a_device_is_opened_while_somebody_has_it_exclusively() {
+fn free_disk_plain_file_and_missing_path_are_not_opened() {
     on_both(async |ground| {
         let disk = ground.disk(MIB).await;
         assert!(!ground.host.device_opened(&disk).await.unwrap());
@@ -228,7 +228,7 @@ fn a_device_is_opened_while_somebody_has_it_exclusively() {
 
 #[test]
 #[file_serial(root)]
-fn a_lock_is_one_loop_device_over_the_bound_node() {
+fn device_lock_is_one_loop_device_over_the_bound_node() {
     on_both(async |ground| {
         let disk = ground.disk(MIB).await;
         let map = ground.dir("dev").await.join("pod-uid");
@@ -240,11 +240,15 @@ fn a_lock_is_one_loop_device_over_the_bound_node() {
         assert_eq!(ground.host.find_lock(&map).await.unwrap(), None);
         let lock = ground.host.lock_device(&map).await.unwrap();
         ground.owns_loop(&lock);
-        assert_eq!(ground.host.lock_device(&map).await.unwrap(), lock, "the one that is there is taken");
+        assert_eq!(ground.host.lock_device(&map).await.unwrap(), lock, "an existing loop device is reused");
         assert_eq!(ground.host.find_lock(&map).await.unwrap(), Some(lock.clone()));
         let link = ground.path("link");
         ground.host.symlink(&map, &link).await.unwrap();
-        assert_eq!(ground.host.find_lock(&link).await.unwrap(), Some(lock.clone()), "by what it resolves to");
+        assert_eq!(
+            ground.host.find_lock(&link).await.unwrap(),
+            Some(lock.clone()),
+            "by the path that the link resolves to"
+        );
         assert_eq!(ground.host.device_size(&lock).await.unwrap(), MIB);
         ground.host.unlock_device(&lock).await.unwrap();
         ground.host.unlock_device(&lock).await.unwrap();
@@ -258,7 +262,7 @@ fn a_lock_is_one_loop_device_over_the_bound_node() {
 
 #[test]
 #[file_serial(root)]
-fn a_node_of_another_device_makes_way_with_its_lock() {
+fn bind_of_a_new_device_replaces_the_old_node_and_its_lock() {
     on_both(async |ground| {
         let (old, new) = (ground.disk(MIB).await, ground.disk(MIB).await);
         let map = ground.path("pod-uid");
@@ -270,7 +274,7 @@ fn a_node_of_another_device_makes_way_with_its_lock() {
         assert_eq!(shown, ground.host.metadata(&new).await.unwrap().rdev);
         assert_eq!(ground.host.mount_table().await.unwrap().layers(&map), 1);
         assert_eq!(ground.host.find_lock(&map).await.unwrap(), None);
-        // The old device is free: nothing of ours is left on it.
+        // The old device is free: its bind and lock are gone.
         ground.host.unlock_device(&old).await.unwrap();
         let bound = Path::new("/sys/block").join(old.file_name().unwrap()).join("loop");
         assert!(ground.fake.is_some() || !bound.exists());
@@ -279,12 +283,12 @@ fn a_node_of_another_device_makes_way_with_its_lock() {
 
 #[test]
 #[file_serial(root)]
-fn a_lock_of_the_same_name_in_another_namespace_is_not_ours() {
+fn loop_device_over_another_file_of_the_same_path_is_not_ours() {
     on_the_kernel(async |ground| {
         let file = ground.file("backing", &"x".repeat(4096)).await;
         let lock = ground.host.lock_device(&file).await.unwrap();
         ground.owns_loop(&lock);
-        // What another sandbox looks like from here: the same path, another file.
+        // As from another mount namespace: the same path, another file.
         ground.host.rename(&file, &ground.path("moved")).await.unwrap();
         let other = ground.file("backing", &"y".repeat(4096)).await;
         assert_eq!(ground.host.find_lock(&other).await.unwrap(), None);
@@ -292,10 +296,10 @@ fn a_lock_of_the_same_name_in_another_namespace_is_not_ours() {
     });
 }
 
-/// The most that goes wrong here is found by another: many take a free number at once.
+/// Several threads find the same free number.
 #[test]
 #[file_serial(root)]
-fn locks_taken_at_once_are_different() {
+fn concurrent_locks_get_different_loop_devices() {
     on_the_kernel(async |ground| {
         let mut tasks = Vec::new();
         for index in 0..16 {

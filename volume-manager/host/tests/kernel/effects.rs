@@ -1,4 +1,4 @@
-//! What is announced: every change, once, after it succeeded; and nothing that did not happen.
+//! Effects: each change is announced once, after it succeeded, and nothing else is announced.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -45,21 +45,21 @@ impl Visit for Line {
     }
 }
 
-/// Somebody else who listens. With a single listener, `tracing` asks the first thread that announces something
-/// whether anybody wants to hear of it ever: that may be another test's, where nobody does.
+/// A second subscriber. With a single one, `tracing` caches for the whole process the interest of the thread
+/// that emits first, which may be a thread of another test without a subscriber.
 static BESIDE: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
-/// What is announced meanwhile, a line each.
-async fn said(doing: impl Future<Output = ()>) -> String {
+/// The effects announced by `work`, a line each.
+async fn effects_of(work: impl Future<Output = ()>) -> String {
     LazyLock::force(&BESIDE);
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
     let _guard = tracing::subscriber::set_default(subscriber);
-    doing.await;
+    work.await;
     std::mem::take(&mut lines.0.lock().unwrap())
 }
 
-/// Everything that changes something, and everything that has nothing to change.
+/// Every method that changes something, also with nothing to change.
 async fn everything(ground: &Ground) {
     let (host, at) = (&*ground.host, |name: &str| ground.path(name));
     host.make_dir_all(&at("a/b"), 0o755).await.unwrap();
@@ -100,7 +100,7 @@ async fn everything(ground: &Ground) {
 #[test]
 fn each_change_is_announced_once_and_in_order() {
     on_both(async |ground| {
-        let said = said(everything(ground)).await.replace(ground.root.to_str().unwrap(), "");
+        let effects = effects_of(everything(ground)).await.replace(ground.root.to_str().unwrap(), "");
         expect![[r#"
             mkdir path=/a
             mkdir path=/a/b
@@ -127,18 +127,18 @@ fn each_change_is_announced_once_and_in_order() {
             rmdir path=/a/b
             remove path=/c
         "#]]
-        .assert_eq(&said);
+        .assert_eq(&effects);
     });
 }
 
 #[test]
 #[file_serial(root)]
-fn a_lock_names_its_device_and_its_end_the_file_it_held() {
+fn lock_effect_names_the_device_and_unlock_effect_the_backing_file() {
     on_both(async |ground| {
         let (disk, map) = (ground.disk(1 << 20).await, ground.path("map"));
         bind::device_node(&*ground.host, &disk, &map).await.unwrap();
         let mut device = PathBuf::new();
-        let said = said(async {
+        let effects = effects_of(async {
             for _ in 0..2 {
                 device = ground.host.lock_device(&map).await.unwrap();
                 ground.owns_loop(&device);
@@ -147,15 +147,17 @@ fn a_lock_names_its_device_and_its_end_the_file_it_held() {
                 ground.host.unlock_device(&device).await.unwrap();
             }
         });
-        let said = said.await;
+        let mut effects = effects.await;
         let names = [(ground.root.as_path(), ""), (device.as_path(), "/dev/loopN")];
-        let said = names.iter().fold(said, |said, (path, name)| said.replace(path.to_str().unwrap(), name));
-        // Only the real kernel's files have numbers.
+        for (path, name) in &names {
+            effects = effects.replace(path.to_str().unwrap(), name);
+        }
+        // The simulated kernel announces no inode.
         let inode = |file: std::fs::Metadata| format!(" inode={}:{}", file.dev(), file.ino());
         let inode = std::fs::metadata(&map).map(inode).unwrap_or_default();
         let expected =
             format!("lock path=/map source=/dev/loopN\nunlock path=/dev/loopN source=/map{inode}\n");
-        assert_eq!(said, expected);
+        assert_eq!(effects, expected);
         bind::release_device_node(&*ground.host, &map).await.unwrap();
     });
 }

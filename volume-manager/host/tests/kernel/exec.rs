@@ -11,7 +11,7 @@ use host::{Bind, Host, HostError, MountOptions, MountSpec, Propagation, bind};
 
 use crate::ground::{Ground, on_both, on_the_kernel};
 
-/// A pod `infra/mounter` with the container `tools`, which may have a process.
+/// A pod `infra/mounter` with the container `tools`, which is dead without a process.
 #[derive(Debug)]
 struct OnePod {
     process: Option<u32>,
@@ -37,11 +37,11 @@ impl Containers for OnePod {
     }
 }
 
-/// A process in a copy of the row's mount namespace. Ends with the row.
+/// A process in a copy of the test's mount namespace. Ends with the test.
 struct Container(Child);
 
 impl Container {
-    /// `propagation` as unshare(1) has it: what the container's mounts do to ours.
+    /// `propagation` as for unshare(1): whether the container's mounts reach the test's namespace.
     fn start(propagation: &str) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", propagation, "--", "sh", "-c", "echo up; exec sleep 1000"]);
@@ -71,7 +71,7 @@ async fn host_of(ground: &Ground, pod: OnePod) -> host::Result<Arc<dyn Host>> {
     exec::host_for(&ground.host, &containers, &ground.root, "kubernetes.io/nfs").await
 }
 
-fn said(error: &HostError) -> String {
+fn text_of(error: &HostError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -82,7 +82,7 @@ fn said(error: &HostError) -> String {
 }
 
 #[test]
-fn without_a_registration_it_is_the_nodes_own_host() {
+fn host_without_a_registration_is_the_nodes_own() {
     on_both(async |ground| {
         let host = host_of(ground, OnePod { process: None }).await.unwrap();
         assert!(Arc::ptr_eq(&host, &ground.host));
@@ -90,7 +90,7 @@ fn without_a_registration_it_is_the_nodes_own_host() {
 }
 
 #[test]
-fn what_is_wrong_with_a_registration_fails_the_operation_and_names_the_file() {
+fn invalid_registration_is_an_error_with_its_file_and_defect() {
     on_both(async |ground| {
         let file = ground.path("plugin-containers/kubernetes.io~nfs.json");
         let file = file.display();
@@ -121,17 +121,21 @@ fn what_is_wrong_with_a_registration_fails_the_operation_and_names_the_file() {
         ] {
             register(ground, json).await;
             let error = host_of(ground, OnePod { process: None }).await.unwrap_err();
-            assert_eq!(said(&error), expected);
+            assert_eq!(text_of(&error), expected);
         }
     });
 }
 
 #[test]
-fn a_registration_that_cannot_be_read_fails_the_operation() {
+fn unreadable_registration_is_an_error() {
     on_both(async |ground| {
         let file = ground.dir("plugin-containers/kubernetes.io~nfs.json").await;
         let error = host_of(ground, OnePod { process: None }).await.unwrap_err();
-        assert!(said(&error).starts_with(&format!("cannot read {}: ", file.display())), "{}", said(&error));
+        assert!(
+            text_of(&error).starts_with(&format!("cannot read {}: ", file.display())),
+            "{}",
+            text_of(&error)
+        );
     });
 }
 
@@ -148,7 +152,7 @@ fn mounts_are_made_in_the_container_and_seen_on_the_node() {
         bind::mount(&*host, &target, &bound, &MountOptions::new(["bind", "ro"])).await.unwrap();
         let table = ground.host.mount_table().await.unwrap();
         assert_eq!(table.at(&target).unwrap().fs_type, "tmpfs");
-        // The flag of one mount does not travel: the node's copy was made before the second step.
+        // The flags of a mount do not propagate: the node's copy was made by the bind, before the remount.
         assert!(table.at(&bound).is_some());
         host.unmount(&bound).await.unwrap();
         host.unmount(&target).await.unwrap();
@@ -159,7 +163,7 @@ fn mounts_are_made_in_the_container_and_seen_on_the_node() {
 }
 
 #[test]
-fn a_mount_that_does_not_reach_the_node_is_an_error() {
+fn mount_that_does_not_reach_the_node_is_an_error() {
     on_the_kernel(async |ground| {
         share(ground).await;
         let container = Container::start("private");
@@ -168,14 +172,14 @@ fn a_mount_that_does_not_reach_the_node_is_an_error() {
         let (source, target) = (ground.dir("source").await, ground.dir("target").await);
         let error = host.mount(&MountSpec::new("tmpfs", &target, "tmpfs")).await.unwrap_err();
         let (place, node) = (target.display(), "and the node does not see it");
-        assert_eq!(said(&error), format!("container infra/mounter/tools mounted `{place}`, {node}"));
+        assert_eq!(text_of(&error), format!("container infra/mounter/tools mounted `{place}`, {node}"));
         let error = host.bind(&Bind::new(&source, &target)).await.unwrap_err();
-        assert_eq!(said(&error), format!("container infra/mounter/tools mounted `{place}`, {node}"));
+        assert_eq!(text_of(&error), format!("container infra/mounter/tools mounted `{place}`, {node}"));
     });
 }
 
 #[test]
-fn a_failing_command_says_what_was_run_and_what_it_answered() {
+fn error_of_a_failed_command_has_its_command_line_and_output() {
     on_the_kernel(async |ground| {
         let container = Container::start("private");
         register(ground, GOOD).await;
@@ -183,7 +187,7 @@ fn a_failing_command_says_what_was_run_and_what_it_answered() {
         let target = ground.dir("target").await;
         let mut spec = MountSpec::new("tmpfs", &target, "no-such-fs");
         spec.options.push_sensitive("password=secret");
-        let error = said(&host.mount(&spec).await.unwrap_err());
+        let error = text_of(&host.mount(&spec).await.unwrap_err());
         let place = target.display();
         let expected = format!(
             "mount failed: exit status 32\nMounting command: mount\n\
@@ -195,22 +199,22 @@ fn a_failing_command_says_what_was_run_and_what_it_answered() {
 }
 
 #[test]
-fn a_dead_container_fails_mount_and_unmount_and_nothing_falls_back() {
+fn dead_container_fails_mount_and_unmount_without_fallback() {
     on_both(async |ground| {
         register(ground, GOOD).await;
         let host = host_of(ground, OnePod { process: None }).await.unwrap();
         let target = ground.tmpfs("target").await;
-        let mount = said(&host.mount(&MountSpec::new("tmpfs", &target, "tmpfs")).await.unwrap_err());
+        let mount = text_of(&host.mount(&MountSpec::new("tmpfs", &target, "tmpfs")).await.unwrap_err());
         let place = target.display();
         let container = "in container infra/mounter/tools: container is not running";
         assert_eq!(mount, format!("cannot run `mount -t tmpfs tmpfs {place}` {container}"));
-        let unmount = said(&host.unmount(&target).await.unwrap_err());
+        let unmount = text_of(&host.unmount(&target).await.unwrap_err());
         assert_eq!(unmount, format!("cannot run `umount {place}` {container}"));
-        assert!(host.is_mount_point(&target).await.unwrap(), "looking is the node's own");
+        assert!(host.is_mount_point(&target).await.unwrap(), "look-ups run on the node");
     });
 }
 
-/// The root as a driver's container needs it: mounts travel both ways.
+/// Makes the root shared, as a container needs it for propagation both ways.
 async fn share(ground: &Ground) {
     ground.host.set_propagation(&ground.root, Propagation::Shared, true).await.unwrap();
     assert!(Path::new("/usr/bin/nsenter").exists(), "util-linux is there");

@@ -1,4 +1,4 @@
-//! Orders to the fake host: fail, fail after all, wait, hang.
+//! Faults of the fake host: fail, fail afterwards, delay, hang.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn tmpfs(target: &str) -> MountSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_fails_has_done_nothing_and_one_that_fails_after_has() {
+async fn fail_changes_nothing_and_fail_after_has_taken_the_step() {
     let host = host().await;
     host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("mount").times(1));
     host.faults().add(Rule::new(Order::FailAfter(errno::EIO)).on("mount").times(1));
@@ -30,7 +30,7 @@ async fn a_step_that_fails_has_done_nothing_and_one_that_fails_after_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_may_take_time_on_the_clock_of_tokio() {
+async fn delay_waits_on_tokios_clock() {
     let host = host().await;
     host.faults().add(Rule::new(Order::Delay(Duration::from_secs(90))).on("mount"));
     let began = Instant::now();
@@ -39,7 +39,7 @@ async fn a_step_may_take_time_on_the_clock_of_tokio() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_hangs_can_be_dropped_and_never_happened() {
+async fn dropped_hang_changes_nothing_and_hang_after_has_taken_the_step() {
     let host = host().await;
     host.faults().add(Rule::new(Order::Hang).on("mount").times(1));
     host.faults().add(Rule::new(Order::HangAfter).on("unmount").times(1));
@@ -48,11 +48,11 @@ async fn a_step_that_hangs_can_be_dropped_and_never_happened() {
     assert!(!host.kernel().is_mount_point(Path::new("/run/a")));
     host.mount(&tmpfs("/run/a")).await.unwrap();
     assert!(timeout(hour, host.unmount(Path::new("/run/a"))).await.is_err());
-    assert!(!host.kernel().is_mount_point(Path::new("/run/a")), "it happened before it hung");
+    assert!(!host.kernel().is_mount_point(Path::new("/run/a")), "hang after: the step was taken");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_names_its_steps() {
+async fn rule_matches_by_method_path_and_count() {
     let host = host().await;
     let fail = || Rule::new(Order::Fail(errno::EIO));
     host.faults().add(fail().below("/run/a/b").after(1).times(2));
@@ -69,7 +69,7 @@ async fn a_rule_names_its_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_may_decide_about_every_step() {
+async fn callback_decides_steps_that_match_no_rule() {
     let host = host().await;
     let mut steps = Vec::new();
     host.faults().decide_with(move |step| {

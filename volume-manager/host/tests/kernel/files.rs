@@ -1,4 +1,4 @@
-//! What is no file in the place of one.
+//! Reading and writing files, and paths that are no regular file.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn make(ground: &Ground, kind: FileKind) -> PathBuf {
     path
 }
 
-/// What becomes of reading something, its end, and of writing to it.
+/// Error numbers of reading a path, reading its end, and writing to it.
 async fn refusals(ground: &Ground, path: &Path) -> [Option<i32>; 3] {
     let host = &ground.host;
     [
@@ -37,9 +37,9 @@ async fn refusals(ground: &Ground, path: &Path) -> [Option<i32>; 3] {
     ]
 }
 
-/// Nobody waits for the other end of a pipe, or for the end of what has none.
+/// The host does not wait for the other end of a pipe, or for the end of an endless device.
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn other_kinds_than_files_are_refused_without_blocking() {
     on_both(async |ground| {
         let link = async |target: &Path, name: &str| {
             let link = ground.path(name);
@@ -71,9 +71,8 @@ fn what_is_no_file_is_refused_at_once() {
     });
 }
 
-/// A file is written over, however long it was, and of a long one only the end is read.
 #[test]
-fn only_the_end_of_a_long_file_is_read() {
+fn long_file_is_read_at_its_end_and_truncated_by_a_write() {
     on_both(async |ground| {
         let path = ground.path("long");
         let mut long = vec![0; usize::try_from(LARGEST).unwrap()];

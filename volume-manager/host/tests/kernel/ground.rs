@@ -1,4 +1,4 @@
-//! Where a row stands: a host, and a directory on a file system of its own.
+//! The testbed of a test: a host, and a directory on a file system of its own.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -13,14 +13,13 @@ use host::{Host, MountSpec, errno};
 
 use crate::namespace::in_namespace;
 
-/// What a row is given.
 pub(crate) struct Ground {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) root: PathBuf,
-    /// The simulated machine, if it is one.
+    /// For a simulated machine.
     pub(crate) fake: Option<FakeHost>,
     disks: Cell<u32>,
-    /// Loop devices that end with the row: a namespace does not contain them.
+    /// Loop devices to detach after the test: a mount namespace does not contain them.
     loops: RefCell<Vec<PathBuf>>,
 }
 
@@ -29,7 +28,6 @@ impl Ground {
         Self { host, root, fake, disks: Cell::new(0), loops: RefCell::default() }
     }
 
-    /// A path below the root.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -59,7 +57,7 @@ impl Ground {
         path
     }
 
-    /// A mount below the root that no longer answers (ENOTCONN).
+    /// A dead mount below the root (ENOTCONN).
     pub(crate) async fn corpse(&self, name: &str) -> PathBuf {
         let path = self.dir(name).await;
         if let Some(kernel) = self.kernel() {
@@ -96,7 +94,7 @@ impl Ground {
         assert!(Command::new("losetup").arg("--set-capacity").arg(device).status().unwrap().success());
     }
 
-    /// Lets a loop device end with the row.
+    /// Detaches a loop device after the test.
     pub(crate) fn owns_loop(&self, device: &Path) {
         self.loops.borrow_mut().push(device.to_owned());
     }
@@ -107,7 +105,7 @@ impl Drop for Ground {
         if self.fake.is_some() {
             return;
         }
-        // Devices are busy while anything is mounted from them, whatever a failed row left behind.
+        // Mounts first: devices are busy while a failed test's mounts remain.
         while nix::mount::umount2(&self.root, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
         for device in self.loops.take() {
             Command::new("losetup").arg("-d").arg(device).output().ok();
@@ -123,31 +121,31 @@ fn mount_dead_fuse(target: &Path) {
     nix::mount::mount(Some("corpse"), target, Some("fuse"), flags, Some(options.as_str())).unwrap();
 }
 
-/// Runs a row on the real kernel and on the simulated one.
-pub(crate) fn on_both(row: impl AsyncFn(&Ground) + Copy + Send + 'static) {
-    on_the_fake(row);
-    on_the_kernel(row);
+/// Runs a test on the real kernel and on the simulated one.
+pub(crate) fn on_both(test: impl AsyncFn(&Ground) + Copy + Send + 'static) {
+    on_the_fake(test);
+    on_the_kernel(test);
 }
 
-/// Runs a row on the simulated kernel.
-pub(crate) fn on_the_fake(row: impl AsyncFn(&Ground)) {
+/// Runs a test on the simulated kernel.
+pub(crate) fn on_the_fake(test: impl AsyncFn(&Ground)) {
     let (host, root) = (FakeHost::default(), PathBuf::from("/run/row"));
     runtime().block_on(async {
         host.make_dir_all(&root, 0o755).await.unwrap();
         host.mount(&MountSpec::new("tmpfs", &root, "tmpfs")).await.unwrap();
-        row(&Ground::new(host.shared(), root, Some(host))).await;
+        test(&Ground::new(host.shared(), root, Some(host))).await;
     });
 }
 
-/// Runs a row on the real kernel.
-pub(crate) fn on_the_kernel(row: impl AsyncFn(&Ground) + Send + 'static) {
+/// Runs a test on the real kernel.
+pub(crate) fn on_the_kernel(test: impl AsyncFn(&Ground) + Send + 'static) {
     let run = in_namespace(move || {
         let scratch = tempfile::tempdir().unwrap();
         let root = scratch.path().canonicalize().unwrap();
         runtime().block_on(async {
             let host = LinuxHost::shared();
             host.mount(&MountSpec::new("tmpfs", &root, "tmpfs")).await.unwrap();
-            row(&Ground::new(host, root, None)).await;
+            test(&Ground::new(host, root, None)).await;
         });
     });
     if let Err(reason) = run {
@@ -155,7 +153,6 @@ pub(crate) fn on_the_kernel(row: impl AsyncFn(&Ground) + Send + 'static) {
     }
 }
 
-/// Time is paused: what waits for the clock alone does not wait.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }

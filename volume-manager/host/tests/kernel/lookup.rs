@@ -1,4 +1,4 @@
-//! What is mounted, what exists, what refers to what.
+//! Look-ups: mount points, existence, references, devices, SELinux labels.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use rustix::thread::CapabilitySet;
 use crate::ground::{on_both, on_the_fake, on_the_kernel, runtime};
 
 #[test]
-fn mount_points_are_seen_through_links_and_binds() {
+fn mount_points_are_found_through_links_and_binds() {
     on_both(async |ground| {
         let (plain, tmpfs, bound) =
             (ground.dir("plain").await, ground.tmpfs("tmpfs").await, ground.dir("bound").await);
@@ -46,7 +46,7 @@ fn mount_points_are_seen_through_links_and_binds() {
 }
 
 #[test]
-fn a_missing_path_is_an_error_and_no_mount_point() {
+fn mount_point_check_of_a_missing_path_is_enoent() {
     on_both(async |ground| {
         let missing = ground.path("missing");
         assert!(ground.host.is_mount_point(&missing).await.unwrap_err().is_not_found());
@@ -58,25 +58,25 @@ fn a_missing_path_is_an_error_and_no_mount_point() {
     });
 }
 
-/// As it is for root on an export that squashes it.
+/// As for root on an export with root_squash.
 #[test]
-fn where_nobody_lets_us_look_the_table_decides() {
+fn mount_point_check_reads_the_table_where_stat_is_forbidden() {
     on_the_kernel(async |ground| {
         let closed = ground.dir("closed").await;
         let (mounted, plain) = (ground.tmpfs("closed/mounted").await, ground.dir("closed/plain").await);
         ground.host.chmod(&closed, 0).await.unwrap();
-        without_a_pass(async move |host| {
+        without_search_capability(async move |host| {
             for (path, expected) in [(&mounted, true), (&plain, false)] {
                 let error = host.is_likely_mount_point(path).await.unwrap_err();
-                assert!(error.is_permission_denied(), "it was looked all the same: {error}");
+                assert!(error.is_permission_denied(), "stat was permitted: {error}");
                 assert_eq!(host.is_mount_point(path).await.unwrap(), expected, "{}", path.display());
             }
         });
     });
 }
 
-/// Asks a host on a thread, and through it on others, that may not look into every directory as root else may.
-fn without_a_pass(ask: impl AsyncFnOnce(LinuxHost) + Send + 'static) {
+/// Runs `ask` on threads without root's capability to search every directory.
+fn without_search_capability(ask: impl AsyncFnOnce(LinuxHost) + Send + 'static) {
     let thread = std::thread::spawn(move || {
         let mut sets = rustix::thread::capabilities(None).unwrap();
         sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
@@ -89,7 +89,7 @@ fn without_a_pass(ask: impl AsyncFnOnce(LinuxHost) + Send + 'static) {
 }
 
 #[test]
-fn a_dead_mount_is_still_a_mount_point() {
+fn dead_mount_is_a_mount_point() {
     on_both(async |ground| {
         let corpse = ground.corpse("corpse").await;
         assert!(ground.host.is_likely_mount_point(&corpse).await.unwrap());
@@ -98,7 +98,7 @@ fn a_dead_mount_is_still_a_mount_point() {
 }
 
 #[test]
-fn a_path_exists_if_the_kernel_or_access_says_so() {
+fn path_exists_if_stat_or_access_finds_it() {
     on_both(async |ground| {
         let file = ground.file("file", "").await;
         assert!(lookup::path_exists(&*ground.host, &file).await.unwrap());
@@ -109,7 +109,7 @@ fn a_path_exists_if_the_kernel_or_access_says_so() {
 }
 
 #[test]
-fn what_only_access_knows_is_a_stale_mount() {
+fn path_that_only_access_finds_is_a_stale_mount() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("cifs").await;
         ground
@@ -125,7 +125,7 @@ fn what_only_access_knows_is_a_stale_mount() {
 }
 
 #[test]
-fn seven_errors_are_those_of_a_dead_mount() {
+fn seven_error_numbers_mean_a_dead_mount() {
     let dead = [
         errno::ENOTCONN,
         errno::ESTALE,
@@ -176,9 +176,9 @@ fn references_are_the_other_mounts_of_the_same_directory() {
     });
 }
 
-/// They are found without the table where the kernel has another way, and are to be the same.
+/// Newer kernels find them without the table.
 #[test]
-fn references_are_those_of_the_table() {
+fn references_equal_those_of_the_table() {
     on_both(async |ground| {
         let (one, over) = (ground.tmpfs("one").await, ground.tmpfs("over").await);
         let mut paths = vec![ground.root.clone(), one.clone(), over.clone()];
@@ -222,7 +222,7 @@ fn references_are_those_of_the_table() {
 }
 
 #[test]
-fn the_device_of_a_mount_is_found_with_its_mounts_counted() {
+fn device_of_a_mount_is_found_with_the_number_of_its_mounts() {
     on_both(async |ground| {
         let (source, target) = (ground.dir("source").await, ground.dir("target").await);
         let spec = host::MountSpec::new("a-name-of-its-own", &source, "tmpfs");
@@ -235,7 +235,7 @@ fn the_device_of_a_mount_is_found_with_its_mounts_counted() {
 }
 
 #[test]
-fn the_root_becomes_a_shared_mount_of_its_own_once() {
+fn root_becomes_a_shared_mount_once() {
     on_both(async |ground| {
         let root = ground.dir("kubelet").await;
         for _ in 0..2 {
@@ -248,7 +248,7 @@ fn the_root_becomes_a_shared_mount_of_its_own_once() {
 }
 
 #[test]
-fn a_root_below_a_shared_mount_is_left_as_it_is() {
+fn root_below_a_shared_mount_is_left_unchanged() {
     on_both(async |ground| {
         ground.host.set_propagation(&ground.root, Propagation::Shared, false).await.unwrap();
         let root = ground.dir("kubelet").await;
@@ -258,7 +258,7 @@ fn a_root_below_a_shared_mount_is_left_as_it_is() {
 }
 
 #[test]
-fn labels_are_supported_where_selinux_is_on_and_the_mount_says_so() {
+fn labels_are_supported_with_selinux_on_and_seclabel_on_the_mount() {
     on_the_fake(async |ground| {
         let path = ground.tmpfs("labelled").await;
         let kernel = ground.kernel().unwrap();
@@ -270,7 +270,7 @@ fn labels_are_supported_where_selinux_is_on_and_the_mount_says_so() {
 }
 
 #[test]
-fn the_label_of_a_mount_is_read_without_its_quotes() {
+fn label_of_a_mount_is_read_without_quotes() {
     on_the_fake(async |ground| {
         let path = ground.dir("labelled").await;
         let label = "system_u:object_r:container_file_t:s0:c1,c2";

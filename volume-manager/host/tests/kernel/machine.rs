@@ -1,4 +1,4 @@
-//! What only a simulated machine can do: break, mend, lose a disk, start anew.
+//! Controls of the simulated machine: break and mend a file system, remove a disk, reboot.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn formatted(kernel: &FakeKernel) -> &'static Path {
 }
 
 #[test]
-fn a_reboot_leaves_what_is_on_disks() {
+fn reboot_keeps_files_on_disks() {
     let kernel = machine();
     let (a, b, disk) = (Path::new("/a"), Path::new("/b"), formatted(&kernel));
     kernel.mount("/dev/sda", a, "ext4", &[]).unwrap();
@@ -44,7 +44,7 @@ fn a_reboot_leaves_what_is_on_disks() {
 }
 
 #[test]
-fn a_disk_keeps_its_files_while_nothing_shows_them() {
+fn unmounted_disk_keeps_its_files() {
     let kernel = machine();
     let (a, disk) = (Path::new("/a"), formatted(&kernel));
     for round in 0..3 {
@@ -57,7 +57,7 @@ fn a_disk_keeps_its_files_while_nothing_shows_them() {
 }
 
 #[test]
-fn one_disk_is_one_file_system_wherever_it_is_mounted() {
+fn two_mounts_of_a_disk_show_the_same_file_system() {
     let kernel = machine();
     formatted(&kernel);
     kernel.mount("/dev/sda", Path::new("/a"), "ext4", &[]).unwrap();
@@ -73,7 +73,7 @@ fn one_disk_is_one_file_system_wherever_it_is_mounted() {
 }
 
 #[test]
-fn a_file_system_whose_disk_is_gone_answers_eio_and_can_be_unmounted() {
+fn file_system_of_a_removed_disk_answers_eio_and_can_be_unmounted() {
     let kernel = machine();
     let (a, disk) = (Path::new("/a"), formatted(&kernel));
     kernel.mount("/dev/sda", a, "ext4", &[]).unwrap();
@@ -85,7 +85,7 @@ fn a_file_system_whose_disk_is_gone_answers_eio_and_can_be_unmounted() {
 }
 
 #[test]
-fn what_is_broken_can_be_mended() {
+fn broken_file_system_can_be_mended() {
     let kernel = machine();
     let a = Path::new("/a");
     kernel.mount("server:/x", a, "nfs", &[]).unwrap();
@@ -102,7 +102,7 @@ fn what_is_broken_can_be_mended() {
 }
 
 #[test]
-fn what_is_held_open_is_busy_and_outlives_a_lazy_unmount() {
+fn open_file_makes_its_mount_busy_and_outlives_a_lazy_unmount() {
     let kernel = machine();
     let a = Path::new("/a");
     kernel.mount("tmpfs", a, "tmpfs", &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Mounting, binding, unmounting, and asking what is mounted.
+//! Mounting, binding, unmounting, and looking up mounts.
 
 use host::fake::{Order, Rule};
 use host::{Bind, FileKind, HostError, MountOptions, MountSpec, Scope, bind, errno};
@@ -6,7 +6,7 @@ use host::{Bind, FileKind, HostError, MountOptions, MountSpec, Scope, bind, errn
 use crate::ground::{on_both, on_the_fake, on_the_kernel};
 
 #[test]
-fn a_read_only_bind_leaves_its_source_writable() {
+fn read_only_bind_leaves_its_source_writable() {
     on_both(async |ground| {
         let (source, target) = (ground.tmpfs("source").await, ground.dir("target").await);
         bind::mount(&*ground.host, &source, &target, &MountOptions::new(["bind", "ro"])).await.unwrap();
@@ -18,7 +18,7 @@ fn a_read_only_bind_leaves_its_source_writable() {
 }
 
 #[test]
-fn one_look_up_says_what_the_table_says() {
+fn look_up_of_a_mount_equals_its_line_in_the_table() {
     on_both(async |ground| {
         let source = ground.tmpfs("source with blank").await;
         let target = ground.dir("target").await;
@@ -38,7 +38,7 @@ fn one_look_up_says_what_the_table_says() {
 }
 
 #[test]
-fn unmounting_what_is_no_mount_is_success() {
+fn unmounting_a_plain_directory_is_success() {
     on_both(async |ground| {
         let dir = ground.dir("plain").await;
         ground.host.unmount(&dir).await.unwrap();
@@ -48,14 +48,18 @@ fn unmounting_what_is_no_mount_is_success() {
 }
 
 #[test]
-fn a_device_node_is_bound_over_a_file_and_off_again() {
+fn device_node_is_bound_over_a_file_and_released() {
     on_both(async |ground| {
         let file = ground.path("node");
         let link = ground.file("plain", "x").await;
         bind::device_node(&*ground.host, "/dev/null".as_ref(), &file).await.unwrap();
         assert!(ground.host.metadata(&file).await.unwrap().kind.is_device());
         bind::device_node(&*ground.host, "/dev/null".as_ref(), &file).await.unwrap();
-        assert_eq!(ground.host.mount_table().await.unwrap().layers(&file), 1, "it was there already");
+        assert_eq!(
+            ground.host.mount_table().await.unwrap().layers(&file),
+            1,
+            "a second bind of the same device changes nothing"
+        );
         bind::release_device_node(&*ground.host, &file).await.unwrap();
         bind::release_device_node(&*ground.host, &file).await.unwrap();
         assert_eq!(ground.host.read_file(&link).await.unwrap(), b"x");
@@ -64,9 +68,9 @@ fn a_device_node_is_bound_over_a_file_and_off_again() {
     });
 }
 
-/// Each line: what the source was mounted with, what the bind asks for, what the bind then has.
+/// Each row: options of the source's mount, options of the bind, options that the bind then has.
 #[test]
-fn a_bind_has_what_was_asked_and_what_its_source_has() {
+fn bind_has_the_requested_options_and_those_of_its_source() {
     on_both(async |ground| {
         for (index, (source, asked, expected)) in [
             ("", "", "rw,relatime"),
@@ -100,7 +104,7 @@ fn a_bind_has_what_was_asked_and_what_its_source_has() {
 }
 
 #[test]
-fn a_bind_whose_second_step_fails_stays() {
+fn bind_stays_after_its_remount_failed() {
     on_the_fake(async |ground| {
         let (from, to) = (ground.dir("from").await, ground.dir("to").await);
         for step in ["statfs", "remount_bind"] {
@@ -114,7 +118,7 @@ fn a_bind_whose_second_step_fails_stays() {
 }
 
 #[test]
-fn a_mount_that_cannot_be_made_says_why() {
+fn failed_mount_has_its_paths_and_error_number() {
     on_both(async |ground| {
         let (dir, file) = (ground.dir("dir").await, ground.file("file", "").await);
         for (source, target, fs_type, expected) in [
@@ -136,7 +140,7 @@ fn a_mount_that_cannot_be_made_says_why() {
 }
 
 #[test]
-fn what_only_a_helper_can_mount_is_left_to_the_command_and_its_words() {
+fn mount_of_a_type_with_a_helper_runs_mount_and_returns_its_output() {
     on_the_kernel(async |ground| {
         let target = ground.dir("target").await;
         let mut spec = MountSpec::new("server:/x", &target, "fuse.no-such-daemon");

@@ -1,8 +1,8 @@
-//! A mount namespace of a test's own.
+//! Runs a test in a mount namespace of its own.
 
-/// Runs something in a mount namespace of its own, where nothing travels out.
+/// Runs `work` in a new mount namespace from which no mount propagates out.
 ///
-/// A namespace belongs to a thread: everything is done on one that ends with the row, and on those it starts.
+/// A namespace belongs to a thread: `work` runs on a new one and on the threads it starts.
 pub(crate) fn in_namespace(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let thread = std::thread::spawn(move || -> Result<(), String> {
         use nix::mount::{MsFlags, mount};

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ground::on_the_kernel;
 
-/// How often it is opened, unless `HOST_TRIES` says otherwise. An outside that is seen once is one too many.
+/// Number of opens, unless `HOST_TRIES` sets another.
 const TRIES: u32 = 20_000;
-/// Binding is slower than opening, and both ends are held by then.
+/// Fewer than [`TRIES`]: binding is slower than opening.
 const BINDS: u32 = 1_000;
 
 #[test]
-fn a_swapped_link_never_leads_out() {
+fn swapped_link_never_leads_out_of_the_volume() {
     on_the_kernel(async |ground| {
         let volume = ground.tmpfs("volume").await;
         ground.dir("volume/real/sub").await;
@@ -28,7 +28,7 @@ fn a_swapped_link_never_leads_out() {
         });
         let tries = std::env::var("HOST_TRIES").map_or(TRIES, |tries| tries.parse().unwrap());
         let (mut opened, mut refused) = (0u32, 0u32);
-        // On a busy machine the other thread may not have had its turn by then.
+        // On a busy machine the swapping thread may not have run by then.
         let undecided =
             |opened: u32, refused: u32| opened.min(refused) == 0 && opened + refused < 100 * tries;
         while opened + refused < tries || undecided(opened, refused) {
@@ -38,9 +38,9 @@ fn a_swapped_link_never_leads_out() {
                     assert!(found.path.starts_with(&volume), "{}", found.path.display());
                     if opened <= BINDS {
                         ground.host.bind_opened(&found, &target).await.unwrap();
-                        assert!(target.join("inside").exists(), "something else was bound");
+                        assert!(target.join("inside").exists(), "the bind shows another directory");
                         drop(found);
-                        // A program that another test just starts has what is open here until it runs.
+                        // A process that another test forks holds this test's descriptors until its exec.
                         while let Err(busy) = ground.host.unmount(&target).await {
                             assert!(busy.is_busy(), "{busy:?}");
                         }
@@ -58,7 +58,7 @@ fn a_swapped_link_never_leads_out() {
     });
 }
 
-/// Puts the directory and the link that leaves in each other's place, again and again.
+/// Swaps the directory with a link that leads out, until stopped.
 fn swap(volume: &Path, stop: &AtomicBool) -> u64 {
     let dir = std::fs::File::open(volume).unwrap();
     let exchange = rustix::fs::RenameFlags::EXCHANGE;

@@ -1,4 +1,4 @@
-//! Random numbers that a seed decides.
+//! Random numbers from a seed.
 
 /// Numbers from a seed, the same on every machine (splitmix64).
 pub(crate) struct Random(u64);
@@ -20,12 +20,12 @@ impl Random {
         self.next() % end
     }
 
-    pub(crate) fn one_in(&mut self, end: u64) -> bool {
+    pub(crate) fn chance(&mut self, end: u64) -> bool {
         self.below(end) == 0
     }
 }
 
-/// How many, or from where, as the environment says.
+/// A number from an environment variable.
 pub(crate) fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |value| value.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Whole trees: removed, owned, counted.
+//! Trees: removal, change of ownership, disk usage.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::ground::{Ground, on_both, on_the_kernel};
 
 const WRITE: OwnershipChange = OwnershipChange { gid: 4242, read_only: false };
 
-/// A tree with a file, an empty directory, and a link that leads out of it.
+/// A tree with a file, an empty directory, and a link that leads out.
 async fn tree(ground: &Ground) -> PathBuf {
     let tree = ground.dir("tree").await;
     ground.dir("tree/dir/empty").await;
@@ -20,7 +20,7 @@ async fn tree(ground: &Ground) -> PathBuf {
 }
 
 #[test]
-fn a_tree_goes_and_what_its_links_name_stays() {
+fn removing_a_tree_keeps_the_targets_of_its_links() {
     on_both(async |ground| {
         for removal in [Removal::Everything, Removal::OneFilesystem] {
             let tree = tree(ground).await;
@@ -32,7 +32,7 @@ fn a_tree_goes_and_what_its_links_name_stays() {
 }
 
 #[test]
-fn what_is_missing_or_no_directory_is_removed_like_anything() {
+fn missing_path_and_file_are_removed_like_a_tree() {
     on_both(async |ground| {
         let file = ground.file("file", "").await;
         ground.host.remove_tree(&ground.path("missing"), Removal::Everything).await.unwrap();
@@ -45,7 +45,7 @@ fn what_is_missing_or_no_directory_is_removed_like_anything() {
 }
 
 #[test]
-fn one_filesystem_stops_at_a_mount_and_removes_the_rest() {
+fn removal_on_one_filesystem_stops_at_a_mount_and_removes_the_rest() {
     on_both(async |ground| {
         for removal in [Removal::OneFilesystem, Removal::DirsOnly] {
             let tree = ground.dir("tree").await;
@@ -65,7 +65,7 @@ fn one_filesystem_stops_at_a_mount_and_removes_the_rest() {
 }
 
 #[test]
-fn a_bind_of_the_same_filesystem_stops_it_as_well() {
+fn removal_on_one_filesystem_stops_at_a_bind_of_the_same_filesystem() {
     on_both(async |ground| {
         let (source, tree) = (ground.dir("source").await, ground.dir("tree/bound").await);
         ground.file("source/data", "kept").await;
@@ -77,7 +77,7 @@ fn a_bind_of_the_same_filesystem_stops_it_as_well() {
 }
 
 #[test]
-fn directories_only_fails_at_a_file_and_keeps_it() {
+fn removal_of_directories_fails_at_a_file_and_keeps_it() {
     on_both(async |ground| {
         ground.dir("dirs/a/b/c").await;
         ground.dir("dirs/d").await;
@@ -92,7 +92,7 @@ fn directories_only_fails_at_a_file_and_keeps_it() {
 }
 
 #[test]
-fn everything_enters_a_mount_and_is_stopped_by_its_root() {
+fn removal_of_everything_empties_a_mount_and_fails_at_its_root() {
     on_both(async |ground| {
         let tree = ground.dir("tree").await;
         let mount = ground.tmpfs("tree/mount").await;
@@ -104,7 +104,7 @@ fn everything_enters_a_mount_and_is_stopped_by_its_root() {
 }
 
 #[test]
-fn a_tree_may_be_deeper_than_a_path_is_long() {
+fn tree_deeper_than_the_longest_path_is_removed() {
     on_the_kernel(async |ground| {
         let tree = ground.dir("deep").await;
         let mut here = rustix::fs::open(&tree, OPEN, rustix::fs::Mode::empty()).unwrap();
@@ -125,7 +125,7 @@ fn a_tree_may_be_deeper_than_a_path_is_long() {
 const OPEN: rustix::fs::OFlags = rustix::fs::OFlags::DIRECTORY;
 
 #[test]
-fn every_entry_gets_the_group_and_at_least_the_bits() {
+fn ownership_walk_gives_every_entry_the_group_and_at_least_the_bits() {
     on_both(async |ground| {
         let tree = tree(ground).await;
         ground.tmpfs("tree/mount").await;
@@ -155,9 +155,9 @@ fn every_entry_gets_the_group_and_at_least_the_bits() {
     });
 }
 
-/// A pod with one odd file starts all the same.
+/// A pod whose volume has such a file starts all the same.
 #[test]
-fn what_cannot_be_given_is_passed_over() {
+fn ownership_walk_skips_a_file_that_it_cannot_change() {
     on_both(async |ground| {
         let (tree, fixed) = (tree(ground).await, ground.dir("fixed").await);
         ground.file("fixed/file", "").await;
@@ -171,7 +171,7 @@ fn what_cannot_be_given_is_passed_over() {
 }
 
 #[test]
-fn a_read_only_volume_is_made_readable_and_no_more() {
+fn ownership_walk_makes_a_read_only_volume_readable_only() {
     on_both(async |ground| {
         let tree = ground.dir("tree").await;
         let file = ground.file("tree/file", "").await;
@@ -185,7 +185,7 @@ fn a_read_only_volume_is_made_readable_and_no_more() {
 }
 
 #[test]
-fn a_walk_that_is_stopped_leaves_the_root_as_it_was() {
+fn stopped_ownership_walk_leaves_the_root_unchanged() {
     on_both(async |ground| {
         let tree = tree(ground).await;
         let progress = WalkProgress::new();
@@ -197,7 +197,7 @@ fn a_walk_that_is_stopped_leaves_the_root_as_it_was() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_the_walk() {
+fn unreadable_directory_ends_the_ownership_walk() {
     on_both(async |ground| {
         let tree = ground.dir("tree").await;
         ground.corpse("tree/corpse").await;
@@ -208,7 +208,7 @@ fn what_cannot_be_read_ends_the_walk() {
 }
 
 #[test]
-fn a_directory_that_only_a_bind_still_shows_is_empty() {
+fn removed_directory_that_a_bind_still_shows_is_empty() {
     on_both(async |ground| {
         let (from, to) = (ground.dir("from").await, ground.dir("to").await);
         bind::mount(&*ground.host, &from, &to, &MountOptions::default()).await.unwrap();
@@ -222,7 +222,7 @@ fn a_directory_that_only_a_bind_still_shows_is_empty() {
 }
 
 #[test]
-fn listing_does_not_look_at_what_it_lists() {
+fn listing_does_not_stat_the_entries() {
     on_both(async |ground| {
         let dir = ground.dir("volumes").await;
         ground.corpse("volumes/corpse").await;
@@ -234,7 +234,7 @@ fn listing_does_not_look_at_what_it_lists() {
 }
 
 #[test]
-fn a_file_with_two_names_counts_once() {
+fn disk_usage_counts_a_file_with_two_names_once() {
     on_the_kernel(async |ground| {
         let tree = ground.dir("tree").await;
         let file = ground.file("tree/file", &"x".repeat(8192)).await;
@@ -242,6 +242,6 @@ fn a_file_with_two_names_counts_once() {
         let other = ground.tmpfs("tree/mount").await;
         ground.host.write_file(&other.join("below"), &[0; 8192], 0o644).await.unwrap();
         let usage = ground.host.disk_usage(&tree).await.unwrap();
-        assert_eq!((usage.bytes, usage.inodes), (8192, 2), "and other file systems not at all");
+        assert_eq!((usage.bytes, usage.inodes), (8192, 2), "and skips other file systems");
     });
 }

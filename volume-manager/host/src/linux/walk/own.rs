@@ -1,4 +1,4 @@
-//! Giving a tree to a group (06 §8). Touches owners and modes.
+//! Changes group and modes of a tree (06 §8). Touches owners and modes.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -13,8 +13,7 @@ use crate::error::{Action, HostError, Result};
 use crate::linux::file::listed_kind;
 use crate::ownership::{OwnershipChange, WalkProgress};
 
-/// Changes `root` and what is below it. The root comes last, so that a walk that was broken off is seen at
-/// the root the next time.
+/// Changes `root` and everything below it.
 pub(in crate::linux) fn change_ownership(
     root: &Path,
     change: OwnershipChange,
@@ -27,9 +26,10 @@ pub(in crate::linux) fn change_ownership(
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         let dir = enter(CWD, &name, true).map_err(failed)?;
         walk(dir, &mut root.to_owned(), &mut own)?;
-        own.go_on(root)?;
+        own.check_stop(root)?;
     }
-    own.give(CWD, &name, &stat, root);
+    // Last, so that the root of an unfinished walk still differs.
+    own.apply(CWD, &name, &stat, root);
     Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
     Ok(())
 }
@@ -40,31 +40,31 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    fn go_on(&self, path: &Path) -> Result<()> {
+    fn check_stop(&self, path: &Path) -> Result<()> {
         if self.progress.is_stopped() {
             return Err(HostError::Stopped { path: path.to_owned() });
         }
         Ok(())
     }
 
-    /// Changes one entry. What fails is logged: the kubelet goes on, and a pod with one odd file starts.
-    fn give(&self, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat, path: &Path) {
+    /// Changes one entry. A failure is only logged, as by the kubelet: a pod with one odd file starts.
+    fn apply(&self, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat, path: &Path) {
         let kind = listed_kind(FileType::from_raw_mode(stat.st_mode));
         let chown = stat.st_gid != self.change.gid;
         if chown {
             let gid = Some(Gid::from_raw(self.change.gid));
             if let Err(error) = rustix::fs::chownat(dir, name, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
-                tracing::error!(path = %path.display(), %error, "cannot change the group");
+                tracing::error!(path = %path.display(), %error, "cannot change the group; going on with the next file");
             }
         }
         let mode = stat.st_mode & 0o7777;
         if let Some(wanted) = self.change.mode_of(kind, mode) {
-            // Giving a file to another group takes its setuid and setgid bits away: set them again.
+            // After chown, which clears the setuid and setgid bits.
             let stripped = chown && mode & 0o6000 != 0;
             if (wanted != mode || stripped)
                 && let Err(error) = chmod_no_follow(dir, name, wanted)
             {
-                tracing::error!(path = %path.display(), %error, "cannot change the mode");
+                tracing::error!(path = %path.display(), %error, "cannot change the mode; going on with the next file");
             }
         }
         self.progress.count();
@@ -78,7 +78,7 @@ impl Own<'_> {
 
 impl Visit for Own<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Option<OwnedFd>> {
-        self.go_on(entry.path)?;
+        self.check_stop(entry.path)?;
         let failed = |error| HostError::os(Action::ReadDir, entry.path, error);
         if entry.kind == FileType::Directory {
             return enter(entry.dir, entry.name, true).map(Some).map_err(failed);
@@ -87,20 +87,19 @@ impl Visit for Own<'_> {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return enter(entry.dir, entry.name, true).map(Some).map_err(failed);
         }
-        self.give(entry.dir, entry.name, &stat, entry.path);
+        self.apply(entry.dir, entry.name, &stat, entry.path);
         Ok(None)
     }
 
     fn leave(&mut self, entry: &Entry<'_>, _: BorrowedFd<'_>) -> Result<()> {
-        self.go_on(entry.path)?;
+        self.check_stop(entry.path)?;
         let stat = Self::look(entry)?;
-        self.give(entry.dir, entry.name, &stat, entry.path);
+        self.apply(entry.dir, entry.name, &stat, entry.path);
         Ok(())
     }
 }
 
-/// chmod that never goes through a link, so that a file swapped for one since it was looked at cannot lead
-/// it out of the volume.
+/// chmod that follows no link: a file that was swapped for a link since its stat cannot lead out of the volume.
 fn chmod_no_follow(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<(), Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
     // SAFETY: the name is a C string that outlives the call, and the descriptor is open.
@@ -118,7 +117,7 @@ fn chmod_no_follow(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<(), Er
     }
 }
 
-/// The same before 6.6: a descriptor that was not opened through a link, then the file it stands for.
+/// As [`chmod_no_follow`], for kernels before 6.6: through a descriptor opened without following links.
 fn chmod_by_descriptor(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = rustix::fs::openat(dir, name, flags, Mode::empty())?;
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_way_to_change_a_mode_goes_through_a_link() {
+    fn neither_chmod_follows_a_link() {
         let scratch = tempfile::tempdir().unwrap();
         let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
         fs::write(&file, b"").unwrap();

@@ -1,4 +1,4 @@
-//! Removing a tree, or as much of it as is permitted. Touches the file system.
+//! Removes a tree, or as much of it as is permitted. Touches the file system.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::door::Removal;
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 
-/// Removes `path` and what is below it. Everything that can go goes; the first thing that cannot is the
-/// error.
+/// Removes `path` and everything below it. An entry that cannot be removed does not stop the rest; the first
+/// such entry is the error.
 pub(in crate::linux) fn remove_tree(path: &Path, removal: Removal) -> Result<()> {
     let failed = |error| HostError::os(Action::RemoveTree, path, error);
     let stat = match rustix::fs::lstat(path) {
@@ -38,7 +38,7 @@ pub(in crate::linux) fn remove_tree(path: &Path, removal: Removal) -> Result<()>
 
 fn remove_dir(path: &Path, removal: Removal) -> Result<()> {
     let failed = |error| HostError::os(Action::RemoveTree, path, error);
-    // Empty is the common case, and says so itself.
+    // The common case is an empty directory.
     match rustix::fs::rmdir(path) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(_) => {}
@@ -49,7 +49,7 @@ fn remove_dir(path: &Path, removal: Removal) -> Result<()> {
     let mut remove = Remove { removal, first_error: None };
     walk(root, &mut path.to_owned(), &mut remove)?;
     match (remove.first_error, rustix::fs::rmdir(path)) {
-        // What was left inside says more than "not empty".
+        // The first error inside says more than "not empty".
         (Some(error), Err(_)) => Err(error),
         (_, Ok(()) | Err(Errno::NOENT)) => Ok(()),
         (None, Err(error)) => Err(failed(error)),
@@ -84,7 +84,7 @@ impl Visit for Remove {
             let flags = if self.removal == Removal::DirsOnly { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             match rustix::fs::unlinkat(entry.dir, entry.name, flags) {
                 Ok(()) => return Ok(None),
-                // The directory did not say what it is, and it is a directory.
+                // The kind was unknown, and it is a directory.
                 Err(Errno::ISDIR) => {}
                 Err(Errno::NOTEMPTY) if self.removal == Removal::DirsOnly => {}
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! What a tree takes up. Touches nothing.
+//! Measures a tree. Touches nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -12,7 +12,7 @@ use super::{Entry, Visit, enter, walk};
 use crate::error::{Action, HostError, Result};
 use crate::file::Usage;
 
-/// Counts `path` and what is below it on its file system.
+/// Counts `path` and everything below it on its file system.
 pub(in crate::linux) fn disk_usage(path: &Path) -> Result<Usage> {
     let failed = |error| HostError::os(Action::Measure, path, error);
     let stat = rustix::fs::lstat(path).map_err(failed)?;
@@ -29,7 +29,7 @@ pub(in crate::linux) fn disk_usage(path: &Path) -> Result<Usage> {
 
 struct Count {
     usage: Usage,
-    /// Inodes of files with several names. On one file system, so the number alone tells them apart.
+    /// Inodes of files with several names. The numbers suffice, since the walk stays on one file system.
     seen: BTreeSet<u64>,
 }
 
