@@ -61,6 +61,9 @@ impl Identity for IdentityService {
     }
 
     async fn probe(&self, _: Request<v1::ProbeRequest>) -> Result<Response<v1::ProbeResponse>, Status> {
+        if self.driver.breaks(Sabotage::ProbeMissing) {
+            return Err(Status::unimplemented("Probe"));
+        }
         Ok(Response::new(v1::ProbeResponse { ready: Some(!self.driver.breaks(Sabotage::NeverReady)) }))
     }
 }

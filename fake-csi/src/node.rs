@@ -115,7 +115,8 @@ impl Node for NodeService {
     ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
         let has_topology =
             self.driver.can(Ability::Topology) && !self.driver.breaks(Sabotage::TopologyMissing);
-        let topology = has_topology.then(|| crate::topology::of(&self.zone));
+        let malformed = if self.driver.breaks(Sabotage::TopologyMalformed) { " or so" } else { "" };
+        let topology = has_topology.then(|| crate::topology::of(&format!("{}{malformed}", self.zone)));
         let mut node_id = self.name.to_string();
         if self.driver.breaks(Sabotage::NodeIdChanges) {
             node_id += &format!("-{}", self.driver.count());

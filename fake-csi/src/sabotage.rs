@@ -44,6 +44,10 @@ sabotages! {
         "NodeGetInfo answers another id each time."
     TopologyMissing "topology-missing" "DRV-006"
         "NodeGetInfo has no topology, though the plugin has accessibility constraints."
+    ProbeMissing "probe-missing" "DRV-007"
+        "Probe answers UNIMPLEMENTED."
+    TopologyMalformed "topology-malformed" "DRV-008"
+        "NodeGetInfo answers a zone with a blank in it."
     CreateForgetsIdempotence "create-forgets-idempotence" "DRV-010"
         "CreateVolume makes a second volume of the same name."
     CreateIgnoresConflict "create-ignores-conflict" "DRV-011"
@@ -135,7 +139,7 @@ sabotages! {
     PublishFollowsLink "publish-follows-link" "DRV-056"
         "NodePublishVolume mounts where a symbolic link at the target leads."
     PublishIgnoresMountFlags "publish-ignores-mount-flags" "DRV-057"
-        "NodePublishVolume mounts at the target without the mount flags, also without those of the staging mount."
+        "NodePublishVolume drops the mount flags at the target."
     PublishIgnoresConflict "publish-ignores-conflict" "DRV-058"
         "NodePublishVolume answers OK to another request than it has fulfilled at the target."
     PublishIgnoresSingleWriter "publish-ignores-single-writer" "DRV-059"
@@ -208,10 +212,6 @@ sabotages! {
         "NodeStageVolume starts a process that stays."
     WrongCodeForUnknownVolume "wrong-code-for-unknown-volume" "DRV-099"
         "A volume that does not exist is INTERNAL."
-    StageForgetsIdempotence "stage-forgets-idempotence" "DRV-100"
-        "NodeStageVolume fails when it is repeated."
-    PublishForgetsIdempotence "publish-forgets-idempotence" "DRV-101"
-        "NodePublishVolume fails when it is repeated."
 }
 
 impl std::str::FromStr for Sabotage {

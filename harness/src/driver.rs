@@ -4,6 +4,7 @@
 
 mod capabilities;
 mod process;
+mod questions;
 mod registrar;
 pub(crate) mod rooted;
 
@@ -18,6 +19,7 @@ use tonic::Status;
 
 pub use capabilities::Capabilities;
 pub use process::Exit;
+pub use questions::WrongAnswer;
 pub use registrar::{Registrar, RegistrarError};
 
 use crate::Layout;
@@ -25,6 +27,7 @@ use crate::cgroup::Cgroup;
 use crate::journal::Journal;
 use crate::manifest::Manifest;
 use process::Process;
+use questions::Answers;
 
 /// How a driver is started.
 #[derive(Debug, Clone)]
@@ -90,6 +93,8 @@ pub enum DriverError {
         socket: PathBuf,
         /// How long it was given.
         within: Duration,
+        /// Whether its command says where to listen.
+        is_told: bool,
         /// The last lines it printed.
         tail: Vec<String>,
     },
@@ -112,22 +117,31 @@ pub enum DriverError {
         /// The driver's own.
         found: String,
     },
-    /// A question every driver must answer was not answered.
-    #[error("cannot ask the driver: {method} failed")]
-    Ask {
-        /// The method.
-        method: &'static str,
-        /// Its answer.
-        #[source]
-        source: Status,
+    /// First questions were not answered, or with something that cannot be used.
+    #[error("cannot use the driver: {}", list(.wrong))]
+    Answers {
+        /// The answers, in the order of the questions.
+        wrong: Vec<WrongAnswer>,
+        /// The last lines it printed.
+        tail: Vec<String>,
     },
+    /// Its socket cannot be connected to.
+    #[error("cannot connect to the driver")]
+    Connect(#[source] Status),
+}
+
+fn list(wrong: &[WrongAnswer]) -> String {
+    wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl DriverError {
     /// The last lines the driver printed, where they may explain the error.
     pub fn tail(&self) -> &[String] {
         match self {
-            Self::Exited { tail, .. } | Self::NoSocket { tail, .. } | Self::NotReady { tail, .. } => tail,
+            Self::Exited { tail, .. }
+            | Self::NoSocket { tail, .. }
+            | Self::NotReady { tail, .. }
+            | Self::Answers { tail, .. } => tail,
             _ => &[],
         }
     }
@@ -136,7 +150,12 @@ impl DriverError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NoCommand { .. } => Some("a path is relative to the directory of the manifest"),
-            Self::NoSocket { .. } => Some("does its command name `{socket}` or `{endpoint}`?"),
+            Self::NoSocket { is_told: false, .. } => Some(
+                "the command has to tell the driver where to listen: add `{socket}` or `{endpoint}` to it",
+            ),
+            Self::NoSocket { is_told: true, .. } | Self::NotReady { .. } => {
+                Some("if the driver only needs longer: `--start-timeout 60s`, or `start` below `[timeouts]`")
+            }
             Self::OtherName { .. } => Some("correct `name` in the manifest, or leave it out"),
             _ => None,
         }
@@ -150,6 +169,7 @@ pub struct Driver {
     journal: Journal,
     socket: PathBuf,
     capabilities: Capabilities,
+    wrong_answers: Vec<WrongAnswer>,
     process: Option<Process>,
 }
 
@@ -164,7 +184,8 @@ impl Driver {
             true => None,
             false => Some(launch(&options, &journal)?),
         };
-        let mut driver = Self { options, journal, socket, capabilities: Capabilities::default(), process };
+        let (capabilities, wrong_answers) = (Capabilities::default(), Vec::new());
+        let mut driver = Self { options, journal, socket, capabilities, wrong_answers, process };
         driver.become_ready().await?;
         Ok(driver)
     }
@@ -172,6 +193,11 @@ impl Driver {
     /// What it can do, as it was asked when it started.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// Its first answers that break a promise, and with which it can be used all the same.
+    pub fn wrong_answers(&self) -> &[WrongAnswer] {
+        &self.wrong_answers
     }
 
     /// What its author says of it.
@@ -261,16 +287,18 @@ impl Driver {
         self.wait_for_probe(end, within).await?;
         let call = self.options.manifest.call_timeout();
         let controller = self.options.manifest.controller_socket.as_deref();
-        let capabilities = Capabilities::ask(&self.socket, controller, call).await?;
-        match &self.options.manifest.name {
-            Some(expected) if *expected != capabilities.name => {
-                Err(DriverError::OtherName { expected: expected.clone(), found: capabilities.name })
-            }
-            _ => {
-                self.capabilities = capabilities;
-                Ok(())
-            }
+        let Answers { capabilities, wrong } =
+            Answers::ask(&self.socket, controller, call).await.map_err(DriverError::Connect)?;
+        if wrong.iter().any(|answer| answer.is_fatal) {
+            return Err(DriverError::Answers { wrong, tail: self.log_tail(TAIL) });
         }
+        if let Some(expected) = self.options.manifest.name.as_ref().filter(|name| **name != capabilities.name)
+        {
+            return Err(DriverError::OtherName { expected: expected.clone(), found: capabilities.name });
+        }
+        self.capabilities = capabilities;
+        self.wrong_answers = wrong;
+        Ok(())
     }
 
     async fn wait_for_socket(&self, end: Instant, within: Duration) -> Result<(), DriverError> {
@@ -286,7 +314,8 @@ impl Driver {
             }
             if Instant::now() >= end {
                 let (socket, tail) = (self.socket.clone(), self.log_tail(TAIL));
-                return Err(DriverError::NoSocket { socket, within, tail });
+                let is_told = self.options.manifest.names_the_socket();
+                return Err(DriverError::NoSocket { socket, within, is_told, tail });
             }
             self.pause(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -296,7 +325,7 @@ impl Driver {
     async fn wait_for_probe(&self, end: Instant, within: Duration) -> Result<(), DriverError> {
         let mut last = None;
         while Instant::now() < end {
-            match capabilities::probe(&self.socket, end - Instant::now()).await {
+            match questions::probe(&self.socket, end - Instant::now()).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(status) => last = Some(status),

@@ -225,6 +225,11 @@ impl Manifest {
         self.command.iter().map(fill).collect()
     }
 
+    /// Whether the command tells the driver where to listen.
+    pub fn names_the_socket(&self) -> bool {
+        self.command.iter().any(|word| word.contains("{socket}") || word.contains("{endpoint}"))
+    }
+
     fn bare() -> Self {
         Self { nodes: 1, ..Self::default() }
     }

@@ -16,7 +16,6 @@ use crate::world::{World, in_namespace};
 mod behaviour;
 mod identity;
 mod publish;
-mod repeat;
 mod size;
 mod snapshots;
 mod stage;
@@ -81,4 +80,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour identity publish repeat size snapshots stage unpublish volumes }
+chapters! { behaviour identity publish size snapshots stage unpublish volumes }

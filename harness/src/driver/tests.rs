@@ -2,6 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use csi_proto::v1;
+use csi_proto::v1::identity_server::{Identity, IdentityServer};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
 use super::*;
 use crate::symbols::Symbols;
 
@@ -62,4 +67,66 @@ async fn a_driver_that_never_opens_its_socket_is_killed_with_all_it_started() {
 fn an_exit_is_told_in_two_words() {
     assert_eq!(Exit::Signal(9).to_string(), "signal 9");
     assert_eq!(Exit::Status(1).to_string(), "status 1");
+}
+
+/// A plugin that is named, and has no service but Identity, of which `Probe` is missing.
+struct Named(&'static str);
+
+#[tonic::async_trait]
+impl Identity for Named {
+    async fn get_plugin_info(
+        &self,
+        _: Request<v1::GetPluginInfoRequest>,
+    ) -> Result<Response<v1::GetPluginInfoResponse>, Status> {
+        Ok(Response::new(v1::GetPluginInfoResponse { name: self.0.to_owned(), ..Default::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<v1::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
+        Ok(Response::new(v1::GetPluginCapabilitiesResponse::default()))
+    }
+
+    async fn probe(&self, _: Request<v1::ProbeRequest>) -> Result<Response<v1::ProbeResponse>, Status> {
+        Err(Status::unimplemented("no Probe"))
+    }
+}
+
+/// The wrong answers of a driver that serves Identity only.
+async fn wrong_answers(name: &'static str) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("csi.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let server = tonic::transport::Server::builder().add_service(IdentityServer::new(Named(name)));
+    let server = tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    let mut options = options(directory.path(), "unused");
+    options.manifest = Manifest::from_socket(&socket);
+    let error = start(options).await.unwrap_err();
+    server.abort();
+    let DriverError::Answers { wrong, .. } = error else { panic!("{error}") };
+    let line =
+        |answer: &WrongAnswer| format!("{} {answer}", answer.promise.as_deref().unwrap_or("no promise"));
+    wrong.iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn each_unimplemented_call_is_named_with_what_requires_it() {
+    assert_eq!(
+        wrong_answers("csi.example.com").await,
+        [
+            "DRV-007 Probe: not implemented; CSI requires it of every plugin (no Probe)",
+            "DRV-007 NodeGetCapabilities: not implemented; CSI requires it of every node plugin",
+            "no promise NodeGetInfo: not implemented; CSI lets it out, but the kubelet registers no driver without it",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn name_that_is_a_path_is_refused_before_it_is_used() {
+    let wrong = wrong_answers("../../../../../tmp/somewhere/x").await;
+    assert_eq!(
+        wrong[0],
+        "DRV-001 GetPluginInfo: the name of the plugin is not a domain name (\"../../../../../tmp/somewhere/x\")"
+    );
 }

@@ -1,4 +1,4 @@
-//! `Debug` of messages with secrets: their JSON, masked.
+//! What `Debug` shows of messages that hold secrets: their JSON, masked.
 
 use std::fmt;
 
@@ -15,5 +15,5 @@ macro_rules! masked {
     };
 }
 
-// Calls `masked!` with the messages that have secret fields. Written by the build script.
+// The messages, by their names: the build script knows which.
 include!(concat!(env!("OUT_DIR"), "/secretive.rs"));

@@ -51,4 +51,22 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI makes both topologies optional; without them no workload can be placed where its volume is",
         &[],
     ),
+    must(
+        "DRV-007",
+        "the calls that CSI requires of every plugin are implemented",
+        csi(
+            "Probe, GetPluginInfo, GetPluginCapabilities, NodeGetCapabilities",
+            "A Plugin MUST implement this RPC call.",
+        ),
+        &[],
+    ),
+    must(
+        "DRV-008",
+        "keys and values of a topology are names of at most 63 characters, a key with an optional prefix",
+        csi(
+            "Topology",
+            "Each string MUST be 63 characters or less and begin and end with an alphanumeric character",
+        ),
+        &[],
+    ),
 ];

@@ -14,6 +14,8 @@ pub(super) const PROBES: Chapter = &[
     probe!("never-ready", is_ready),
     probe!("node-id-changes", node_id_stays),
     probe!("topology-missing", topology_is_told),
+    probe!("probe-missing", probe_is_implemented),
+    probe!("topology-malformed", topology_has_its_form),
 ];
 
 async fn name_is_a_domain(mut world: World) -> bool {
@@ -62,4 +64,17 @@ async fn topology_is_told(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let info = csi.node.node_get_info(v1::NodeGetInfoRequest {}).await.unwrap().into_inner();
     info.accessible_topology.is_some_and(|topology| !topology.segments.is_empty())
+}
+
+async fn probe_is_implemented(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    code(&csi.identity.probe(v1::ProbeRequest {}).await) != Code::Unimplemented
+}
+
+async fn topology_has_its_form(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let info = csi.node.node_get_info(v1::NodeGetInfoRequest {}).await.unwrap().into_inner();
+    let is_name =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    info.accessible_topology.is_some_and(|topology| topology.segments.values().all(|value| is_name(value)))
 }
