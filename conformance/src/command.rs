@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
-use crate::exit_code;
-use crate::runner::Ledger;
+use runner::dispatch::Ledger;
+use runner::exit_code;
 
 mod check;
 mod compare;

@@ -1,50 +1,26 @@
 //! The promises a storage driver makes, one case each, and the `volproof` command that checks them.
 //!
-//! A case is an async function with [`#[case]`](macros::case) above it; its doc comment is the sentence it
-//! proves. It is given a [`Cx`](cx::Cx), with which it asks for volumes and pods, spoils calls, kills the node
-//! or the driver, and compares everything that was seen with a story. The attribute puts it into
-//! [`case::CASES`], so that a new case touches one file. What it [needs](need::Need) stands above its body:
-//! whether it can run is decided before anything is started, and a skip says who is the reason.
-//!
-//! The [runner] knows cases, lanes and reporters. Each case runs in a [worker], a process of its own that is
-//! the root of its own namespaces; the run holds its lifeline. What the worker sees after the case, unasked,
-//! becomes [findings](finding::Finding), each told once in a run. The runner emits [events](event::Event) and
-//! [reporters](report) render them: the terminal, JSON, JUnit, HTML, annotations. [Exit codes](exit_code)
-//! are an interface.
+//! This crate is the command line, and what is no case: `play`, `compare`, `check` and `watch`. What a case stands on
+//! is in [`testbed`], the cases are in [`cases`], and [`runner`] runs and judges them.
 //!
 //! [`main`] is the whole command. A driver's own tests can be the same program: a test target with
 //! `harness = false` whose `main` calls [`test`].
 
 #![warn(missing_docs)]
 
-// `#[case]` names this crate by its name, also in its own files.
-extern crate self as conformance;
-
+// Nothing in it is called by its name: each case registers itself when this program is linked.
+use cases as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub mod case;
-mod cases;
 mod check;
 mod command;
 pub mod compare;
-pub mod cx;
-pub mod embed;
-pub mod event;
-pub mod exit_code;
-pub mod failure;
-pub mod finding;
-pub mod need;
+mod embed;
 mod play;
-pub mod prelude;
-pub mod report;
-pub mod runner;
-pub mod select;
 mod watch;
-pub mod worker;
 
 pub use embed::test;
-pub use failure::{Failure, Result};
 
 /// Answers the command line, and the hidden commands that a run gives to itself.
 ///
@@ -66,7 +42,7 @@ fn hidden(arguments: &[OsString]) -> Option<ExitCode> {
         return Some(code);
     }
     match arguments.first()?.to_str()? {
-        "__worker" => Some(worker::main()),
+        "__worker" => Some(runner::worker::main(play::perform)),
         "__guest" => Some(command::guest(arguments.get(1).and_then(|word| word.to_str()))),
         _ => harness::main(),
     }

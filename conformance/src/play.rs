@@ -21,33 +21,33 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use futures::future::LocalBoxFuture;
 use harness::sandbox::Sandbox;
-use serde::{Deserialize, Serialize};
 
-use crate::worker::Voice;
-use crate::worker::message::{Orders, Refusal, Said};
 use files::Files;
+use runner::message::{Played, Said, Script};
+use runner::worker::Voice;
 use scenario::{Action, Scenario};
+use testbed::message::{Orders, Refusal};
 use world::World;
 
 /// The file in a worker's directory that holds the trace.
 pub(crate) const TRACE: &str = "trace.jsonl";
 
-/// How a scenario went.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Played {
-    /// What did not come, with the state that was there instead.
-    pub failures: Vec<String>,
-    /// What would not be taken down.
-    pub left: Vec<String>,
-}
-
-/// Plays a scenario in this sandbox. The trace is in the worker's directory when this returns.
-pub(crate) async fn perform(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> Said {
-    match play(orders, sandbox, text, voice).await {
-        Ok(played) => Said::Played(played),
-        Err(error) => Said::Refused(Refusal::ours(&error)),
-    }
+/// Plays a script in this sandbox. The trace is in the worker's directory when this returns.
+pub(crate) fn perform<'a>(
+    orders: &'a Orders,
+    sandbox: &'a Sandbox,
+    script: &'a Script,
+    voice: &'a Voice,
+) -> LocalBoxFuture<'a, Result<Played, Refusal>> {
+    let played = async move {
+        match script {
+            Script::Scenario(text) => play(orders, sandbox, text, voice).await,
+            Script::Manifests { files, once } => play_files(orders, sandbox, files, *once, voice).await,
+        }
+    };
+    Box::pin(async move { played.await.map_err(|error| Refusal::ours(error.as_ref())) })
 }
 
 async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> anyhow::Result<Played> {
@@ -89,19 +89,6 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
 pub(crate) const ENOUGH: &str = "enough";
 
 /// Gives the pods of manifests what they want, tells what happens, and takes it down when that is asked for.
-pub(crate) async fn perform_files(
-    orders: &Orders,
-    sandbox: &Sandbox,
-    texts: &[(String, String)],
-    once: bool,
-    voice: &Voice,
-) -> Said {
-    match play_files(orders, sandbox, texts, once, voice).await {
-        Ok(played) => Said::Played(played),
-        Err(error) => Said::Refused(Refusal::ours(&error)),
-    }
-}
-
 async fn play_files(
     orders: &Orders,
     sandbox: &Sandbox,

@@ -10,7 +10,7 @@ use crate::flags::NewCase;
 use crate::workspace::root;
 
 /// Where cases live, from the root of the repository.
-const CASES: &str = "conformance/src/cases";
+const CASES: &str = "conformance/cases/src";
 
 /// The name of a case nobody has named yet.
 const UNNAMED: &str = "does_what_it_should";
@@ -104,7 +104,7 @@ fn header(modules: &[String]) -> String {
 
 /// Adds the `mod` lines a new file needs; nothing for a case in a file that is there.
 fn declare(cases: &Path, modules: &[String]) -> Result<()> {
-    let mut parent = cases.with_extension("rs");
+    let mut parent = cases.join("lib.rs");
     let mut directory = cases.to_path_buf();
     for module in modules {
         let text = if parent.exists() { read(&parent)? } else { header(std::slice::from_ref(module)) };
@@ -178,11 +178,13 @@ mod tests {
         let text = read(&file).expect("what was written");
         let twice = write(&cases, &first);
         let parent = read(&cases.join("csi.rs")).expect("the parent");
+        let root = read(&cases.join("lib.rs")).expect("the root of the crate");
         fs::remove_dir_all(&directory).expect("what the test made");
 
         assert!(text.starts_with("//! Block: "), "{text}");
         assert_eq!(text.matches("#[case(").count(), 2);
         assert!(parent.contains("\nmod block;\n"), "{parent}");
+        assert!(root.contains("\nmod csi;\n"), "{root}");
         assert!(twice.is_err(), "the same name twice");
     }
 }

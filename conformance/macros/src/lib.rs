@@ -1,6 +1,6 @@
 //! The `#[case]` attribute: turns an async function into a registered case.
 //!
-//! It only rearranges what is written above the function; what a case means is `conformance::case`'s
+//! It only rearranges what is written above the function; what a case means is `testbed::case`'s
 //! business. Wrong use is refused here, at the place it stands, because a case that is not registered
 //! would never be missed.
 
@@ -59,19 +59,19 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
     let statics = variants.into_iter().map(|(variant, call, more)| {
         quote! {
             const _: () = {
-                fn run(cx: &mut ::conformance::cx::Cx) -> ::conformance::case::Running<'_> {
+                fn run(cx: &mut ::testbed::cx::Cx) -> ::testbed::case::Running<'_> {
                     ::std::boxed::Box::pin(#call)
                 }
-                #[::conformance::case::linkme::distributed_slice(::conformance::case::CASES)]
-                #[linkme(crate = ::conformance::case::linkme)]
-                static CASE: ::conformance::case::Case = ::conformance::case::Case {
+                #[::testbed::case::linkme::distributed_slice(::testbed::case::CASES)]
+                #[linkme(crate = ::testbed::case::linkme)]
+                static CASE: ::testbed::case::Case = ::testbed::case::Case {
                     module: ::core::module_path!(),
                     name: #text,
                     variant: #variant,
                     proves: #proves,
                     file: ::core::file!(),
                     line: #line,
-                    needs: &[#(::conformance::need::Need::#needs),*],
+                    needs: &[#(::testbed::need::Need::#needs),*],
                     variant_needs: #more,
                     serial: #serial,
                     xfail: #xfail,

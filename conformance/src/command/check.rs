@@ -7,7 +7,7 @@ use contracts::rule::{Rest, Witness};
 
 use super::{Exit, compare};
 use crate::check::{Judgement, Recording};
-use crate::exit_code;
+use runner::exit_code;
 
 /// Hold a recording against every promise.
 #[derive(Debug, Args)]

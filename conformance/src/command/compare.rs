@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Exit;
 use crate::compare::{Trace, Unreadable, compare};
-use crate::exit_code;
+use runner::exit_code;
 
 /// Compare two traces.
 #[derive(Debug, Args)]

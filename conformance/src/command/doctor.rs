@@ -4,9 +4,9 @@ use clap::Args;
 use harness::facts::{Absence, Fact, Facts};
 
 use super::{Exit, look};
-use crate::case::{self, Case};
-use crate::exit_code;
-use crate::report::line::count;
+use runner::exit_code;
+use runner::report::line::count;
+use testbed::case::{self, Case};
 
 /// Say what this machine can do and what it lacks.
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use harness::sandbox::visit::{self, Visit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::Exit;
-use crate::exit_code;
+use runner::exit_code;
 
 /// Look around in the sandbox of a case that was kept, or of what is played now.
 ///

@@ -5,10 +5,10 @@ use contracts::rule::Rule;
 use contracts::{driver, manager, promise};
 
 use super::Exit;
-use crate::case::{self, Case, CaseId};
-use crate::exit_code;
-use crate::need::{Need, Who};
-use crate::select;
+use runner::exit_code;
+use runner::select;
+use testbed::case::{self, Case, CaseId};
+use testbed::need::{Need, Who};
 
 /// Say what a case, a promise or a need is about.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Exit;
-use crate::exit_code;
+use runner::exit_code;
 
 /// Write a commented driver.toml.
 #[derive(Debug, Args)]

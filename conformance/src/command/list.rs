@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 use super::Exit;
 use super::run::no_match;
-use crate::case;
-use crate::exit_code;
-use crate::select::{Selection, Shard};
+use runner::exit_code;
+use runner::select::{Selection, Shard};
+use testbed::case;
 
 /// Show the cases.
 #[derive(Debug, Args)]

@@ -6,9 +6,10 @@ use harness::facts::{Fact, Facts};
 use harness::manifest::Manifest;
 
 use super::Exit;
-use crate::need::{Ground, Need};
-use crate::runner::{Guests, Ledger, lane};
-use crate::worker::message::{Abilities, Orders, Refusal, Said, Task};
+use runner::dispatch::{Guests, Ledger, lane};
+use runner::message::{Assignment, Said, Task};
+use testbed::message::{Abilities, Orders, Refusal};
+use testbed::need::{Ground, Need};
 
 /// Refuses where no driver could be started at all.
 pub(super) fn can_sandbox(facts: &Facts) -> Result<(), Exit> {
@@ -37,20 +38,9 @@ pub(super) async fn ask(
     let directory = directory.join(if guests.is_some() { "asked-in-guest" } else { "asked" });
     std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
     let timeout = manifest.start_timeout() + 6 * manifest.call_timeout();
-    let orders = Orders {
-        task: Task::Ask,
-        manifest: manifest.clone(),
-        directory: directory.clone(),
-        ledger: ledger.path(),
-        rootless,
-        seed: 0,
-        timeout,
-        update: false,
-        keep: false,
-        disk: None,
-        cuts: 0,
-        spoil: None,
-    };
+    let orders =
+        Orders { rootless, ..Orders::new(manifest.clone(), directory.clone(), ledger.path(), timeout) };
+    let assignment = Assignment { task: Task::Ask, orders };
     let mut answer = None;
     let hear = |said| match said {
         Said::Abilities(abilities) => answer = Some(Ok(*abilities)),
@@ -58,8 +48,8 @@ pub(super) async fn ask(
         _ => {}
     };
     let ended = match guests {
-        Some(guests) => guests.run(&orders, hear, std::future::pending::<()>()).await,
-        None => lane::run(&orders, hear, std::future::pending::<()>()).await,
+        Some(guests) => guests.run(&assignment, hear, std::future::pending::<()>()).await,
+        None => lane::run(&assignment, hear, std::future::pending::<()>()).await,
     };
     match (answer, ended) {
         (Some(answer), Ok(_)) => answer,
@@ -69,7 +59,7 @@ pub(super) async fn ask(
         (_, Err(error)) => Err(Exit::environment("cannot start a worker").details([error.to_string()])),
         (None, Ok(ended)) => Err(Exit::environment("cannot ask the driver: the worker gave no answer")
             .details([format!("{ended:?}")])
-            .details(lane::last_words(&directory))),
+            .details(runner::logs::last_words(&directory))),
     }
 }
 

@@ -9,13 +9,14 @@ use harness::manifest::Manifest;
 
 use super::run::DriverFlags;
 use super::{Exit, look, run, under_ledger};
-use crate::exit_code;
 use crate::play::files::Files;
 use crate::play::scenario::{Bad, Scenario};
-use crate::play::{ENOUGH, Played, TRACE};
-use crate::runner::Ledger;
-use crate::runner::lane::{self, Ended};
-use crate::worker::message::{Orders, Said, Task};
+use crate::play::{ENOUGH, TRACE};
+use runner::dispatch::Ledger;
+use runner::dispatch::lane::{self, Ended};
+use runner::exit_code;
+use runner::message::{Assignment, Played, Said, Script, Task};
+use testbed::message::Orders;
 
 /// Play manifests, or a scenario.
 #[derive(Debug, Args)]
@@ -48,7 +49,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let task = task(flags)?;
+    let script = script(flags)?;
     if let Some(trace) = &flags.trace {
         // Found out before anything is done, and not after it.
         std::fs::write(trace, "").map_err(|error| {
@@ -64,11 +65,11 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;
-    under_ledger(async |ledger| play(flags, task, manifest, rootless, ledger).await)
+    under_ledger(async |ledger| play(flags, script, manifest, rootless, ledger).await)
 }
 
 /// What is to be played, read and looked through before anything is started.
-fn task(flags: &Flags) -> Result<Task, Exit> {
+fn script(flags: &Flags) -> Result<Script, Exit> {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| {
             Exit::usage(format!("cannot read `{}`", path.display())).details([error.to_string()])
@@ -77,36 +78,24 @@ fn task(flags: &Flags) -> Result<Task, Exit> {
     if let Some(path) = &flags.scenario {
         let text = read(path)?;
         Scenario::parse(&text).map_err(|bad| refused(path, bad))?;
-        return Ok(Task::Play(text));
+        return Ok(Script::Scenario(text));
     }
     let named = |path: &PathBuf| Ok((path.display().to_string(), read(path)?));
     let texts = flags.files.iter().map(named).collect::<Result<Vec<_>, Exit>>()?;
     Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
-    Ok(Task::PlayFiles { files: texts, once: flags.once })
+    Ok(Script::Manifests { files: texts, once: flags.once })
 }
 
 async fn play(
     flags: &Flags,
-    task: Task,
+    script: Script,
     manifest: Manifest,
     rootless: bool,
     ledger: &Ledger,
 ) -> Result<u8, Exit> {
     let directory = ledger.scratch()?;
-    let orders = Orders {
-        task,
-        manifest,
-        directory: directory.clone(),
-        ledger: ledger.path(),
-        rootless,
-        seed: 0,
-        timeout: flags.timeout,
-        update: false,
-        keep: false,
-        disk: None,
-        cuts: 0,
-        spoil: None,
-    };
+    let orders = Orders::new(manifest, directory.clone(), ledger.path(), flags.timeout);
+    let assignment = Assignment { task: Task::Play(script), orders: Orders { rootless, ..orders } };
     let mut end = None;
     let hear = |said| match said {
         Said::Told(line) if !flags.quiet => println!("{line}"),
@@ -123,7 +112,7 @@ async fn play(
         }
         tokio::signal::ctrl_c().await
     };
-    let ended = lane::run(&orders, hear, cancel).await.map_err(anyhow::Error::from)?;
+    let ended = lane::run(&assignment, hear, cancel).await.map_err(anyhow::Error::from)?;
     let played = match (end, ended) {
         (Some(end), _) => end,
         (None, Ended::Kept(_)) => unreachable!("nobody told the player to keep anything"),
@@ -133,7 +122,7 @@ async fn play(
             Err(Exit::environment("the scenario did not end in time").details(stuck))
         }
         (None, Ended::Exited(status)) => Err(Exit::environment(format!("the player has ended: {status}"))
-            .details(lane::last_words(&directory))),
+            .details(runner::logs::last_words(&directory))),
     };
     let code = played.and_then(|played| outcome(flags, &directory, played));
     if code.as_ref().is_err_and(|exit| !exit.is_interruption()) {

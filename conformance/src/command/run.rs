@@ -14,13 +14,13 @@ use harness::nfs_export::Misbehaviour;
 
 use super::vm::{self, Chosen};
 use super::{Called, Exit, runtime};
-use crate::case::{self, Case};
-use crate::event::{Header, Status};
-use crate::exit_code;
-use crate::need::{Need, Who, skip};
-use crate::report::line::count;
-use crate::runner::{self, Ledger, Plan};
-use crate::select::{NoMatch, Selection, Shard};
+use runner::dispatch::{self, Ledger, Plan};
+use runner::event::{Header, Status};
+use runner::exit_code;
+use runner::report::line::count;
+use runner::select::{NoMatch, Selection, Shard, skip};
+use testbed::case::{self, Case};
+use testbed::need::{Need, Who};
 
 mod again;
 mod place;
@@ -228,7 +228,7 @@ fn one(
         match prepared {
             Ok(mut plan) => {
                 plan.again = again(called, &flags.filters);
-                let record = runner::run(plan, ledger, reporters(flags, colour)).await?;
+                let record = dispatch::run(plan, ledger, reporters(flags, colour)).await?;
                 reports.write(&record)?;
                 Ok(record.exit_code)
             }
@@ -431,7 +431,7 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
         manifest.expected_failures.keys().find(|id| case::find(&case::CaseId::new(*id)).is_none())
     {
         let ids: Vec<_> = case::all().iter().map(|case| case.id()).collect();
-        let nearest = crate::select::nearest(unknown, &ids);
+        let nearest = runner::select::nearest(unknown, &ids);
         return Err(Exit::usage(format!("[expected_failures] names `{unknown}`, and there is no such case"))
             .details(nearest.iter().map(|id| format!("nearest: {id}"))));
     }

@@ -15,10 +15,10 @@ use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use super::{Exit, run, under_ledger};
-use crate::event::{RunRecord, Status};
-use crate::exit_code;
-use crate::report::line::count;
-use crate::runner::Ledger;
+use runner::dispatch::Ledger;
+use runner::event::{RunRecord, Status};
+use runner::exit_code;
+use runner::report::line::count;
 
 /// Break each promise of fake-csi in turn, and see whether the cases find it.
 #[derive(Debug, Args)]

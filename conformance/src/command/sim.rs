@@ -17,8 +17,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Exit;
-use crate::exit_code;
-use crate::report::line::count;
+use runner::exit_code;
+use runner::report::line::count;
 
 /// Play random lives of pods against the volume manager on a simulated kernel, and hold it to its promises
 ///

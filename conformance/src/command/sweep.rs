@@ -4,8 +4,8 @@ use clap::Args;
 use harness::janitor::{self, Swept};
 
 use super::Exit;
-use crate::exit_code;
-use crate::report::line::count;
+use runner::exit_code;
+use runner::report::line::count;
 
 /// Undo what runs that were killed have left behind.
 #[derive(Debug, Args)]

@@ -17,10 +17,10 @@ use harness::symbols::Symbols;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Exit, under_ledger};
-use crate::exit_code;
-use crate::failure::chain;
-use crate::runner::Ledger;
 use crate::watch::{News, Watched, volumes_on};
+use runner::dispatch::Ledger;
+use runner::exit_code;
+use testbed::failure::chain;
 
 /// Stand between a node and a driver that run already, tell what passes, and judge it.
 #[derive(Debug, Args)]

@@ -68,7 +68,7 @@ impl Files {
             }
             // Whatever a document is, it must be one.
             manifest::objects(document.clone(), "")
-                .map_err(|error| Bad::at(0, crate::failure::chain(&error).join(": ")))?;
+                .map_err(|error| Bad::at(0, testbed::failure::chain(&error).join(": ")))?;
         }
         let pods: Vec<Value> = of_kind("Pod").cloned().collect();
         if pods.is_empty() {

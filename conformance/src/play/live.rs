@@ -7,7 +7,7 @@ use contracts::event::{Emitted, Event, TraceLine};
 
 use super::manifest;
 use super::world::World;
-use crate::failure::chain;
+use testbed::failure::chain;
 
 /// How long pods may take to go.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::manifest;
 use super::scenario::{Action, Step};
 use super::world::{NAMESPACE, World, or_null};
-use crate::failure::chain;
+use testbed::failure::chain;
 
 /// How long a wait lasts that does not say it: longer than a pod waits for its volumes, and than a call may take.
 /// Where nothing is under way it costs no time.

@@ -24,7 +24,7 @@ use super::objects::{create_bound, create_objects, driver_as_written, driver_obj
 use super::scenario::Scenario;
 use super::time::Time;
 use super::trace::Log;
-use crate::worker::message::Orders;
+use testbed::message::Orders;
 
 /// The node of every recording.
 pub(super) const NODE: &str = "node-1";

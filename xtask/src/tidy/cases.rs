@@ -7,7 +7,7 @@ use super::source::{code, lines_with};
 use super::{Repository, Violation};
 
 /// Where cases live.
-const CASES: &str = "conformance/src/cases/";
+const CASES: &str = "conformance/cases/src/";
 
 /// What must not be in a case's code, and why. Stories are strings, so their words are not meant.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     fn in_a_case(text: &str) -> Vec<Violation> {
-        check(&Repository::made_of(&[("conformance/src/cases/csi/block.rs", text)]))
+        check(&Repository::made_of(&[("conformance/cases/src/csi/block.rs", text)]))
     }
 
     #[test]
@@ -47,7 +47,7 @@ mod tests {
         for (pattern, what) in FORBIDDEN {
             assert_eq!(
                 in_a_case(&format!("//! A case.\nfn f() {{ x{pattern} }}\n")),
-                [Violation::new("conformance/src/cases/csi/block.rs:2", *what)]
+                [Violation::new("conformance/cases/src/csi/block.rs:2", *what)]
             );
         }
     }

@@ -10,10 +10,10 @@ use super::super::vm::{self, Chosen};
 use super::super::{Exit, look};
 use super::reports::Reports;
 use super::{Flags, Tier, manifest};
-use crate::case::CaseId;
-use crate::need::{Ground, Need};
-use crate::runner::{Away, Guests, Ledger};
-use crate::worker::message::Abilities;
+use runner::dispatch::{Away, Guests, Ledger};
+use testbed::case::CaseId;
+use testbed::message::Abilities;
+use testbed::need::{Ground, Need};
 
 /// A place, looked at, and the driver, asked there.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::super::Exit;
 use super::{Flags, Format};
-use crate::report::human::Human;
-use crate::report::line::Palette;
-use crate::report::{Reporter, github, html, json, junit};
-use crate::runner::Ledger;
+use runner::dispatch::Ledger;
+use runner::report::human::Human;
+use runner::report::line::Palette;
+use runner::report::{Reporter, github, html, json, junit};
 
 /// Where everything that outlives the run is written.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Reports {
     }
 
     /// Writes everything that was asked for.
-    pub(super) fn write(&self, record: &crate::event::RunRecord) -> anyhow::Result<()> {
+    pub(super) fn write(&self, record: &runner::event::RunRecord) -> anyhow::Result<()> {
         if self.asked {
             json::write_results(record, &self.directory)?;
             junit::write(record, &self.directory)?;

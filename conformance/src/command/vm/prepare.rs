@@ -12,9 +12,9 @@ use vm_images::outfit::{Fitted, Outfit};
 use vm_images::qemu::{self, Boot, Machine, Verdict};
 
 use super::super::Exit;
-use crate::failure::chain;
-use crate::runner::Guests;
-use crate::runner::guest::Kind;
+use runner::dispatch::Guests;
+use runner::dispatch::guest::Kind;
+use testbed::failure::chain;
 
 /// Memory of a guest, in MiB. What it does not use costs nothing.
 const MEMORY: u32 = 1024;

@@ -8,8 +8,8 @@ use vm_images::images::{Images, Kernel};
 
 use super::super::{Exit, runtime};
 use super::prepare::{self, Chosen};
-use crate::exit_code;
-use crate::runner::Guests;
+use runner::dispatch::Guests;
+use runner::exit_code;
 
 pub(super) fn run() -> Result<u8, Exit> {
     let qemu = prepare::emulator()?;

@@ -1,0 +1,259 @@
+//! Config maps, secrets, fields of the pod and tokens: volumes that are files made from objects.
+
+use crate::prelude::*;
+
+/// Each kind shows its object as files behind links that are switched at once, read-only, with the modes that
+/// were asked for; what may be secret is in memory only.
+///
+/// Kubernetes, Volumes: configMap, secret and downwardAPI.
+#[case(needs = [])]
+async fn objects_become_files(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
+    cx.secret("keys", &[("password", "open-sesame")])?;
+    let private = some_of("keys", &[("password", "deep/pass", Some(0o400))]);
+
+    let web = cx.pod("web").inline("settings", config_map("settings"), "/settings");
+    let web = web.inline("keys", VolumeSource::Secret(private), "/keys").label("tier", "front");
+    let web = web.inline("me", downward(&[("name", "metadata.name"), ("labels", "metadata.labels")]), "/me");
+    let web = web.start().await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/keys
+        mount  <web>/keys          tmpfs
+        mkdir  <web>/me
+        mount  <web>/me            tmpfs
+        mkdir  <web>/settings
+    "#]])
+        .await?;
+    let inside = web.container().await?;
+    inside
+        .sees(expect![[r#"
+        /settings                dir  0777 0:0  ro
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  0755 0:0
+            color                file  0644 0:0  "blue"
+            size                 file  0644 0:0  "9"
+          color                  link  -> ..data/color
+          size                   link  -> ..data/size
+        /keys                    dir  1777 0:0  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  0755 0:0
+            deep                 dir  0755 0:0
+              pass               file  0400 0:0  "open-sesame"
+          deep                   link  -> ..data/deep
+        /me                      dir  1777 0:0  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  0755 0:0
+            labels               file  0644 0:0  "tier=\"front\""
+            name                 file  0644 0:0  "web"
+          labels                 link  -> ..data/labels
+          name                   link  -> ..data/name
+    "#]])
+        .await?;
+    inside.cannot_write("/settings/color", "EROFS").await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        umount <web>/keys
+        rmdir  <web>/keys
+        umount <web>/me
+        rmdir  <web>/me
+        rmdir  <web>/settings
+    "#]])
+        .await
+}
+
+/// A changed object changes the files of a running container, all at once; a key that is gone takes its file
+/// along; an object that is the same changes nothing; a sub-path stays as it was.
+///
+/// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically; a container using a ConfigMap as a
+/// subPath volume mount will not receive updates.
+#[case(needs = [])]
+async fn changes_arrive_at_once(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
+    let settings = || config_map("settings");
+    let web =
+        cx.pod("web").inline("settings", settings(), "/settings").inline("settings", settings(), "/color");
+    let web = web.sub_path("color").start().await?;
+    let inside = web.container().await?;
+
+    cx.config_map("settings", &[("color", "red"), ("shape", "round")])?;
+    web.sync().await?;
+    cx.forget().await?;
+    inside
+        .sees(expect![[r#"
+        /settings                dir  0777 0:0  ro
+          ..data                 link  -> ..generation_000002
+          ..generation_000002    dir  0755 0:0
+            color                file  0644 0:0  "red"
+            shape                file  0644 0:0  "round"
+          color                  link  -> ..data/color
+          shape                  link  -> ..data/shape
+        /color                   file  0644 0:0  "blue"  ro
+    "#]])
+        .await?;
+
+    // The next start looks the sub-path up again.
+    let inside = web.container().await?;
+    inside.reads("/color", "red").await?;
+    web.stop().await
+}
+
+/// Several objects in one directory: the later wins where they disagree, and a token is readable by its
+/// pod's group and nobody else.
+///
+/// Kubernetes, Projected Volumes.
+#[case(needs = [Owners])]
+async fn several_objects_in_one(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue"), ("name", "map")])?;
+    cx.secret("keys", &[("password", "open-sesame")])?;
+    let sources = || {
+        projected(vec![
+            Projection::ConfigMap(all_of("settings")),
+            Projection::Secret(all_of("keys")),
+            Projection::DownwardApi { items: fields(&[("name", "metadata.name")]) },
+            token("token"),
+        ])
+    };
+    let group = cx.pod("group").inline("all", sources(), "/all").fs_group(2000).run_as(1000).start().await?;
+    group
+        .container()
+        .await?
+        .sees(expect![[r#"
+        /all                     dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            color                file  0644 0:2000  "blue"
+            name                 file  0644 0:2000  "group"
+            password             file  0644 0:2000  "open-sesame"
+            token                file  0640 1000:2000  "token-group-1"
+          color                  link  -> ..data/color
+          name                   link  -> ..data/name
+          password               link  -> ..data/password
+          token                  link  -> ..data/token
+    "#]])
+        .await?;
+    let user = cx.pod("user").inline("all", sources(), "/all").run_as(1000).start().await?;
+    user.container()
+        .await?
+        .sees(expect![[r#"
+        /all                     dir  1777 0:0  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  0755 0:0
+            color                file  0644 0:0  "blue"
+            name                 file  0644 0:0  "user"
+            password             file  0644 0:0  "open-sesame"
+            token                file  0600 1000:0  "token-user-2"
+          color                  link  -> ..data/color
+          name                   link  -> ..data/name
+          password               link  -> ..data/password
+          token                  link  -> ..data/token
+    "#]])
+        .await?;
+    group.stop().await?;
+    user.stop().await
+}
+
+/// An object that is missing keeps its pod waiting, with the reason told and nothing mounted, unless it may
+/// be missing; the pod starts when the object comes.
+///
+/// Kubernetes, ConfigMap, Optional ConfigMaps.
+#[case(needs = [])]
+async fn missing_objects_are_waited_for(cx: &mut Cx) -> Result {
+    let mut optional = all_of("later");
+    optional.optional = true;
+    let free = cx.pod("free").inline("later", VolumeSource::ConfigMap(optional), "/later");
+    free.start()
+        .await?
+        .container()
+        .await?
+        .sees(expect![[r#"
+        /later                   dir  0777 0:0  ro
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  0755 0:0
+    "#]])
+        .await?;
+    cx.forget().await?;
+
+    let web = cx.pod("web").inline("later", config_map("later"), "/later").add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.SetUp failed for volume "later" : configmaps "later" not found
+    "#]])
+        .await?;
+    cx.config_map("later", &[("color", "blue")])?;
+    web.runs().await?;
+    web.container().await?.reads("/later/color", "blue").await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/later
+    "#]])
+        .await
+}
+
+/// A file can be nowhere but in its volume: an object that says otherwise is refused, no file is written,
+/// and the user is told.
+///
+/// Kubernetes API, KeyToPath.path: may not be an absolute path, may not contain or start with `..`.
+#[case(needs = [])]
+async fn no_file_leaves_its_volume(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue")])?;
+    for (pod, path, told) in [
+        (
+            "a",
+            "../color",
+            expect![[r#"
+            FailedMount: MountVolume.SetUp failed for volume "settings" : invalid path: must not contain '..': ../color
+        "#]],
+        ),
+        (
+            "b",
+            "/etc/color",
+            expect![[r#"
+            FailedMount: MountVolume.SetUp failed for volume "settings" : invalid path: must be relative path: /etc/color
+        "#]],
+        ),
+        (
+            "c",
+            "a/../../color",
+            expect![[r#"
+            FailedMount: MountVolume.SetUp failed for volume "settings" : invalid path: must not contain '..': a/../../color
+        "#]],
+        ),
+        (
+            "d",
+            "..color",
+            expect![[r#"
+            FailedMount: MountVolume.SetUp failed for volume "settings" : invalid path: must not start with '..': ..color
+        "#]],
+        ),
+    ] {
+        let content = some_of("settings", &[("color", path, None)]);
+        let source = VolumeSource::ConfigMap(content);
+        let web = cx.pod(pod).inline("settings", source, "/settings").add().await?;
+        web.is_told(told).await?;
+        web.stop().await?;
+    }
+    cx.sees(expect![[r#"
+        mkdir  <a>/settings
+        rmdir  <a>/settings
+        mkdir  <b>/settings
+        rmdir  <b>/settings
+        mkdir  <c>/settings
+        rmdir  <c>/settings
+        mkdir  <d>/settings
+        rmdir  <d>/settings
+    "#]])
+        .await
+}
+
+/// Where there is no room for an object's files none of them appears, and nothing stays mounted.
+///
+/// Kubernetes, Secrets: stored in memory, which the pod's limits bound.
+#[case(needs = [])]
+async fn no_room_for_the_files(cx: &mut Cx) -> Result {
+    cx.secret("large", &[("a", &"x".repeat(3000)), ("b", &"y".repeat(9000))])?;
+    let web = cx.pod("web").inline("large", secret("large"), "/large").resource("limits.memory", "8Ki");
+    let web = web.add().await?;
+    web.is_told(expect![[r#"
+        FailedMount: MountVolume.SetUp failed for volume "large" : cannot write the files of the volume: No space left on device (os error 28)
+    "#]]).await?;
+    web.stop().await
+}

@@ -1,0 +1,231 @@
+//! A pod with a volume of each kind that this kernel can mount.
+
+use crate::prelude::*;
+
+/// A pod gets a volume of every kind at once, sees what it should of each, and is taken down with nothing left.
+///
+/// Kubernetes, Volumes: a Pod can use any number of volume types simultaneously.
+#[case(needs = [Filesystem, Root, Owners, Loop])]
+async fn at_once(cx: &mut Cx) -> Result {
+    let ground = Ground::make(cx).await?;
+    let web = ground.pod(cx, "web").start().await?;
+    let inside = web.container().await?;
+    inside.writes("/data/greeting", "hello").await?;
+    inside.writes("/dir/greeting", "hello").await?;
+    inside.writes("/xvda", "hello").await?;
+    cx.sees(expect![[r#"
+        mkdir  <web>/cache
+        csi    Stage data
+        csi    Publish data web
+        mount  <publish:data/web>
+        mkdir  <web>/dir
+        bind   <web>/dir                   =  <machine>/local
+        mount  <global:disk>               ext4
+        mkdir  <web>/disk
+        bind   <web>/disk                  =  <global:disk>
+        mkdir  <web>/fast
+        mount  <web>/fast                  tmpfs
+        bind   <sub-path:fast/web/main/5>  =  <web>/fast/a
+        mkdir  <web>/keys
+        mount  <web>/keys                  tmpfs
+        mkdir  <web>/me
+        mount  <web>/me                    tmpfs
+        mkdir  <web>/mix
+        mount  <web>/mix                   tmpfs
+        bind   <map:raw/web>               =  <device:raw>
+        link   <web>/raw                   ->  <device:raw>
+        lock   <map:raw/web>
+        mkdir  <web>/settings
+    "#]])
+        .await?;
+    inside
+        .sees(expect![[r#"
+        /data                    dir  rw
+          greeting               file  "hello"
+        /dir                     dir  2775 0:2000  rw
+          greeting               file  0644 0:2000  "hello"
+        /disk                    dir  2775 0:2000  rw
+        /cache                   dir  2777 0:2000  rw
+        /fast                    dir  3777 0:2000  rw  tmpfs size=1024k
+          a                      dir  3777 0:2000
+        /part                    dir  3777 0:2000  rw
+        /here                    dir  0755 0:0  rw  tmpfs size=16384k
+          local                  dir  2775 0:2000
+            greeting             file  0644 0:2000  "hello"
+        /mix                     dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            color                file  0644 0:2000  "blue"
+            name                 file  0644 0:2000  "web"
+            token                file  0640 0:2000  "token-web-1"
+          color                  link  -> ..data/color
+          name                   link  -> ..data/name
+          token                  link  -> ..data/token
+        /settings                dir  2777 0:2000  ro
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            color                file  0644 0:2000  "blue"
+          color                  link  -> ..data/color
+        /keys                    dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            password             file  0644 0:2000  "open-sesame"
+          password               link  -> ..data/password
+        /me                      dir  3777 0:2000  ro  tmpfs
+          ..data                 link  -> ..generation_000001
+          ..generation_000001    dir  2755 0:2000
+            name                 file  0644 0:2000  "web"
+          name                   link  -> ..data/name
+        /xvda                    block  <device:raw>
+    "#]])
+        .await?;
+
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        rmdir  <web>/cache
+        csi    Unpublish data web
+        umount <publish:data/web>
+        csi    Unstage data
+        umount <web>/dir
+        rmdir  <web>/dir
+        umount <web>/disk
+        rmdir  <web>/disk
+        umount <global:disk>
+        umount <sub-path:fast/web/main/5>
+        umount <web>/fast
+        rmdir  <web>/fast
+        umount <web>/keys
+        rmdir  <web>/keys
+        umount <web>/me
+        rmdir  <web>/me
+        umount <web>/mix
+        rmdir  <web>/mix
+        unlock <map:raw/web>
+        unlink <web>/raw
+        umount <map:raw/web>
+        rmdir  <map:raw>
+        rmdir  <web>/settings
+    "#]])
+        .await
+}
+
+/// How many effects lie between two kills of one run. The seed says where the first one is, so that as many
+/// runs with one seed after the other (`--repeat 48`) kill the node after each effect there is.
+const STRIDE: u64 = 48;
+
+/// The same pod, with the node killed directly after one of the things it does, and started again: the pod gets
+/// everything in the end, its container keeps what it has, and nothing is left of it.
+///
+/// Kubernetes, Pod Lifecycle: the node's agent can be restarted at any time.
+#[case(needs = [Filesystem, Root, Owners, Loop])]
+async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
+    let ground = Ground::make(cx).await?;
+    let mut effects = 1 + cx.seed() % STRIDE;
+    loop {
+        cx.node().dies_after(effects).await;
+        let web = ground.pod(cx, &format!("web-{effects}")).add().await?;
+        let mut died = cx.node().revive().await?;
+        // A node may be at rest because it has not begun, and die after all.
+        if let Err(failure) = web.runs().await {
+            if !cx.node().revive().await? {
+                return Err(failure);
+            }
+            died = true;
+            web.runs().await?;
+        }
+        let inside = match web.container().await {
+            Err(_) if cx.node().revive().await? => {
+                died = true;
+                web.runs().await?;
+                web.container().await?
+            }
+            started => started?,
+        };
+        inside.writes("/data/greeting", "hello").await?;
+        inside.reads("/settings/color", "blue").await?;
+        web.remove().await?;
+        died |= cx.node().revive().await?;
+        if let Err(failure) = cx.forget().await {
+            if !cx.node().revive().await? {
+                return Err(failure);
+            }
+            died = true;
+            cx.forget().await?;
+        }
+        if !died {
+            return Ok(());
+        }
+        effects += STRIDE;
+    }
+}
+
+/// The same pod, with the node killed while each of the driver's calls is under way.
+///
+/// CSI: the CO may call again after any failure of its own, and the calls are idempotent.
+#[case(needs = [Filesystem, StageUnstage, Root, Owners, Loop])]
+async fn with_the_node_killed_during_each_call(cx: &mut Cx) -> Result {
+    let ground = Ground::make(cx).await?;
+    for (name, coming, going) in
+        [("a", Method::Stage, Method::Unpublish), ("b", Method::Publish, Method::Unstage)]
+    {
+        let held = cx.hold(coming);
+        let web = ground.pod(cx, name).add().await?;
+        held.reached().await?;
+        cx.node().kill().await?;
+        held.release();
+        cx.node().start().await?;
+        web.runs().await?;
+        web.container().await?.writes("/data/greeting", "hello").await?;
+
+        let held = cx.hold(going);
+        web.remove().await?;
+        held.reached().await?;
+        cx.node().kill().await?;
+        held.release();
+        cx.node().start().await?;
+        cx.forget().await?;
+    }
+    Ok(())
+}
+
+/// What the volumes are made of.
+struct Ground {
+    data: Volume,
+    dir: Volume,
+    disk: Volume,
+    raw: Volume,
+    here: String,
+}
+
+impl Ground {
+    async fn make(cx: &Cx) -> Result<Self> {
+        let here = cx.machine()?;
+        std::fs::create_dir_all(here.join("local"))?;
+        cx.config_map("settings", &[("color", "blue")])?;
+        cx.secret("keys", &[("password", "open-sesame")])?;
+        Ok(Self {
+            data: cx.volume("data").create().await?,
+            dir: cx.local("dir", &here.join("local"))?,
+            disk: cx.local("disk", &cx.disk()?)?,
+            raw: cx.local_block("raw", &cx.disk()?)?,
+            here: here.display().to_string(),
+        })
+    }
+
+    fn pod(&self, cx: &Cx, name: &str) -> PodBuilder {
+        let fast = || memory(1 << 20);
+        let mix = projected(vec![
+            Projection::ConfigMap(all_of("settings")),
+            Projection::DownwardApi { items: fields(&[("name", "metadata.name")]) },
+            token("token"),
+        ]);
+        let pod =
+            cx.pod(name).volume(&self.data, "/data").volume(&self.dir, "/dir").volume(&self.disk, "/disk");
+        let pod = pod.device(&self.raw, "/xvda").inline("cache", empty_dir(), "/cache");
+        let pod = pod.inline("fast", fast(), "/fast").inline("fast", fast(), "/part").sub_path("a");
+        let pod = pod.inline("here", host_path(&self.here, "Directory"), "/here").inline("mix", mix, "/mix");
+        let pod = pod.inline("settings", config_map("settings"), "/settings");
+        let pod = pod.inline("keys", secret("keys"), "/keys");
+        pod.inline("me", downward(&[("name", "metadata.name")]), "/me").fs_group(2000)
+    }
+}

@@ -1,0 +1,482 @@
+//! The dispatcher: which case starts when, and what is made of how it ended.
+//!
+//! It runs on one thread and knows cases, lanes and reporters; each case runs in a worker process of its
+//! own ([`lane`]). All that can happen to a run arrives here as one message, in one order, and everything
+//! the user sees is emitted from here.
+
+pub mod guest;
+mod kept;
+pub mod lane;
+mod ledger;
+mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::future::join_all;
+use harness::kernel_log::KernelLog;
+use harness::manifest::Manifest;
+use harness::nfs_export::Misbehaviour;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+
+use crate::event::{CaseReport, Event, Header, RunRecord, Status};
+use crate::exit_code;
+use crate::gather::gather;
+use crate::message::{Assignment, Said, Task};
+use crate::report::Reporter;
+use testbed::case::{Case, CaseId};
+use testbed::message::{Abilities, Expectation, Orders, Progress};
+
+pub use guest::Guests;
+use kept::Kept;
+pub use ledger::Ledger;
+use verdict::Verdict;
+
+/// Everything a run is to do, decided before anything is started.
+#[derive(Debug)]
+pub struct Plan {
+    /// What the reporters are told first.
+    pub header: Header,
+    /// The cases that can run.
+    pub cases: Vec<&'static Case>,
+    /// The cases that cannot, and why.
+    pub skipped: Vec<(&'static Case, Status, Vec<String>)>,
+    /// The driver.
+    pub manifest: Manifest,
+    /// What it answered.
+    pub abilities: Abilities,
+    /// Where `cases/<id>/` goes.
+    pub directory: PathBuf,
+    /// Whether cases run in user namespaces.
+    pub rootless: bool,
+    /// How long one case may take.
+    pub timeout: Duration,
+    /// How often each case runs.
+    pub repeat: u32,
+    /// Whether the first bad case is the last one started.
+    pub fail_fast: bool,
+    /// The command line that, with a case's id behind it, runs that case again.
+    pub again: String,
+    /// Whether stories that differ are written into the source.
+    pub update: bool,
+    /// Whether the sandboxes of cases that do not pass stay until the reader lets go.
+    pub keep: bool,
+    /// How the suite's own NFS server misbehaves.
+    pub spoil: Option<Misbehaviour>,
+    /// The cases that run in guests, if any do.
+    pub away: Option<Away>,
+}
+
+/// The part of a run that happens in guests.
+#[derive(Debug)]
+pub struct Away {
+    /// The guests.
+    pub guests: Rc<Guests>,
+    /// Which of the cases run there.
+    pub cases: BTreeSet<CaseId>,
+    /// The driver, as it is started there.
+    pub manifest: Manifest,
+    /// What it answered there.
+    pub abilities: Abilities,
+}
+
+/// Runs the plan to its end, or to the user's.
+pub async fn run(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> anyhow::Result<RunRecord> {
+    let interrupts = Interrupts::new()?;
+    let dispatcher = Dispatcher::new(plan, ledger, reporters);
+    LocalSet::new().run_until(dispatcher.run(interrupts)).await
+}
+
+/// A case that is to run, and for the how-manieth time.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    case: &'static Case,
+    repetition: u32,
+}
+
+/// What lanes tell the dispatcher.
+enum Message {
+    Step(CaseId, String),
+    Expectation(Expectation),
+    /// A case, how it went, and its sandbox if that stays.
+    Ended(Job, Box<Verdict>, Option<Kept>),
+}
+
+struct Dispatcher {
+    plan: Plan,
+    /// Until the end, when its janitor is waited for.
+    ledger: Option<Ledger>,
+    reporters: Vec<Box<dyn Reporter>>,
+    queue: VecDeque<Job>,
+    /// What runs, by id and repetition, with the handle that ends it.
+    running: BTreeMap<(CaseId, u32), oneshot::Sender<()>>,
+    /// The running case that wants to be alone.
+    alone: bool,
+    done: Vec<CaseReport>,
+    /// The sandboxes that stay, each with the case it is of.
+    kept: Vec<(CaseId, Kept)>,
+    messages: mpsc::UnboundedSender<Message>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    expectations: Vec<Expectation>,
+    started: Instant,
+    interrupted: bool,
+    /// From the run's beginning on, where it can be read.
+    kernel_log: Option<KernelLog>,
+}
+
+impl Dispatcher {
+    fn new(plan: Plan, ledger: Ledger, reporters: Vec<Box<dyn Reporter>>) -> Self {
+        let (messages, inbox) = mpsc::unbounded_channel();
+        // Cases that want to be alone come last, so that they keep nobody waiting in between.
+        let mut order = plan.cases.clone();
+        order.sort_by_key(|case| case.serial.is_some());
+        let once = |repetition| order.iter().map(move |case| Job { case, repetition });
+        let queue = (1..=plan.repeat.max(1)).flat_map(once).collect();
+        Self {
+            plan,
+            ledger: Some(ledger),
+            reporters,
+            queue,
+            running: BTreeMap::new(),
+            alone: false,
+            done: Vec::new(),
+            kept: Vec::new(),
+            messages,
+            inbox,
+            expectations: Vec::new(),
+            started: Instant::now(),
+            interrupted: false,
+            kernel_log: KernelLog::start().ok(),
+        }
+    }
+
+    async fn run(mut self, mut interrupts: Interrupts) -> anyhow::Result<RunRecord> {
+        let header = self.plan.header.clone();
+        self.emit(&Event::RunStarted(header))?;
+        self.report_skipped()?;
+        loop {
+            self.fill_lanes()?;
+            if self.running.is_empty() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = interrupts.next() => self.interrupt()?,
+                message = self.inbox.recv() => self.take(message.expect("this struct holds a sender"))?,
+            }
+        }
+        self.write_expectations()?;
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.let_go(&mut interrupts).await?;
+        self.finish(seconds).await
+    }
+
+    /// Starts as many cases as there is room for.
+    fn fill_lanes(&mut self) -> anyhow::Result<()> {
+        while let Some(job) = self.queue.front().copied() {
+            let alone = job.case.serial.is_some();
+            let room =
+                if alone { self.running.is_empty() } else { self.running.len() < self.plan.header.lanes };
+            if !room || self.alone {
+                break;
+            }
+            self.queue.pop_front();
+            self.alone = alone;
+            self.start(job)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, job: Job) -> anyhow::Result<()> {
+        let id = job.case.id();
+        let assignment = self.assignment(job)?;
+        let (cancel, cancelled) = oneshot::channel();
+        self.running.insert((id.clone(), job.repetition), cancel);
+        self.emit(&Event::CaseStarted { id: id.clone() })?;
+        let messages = self.messages.clone();
+        let guests = self.away(&id).map(|away| Rc::clone(&away.guests));
+        tokio::task::spawn_local(async move {
+            let mut verdict = Verdict::new(&assignment.orders, guests.is_some());
+            let hear = |said| match said {
+                Said::Progress(Progress::Step(step)) => {
+                    verdict.step(&step);
+                    drop(messages.send(Message::Step(id.clone(), step)));
+                }
+                Said::Progress(Progress::Expectation(expectation)) => {
+                    drop(messages.send(Message::Expectation(expectation)))
+                }
+                said => verdict.hear(said),
+            };
+            let ended = match guests {
+                Some(guests) => guests.run(&assignment, hear, cancelled).await,
+                None => lane::run(&assignment, hear, cancelled).await,
+            };
+            let kept = verdict.ended(ended);
+            drop(messages.send(Message::Ended(job, Box::new(verdict), kept)));
+        });
+        Ok(())
+    }
+
+    /// What there is to know about guests, if that case runs in one.
+    fn away(&self, id: &CaseId) -> Option<&Away> {
+        self.plan.away.as_ref().filter(|away| away.cases.contains(id))
+    }
+
+    fn assignment(&self, job: Job) -> anyhow::Result<Assignment> {
+        let plan = &self.plan;
+        let id = job.case.id();
+        let name = if plan.repeat > 1 { format!("{id}@{}", job.repetition) } else { id.to_string() };
+        let directory = plan.directory.join("cases").join(name);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create `{}`", directory.display()))?;
+        let is_away = self.away(&id).is_some();
+        let (manifest, abilities) = match self.away(&id) {
+            Some(away) => (&away.manifest, &away.abilities),
+            None => (&plan.manifest, &plan.abilities),
+        };
+        let orders = Orders {
+            manifest: manifest.clone(),
+            directory,
+            ledger: self.ledger.as_ref().expect("it is open while cases run").path(),
+            rootless: plan.rootless,
+            seed: plan.header.seed.wrapping_add(u64::from(job.repetition - 1)),
+            timeout: plan.timeout,
+            update: plan.update,
+            keep: plan.keep && !is_away,
+            disk: None,
+            cuts: 0,
+            spoil: plan.spoil,
+        };
+        Ok(Assignment { task: Task::Case(id, Box::new(abilities.clone())), orders })
+    }
+
+    fn take(&mut self, message: Message) -> anyhow::Result<()> {
+        match message {
+            Message::Step(id, step) => self.emit(&Event::CaseStep { id, step }),
+            Message::Expectation(expectation) => {
+                // With --repeat a place is told of more than once, and can be rewritten only once.
+                let place = |told: &Expectation| (told.file.clone(), told.line, told.column);
+                if !self.expectations.iter().any(|told| place(told) == place(&expectation)) {
+                    self.expectations.push(expectation);
+                }
+                Ok(())
+            }
+            Message::Ended(job, verdict, kept) => {
+                self.running.remove(&(job.case.id(), job.repetition));
+                self.alone = false;
+                // A case that was cut short by the user says nothing about anybody.
+                if verdict.was_cancelled() {
+                    return Ok(());
+                }
+                let report = verdict.report(job.case, self.blank(job.case), &self.plan);
+                if self.plan.fail_fast && report.status.is_bad() {
+                    self.queue.clear();
+                }
+                match kept {
+                    Some(kept) if report.status.is_bad() => self.kept.push((report.id.clone(), kept)),
+                    // It failed as was expected: there is nothing to look at.
+                    Some(kept) => drop(tokio::task::spawn_local(kept.let_go())),
+                    None => {}
+                }
+                self.file(report)
+            }
+        }
+    }
+
+    fn report_skipped(&mut self) -> anyhow::Result<()> {
+        for (case, status, reasons) in std::mem::take(&mut self.plan.skipped) {
+            let report = CaseReport { status, reasons, ..self.blank(case) };
+            self.file(report)?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, report: CaseReport) -> anyhow::Result<()> {
+        if report.status.is_bad()
+            && !self.done.iter().any(|earlier| earlier.status.is_bad())
+            && let Some(ledger) = &self.ledger
+        {
+            // From here on somebody may be reading its logs.
+            ledger.keep(&self.plan.directory)?;
+        }
+        self.done.push(report.clone());
+        self.emit(&Event::CaseFinished(Box::new(report)))
+    }
+
+    /// The report of a case of which nothing is known but that it is the next to end.
+    fn blank(&self, case: &Case) -> CaseReport {
+        CaseReport {
+            id: case.id(),
+            status: Status::Passed,
+            seconds: 0.0,
+            number: self.done.len() + 1,
+            of: self.plan.header.cases,
+            proves: case.proves.to_owned(),
+            at: case.place(),
+            reasons: vec![],
+            breakage: None,
+            findings: vec![],
+            left_behind: vec![],
+            kernel: vec![],
+            unchecked: vec![],
+            logs: None,
+            log_files: vec![],
+            again: format!("{} {}", self.plan.again, case.id()),
+            look: None,
+        }
+    }
+
+    /// Once: no more cases, and the running ones are ended. Twice: out, saying what is left.
+    fn interrupt(&mut self) -> anyhow::Result<()> {
+        let running: Vec<CaseId> = self.running.keys().map(|(id, _)| id.clone()).collect();
+        if self.interrupted {
+            let sweep = self.ledger.as_ref().map(Ledger::would_undo).unwrap_or_default();
+            self.emit(&Event::Interrupted { running, sweep: Some(sweep) })?;
+            // The lifelines close with this process, so the sandboxes die and the janitor still does its work.
+            std::process::exit(i32::from(exit_code::INTERRUPTED));
+        }
+        self.interrupted = true;
+        self.queue.clear();
+        self.emit(&Event::Interrupted { running, sweep: None })?;
+        // Dropping the handle cancels.
+        for cancel in self.running.values_mut() {
+            let (gone, _) = oneshot::channel();
+            drop(std::mem::replace(cancel, gone));
+        }
+        Ok(())
+    }
+
+    fn write_expectations(&mut self) -> anyhow::Result<()> {
+        // All patches of a run go through this process: two workers would overwrite each other's.
+        for expectation in std::mem::take(&mut self.expectations) {
+            write_expectation(expectation)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the reader has seen enough of what was kept, or nothing of it is there any more.
+    async fn let_go(&mut self, interrupts: &mut Interrupts) -> anyhow::Result<()> {
+        let (mut cases, mut kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.kept).into_iter().unzip();
+        cases.dedup();
+        if !cases.is_empty() && !self.interrupted {
+            self.emit(&Event::Kept { cases })?;
+            tokio::select! {
+                () = interrupts.next() => {}
+                _ = join_all(kept.iter_mut().map(Kept::ended)) => {}
+            }
+        }
+        let gone = join_all(kept.into_iter().map(Kept::let_go));
+        tokio::select! {
+            biased;
+            () = interrupts.next() => {
+                self.interrupted = true;
+                self.interrupt()
+            }
+            gone = gone => gone.into_iter().collect::<std::io::Result<()>>().context("cannot let go of a sandbox"),
+        }
+    }
+
+    async fn finish(mut self, seconds: f64) -> anyhow::Result<RunRecord> {
+        // Guests go before anything is said of the end.
+        self.plan.away = None;
+        let left = match self.ledger.take() {
+            Some(ledger) => ledger.close().await,
+            None => Ok(vec![]),
+        };
+        let mut record = RunRecord {
+            version: RunRecord::VERSION,
+            header: self.plan.header.clone(),
+            findings: gather(&self.done),
+            cases: std::mem::take(&mut self.done),
+            kernel: self.kernel_log.take().map(verdict::unattributed).unwrap_or_default(),
+            seconds,
+            interrupted: self.interrupted,
+            exit_code: exit_code::OK,
+            hints: vec![],
+        };
+        if let Err(error) = left {
+            record
+                .hints
+                .push(format!("the janitor could not undo everything ({error:#}): run `volproof sweep`"));
+        }
+        record.exit_code = verdict::exit_code(&record);
+        record.hints.extend(verdict::hints(&record));
+        let event = Event::RunFinished(Box::new(record));
+        self.emit(&event)?;
+        let Event::RunFinished(record) = event else { unreachable!("it was made three lines above") };
+        Ok(*record)
+    }
+
+    fn emit(&mut self, event: &Event) -> anyhow::Result<()> {
+        let mut failed = None;
+        self.reporters.retain_mut(|reporter| match reporter.report(event) {
+            Ok(()) => true,
+            // Who closes the pipe has seen enough; the run goes on, and its exit code still counts.
+            Err(error) if is_closed_pipe(&error) => false,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<serde_json::Error>() {
+        Some(json) => json.io_error_kind(),
+        None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
+    };
+    error.chain().any(|cause| kind(cause) == Some(std::io::ErrorKind::BrokenPipe))
+}
+
+/// Rewrites the literal of an `expect!` in its source file.
+fn write_expectation(expectation: Expectation) -> anyhow::Result<()> {
+    let Some(file) = source_file(&expectation.file) else {
+        anyhow::bail!("cannot find `{}`: run this from the workspace it was built in", expectation.file);
+    };
+    // The crate keeps the place by reference to constants; a run writes each at most once.
+    let constant = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let position = expect_test::Position {
+        file: constant(file.to_string_lossy().into_owned()),
+        line: expectation.line,
+        column: expectation.column,
+    };
+    expect_test::Expect { position, data: constant(expectation.data), indent: true }
+        .assert_eq(&expectation.actual);
+    Ok(())
+}
+
+/// A path below some workspace, as the compiler writes it: looked for from here upwards, then from where this
+/// crate was built.
+fn source_file(path: &str) -> Option<PathBuf> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let starts = [here.as_path(), Path::new(env!("CARGO_MANIFEST_DIR"))];
+    let candidates = starts.iter().flat_map(|start| start.ancestors()).map(|above| above.join(path));
+    candidates.into_iter().find(|candidate| candidate.is_file())
+}
+
+/// Ctrl-C and a polite kill, which mean the same.
+struct Interrupts {
+    keyboard: Signal,
+    polite: Signal,
+}
+
+impl Interrupts {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { keyboard: listen(SignalKind::interrupt())?, polite: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.keyboard.recv() => {}
+            _ = self.polite.recv() => {}
+        }
+    }
+}

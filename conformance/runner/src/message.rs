@@ -1,0 +1,98 @@
+//! What the run and a worker say to each other: one JSON document in, JSON lines out.
+
+use serde::{Deserialize, Serialize};
+use testbed::case::CaseId;
+use testbed::failure::Breakage;
+use testbed::message::{Abilities, Orders, Progress, Refusal};
+
+use crate::event::Status;
+use crate::finding::Finding;
+
+/// The descriptor a worker reports on.
+pub const REPORT_FD: i32 = 3;
+/// The descriptor whose end means that the run is gone.
+pub const LIFELINE_FD: i32 = 4;
+
+/// What a worker is told, on standard input.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Assignment {
+    pub task: Task,
+    pub orders: Orders,
+}
+
+/// What a worker is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Start the driver once and ask what it can do.
+    Ask,
+    /// Carry out a case with a driver that was asked.
+    Case(CaseId, Box<Abilities>),
+    /// Play what no case says.
+    Play(Script),
+}
+
+/// What is played instead of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Script {
+    /// The text of a scenario.
+    Scenario(String),
+    /// Manifests, until they were seen enough.
+    Manifests {
+        /// Name and text of each file.
+        files: Vec<(String, String)>,
+        /// Whether it is over as soon as all pods have their volumes.
+        once: bool,
+    },
+}
+
+/// How a script went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Played {
+    /// What did not come, with the state that was there instead.
+    pub failures: Vec<String>,
+    /// What would not be taken down.
+    pub left: Vec<String>,
+}
+
+/// One line of what a worker says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// What a case says while it runs.
+    Progress(Progress),
+    /// The answer to [`Task::Ask`].
+    Abilities(Box<Abilities>),
+    /// The sandbox, the driver or the node could not be brought up.
+    Refused(Refusal),
+    /// What a player has to tell while it plays.
+    Told(String),
+    /// Every pod of the manifests that are played has its volumes.
+    Ready,
+    /// The end of a scenario. The last line.
+    Played(Played),
+    /// The end of a case. The last line, unless the sandbox is kept.
+    Outcome(Box<Outcome>),
+    /// The sandbox stays as it is until the run lets go. The last line.
+    Kept,
+}
+
+/// How a case went, as its worker saw it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Passed, failed, leaked, error or driver exited: expectations are the run's business.
+    pub status: Status,
+    /// How long it took.
+    pub seconds: f64,
+    /// Where it broke.
+    pub breakage: Option<Breakage>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What was left behind.
+    pub left_behind: Vec<String>,
+    /// What the kernel said.
+    pub kernel: Vec<String>,
+    /// What could not be checked, and why.
+    pub unchecked: Vec<String>,
+}

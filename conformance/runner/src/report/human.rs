@@ -1,0 +1,150 @@
+//! The terminal.
+//!
+//! Plain lines everywhere; where standard error is a terminal, a line below them that says what runs now.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Reporter;
+use super::line::{Details, HeaderLines, Palette, StatusLine, SummaryLines, count};
+use crate::event::{CaseReport, Event};
+use crate::finding::Finding;
+use testbed::case::CaseId;
+
+/// Writes for people.
+pub struct Human<W> {
+    out: W,
+    palette: Palette,
+    /// With each case, the sentence it proves.
+    verbose: bool,
+    live: Option<Live>,
+    /// Findings told so far, each with the case it was told with.
+    told: Vec<(Finding, CaseId)>,
+}
+
+impl<W: Write> Human<W> {
+    /// Writes to `out`, with no line that changes.
+    pub fn new(out: W, palette: Palette, verbose: bool) -> Self {
+        Self { out, palette, verbose, live: None, told: vec![] }
+    }
+
+    /// Adds the line that says what runs now. Only for terminals.
+    pub fn with_live_line(mut self) -> Self {
+        self.live = Some(Live::new());
+        self
+    }
+
+    fn case(&mut self, case: &CaseReport) -> std::io::Result<()> {
+        let palette = self.palette;
+        writeln!(self.out, "{}", StatusLine(palette, case))?;
+        if self.verbose {
+            writeln!(self.out, "{:13}{}", "", case.proves)?;
+        }
+        if case.status.is_bad() {
+            writeln!(self.out, "\n{}", Details { palette, case, told: &self.told })?;
+            for finding in &case.findings {
+                if !self.told.iter().any(|(told, _)| told.key() == finding.key()) {
+                    self.told.push((finding.clone(), case.id.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, event: &Event) -> std::io::Result<()> {
+        let palette = self.palette;
+        match event {
+            Event::RunStarted(header) => writeln!(self.out, "{}", HeaderLines(palette, header))?,
+            Event::CaseStarted { .. } | Event::CaseStep { .. } => return Ok(()),
+            Event::CaseFinished(case) => self.case(case)?,
+            Event::Interrupted { running, sweep: None } => writeln!(
+                self.out,
+                "\n  interrupted: stopping {}; Ctrl-C again leaves at once, and the rest to `volproof sweep`",
+                count(running.len(), "case")
+            )?,
+            Event::Interrupted { running, sweep: Some(sweep) } => {
+                writeln!(self.out, "\n  interrupted again: left {} to die", count(running.len(), "case"))?;
+                for thing in sweep {
+                    writeln!(self.out, "  `volproof sweep` would undo: {thing}")?;
+                }
+                if sweep.is_empty() {
+                    writeln!(self.out, "  `volproof sweep` would find nothing to undo")?;
+                }
+            }
+            Event::Kept { cases } => {
+                writeln!(self.out, "  kept until Ctrl-C, for a look from another terminal:")?;
+                for case in cases {
+                    writeln!(self.out, "    volproof enter {case}")?;
+                }
+            }
+            Event::RunFinished(run) => write!(self.out, "{}", SummaryLines(palette, run))?,
+        }
+        self.out.flush()
+    }
+}
+
+impl<W: Write> Reporter for Human<W> {
+    fn report(&mut self, event: &Event) -> anyhow::Result<()> {
+        // The live line must be off the screen while others are written.
+        let live = self.live.take();
+        match &live {
+            Some(live) => live.bar.suspend(|| self.write(event))?,
+            None => self.write(event)?,
+        }
+        self.live = live;
+        if let Some(live) = &mut self.live {
+            live.follow(event);
+        }
+        Ok(())
+    }
+}
+
+/// The line that changes: how far, how long, and what each lane does.
+struct Live {
+    bar: ProgressBar,
+    running: BTreeMap<CaseId, String>,
+}
+
+impl Live {
+    fn new() -> Self {
+        let bar = ProgressBar::no_length();
+        // One line cut at the terminal's width: a wrapped line cannot be taken back.
+        let style = ProgressStyle::with_template("{spinner:.dim} {pos}/{len} [{elapsed}] {wide_msg:.dim}");
+        bar.set_style(style.expect("the template is constant").tick_chars("⠁⠂⠄⡀⢀⠠⠐⠈ "));
+        Self { bar, running: BTreeMap::new() }
+    }
+
+    fn follow(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted(header) => {
+                self.bar.set_length(header.cases as u64);
+                self.bar.enable_steady_tick(Duration::from_millis(120));
+            }
+            Event::CaseStarted { id } => drop(self.running.insert(id.clone(), String::new())),
+            Event::CaseStep { id, step } => drop(self.running.insert(id.clone(), step.clone())),
+            Event::CaseFinished(case) => {
+                self.running.remove(&case.id);
+                self.bar.inc(1);
+            }
+            Event::Interrupted { .. } => {}
+            Event::Kept { .. } | Event::RunFinished(_) => return self.bar.finish_and_clear(),
+        }
+        let lane = |(id, step): (&CaseId, &String)| match step.is_empty() {
+            true => id.to_string(),
+            false => format!("{id} {step}"),
+        };
+        self.bar.set_message(self.running.iter().map(lane).collect::<Vec<_>>().join("  ·  "));
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,340 @@
+//! Every line the terminal can show, held by its text: a reviewer sees the wording change.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::event::{Header, RunRecord, Status};
+use crate::finding::{Finding, Party};
+use crate::gather::gather;
+use testbed::failure::{Breakage, Place};
+
+fn check(events: impl IntoIterator<Item = Event>, expected: Expect) {
+    expected.assert_eq(&rendered(Palette::plain(), false, events));
+}
+
+fn rendered(palette: Palette, verbose: bool, events: impl IntoIterator<Item = Event>) -> String {
+    let mut out = Vec::new();
+    let mut human = Human::new(&mut out, palette, verbose);
+    for event in events {
+        human.report(&event).expect("a vector takes everything");
+    }
+    drop(human);
+    // A first line without indentation, or `expect!` would take away that of all others.
+    format!("$ volproof run\n{}", String::from_utf8(out).expect("text"))
+}
+
+fn finished(case: CaseReport) -> Event {
+    Event::CaseFinished(Box::new(case))
+}
+
+fn header() -> Header {
+    Header {
+        driver: "block.csi.example.com".into(),
+        driver_version: "1.4.0".into(),
+        abilities: vec!["stage".into(), "expand".into(), "block".into()],
+        kernel: "6.6.21".into(),
+        privilege: "root".into(),
+        guests: String::new(),
+        has: vec!["loop".into(), "ext4".into()],
+        lacks: vec!["nfsd".into()],
+        cases: 62,
+        lanes: 8,
+        seed: 7,
+        limits: vec![],
+    }
+}
+
+fn run(cases: Vec<CaseReport>) -> RunRecord {
+    let findings = gather(&cases);
+    let exit_code = u8::from(cases.iter().any(|case| case.status.is_bad()));
+    RunRecord {
+        version: RunRecord::VERSION,
+        header: Header { cases: cases.len(), ..header() },
+        cases,
+        findings,
+        kernel: vec![],
+        seconds: 41.7,
+        interrupted: false,
+        exit_code,
+        hints: vec![],
+    }
+}
+
+/// A run with a case of every status.
+pub(crate) fn full_run() -> RunRecord {
+    let sample = |status: &Status| CaseReport::sample(&format!("a::{status}"), *status);
+    let mut cases: Vec<_> = Status::ALL.iter().map(sample).collect();
+    cases.push(broken_block());
+    cases[2].findings = vec![still_mounted()];
+    cases[7].reasons = vec!["does not report GET_VOLUME_STATS".into()];
+    let mut record = run(cases);
+    record.hints = vec!["nothing is proven".into()];
+    record
+}
+
+fn still_mounted() -> Finding {
+    Finding {
+        contract: "DRV-031".into(),
+        method: "NodeUnpublishVolume".into(),
+        cause: "target still mounted".into(),
+        party: Party::Driver,
+        sentence: "NodeUnpublishVolume returned OK, but its target is still mounted.".into(),
+        cites: "DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.".into(),
+    }
+}
+
+fn broken_block() -> CaseReport {
+    let mut case = CaseReport::sample("csi::block::is_unmapped_in_reverse_order", Status::Failed);
+    case.number = 31;
+    case.seconds = 2.41;
+    case.breakage = Some(Breakage {
+        after: "web.stop()".into(),
+        at: Place { file: "conformance/cases/src/csi/block.rs".into(), line: 31 },
+        expected: Some(
+            "unlock <map:disk/web>\ncsi    Unpublish disk web\numount <publish:disk/web>\n".into(),
+        ),
+        actual: Some("unlock <map:disk/web>\ncsi    Unpublish disk web\n".into()),
+        cause: vec!["the story is another one".into()],
+    });
+    case.left_behind = vec!["bind   <publish:disk/web>  =  <device:disk>".into()];
+    case.logs = Some("out/cases/csi::block::is_unmapped_in_reverse_order".into());
+    case.log_files = vec!["driver.log".into(), "journal.txt".into()];
+    case.look = Some("volproof enter csi::block::is_unmapped_in_reverse_order".into());
+    case.with_findings([still_mounted()])
+}
+
+#[test]
+fn the_head_says_what_was_asked_and_what_the_machine_has() {
+    let bare = Header { abilities: vec![], lacks: vec![], cases: 1, lanes: 1, ..header() };
+    check(
+        [Event::RunStarted(header()), Event::RunStarted(bare)],
+        expect![[r#"
+            $ volproof run
+                Driver block.csi.example.com 1.4.0   stage, expand, block   (asked)
+                  Host 6.6.21, root, loop, ext4; no nfsd
+                 Cases 62 in 8 lanes
+
+                Driver block.csi.example.com 1.4.0   nothing beyond the mandatory calls   (asked)
+                  Host 6.6.21, root, loop, ext4
+                 Cases 1 in 1 lane
+
+        "#]],
+    );
+}
+
+#[test]
+fn one_line_for_each_status() {
+    let statuses = Status::ALL.into_iter().enumerate().map(|(number, status)| {
+        let mut case = CaseReport::sample("csi::publish::read_only", status);
+        case.number = number + 1;
+        match status {
+            Status::SkippedDriver => case.reasons = vec!["does not report GET_VOLUME_STATS".into()],
+            Status::SkippedHost => {
+                case.reasons = vec!["module `nfsd` is not available".into(), "not root".into()];
+            }
+            Status::Xfail | Status::Xpass => case.reasons = vec!["our issue 41".into()],
+            _ => {}
+        }
+        StatusLine(Palette::plain(), &case).to_string()
+    });
+    expect![[r#"
+        $ volproof run
+                PASS [   0.31s] ( 1/62) csi::publish::read_only
+                FAIL [   0.31s] ( 2/62) csi::publish::read_only
+                LEAK [   0.31s] ( 3/62) csi::publish::read_only
+               ERROR [   0.31s] ( 4/62) csi::publish::read_only
+         DRIVER EXIT [   0.31s] ( 5/62) csi::publish::read_only
+               XPASS [   0.31s] ( 6/62) csi::publish::read_only                          our issue 41
+               XFAIL [   0.31s] ( 7/62) csi::publish::read_only                          our issue 41
+                SKIP            ( 8/62) csi::publish::read_only                          driver: does not report GET_VOLUME_STATS
+                SKIP            ( 9/62) csi::publish::read_only                          host: module `nfsd` is not available; not root"#]]
+    .assert_eq(&format!("$ volproof run\n{}", statuses.collect::<Vec<_>>().join("\n")));
+}
+
+#[test]
+fn a_failure_says_where_in_the_story_it_broke_and_why() {
+    check(
+        [finished(broken_block())],
+        expect![[r#"
+            $ volproof run
+                    FAIL [   2.41s] (31/62) csi::block::is_unmapped_in_reverse_order
+
+              after `web.stop()`  conformance/cases/src/csi/block.rs:31
+
+                    unlock <map:disk/web>
+                    csi    Unpublish disk web
+                -   umount <publish:disk/web>
+
+              NodeUnpublishVolume returned OK, but its target is still mounted.
+              DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
+
+              left behind
+                bind   <publish:disk/web>  =  <device:disk>
+
+              logs   out/cases/csi::block::is_unmapped_in_reverse_order/   driver.log  journal.txt
+              again  volproof run csi::block::is_unmapped_in_reverse_order
+              look   volproof enter csi::block::is_unmapped_in_reverse_order
+
+        "#]],
+    );
+}
+
+#[test]
+fn a_finding_is_explained_once() {
+    let first = CaseReport::sample("csi::publish::a", Status::Failed).with_findings([still_mounted()]);
+    let second = CaseReport::sample("csi::publish::b", Status::Leaked).with_findings([still_mounted()]);
+    check(
+        [finished(first), finished(second)],
+        expect![[r#"
+            $ volproof run
+                    FAIL [   0.31s] ( 1/62) csi::publish::a
+
+              NodeUnpublishVolume returned OK, but its target is still mounted.
+              DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
+
+              again  volproof run csi::publish::a
+
+                    LEAK [   0.31s] ( 1/62) csi::publish::b
+
+              NodeUnpublishVolume returned OK, but its target is still mounted.
+              The same as in csi::publish::a.
+
+              again  volproof run csi::publish::b
+
+        "#]],
+    );
+}
+
+#[test]
+fn an_error_is_told_with_its_causes() {
+    let mut case = CaseReport::sample("csi::publish::a", Status::Error);
+    case.breakage = Some(Breakage {
+        after: String::new(),
+        at: case.at.clone(),
+        expected: None,
+        actual: None,
+        cause: vec!["cannot start the driver".into(), "No such file or directory".into()],
+    });
+    case.kernel = vec!["EXT4-fs error (device loop3): bad block".into()];
+    case.unchecked = vec!["the driver's books: it does not report LIST_VOLUMES".into()];
+    check(
+        [finished(case)],
+        expect![[r#"
+            $ volproof run
+                   ERROR [   0.31s] ( 1/62) csi::publish::a
+
+              at the beginning  conformance/cases/src/csi/block.rs:12
+
+              cannot start the driver
+                because No such file or directory
+
+              the kernel said
+                EXT4-fs error (device loop3): bad block
+
+              not checked
+                the driver's books: it does not report LIST_VOLUMES
+
+              again  volproof run csi::publish::a
+
+        "#]],
+    );
+}
+
+#[test]
+fn with_verbose_the_sentence_is_shown() {
+    let case = CaseReport::sample("csi::publish::a", Status::Passed);
+    expect![[r#"
+        $ volproof run
+                PASS [   0.31s] ( 1/62) csi::publish::a
+                     A volume can be read and written.
+    "#]]
+    .assert_eq(&rendered(Palette::plain(), true, [finished(case)]));
+}
+
+#[test]
+fn the_summary_counts_and_names_what_is_bad() {
+    check(
+        [Event::RunFinished(Box::new(full_run()))],
+        expect![[r#"
+            $ volproof run
+            ────────────
+                 Summary [  41.70s] 10 cases: 1 passed, 2 failed, 1 leaked, 1 errored, 1 lost their driver, 1 passed unexpectedly, 1 failed as expected, 2 skipped (1 driver, 1 host)
+                    FAIL a::failed
+                    LEAK a::leaked
+                   ERROR a::error
+             DRIVER EXIT a::driver_exited
+                   XPASS a::xpass
+                    FAIL csi::block::is_unmapped_in_reverse_order
+                 Finding NodeUnpublishVolume returned OK, but its target is still mounted.
+                         DRV-031 in csi::block::is_unmapped_in_reverse_order, also in 1 case
+              hint: nothing is proven
+        "#]],
+    );
+}
+
+#[test]
+fn a_summary_of_one_and_of_none() {
+    let one = run(vec![CaseReport::sample("a", Status::Passed)]);
+    check(
+        [Event::RunFinished(Box::new(one)), Event::RunFinished(Box::new(run(vec![])))],
+        expect![[r#"
+            $ volproof run
+            ────────────
+                 Summary [  41.70s] 1 case: 1 passed
+            ────────────
+                 Summary [  41.70s] 0 cases: none ran
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_kept_is_named_with_the_way_in() {
+    let cases = vec![CaseId::new("csi::a"), CaseId::new("csi::b")];
+    check(
+        [Event::Kept { cases }],
+        expect![[r#"
+        $ volproof run
+          kept until Ctrl-C, for a look from another terminal:
+            volproof enter csi::a
+            volproof enter csi::b
+    "#]],
+    );
+}
+
+#[test]
+fn an_interruption_says_what_is_stopped_and_what_would_be_undone() {
+    let running = vec![CaseId::new("csi::a"), CaseId::new("csi::b")];
+    let mut record = run(vec![CaseReport::sample("a", Status::Passed)]);
+    record.interrupted = true;
+    record.header.cases = 62;
+    record.exit_code = 130;
+    check(
+        [
+            Event::Interrupted { running: running.clone(), sweep: None },
+            Event::Interrupted { running: running.clone(), sweep: Some(vec!["loop3 of csi::a".into()]) },
+            Event::Interrupted { running, sweep: Some(vec![]) },
+            Event::RunFinished(Box::new(record)),
+        ],
+        expect![[r#"
+            $ volproof run
+
+              interrupted: stopping 2 cases; Ctrl-C again leaves at once, and the rest to `volproof sweep`
+
+              interrupted again: left 2 cases to die
+              `volproof sweep` would undo: loop3 of csi::a
+
+              interrupted again: left 2 cases to die
+              `volproof sweep` would find nothing to undo
+            ────────────
+                 Summary [  41.70s] 1 of 62 cases: 1 passed
+        "#]],
+    );
+}
+
+#[test]
+fn colours_frame_words_and_change_none() {
+    let text = rendered(Palette::coloured(), false, [finished(broken_block())]);
+    assert!(text.contains("\u{1b}[31m"), "{text:?}");
+    let stripped = anstream::adapter::strip_str(&text).to_string();
+    assert_eq!(stripped, rendered(Palette::plain(), false, [finished(broken_block())]));
+}

@@ -1,0 +1,351 @@
+//! The lines of the terminal, one small type each, so that a snapshot can hold every variant.
+
+use std::fmt::{self, Display, Formatter};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::event::{CaseReport, Header, RunRecord, Status};
+use crate::finding::{Finding, RunFinding};
+use testbed::case::CaseId;
+
+/// The colours, or their absence.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Palette {
+    good: Style,
+    bad: Style,
+    odd: Style,
+    quiet: Style,
+    head: Style,
+    name: Style,
+}
+
+impl Palette {
+    /// Nothing but text.
+    pub fn plain() -> Self {
+        Self::default()
+    }
+
+    /// For terminals and what imitates them. Every line can be read without the colours.
+    pub fn coloured() -> Self {
+        let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+        Self {
+            good: colour(AnsiColor::Green).bold(),
+            bad: colour(AnsiColor::Red).bold(),
+            odd: colour(AnsiColor::Yellow).bold(),
+            quiet: Style::new().dimmed(),
+            head: colour(AnsiColor::Green).bold(),
+            name: Style::new().bold(),
+        }
+    }
+
+    fn of(&self, status: Status) -> Style {
+        match status {
+            Status::Passed => self.good,
+            Status::Failed | Status::Error | Status::DriverExited | Status::Xpass => self.bad,
+            Status::Leaked => self.odd,
+            Status::SkippedDriver | Status::SkippedHost | Status::Xfail => self.quiet,
+        }
+    }
+}
+
+/// What a status is called on the terminal.
+pub fn label(status: Status) -> &'static str {
+    match status {
+        Status::Passed => "PASS",
+        Status::Failed => "FAIL",
+        Status::Leaked => "LEAK",
+        Status::Error => "ERROR",
+        Status::DriverExited => "DRIVER EXIT",
+        Status::SkippedDriver | Status::SkippedHost => "SKIP",
+        Status::Xfail => "XFAIL",
+        Status::Xpass => "XPASS",
+    }
+}
+
+/// A word in the twelve columns on the left, and the rest of its line.
+pub struct Headed<'a> {
+    /// The colours.
+    pub palette: Palette,
+    /// The word.
+    pub word: &'a str,
+    /// The rest.
+    pub rest: &'a str,
+}
+
+impl Display for Headed<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let style = self.palette.head;
+        write!(f, "{style}{:>10}{style:#} {}", self.word, self.rest)
+    }
+}
+
+/// The lines before the first case.
+pub struct HeaderLines<'a>(pub Palette, pub &'a Header);
+
+impl Display for HeaderLines<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, header) = *self;
+        let line =
+            |f: &mut Formatter<'_>, word, rest: &str| writeln!(f, "{}", Headed { palette, word, rest });
+        let abilities = match header.abilities.is_empty() {
+            true => "nothing beyond the mandatory calls".to_owned(),
+            false => header.abilities.join(", "),
+        };
+        line(f, "Driver", &format!("{} {}   {abilities}   (asked)", header.driver, header.driver_version))?;
+        let in_guests = header.privilege == "guest";
+        let privilege = if in_guests { "root" } else { &header.privilege };
+        let has = [header.kernel.clone(), privilege.to_owned()].into_iter().chain(header.has.iter().cloned());
+        let mut host = has.collect::<Vec<_>>().join(", ");
+        if !header.lacks.is_empty() {
+            host += &format!("; no {}", header.lacks.join(", no "));
+        }
+        line(f, if in_guests { "Guest" } else { "Host" }, &host)?;
+        if !header.guests.is_empty() {
+            line(f, "Guests", &header.guests)?;
+        }
+        line(f, "Cases", &format!("{} in {}", header.cases, count(header.lanes, "lane")))?;
+        header.limits.iter().try_for_each(|limit| line(f, "Limit", limit))
+    }
+}
+
+/// One case, one line: status, time, how far we are, name, and for a case that did not run, why.
+pub struct StatusLine<'a>(pub Palette, pub &'a CaseReport);
+
+impl Display for StatusLine<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, case) = *self;
+        let style = palette.of(case.status);
+        write!(f, "{style}{:>12}{style:#} ", label(case.status))?;
+        match case.status.is_skip() {
+            true => write!(f, "{:10} ", "")?,
+            false => write!(f, "[{:>7.2}s] ", case.seconds)?,
+        }
+        let digits = case.of.to_string().len();
+        write!(f, "({:>digits$}/{}) {}", case.number, case.of, CaseName(palette, case))?;
+        let who = match case.status {
+            Status::SkippedDriver => "driver: ",
+            Status::SkippedHost => "host: ",
+            _ => "",
+        };
+        if let Some(reason) = case.reasons.first() {
+            let quiet = palette.quiet;
+            let padding = 46usize.saturating_sub(case.id.as_str().len());
+            write!(f, "{:padding$}   {quiet}{who}{reason}{quiet:#}", "")?;
+            for more in &case.reasons[1..] {
+                write!(f, "{quiet}; {more}{quiet:#}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A case's id, its own part brighter than its module.
+struct CaseName<'a>(Palette, &'a CaseReport);
+
+impl Display for CaseName<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, case) = *self;
+        let (quiet, name) = (palette.quiet, palette.name);
+        match case.id.as_str().rsplit_once("::") {
+            Some((module, own)) => write!(f, "{quiet}{module}::{quiet:#}{name}{own}{name:#}"),
+            None => write!(f, "{name}{}{name:#}", case.id),
+        }
+    }
+}
+
+/// What should have been seen against what was: removals with `-`, additions with `+`.
+pub struct Difference<'a> {
+    /// The colours.
+    pub palette: Palette,
+    /// The story of the case.
+    pub expected: &'a str,
+    /// The story of the kernel.
+    pub actual: &'a str,
+}
+
+impl Display for Difference<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let diff = similar::TextDiff::from_lines(self.expected, self.actual);
+        for change in diff.iter_all_changes() {
+            let (mark, style) = match change.tag() {
+                similar::ChangeTag::Equal => ("    ", Style::new()),
+                similar::ChangeTag::Delete => ("-   ", self.palette.bad),
+                similar::ChangeTag::Insert => ("+   ", self.palette.good),
+            };
+            let line = format!("{mark}{}", change.value().trim_end());
+            writeln!(f, "    {style}{}{style:#}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything below the status line of a case that did not pass.
+pub struct Details<'a> {
+    /// The colours.
+    pub palette: Palette,
+    /// The case.
+    pub case: &'a CaseReport,
+    /// Findings that an earlier case has already told, with that case.
+    pub told: &'a [(Finding, CaseId)],
+}
+
+impl Display for Details<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let case = self.case;
+        self.breakage(f)?;
+        for finding in &case.findings {
+            writeln!(f, "  {}", finding.sentence)?;
+            match self.told.iter().find(|(told, _)| told.key() == finding.key()) {
+                Some((_, first)) => writeln!(f, "  The same as in {first}.")?,
+                None if finding.cites.is_empty() => {}
+                None => writeln!(f, "  {}", finding.cites)?,
+            }
+            writeln!(f)?;
+        }
+        block(f, "left behind", &case.left_behind)?;
+        block(f, "the kernel said", &case.kernel)?;
+        block(f, "not checked", &case.unchecked)?;
+        if let Some(logs) = case.logs.as_ref().filter(|_| !case.log_files.is_empty()) {
+            writeln!(f, "  logs   {}/   {}", logs.display(), case.log_files.join("  "))?;
+        }
+        writeln!(f, "  again  {}", case.again)?;
+        case.look.iter().try_for_each(|look| writeln!(f, "  look   {look}"))
+    }
+}
+
+impl Details<'_> {
+    fn breakage(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(broken) = &self.case.breakage else { return Ok(()) };
+        match broken.after.is_empty() {
+            true => writeln!(f, "  at the beginning  {}\n", broken.at)?,
+            false => writeln!(f, "  after `{}`  {}\n", broken.after, broken.at)?,
+        }
+        if let (Some(expected), Some(actual)) = (&broken.expected, &broken.actual) {
+            let palette = self.palette;
+            writeln!(f, "{}", Difference { palette, expected, actual })?;
+        } else if let Some(seen) = broken.actual.as_ref().filter(|seen| !seen.is_empty()) {
+            seen.lines().try_for_each(|line| writeln!(f, "        {line}"))?;
+            writeln!(f)?;
+        }
+        // A finding says the same better, with the promise it breaks.
+        if broken.expected.is_some() && !self.case.findings.is_empty() {
+            return Ok(());
+        }
+        for (depth, cause) in broken.cause.iter().enumerate() {
+            match depth {
+                0 => writeln!(f, "  {cause}")?,
+                _ if cause.starts_with("its ") || cause.starts_with("still ") => writeln!(f, "    {cause}")?,
+                _ => writeln!(f, "    because {cause}")?,
+            }
+        }
+        if broken.cause.is_empty() { Ok(()) } else { writeln!(f) }
+    }
+}
+
+fn block(f: &mut Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "  {title}")?;
+    for line in lines {
+        writeln!(f, "    {line}")?;
+    }
+    writeln!(f)
+}
+
+/// The lines after the last case.
+pub struct SummaryLines<'a>(pub Palette, pub &'a RunRecord);
+
+impl Display for SummaryLines<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, run) = *self;
+        let quiet = palette.quiet;
+        writeln!(f, "{quiet}────────────{quiet:#}")?;
+        let style = if run.exit_code == 0 { palette.good } else { palette.bad };
+        let ran = if run.interrupted {
+            format!("{} of {}", run.cases.len(), run.header.cases)
+        } else {
+            run.cases.len().to_string()
+        };
+        let noun = if run.cases.len() == 1 && !run.interrupted { "case" } else { "cases" };
+        writeln!(
+            f,
+            "{style}{:>12}{style:#} [{:>7.2}s] {ran} {noun}: {}",
+            "Summary",
+            run.seconds,
+            Tally(run)
+        )?;
+        for case in run.cases.iter().filter(|case| case.status.is_bad()) {
+            let style = palette.of(case.status);
+            writeln!(f, "{style}{:>12}{style:#} {}", label(case.status), CaseName(palette, case))?;
+        }
+        for finding in &run.findings {
+            write!(f, "{}", FindingLine(palette, finding))?;
+        }
+        for defect in &run.kernel {
+            let style = palette.bad;
+            writeln!(f, "{style}{:>12}{style:#} {defect}", "Kernel")?;
+            writeln!(f, "{:12} it names no device of a case, so it stands against the whole run", "")?;
+        }
+        for hint in &run.hints {
+            writeln!(f, "  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One finding in the summary.
+struct FindingLine<'a>(Palette, &'a RunFinding);
+
+impl Display for FindingLine<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(palette, found) = *self;
+        let style = palette.odd;
+        let also = match found.also_in.len() {
+            0 => String::new(),
+            more => format!(", also in {}", count(more, "case")),
+        };
+        writeln!(f, "{style}{:>12}{style:#} {}", "Finding", found.finding.sentence)?;
+        writeln!(f, "{:12} {} in {}{also}", "", found.finding.contract, found.case)
+    }
+}
+
+/// `50 passed, 1 failed, 10 skipped (8 driver, 2 host)`; what is not there is not said.
+struct Tally<'a>(&'a RunRecord);
+
+impl Display for Tally<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        for status in Status::ALL {
+            let word = match status {
+                Status::SkippedDriver | Status::SkippedHost => continue,
+                Status::DriverExited => "lost their driver",
+                Status::Xpass => "passed unexpectedly",
+                Status::Xfail => "failed as expected",
+                Status::Error => "errored",
+                Status::Passed => "passed",
+                Status::Failed => "failed",
+                Status::Leaked => "leaked",
+            };
+            match self.0.count(status) {
+                0 => {}
+                number => parts.push(format!("{number} {word}")),
+            }
+        }
+        let (driver, host) = (self.0.count(Status::SkippedDriver), self.0.count(Status::SkippedHost));
+        let who = [(driver, "driver"), (host, "host")];
+        let who: Vec<_> = who.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} {who}")).collect();
+        if !who.is_empty() {
+            parts.push(format!("{} skipped ({})", driver + host, who.join(", ")));
+        }
+        match parts.is_empty() {
+            true => f.write_str("none ran"),
+            false => f.write_str(&parts.join(", ")),
+        }
+    }
+}
+
+/// `1 case`, `2 cases`.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

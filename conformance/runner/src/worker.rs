@@ -1,0 +1,268 @@
+//! The worker: one process that carries out one case, in a sandbox of its own.
+//!
+//! It is told what to do on standard input and says how it went on descriptor 3. Its first act is to enter
+//! the sandbox, while it has one thread; whatever it mounts, starts or writes there dies with it.
+
+mod aftermath;
+mod disk;
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::Context;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::symbols::Symbols;
+
+use testbed::case::{self, Case, CaseId};
+use testbed::cx::{Cx, Doing};
+use testbed::failure::{Failure, What};
+use testbed::message::{Abilities, Orders, Refusal};
+use testbed::scene::{self, Scene};
+use testbed::{ask, foreign};
+
+use crate::event::Status;
+use crate::finding::{Finding, Party};
+use crate::message::{Assignment, LIFELINE_FD, Outcome, Played, REPORT_FD, Said, Script, Task};
+use aftermath::Aftermath;
+
+/// Plays a script in a sandbox: what a worker is given for what this crate knows nothing of.
+pub type Player =
+    for<'a> fn(&'a Orders, &'a Sandbox, &'a Script, &'a Voice) -> LocalBoxFuture<'a, Result<Played, Refusal>>;
+
+/// Carries out the assignment on standard input. To be called first thing in `main`, with one thread.
+pub fn main(player: Player) -> ExitCode {
+    // SAFETY: the run gave this process these two descriptors and nothing in it has touched them yet.
+    let (report, lifeline) = unsafe { (File::from_raw_fd(REPORT_FD), OwnedFd::from_raw_fd(LIFELINE_FD)) };
+    let voice = Voice(Rc::new(RefCell::new(report)));
+    match enter(lifeline) {
+        Ok((assignment, sandbox)) => work(assignment, sandbox, player, &voice),
+        Err(refusal) => voice.say(&Said::Refused(refusal)),
+    }
+    ExitCode::SUCCESS
+}
+
+fn enter(lifeline: OwnedFd) -> Result<(Assignment, Sandbox), Refusal> {
+    let assignment = read_assignment().map_err(|error| Refusal::ours(error.as_ref()))?;
+    let Assignment { task, orders } = &assignment;
+    let name = match task {
+        Task::Ask => "asking the driver".to_owned(),
+        Task::Case(id, _) => id.to_string(),
+        Task::Play(Script::Scenario(_)) => "playing a scenario".to_owned(),
+        Task::Play(Script::Manifests { .. }) => "playing manifests".to_owned(),
+    };
+    let ledger = Some(orders.ledger.clone());
+    let user_namespace = orders.rootless;
+    let lifeline = Some(lifeline);
+    let shared = foreign::shared_node(orders);
+    let disk = orders.disk.as_deref().map(|disk| disk::mounted(disk, orders.cuts == 0)).transpose();
+    let disk = disk.map_err(|error| Refusal::ours(error.as_ref()))?;
+    let options =
+        SandboxOptions { lifeline, ledger, name, user_namespace, shared, disk, ..SandboxOptions::default() };
+    // From here on this is another process, and the one that was started only waits for it.
+    let sandbox = Sandbox::enter(options).map_err(|error| {
+        let hint = error.hint().map(str::to_owned);
+        Refusal { chain: testbed::failure::chain(&error), hint, log: vec![], driver: false }
+    })?;
+    Ok((assignment, sandbox))
+}
+
+fn read_assignment() -> anyhow::Result<Assignment> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read the orders")?;
+    serde_json::from_str(&text).context("cannot understand the orders")
+}
+
+fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice) {
+    let Assignment { task, orders } = assignment;
+    // One thread: the journal's order is then the order in which things are done.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return voice.say(&Said::Refused(Refusal::ours(&error))),
+    };
+    let said = runtime.block_on(async {
+        match task {
+            Task::Ask => {
+                ask::ask(&orders, &sandbox).await.map_or_else(Said::Refused, |a| Said::Abilities(Box::new(a)))
+            }
+            Task::Play(script) => {
+                player(&orders, &sandbox, &script, voice).await.map_or_else(Said::Refused, Said::Played)
+            }
+            Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
+        }
+    });
+    voice.say(&said);
+    // A thread that waits for a dead server would be waited for.
+    runtime.shutdown_background();
+}
+
+async fn run_case(
+    orders: &Orders,
+    sandbox: &Sandbox,
+    id: &CaseId,
+    abilities: &Abilities,
+    voice: &Voice,
+) -> Said {
+    let Some(case) = case::find(id) else {
+        let chain = vec![format!("there is no case `{id}` in this binary")];
+        return Said::Refused(Refusal { chain, hint: None, log: vec![], driver: false });
+    };
+    let scene = match Scene::set(orders, sandbox, abilities).await {
+        Ok(scene) => scene,
+        Err(refusal) => return Said::Refused(refusal),
+    };
+    let begin = Instant::now();
+    let before = aftermath::Before::take(sandbox);
+    let speak = voice.clone();
+    let mut cx = Cx::new(scene, case.place(), orders, Box::new(move |said| speak.say(&Said::Progress(said))));
+    let failure = body(case, &mut cx, orders).await.err();
+    let seconds = begin.elapsed().as_secs_f64();
+    let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before, failure.is_some()).await;
+    let outcome = outcome(case, failure, after, cx.shared().scene.journal().symbols(), seconds);
+    let stays = orders.keep && outcome.status.is_bad();
+    let said = Said::Outcome(Box::new(outcome));
+    if stays {
+        voice.say(&said);
+        voice.say(&Said::Kept);
+        // The scene goes on meanwhile: what still runs in it has its calls answered.
+        return std::future::pending().await;
+    }
+    said
+}
+
+/// Runs the body to its end, its panic or its deadline.
+async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> {
+    let shared = cx.shared();
+    let panicked = catch_panics();
+    let run = tokio::time::timeout(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind());
+    let ended = tokio::select! {
+        biased;
+        // Nothing that a case waits for will come from a dead driver.
+        exit = shared.scene.driver_lost() => {
+            let (Doing { step, at }, mut chain) = (shared.last(), vec![scene::ended_by_itself(exit)]);
+            chain.extend(shared.scene.last_words().await.map(|words| format!("its last words: {words}")));
+            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.scene.look()) }.into() });
+        }
+        ended = run => ended,
+    };
+    let last = shared.last();
+    match ended {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(failure))) => {
+            let failure = failure.after_step(&last.step).with_story(|| shared.scene.look());
+            Err(failure.with_under_way(shared.scene.under_way().await))
+        }
+        Ok(Err(_)) => {
+            let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
+            Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]).into() })
+        }
+        Err(_) => {
+            let chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
+            let failure =
+                Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None }.into() };
+            Err(failure.with_under_way(shared.scene.under_way().await))
+        }
+    }
+}
+
+/// Keeps the words and the place of a panic; the backtrace goes to the worker's log.
+fn catch_panics() -> Rc<RefCell<Option<String>>> {
+    thread_local! {
+        static SAID: Rc<RefCell<Option<String>>> = Rc::default();
+    }
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        SAID.with(|said| said.replace(Some(info.to_string())));
+        before(info);
+    }));
+    SAID.with(Rc::clone)
+}
+
+/// One status for the body's end and everything that was seen after it.
+fn outcome(
+    case: &Case,
+    failure: Option<Failure>,
+    after: Aftermath,
+    symbols: &Symbols,
+    seconds: f64,
+) -> Outcome {
+    let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited } = after;
+    findings.dedup_by(|a, b| a.key() == b.key());
+    let body_is_ours = matches!(failure.as_ref().map(|failure| &*failure.what), Some(What::Ours(_)));
+    let managers = findings.iter().any(|finding| finding.party != Party::Driver);
+    let status = if driver_exited.is_some() {
+        Status::DriverExited
+    } else if body_is_ours || managers {
+        Status::Error
+    } else if failure.is_some() || !findings.is_empty() || !kernel.is_empty() {
+        Status::Failed
+    } else if !left_behind.is_empty() {
+        Status::Leaked
+    } else {
+        Status::Passed
+    };
+    let promise = failure.as_ref().and_then(|failure| broken_promise(&failure.what));
+    let mut breakage = failure.map(|failure| failure.breakage());
+    if let Some(breakage) = &mut breakage {
+        breakage.cause.iter_mut().for_each(|line| *line = symbols.text(line));
+    }
+    findings.extend(promise);
+    // No numbered promise says it, so it is the promise of this very case that is broken.
+    if let (Status::Failed, true, Some(breakage)) = (status, findings.is_empty(), &breakage) {
+        findings.extend(breakage.cause.first().map(|cause| own_promise(case, cause)));
+    }
+    if let Some(said) = driver_exited {
+        match &mut breakage {
+            // The body may have ended for that very reason.
+            Some(breakage) if breakage.cause.contains(&said) => {}
+            Some(breakage) => breakage.cause.insert(0, said),
+            None => breakage = Some(aftermath::at_the_end(said, case.place())),
+        }
+    }
+    Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked }
+}
+
+/// The numbered promise that a case has found broken, if that is what ended it.
+fn broken_promise(what: &What) -> Option<Finding> {
+    let What::Promise { contract, method, cause } = what else { return None };
+    let sentence = contracts::promise::find(contract).map_or("", |promise| promise.sentence);
+    Some(Finding {
+        contract: (*contract).to_owned(),
+        method: method.clone(),
+        cause: cause.clone(),
+        party: Party::Driver,
+        sentence: cause.clone(),
+        cites: format!("{contract}: {sentence}."),
+    })
+}
+
+fn own_promise(case: &Case, cause: &str) -> Finding {
+    Finding {
+        contract: case.id().to_string(),
+        method: String::new(),
+        cause: cause.to_owned(),
+        party: Party::Driver,
+        sentence: cause.to_owned(),
+        cites: case.sentence(),
+    }
+}
+
+/// Descriptor 3.
+#[derive(Debug, Clone)]
+pub struct Voice(Rc<RefCell<File>>);
+
+impl Voice {
+    pub fn say(&self, said: &Said) {
+        let line = serde_json::to_string(said).expect("a message has text keys only") + "\n";
+        // Where nobody listens any more the run is gone, and this process will be, too.
+        drop(self.0.borrow_mut().write_all(line.as_bytes()));
+    }
+}

@@ -1,0 +1,226 @@
+//! What is looked at after each case, unasked: leftovers, the kernel's log, strays and phantoms, the
+//! numbered promises, the driver's books, and whether a secret was written anywhere.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use contracts::rule::Rest;
+use harness::census::{Census, Leftover};
+use harness::kernel_log::{KernelLog, KernelLogError, devices_named, splats};
+use harness::sandbox::Sandbox;
+
+use crate::finding::Finding;
+use crate::judge;
+use crate::logs;
+use testbed::failure::{Breakage, Place};
+use testbed::limits;
+use testbed::message::Orders;
+use testbed::scene::Scene;
+
+/// So many forgotten processes are told one by one: a driver that forks without end leaves thousands.
+const PROCESSES: usize = 10;
+
+/// How long the dead of a driver that has just ended may lie about: its orphans are PID 1's to wait for.
+const BURIAL: Duration = Duration::from_secs(1);
+
+/// What was there before the case.
+#[derive(Debug)]
+pub(super) struct Before {
+    census: Option<Census>,
+    log: Result<KernelLog, KernelLogError>,
+}
+
+impl Before {
+    pub(super) fn take(sandbox: &Sandbox) -> Self {
+        // Where it cannot be taken now it cannot be taken later either, and then that is said.
+        Self { census: Census::take(sandbox, &[]).ok(), log: KernelLog::start() }
+    }
+}
+
+/// The rule about directories that must be there before a call.
+const MADE_BEFORE: &str = "INV-049";
+
+/// What was seen after it.
+#[derive(Debug, Default)]
+pub(super) struct Aftermath {
+    pub(super) findings: Vec<Finding>,
+    pub(super) left_behind: Vec<String>,
+    pub(super) kernel: Vec<String>,
+    pub(super) unchecked: Vec<String>,
+    /// The driver's end, if nobody asked for it.
+    pub(super) driver_exited: Option<String>,
+}
+
+impl Aftermath {
+    /// Looks at everything. The order matters: the volumes go first, since what a volume needs is no
+    /// leftover while it exists, and the node and the driver are asked to end last, since a driver that dies
+    /// of old age must not look like one that crashed.
+    pub(super) async fn see(
+        scene: &Scene,
+        orders: &Orders,
+        sandbox: &Sandbox,
+        before: Before,
+        failed: bool,
+    ) -> Self {
+        let mut after = Self { driver_exited: scene.driver_exit().await, ..Self::default() };
+        // What somebody wants to look at is not taken down first.
+        let stays = failed && orders.keep;
+        if stays {
+            after.unchecked.push("leftovers: everything stays as it was when the case broke".to_owned());
+        } else if after.driver_exited.is_none() {
+            after.left_behind = scene.wind_up(failed).await;
+        }
+        let settled = !stays && after.driver_exited.is_none() && after.left_behind.is_empty();
+        if settled {
+            after.check_books(scene).await;
+        }
+        let devices = scene.devices();
+        if !stays {
+            after.take_census(sandbox, before.census.as_ref(), scene);
+            after.left_behind.extend(scene.foreign_loops());
+        }
+        let trace = scene.journal().trace();
+        // Only of a case that came to rest can be asked what should have happened in the end.
+        let rest = Rest::default();
+        after.findings = judge::findings(&trace, settled.then_some(&rest), scene.journal().symbols());
+        if orders.cuts > 0 {
+            // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
+            after.findings.retain(|finding| finding.contract != MADE_BEFORE);
+            after
+                .unchecked
+                .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
+        }
+        after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
+        let symbols = scene.journal().symbols();
+        after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
+        if !stays {
+            scene.end(failed).await;
+            after.count_processes(before.census.as_ref()).await;
+        }
+        let used_up = limits::used_up(scene.cgroup(), sandbox.layout().state());
+        after.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
+        after.read_kernel_log(before.log, &devices, &orders.directory);
+        if let Err(error) = scene.journal().write(&orders.directory) {
+            after.unchecked.push(format!("the journal: {error}"));
+        }
+        // After everything that is written.
+        after.scan_for_secrets(scene, &orders.directory);
+        after
+    }
+
+    fn take_census(&mut self, sandbox: &Sandbox, before: Option<&Census>, scene: &Scene) {
+        match (before, Census::take(sandbox, &[])) {
+            (Some(before), Ok(census)) => {
+                let symbols = scene.journal().symbols();
+                let left = census.leftovers(before);
+                let left = left.iter().filter(|left| !matches!(left, Leftover::Process(_)));
+                let left =
+                    left.filter(|left| !is_the_nodes_own(left, sandbox.layout().root(), scene.driver_name()));
+                self.left_behind.extend(left.map(|left| symbols.text(&left.to_string())));
+            }
+            (_, Err(error)) => self.unchecked.push(format!("leftovers: {error}")),
+            (None, Ok(_)) => self.unchecked.push("leftovers: nothing was counted before the case".to_owned()),
+        }
+    }
+
+    /// Processes are counted when the node and the driver have ended: whoever runs then was forgotten.
+    async fn count_processes(&mut self, before: Option<&Census>) {
+        let Some(before) = before else { return };
+        let end = Instant::now() + BURIAL;
+        let left = loop {
+            let Ok(now) = Census::of(&[]) else { return };
+            let mut left = now.leftovers(before);
+            left.retain(|left| matches!(left, Leftover::Process(_)));
+            let unburied = |left: &Leftover| matches!(left, Leftover::Process(process) if process.zombie);
+            if !left.iter().any(unburied) || Instant::now() > end {
+                break left;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        self.left_behind.extend(left.iter().take(PROCESSES).map(ToString::to_string));
+        if left.len() > PROCESSES {
+            self.left_behind.push(format!("process … and {} more", left.len() - PROCESSES));
+        }
+    }
+
+    async fn check_books(&mut self, scene: &Scene) {
+        if let Err(chain) = scene.introduce_again().await {
+            self.unchecked.push(format!("what the driver says of itself: {}", chain.join(": ")));
+        }
+        match scene.books().await {
+            Ok(None) => {}
+            Ok(Some(volumes)) => {
+                let line = |volume| format!("volume {volume} is still in the driver's books (ListVolumes)");
+                self.left_behind.extend(volumes.into_iter().map(line));
+            }
+            Err(chain) => self.unchecked.push(format!("the driver's books: {}", chain.join(": "))),
+        }
+    }
+
+    /// What the kernel said of the devices of this case, and which of it is a defect.
+    ///
+    /// Cases run beside each other and messages belong to nobody, so one that names none of our devices is
+    /// not ours to tell of.
+    fn read_kernel_log(
+        &mut self,
+        log: Result<KernelLog, KernelLogError>,
+        devices: &BTreeSet<String>,
+        directory: &Path,
+    ) {
+        let messages = match log.and_then(|mut log| log.read()) {
+            Ok(messages) => messages,
+            Err(error) => return self.unchecked.push(format!("the kernel's log: {error}")),
+        };
+        let ours = |named: &BTreeSet<String>| named.iter().any(|device| devices.contains(device));
+        let said: String = (messages.iter())
+            .filter(|message| ours(&devices_named(&message.text)))
+            .map(|message| format!("{:>14.6} {}\n", message.micros as f64 / 1e6, message.text))
+            .collect();
+        if let Err(error) = logs::keep(directory, "kernel.log", &said) {
+            self.unchecked.push(format!("the kernel's log: {error}"));
+        }
+        self.kernel
+            .extend(splats(&messages).iter().filter(|splat| ours(&splat.devices)).map(ToString::to_string));
+    }
+
+    fn scan_for_secrets(&mut self, scene: &Scene, directory: &Path) {
+        let secrets = scene.secrets();
+        for file in ["driver.log", "manager.log", "kernel.log", "trace.jsonl", "journal.txt"] {
+            let text = std::fs::read(directory.join(file)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            if secrets.iter().any(|secret| text.contains(secret.reveal().as_str())) {
+                self.findings.push(judge::secret_told(file));
+            }
+        }
+    }
+}
+
+/// Whether this is a directory that a node makes once for all volumes and keeps, with nothing else in it.
+fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
+    let Leftover::File(top) = left else { return false };
+    let csi = root.join("plugins/kubernetes.io/csi");
+    let devices = csi.join("volumeDevices");
+    let local = [
+        root.join("plugins/kubernetes.io/local-volume/mounts"),
+        root.join("plugins/kubernetes.io~local-volume/volumeDevices"),
+    ];
+    let kept = [csi.join(driver), devices.join("publish"), devices.join("staging"), devices.clone(), csi];
+    let kept: Vec<_> = kept.into_iter().chain(local).collect();
+    let is_kept = |path: &Path| kept.iter().any(|kept| kept.starts_with(path));
+    let mut todo = vec![top.clone()];
+    while let Some(path) = todo.pop() {
+        // What cannot be read is not a directory, or not ours to pass over.
+        let Ok(entries) = std::fs::read_dir(&path) else { return false };
+        if !is_kept(&path) {
+            return false;
+        }
+        todo.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    true
+}
+
+/// The breakage of something that was seen after the last step.
+pub(super) fn at_the_end(said: String, at: Place) -> Breakage {
+    Breakage { after: String::new(), at, expected: None, actual: None, cause: vec![said] }
+}

@@ -1,0 +1,113 @@
+//! What a case is, and the list of all of them.
+//!
+//! A case is a function with `#[case]` above it. The attribute puts a [`Case`] into [`CASES`] at link time,
+//! so adding a case touches one file: there is no list to extend.
+
+use std::fmt;
+use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cx::Cx;
+use crate::failure::{Place, Result};
+use crate::need::Need;
+
+#[doc(hidden)]
+pub use linkme;
+
+/// Every case of this binary, in no order; [`all`] sorts them.
+#[linkme::distributed_slice]
+pub static CASES: [Case];
+
+/// The body of a case, once called.
+pub type Running<'a> = Pin<Box<dyn Future<Output = Result> + 'a>>;
+
+/// A registered case. Made by `#[case]`, never by hand.
+#[derive(Debug)]
+pub struct Case {
+    /// The module it stands in, with the crate's name.
+    pub module: &'static str,
+    /// The function's name.
+    pub name: &'static str,
+    /// The value of `each` it runs with.
+    pub variant: Option<&'static str>,
+    /// The doc comment: the first paragraph is the sentence it proves.
+    pub proves: &'static str,
+    /// Source file, below the workspace.
+    pub file: &'static str,
+    /// Line of the function's name.
+    pub line: u32,
+    /// What must be there before it can run.
+    pub needs: &'static [Need],
+    /// What the value of `each` needs besides: the value's type has `const fn needs(self)`.
+    pub variant_needs: &'static [Need],
+    /// Why no other case may run meanwhile.
+    pub serial: Option<&'static str>,
+    /// Why it is known to fail, whatever the driver.
+    pub xfail: Option<&'static str>,
+    /// The body.
+    pub run: fn(&mut Cx) -> Running<'_>,
+}
+
+impl Case {
+    /// The name people use: the module path in the crate `cases`, the function, the variant in brackets.
+    pub fn id(&self) -> CaseId {
+        let module = self.module.strip_prefix("cases::").unwrap_or(self.module);
+        let variant = self.variant.map(|variant| format!("[{variant}]")).unwrap_or_default();
+        CaseId(format!("{module}::{}{variant}", self.name))
+    }
+
+    /// Where it is written.
+    pub fn place(&self) -> Place {
+        Place { file: self.file.to_owned(), line: self.line }
+    }
+
+    /// The sentence it proves, on one line.
+    pub fn sentence(&self) -> String {
+        let paragraph = self.proves.split("\n\n").next().unwrap_or_default();
+        paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// All needs, each once, in order.
+    pub fn needs(&self) -> Vec<Need> {
+        let mut needs: Vec<Need> = self.needs.iter().chain(self.variant_needs).copied().collect();
+        needs.sort_unstable();
+        needs.dedup();
+        needs
+    }
+}
+
+/// All cases, by id.
+pub fn all() -> Vec<&'static Case> {
+    let mut cases: Vec<&'static Case> = CASES.iter().collect();
+    cases.sort_by_cached_key(|case| case.id());
+    cases
+}
+
+/// The case of that id.
+pub fn find(id: &CaseId) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.id() == *id)
+}
+
+/// The id of a case, such as `csi::block::is_unmapped_in_reverse_order`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CaseId(String);
+
+impl CaseId {
+    /// Takes an id as it was written; whether such a case exists is [`find`]'s to say.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}

@@ -1,0 +1,363 @@
+//! What a case is given: volumes and pods, faults, the node and the driver, and one assertion.
+//!
+//! The functions remember the line they were called on, so that a failure names the place in the case and
+//! not one in here. That is why they are plain functions that return futures: an `async fn` would run its
+//! first line where it is polled.
+
+mod calls;
+mod container;
+mod disk;
+mod fault;
+mod nfs;
+mod object;
+mod pod;
+pub mod source;
+mod volume;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::rc::Rc;
+
+use expect_test::Expect;
+
+use crate::call::{Code, Method};
+use crate::failure::{Failure, Place, Result, What, place};
+use crate::message::{Expectation, Orders, Progress};
+use crate::scene::{Scene, SceneError};
+
+pub use calls::Answer;
+pub use container::Container;
+pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
+pub use fault::{Fault, Held};
+pub use nfs::{Nfs, NfsServer, ReadError, Reading};
+pub use pod::{Pod, PodBuilder};
+pub use volume::{Volume, VolumeBuilder};
+
+/// The context of one case.
+#[derive(Debug)]
+pub struct Cx {
+    shared: Rc<Shared>,
+}
+
+/// What handles of one case share.
+pub struct Shared {
+    pub scene: Scene,
+    last: RefCell<Doing>,
+    update: bool,
+    cuts: u32,
+    say: Box<dyn Fn(Progress)>,
+}
+
+/// A step of a case: what it is called, and where it stands.
+#[derive(Debug, Clone)]
+pub struct Doing {
+    pub step: String,
+    pub at: Place,
+}
+
+impl Cx {
+    pub fn new(scene: Scene, at: Place, orders: &Orders, say: Box<dyn Fn(Progress)>) -> Self {
+        let last = RefCell::new(Doing { step: String::new(), at });
+        let (update, cuts) = (orders.update, orders.cuts);
+        Self { shared: Rc::new(Shared { scene, last, update, cuts, say }) }
+    }
+
+    /// How often the power was cut already. A case that cuts it begins anew, with what was on the disk.
+    pub fn cuts(&self) -> u32 {
+        self.shared.cuts
+    }
+
+    /// Cuts the power of the machine. There is nothing after this: the case begins anew when the machine is back.
+    #[track_caller]
+    pub fn cut_power(&self) -> impl Future<Output = Result> {
+        self.shared.begin("cx.cut_power()", Location::caller());
+        (self.shared.say)(Progress::CutPower);
+        std::future::pending()
+    }
+
+    /// Has the kernel panic, whatever anybody is in the middle of. There is nothing after this either.
+    #[track_caller]
+    pub fn panic_kernel(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.panic_kernel()", Location::caller());
+        async move {
+            doing.done(self.shared.scene.panic_kernel())?;
+            std::future::pending().await
+        }
+    }
+
+    /// The machine runs out of memory, and the kernel kills the driver for it, before anybody else.
+    #[track_caller]
+    pub fn memory_runs_out(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.memory_runs_out()", Location::caller());
+        async move { doing.done(self.shared.scene.starve_driver().await) }
+    }
+
+    pub fn shared(&self) -> Rc<Shared> {
+        Rc::clone(&self.shared)
+    }
+
+    /// A volume, to be made by the driver.
+    pub fn volume(&self, name: &str) -> VolumeBuilder {
+        VolumeBuilder::new(self.shared(), name)
+    }
+
+    /// The file systems that the driver's manifest names.
+    pub fn fs_types(&self) -> Vec<String> {
+        self.shared.scene.fs_types()
+    }
+
+    /// A pod, to be given to the node.
+    pub fn pod(&self, name: &str) -> PodBuilder {
+        PodBuilder::new(self.shared(), name)
+    }
+
+    /// Lets calls fail before they reach the driver.
+    pub fn fail(&self, method: Method, code: Code) -> Fault {
+        Fault::new(self.shared(), method, code)
+    }
+
+    /// Has every call made a second time when the driver has answered it, as by a caller who has lost the answer.
+    pub fn repeat_every_call(&self) {
+        self.shared().scene.repeat_every_call();
+    }
+
+    /// Holds the answer of the next such call, once the driver has done its work.
+    pub fn hold(&self, method: Method) -> Held {
+        self.shared.scene.hold(method);
+        Held::new(self.shared(), method)
+    }
+
+    /// Holds the answer of the next such call, once the driver has done its work, and then loses it: the node
+    /// is told that the driver cannot be reached.
+    pub fn hold_and_lose(&self, method: Method) -> Held {
+        self.shared.scene.hold_and_lose(method);
+        Held::new(self.shared(), method)
+    }
+
+    /// What everything random of this case is made from.
+    pub fn seed(&self) -> u64 {
+        self.shared.scene.seed()
+    }
+
+    /// The node, which holds the volume manager.
+    pub fn node(&self) -> Process {
+        Process { shared: self.shared(), who: Who::Node }
+    }
+
+    /// The driver's process.
+    pub fn driver(&self) -> Process {
+        Process { shared: self.shared(), who: Who::Driver }
+    }
+
+    /// Looks away: what happened so far is another case's story.
+    #[track_caller]
+    pub fn forget(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("cx.forget()", Location::caller());
+        async move {
+            let pending = self.shared.scene.settle().await;
+            self.shared.scene.look();
+            match pending.is_empty() {
+                true => Ok(()),
+                false => Err(Failure {
+                    after: doing.step,
+                    at: doing.at,
+                    what: What::Broken { chain: pending, seen: None }.into(),
+                }),
+            }
+        }
+    }
+
+    /// Compares everything that happened since the last look with the story of the case.
+    ///
+    /// Waits first until the manager is idle, so that there is nothing to sleep for. Where the driver does not
+    /// stage, the story is meant without the lines about staging. With `UPDATE_EXPECT=1` a story that differs
+    /// is written into the source.
+    #[track_caller]
+    pub fn sees(&self, story: Expect) -> impl Future<Output = Result> {
+        let at = place(Location::caller());
+        async move {
+            let pending = self.shared.scene.settle().await;
+            let actual = self.shared.scene.look();
+            let expected = for_this_driver(unindented(story.data()), self.shared.scene.stages());
+            if expected == actual || self.shared.updates(&story, &actual) {
+                return Ok(());
+            }
+            let after = self.shared.last.borrow().step.clone();
+            let pending = pending.into_iter().map(|what| format!("under way: {what}")).collect();
+            Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
+        }
+    }
+}
+
+/// The node or the driver, as something that can die.
+#[derive(Debug)]
+pub struct Process {
+    shared: Rc<Shared>,
+    who: Who,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    Node,
+    Driver,
+}
+
+impl Process {
+    /// Ends it at once, in the middle of whatever it does (SIGKILL).
+    #[track_caller]
+    pub fn kill(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.kill()", self.who), Location::caller());
+        async move {
+            let scene = &self.shared.scene;
+            doing.done(match self.who {
+                Who::Node => scene.kill_node().await,
+                Who::Driver => scene.kill_driver().await,
+            })
+        }
+    }
+
+    /// Starts it again, with nothing but what is on disk.
+    #[track_caller]
+    pub fn start(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("{}.start()", self.who), Location::caller());
+        async move {
+            let scene = &self.shared.scene;
+            doing.done(match self.who {
+                Who::Node => scene.start_node().await,
+                Who::Driver => scene.start_driver().await,
+            })
+        }
+    }
+
+    /// Lets the node die by itself when it has done so many things more to the machine.
+    pub async fn dies_after(&self, effects: u64) {
+        self.shared.scene.doom_node(effects).await;
+    }
+
+    /// Waits until the node is at rest; one that has died meanwhile is started again. Says whether it had.
+    #[track_caller]
+    pub fn revive(&self) -> impl Future<Output = Result<bool>> {
+        let doing = self.shared.begin(&format!("{}.revive()", self.who), Location::caller());
+        async move { doing.done(self.shared.scene.revive_node().await) }
+    }
+
+    /// Kills it and starts it again.
+    #[track_caller]
+    pub fn restart(&self) -> impl Future<Output = Result> {
+        let (kill, start) = (self.kill(), self.start());
+        async move {
+            kill.await?;
+            start.await
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "cx.node()",
+            Self::Driver => "cx.driver()",
+        })
+    }
+}
+
+impl Shared {
+    /// Notes what the case does now.
+    pub(crate) fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
+        let doing = Doing { step: step.to_owned(), at: place(location) };
+        self.last.replace(doing.clone());
+        self.scene.step(&doing.step, &doing.at);
+        (self.say)(Progress::Step(doing.step.clone()));
+        doing
+    }
+
+    /// Compares something a step has found out with what the case says.
+    pub(crate) fn compare(&self, said: &Expect, actual: String, at: &Place) -> Result {
+        let expected = unindented(said.data());
+        if expected == actual || self.updates(said, &actual) {
+            return Ok(());
+        }
+        let (after, at) = (self.last().step, at.clone());
+        Err(Failure { after, at, what: What::Story { expected, actual, pending: vec![] }.into() })
+    }
+
+    /// Writes what was seen into the source, if that is wanted.
+    fn updates(&self, said: &Expect, actual: &str) -> bool {
+        if self.update {
+            let (file, data) = (said.position.file.to_owned(), said.data.to_owned());
+            let (line, column, actual) = (said.position.line, said.position.column, actual.to_owned());
+            (self.say)(Progress::Expectation(Expectation { file, line, column, data, actual }));
+        }
+        self.update
+    }
+
+    /// What the case did last.
+    pub fn last(&self) -> Doing {
+        self.last.borrow().clone()
+    }
+}
+
+impl Doing {
+    /// The result of the step, with the step's place if it failed.
+    pub(crate) fn done<T>(&self, result: std::result::Result<T, SceneError>) -> Result<T> {
+        result.map_err(|error| Failure {
+            after: self.step.clone(),
+            at: self.at.clone(),
+            what: error.what().into(),
+        })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+/// The story as it must be for a driver that does not stage: the same, without the staging.
+fn for_this_driver(story: String, stages: bool) -> String {
+    let of_staging = |line: &&str| line.starts_with("csi    Stage ") || line.starts_with("csi    Unstage ");
+    match stages {
+        true => story,
+        false => story.lines().filter(|line| !of_staging(line)).map(|line| format!("{line}\n")).collect(),
+    }
+}
+
+/// A story as it stands in a source file, without the indentation of the code around it.
+fn unindented(data: &str) -> String {
+    let Some(text) = data.strip_prefix('\n') else { return data.to_owned() };
+    let lines = || text.lines();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let common = lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    let cut = lines().map(|line| line.get(common..).unwrap_or_default().to_owned() + "\n");
+    let text: String = cut.collect();
+    // The last line is the indentation of the closing quote.
+    if text.ends_with("\n\n") { text[..text.len() - 1].to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_staging_the_story_is_the_same_but_for_it() {
+        let story = "csi    Stage data\ncsi    Publish data web\nmount  <publish:data/web>\n";
+        assert_eq!(for_this_driver(story.to_owned(), true), story);
+        assert_eq!(
+            for_this_driver(story.to_owned(), false),
+            "csi    Publish data web\nmount  <publish:data/web>\n"
+        );
+    }
+
+    #[test]
+    fn a_story_is_read_without_the_indentation_around_it() {
+        for (data, story) in [
+            ("", ""),
+            ("\n        a  b\n          c\n    ", "a  b\n  c\n"),
+            ("\n        a\n        b\n        ", "a\nb\n"),
+        ] {
+            assert_eq!(unindented(data), story, "{data:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Containers: a pod's volumes as the pod itself sees them.
+
+use std::panic::Location;
+use std::path::Path;
+use std::rc::Rc;
+
+use expect_test::Expect;
+
+use super::{Doing, Shared};
+use crate::failure::Result;
+use crate::scene::{PodSpec, Running};
+
+/// A running container of a pod.
+#[derive(Debug, Clone)]
+pub struct Container {
+    shared: Rc<Shared>,
+    running: Running,
+    pod: PodSpec,
+}
+
+impl Container {
+    pub(super) fn new(shared: Rc<Shared>, running: Running, pod: PodSpec) -> Self {
+        Self { shared, running, pod }
+    }
+
+    /// Compares everything it sees of its volumes and devices: the root of each with its owner, mode, whether it
+    /// can be written to and how mounts travel, and every file in it.
+    #[track_caller]
+    pub fn sees(&self, view: Expect) -> impl Future<Output = Result> {
+        let doing = self.begin("sees()", Location::caller());
+        async move {
+            let actual = doing.done(self.shared.scene.view(&self.running, &self.pod).await)?;
+            self.shared.compare(&view, actual, &doing.at)
+        }
+    }
+
+    /// Compares who it is: its user and groups, its host name, its environment.
+    #[track_caller]
+    pub fn is(&self, identity: Expect) -> impl Future<Output = Result> {
+        let doing = self.begin("is()", Location::caller());
+        async move {
+            let actual = doing.done(self.shared.scene.identity(&self.running).await)?;
+            self.shared.compare(&identity, actual, &doing.at)
+        }
+    }
+
+    /// Writes a file, or the beginning of a device, durably.
+    #[track_caller]
+    pub fn writes(&self, path: &str, text: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("writes(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.write_inside(&self.running, path, text).await) }
+    }
+
+    /// Reads a file, or the beginning of a device, and compares it.
+    #[track_caller]
+    pub fn reads(&self, path: &str, text: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("reads(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.read_inside(&self.running, path, text).await) }
+    }
+
+    /// Reads files of a directory together, while they are replaced, until all hold `last`: they are of one
+    /// generation each time. Says how many generations were seen.
+    #[track_caller]
+    pub fn follows(
+        &self,
+        directory: &str,
+        names: &[&str],
+        last: &str,
+    ) -> impl Future<Output = Result<usize>> {
+        let doing = self.begin(&format!("follows(\"{directory}\")"), Location::caller());
+        async move {
+            let seen = self.shared.scene.follow_inside(&self.running, directory, names, last).await;
+            doing.done(seen)
+        }
+    }
+
+    /// Tries to write a file, and is refused for this reason (`EROFS`, `EACCES`, …).
+    #[track_caller]
+    pub fn cannot_write(&self, path: &str, reason: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("cannot_write(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.refused_inside(&self.running, path, reason).await) }
+    }
+
+    /// Tries to mount, and is refused for this reason.
+    #[track_caller]
+    pub fn cannot_mount(&self, path: &str, reason: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("cannot_mount(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.mount_refused_inside(&self.running, path, reason).await) }
+    }
+
+    /// Makes a node for a disk of the machine, and opens it.
+    #[track_caller]
+    pub fn opens_node_of(&self, disk: &Path) -> impl Future<Output = Result> {
+        let doing = self.begin("opens_node_of()", Location::caller());
+        let disk = disk.to_owned();
+        async move { doing.done(self.shared.scene.open_node_inside(&self.running, &disk, None).await) }
+    }
+
+    /// The same, and is refused for this reason.
+    #[track_caller]
+    pub fn cannot_open_node_of(&self, disk: &Path, reason: &str) -> impl Future<Output = Result> {
+        let doing = self.begin("cannot_open_node_of()", Location::caller());
+        let disk = disk.to_owned();
+        async move { doing.done(self.shared.scene.open_node_inside(&self.running, &disk, Some(reason)).await) }
+    }
+
+    /// Gives a file another name.
+    #[track_caller]
+    pub fn renames(&self, from: &str, to: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("renames(\"{from}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.rename_inside(&self.running, from, to).await) }
+    }
+
+    /// Mounts an empty file system on a directory, which is made if it is missing.
+    #[track_caller]
+    pub fn mounts(&self, path: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("mounts(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.mount_inside(&self.running, path).await) }
+    }
+
+    /// Unmounts it again.
+    #[track_caller]
+    pub fn unmounts(&self, path: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("unmounts(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.scene.unmount_inside(&self.running, path).await) }
+    }
+
+    fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
+        self.shared.begin(&format!("{}.container.{step}", self.pod.name), location)
+    }
+}

@@ -1,0 +1,72 @@
+//! Volumes: what a case asks the driver to make.
+
+use std::panic::Location;
+use std::rc::Rc;
+
+use super::{Doing, Shared};
+use crate::failure::Result;
+use crate::scene::VolumeSpec;
+
+/// A volume that is about to be made.
+#[derive(Debug)]
+#[must_use = "nothing is made before `create`"]
+pub struct VolumeBuilder {
+    shared: Rc<Shared>,
+    spec: VolumeSpec,
+}
+
+/// A volume the driver has made, with a claim that is bound to it.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    pub(super) name: String,
+}
+
+impl VolumeBuilder {
+    pub(super) fn new(shared: Rc<Shared>, name: &str) -> Self {
+        Self { shared, spec: VolumeSpec::new(name) }
+    }
+
+    /// As a raw block device instead of a file system.
+    pub fn block(mut self) -> Self {
+        self.spec.block = true;
+        self.spec.mount_options.clear();
+        self
+    }
+
+    /// For more than one pod at once.
+    pub fn shared(mut self) -> Self {
+        self.spec.shared = true;
+        self
+    }
+
+    /// With a file system of this type; empty leaves that to the driver.
+    pub fn fs_type(mut self, fs_type: &str) -> Self {
+        self.spec.fs_type = Some(fs_type.to_owned());
+        self
+    }
+
+    /// Mounted with this option.
+    pub fn mount_option(mut self, option: &str) -> Self {
+        self.spec.mount_options.push(option.to_owned());
+        self
+    }
+
+    /// Of a group, as its persistent volume says.
+    pub fn gid(mut self, gid: u32) -> Self {
+        self.spec.gid = Some(gid);
+        self
+    }
+
+    /// Has the driver make it, and binds a claim of the same name to it.
+    #[track_caller]
+    pub fn create(self) -> impl Future<Output = Result<Volume>> {
+        let doing =
+            self.shared.begin(&format!("cx.volume(\"{}\").create()", self.spec.name), Location::caller());
+        self.finish(doing)
+    }
+
+    async fn finish(self, doing: Doing) -> Result<Volume> {
+        doing.done(self.shared.scene.create_volume(&self.spec).await)?;
+        Ok(Volume { name: self.spec.name })
+    }
+}

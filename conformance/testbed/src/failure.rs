@@ -1,0 +1,191 @@
+//! Why a case ends early: what it had done, where that stands, and what went wrong.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::Location;
+
+use serde::{Deserialize, Serialize};
+
+/// What a case's body returns.
+pub type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// A case came to an end it should not have come to.
+///
+/// Deliberately no [`Error`]: then any error can become one with `?`, and takes the line of the `?` along.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// What the case did last.
+    pub after: String,
+    /// Where in its source.
+    pub at: Place,
+    /// What went wrong. Boxed, because every step of a case returns one of these or nothing.
+    pub what: Box<What>,
+}
+
+/// What can go wrong.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// Another story was seen. The diff says which; `pending` says what was still under way.
+    Story { expected: String, actual: String, pending: Vec<String> },
+    /// The world is not as the case says: the sentence, and its causes; the story since the last look.
+    Broken { chain: Vec<String>, seen: Option<String> },
+    /// A numbered promise of the driver is broken, by the answer to a call.
+    Promise { contract: &'static str, method: String, cause: String },
+    /// The suite could not do its part: our fault, or the machine's.
+    Ours(Vec<String>),
+}
+
+impl Failure {
+    /// With the last step of the case, for a failure that came from outside of any.
+    pub fn after_step(mut self, step: &str) -> Self {
+        if self.after.is_empty() {
+            step.clone_into(&mut self.after);
+        }
+        self
+    }
+
+    /// With what was seen since the last look, for a failure that is about the world and has no story.
+    pub fn with_story(mut self, look: impl FnOnce() -> String) -> Self {
+        if let What::Broken { seen: seen @ None, .. } = &mut *self.what {
+            *seen = Some(look());
+        }
+        self
+    }
+
+    /// With what was still under way when the case gave up waiting.
+    pub fn with_under_way(mut self, lines: Vec<String>) -> Self {
+        match &mut *self.what {
+            What::Story { pending, .. } => pending.extend(lines),
+            What::Broken { chain, .. } => chain.extend(lines.into_iter().map(|what| format!("still {what}"))),
+            What::Promise { .. } | What::Ours(_) => {}
+        }
+        self
+    }
+
+    /// The same for reporters.
+    pub fn breakage(&self) -> Breakage {
+        let (expected, actual, cause) = match &*self.what {
+            What::Story { expected, actual, pending } => {
+                let mut cause = vec![story_cause(expected, actual)];
+                cause.extend(pending.iter().map(|what| format!("still {what}")));
+                (Some(expected.clone()), Some(actual.clone()), cause)
+            }
+            What::Broken { chain, seen } => (None, seen.clone(), chain.clone()),
+            What::Promise { cause, .. } => (None, None, vec![cause.clone()]),
+            What::Ours(chain) => (None, None, chain.clone()),
+        };
+        Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause }
+    }
+}
+
+/// A place in a source file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The file, below the workspace.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Where and how a case went wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breakage {
+    /// The last thing the case did before, such as `web.stop()`; empty if it did nothing yet.
+    pub after: String,
+    /// Where in the case's source.
+    pub at: Place,
+    /// The story that should have been seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// The story that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual: Option<String>,
+    /// What went wrong, in plain sentences: the error and each of its causes.
+    pub cause: Vec<String>,
+}
+
+/// One sentence about two stories: the first line in which they part.
+fn story_cause(expected: &str, actual: &str) -> String {
+    let (mut wanted, mut seen) = (expected.lines(), actual.lines());
+    loop {
+        match (wanted.next(), seen.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => return format!("Expected `{}`, but saw `{}`.", squeezed(a), squeezed(b)),
+            (Some(a), None) => return format!("Expected `{}`, but nothing more happened.", squeezed(a)),
+            (None, Some(b)) => return format!("Saw `{}`, and nothing more was expected.", squeezed(b)),
+            (None, None) => return "The stories differ in white space only.".to_owned(),
+        }
+    }
+}
+
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An error and its causes, outermost first.
+pub fn chain(error: &dyn Error) -> Vec<String> {
+    let mut texts = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    // Some libraries repeat the cause in their own text.
+    texts.dedup();
+    texts
+}
+
+/// The place of a caller.
+pub fn place(location: &Location<'_>) -> Place {
+    Place { file: location.file().to_owned(), line: location.line() }
+}
+
+impl<E: Error> From<E> for Failure {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        let at = place(Location::caller());
+        Self { after: String::new(), at, what: What::Ours(chain(&error)).into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.breakage().cause.join(": "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_names_the_first_line_that_differs() {
+        for (expected, actual, cause) in [
+            ("a  x\nb\n", "a  x\nc\n", "Expected `b`, but saw `c`."),
+            (
+                "a\numount   <publish:disk/web>\n",
+                "a\n",
+                "Expected `umount <publish:disk/web>`, but nothing more happened.",
+            ),
+            ("", "a   b\n", "Saw `a b`, and nothing more was expected."),
+        ] {
+            assert_eq!(story_cause(expected, actual), cause);
+        }
+    }
+
+    #[test]
+    fn an_error_takes_the_line_of_its_question_mark_along() {
+        fn fails() -> Result {
+            "x".parse::<u32>()?;
+            Ok(())
+        }
+        let failure = fails().expect_err("x is no number");
+        assert!(failure.at.file.ends_with("failure.rs"), "{failure}");
+    }
+}

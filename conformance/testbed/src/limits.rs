@@ -1,0 +1,86 @@
+//! What the driver of a case and its containers may use of the machine, and whether the driver has come to the end of
+//! it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use harness::cgroup::{self, Cgroup, Limits};
+use harness::container::{self, DeviceGroup, Spec};
+use harness::ledger::{Entry, Ledger};
+use harness::sandbox::Sandbox;
+
+use crate::message::Orders;
+
+/// Processes and threads: a driver written in Go has dozens, one that forks without end has thousands.
+const TASKS: u64 = 2048;
+
+/// Memory beside the volumes: what fills the disk must find it full before its memory is.
+const MEMORY: u64 = 1 << 30;
+
+/// A control group for the driver; none where this user can have none, or the driver is not ours to limit.
+pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
+    if orders.rootless || orders.manifest.is_running_already() {
+        return None;
+    }
+    let name = name(&orders.ledger);
+    write_down(&orders.ledger, cgroup::places(&name).ok()?)?;
+    let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
+    // `doctor` tells why, where it cannot be made.
+    Cgroup::create(&name, limits).ok().map(Arc::new)
+}
+
+/// The groups of a case's containers.
+#[derive(Debug)]
+pub struct DeviceGroups {
+    /// Where they are written down; nothing where this user can have none.
+    ledger: Option<PathBuf>,
+}
+
+impl DeviceGroups {
+    pub fn of(orders: &Orders) -> Self {
+        Self { ledger: (!orders.rootless).then(|| orders.ledger.clone()) }
+    }
+
+    /// A group in which a container uses the devices that its configuration allows; none where it cannot be made.
+    pub fn make(&self, spec: &Spec) -> Option<DeviceGroup> {
+        let ledger = self.ledger.as_deref()?;
+        let path = container::device_group(&name(ledger)).ok()?;
+        write_down(ledger, vec![path.clone()])?;
+        DeviceGroup::create(&path, spec).ok()
+    }
+}
+
+/// A name nothing else has. In its PID namespace every worker has the same number.
+fn name(ledger: &Path) -> String {
+    let run = ledger.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("volproof-{run}-{:x}", now.as_nanos())
+}
+
+fn write_down(ledger: &Path, paths: Vec<PathBuf>) -> Option<()> {
+    Ledger::open(ledger).and_then(|ledger| ledger.record(&Entry::Cgroups { paths })).ok()
+}
+
+/// What the driver has used up: the cause, and the limit that it met.
+pub fn used_up(cgroup: Option<&Cgroup>, state: &Path) -> Vec<(&'static str, String)> {
+    let mut said = Vec::new();
+    if let Some(cgroup) = cgroup {
+        let (hits, limits) = (cgroup.hits(), cgroup.limits());
+        if hits.tasks > 0 {
+            let what = format!("it may have {} processes and threads, and wanted more", limits.tasks);
+            said.push(("used up its processes", what));
+        }
+        if hits.memory > 0 {
+            let what = format!("it may have {} MiB, and was killed for wanting more", limits.memory >> 20);
+            said.push(("used up its memory", what));
+        }
+    }
+    if let Ok(disk) = nix::sys::statvfs::statvfs(state)
+        && disk.blocks_available() == 0
+    {
+        let bytes = disk.blocks() * disk.fragment_size();
+        said.push(("used up its disk", format!("it may have {} MiB, and has filled them", bytes >> 20)));
+    }
+    said
+}

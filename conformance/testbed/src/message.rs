@@ -1,0 +1,154 @@
+//! How a testbed is to be put up, what the driver in it can do, and what a case says while it runs.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use harness::driver::Capabilities;
+use harness::manifest::Manifest;
+use harness::nfs_export::Misbehaviour;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::chain;
+
+/// How a testbed is to be put up, and for how long.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Orders {
+    /// The driver.
+    pub manifest: Manifest,
+    /// Where its logs go. Exists, and is not below what the sandbox covers.
+    pub directory: PathBuf,
+    /// The run's ledger.
+    pub ledger: PathBuf,
+    /// Whether the sandbox is a user namespace, too.
+    pub rootless: bool,
+    /// The seed of everything random in it.
+    pub seed: u64,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Whether stories that differ are to be written into the source instead of failing.
+    pub update: bool,
+    /// Whether the sandbox is to stay as it is when the case does not pass.
+    #[serde(default)]
+    pub keep: bool,
+    /// The disk that keeps what the node and the driver write, in a guest whose power is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<PathBuf>,
+    /// How often the power was cut already.
+    #[serde(default)]
+    pub cuts: u32,
+    /// How the suite's own NFS server is to misbehave, where somebody wants to see a case notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoil: Option<Misbehaviour>,
+}
+
+impl Orders {
+    /// Nothing but the driver: no randomness, no guest, and nothing stays.
+    pub fn new(manifest: Manifest, directory: PathBuf, ledger: PathBuf, timeout: Duration) -> Self {
+        Self {
+            manifest,
+            directory,
+            ledger,
+            timeout,
+            rootless: false,
+            seed: 0,
+            update: false,
+            keep: false,
+            disk: None,
+            cuts: 0,
+            spoil: None,
+        }
+    }
+}
+
+/// What a case says before it has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress {
+    /// The body has come to a step.
+    Step(String),
+    /// A story differs and is to be written into the source.
+    Expectation(Expectation),
+    /// The power is to be cut, now.
+    CutPower,
+}
+
+/// A story as it was seen, and the place in the source where another one stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expectation {
+    /// The source file, below the workspace.
+    pub file: String,
+    /// The line of `expect!`.
+    pub line: u32,
+    /// Its column.
+    pub column: u32,
+    /// What stands there.
+    pub data: String,
+    /// What should stand there.
+    pub actual: String,
+}
+
+/// Why nothing could begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The error and its causes.
+    pub chain: Vec<String>,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The last lines of the driver's log, where the driver is the reason.
+    pub log: Vec<String>,
+    /// Whether the driver, and not the machine, is the reason.
+    pub driver: bool,
+}
+
+/// What the driver answered when it was asked what it can do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abilities {
+    /// What it says of itself.
+    pub says: Capabilities,
+    /// Why it makes no block volume, if it does not.
+    pub no_block: Option<String>,
+    /// Why it makes no volume with a file system, if it does not.
+    pub no_filesystem: Option<String>,
+    /// Why it makes no volume that two pods may have, if it does not.
+    pub no_shared: Option<String>,
+}
+
+impl Abilities {
+    /// Whether it makes and deletes volumes.
+    pub fn creates(&self) -> bool {
+        self.says.controller_can("CREATE_DELETE_VOLUME")
+    }
+
+    /// Whether it can list its volumes.
+    pub fn lists(&self) -> bool {
+        self.says.controller_can("LIST_VOLUMES")
+    }
+
+    /// Whether it stages volumes before it publishes them.
+    pub fn stages(&self) -> bool {
+        self.says.node_can("STAGE_UNSTAGE_VOLUME")
+    }
+
+    /// Whether it gives volumes to groups itself.
+    pub fn gives_groups(&self) -> bool {
+        self.says.node_can("VOLUME_MOUNT_GROUP")
+    }
+
+    /// Whether an ordinary volume may be had by more than one pod of a node.
+    pub fn shares_on_a_node(&self) -> bool {
+        self.says.node_can("SINGLE_NODE_MULTI_WRITER")
+    }
+
+    /// Whether volumes must be attached to a node before anything else.
+    pub fn attaches(&self) -> bool {
+        self.says.controller_can("PUBLISH_UNPUBLISH_VOLUME")
+    }
+}
+
+impl Refusal {
+    /// Something that is neither the driver's nor the user's fault.
+    pub fn ours(error: &(dyn Error + 'static)) -> Self {
+        Self { chain: chain(error), hint: None, log: vec![], driver: false }
+    }
+}

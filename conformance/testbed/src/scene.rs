@@ -1,0 +1,501 @@
+//! The scene of a case: driver, proxy, cluster and node, put together inside the sandbox.
+//!
+//! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
+
+mod behind;
+mod calls;
+mod containers;
+mod disks;
+mod files;
+mod nfs;
+mod objects;
+mod setting;
+mod spec;
+mod winding_up;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use harness::api::AccessMode;
+use harness::census;
+use harness::cgroup::Cgroup;
+use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
+use harness::driver::{Driver, Exit, Registrar};
+use harness::facts;
+use harness::fault_fs::FaultFs;
+use harness::journal::Journal;
+use harness::manifest::Sensitive;
+use harness::node::{Node, NodeError};
+use harness::proxy::{Gate, Proxy, Rule};
+use harness::tmpfs::Tmpfs;
+use tokio::sync::{Mutex, Notify};
+
+use crate::call::{Code, Method};
+use crate::failure::{Place, What, chain};
+use crate::foreign::Foreign;
+use crate::limits::DeviceGroups;
+use crate::message::Abilities;
+pub(crate) use containers::Running;
+use containers::Started;
+pub(crate) use nfs::NfsSpec;
+pub(crate) use setting::driver_options;
+pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
+
+/// What a case plays on. Fields go in this order when it ends: first who asks, then who answers.
+#[derive(Debug)]
+pub struct Scene {
+    /// By pod.
+    containers: RefCell<BTreeMap<String, Started>>,
+    device_groups: DeviceGroups,
+    node: Mutex<Node>,
+    registrar: RefCell<Option<Registrar>>,
+    _attacher: AttachDetach,
+    provisioner: Provisioner,
+    proxy: Proxy,
+    _served: Served,
+    driver: Mutex<Driver>,
+    /// After the driver, which is in it.
+    cgroup: Option<Arc<Cgroup>>,
+    cluster: Cluster,
+    journal: Journal,
+    abilities: Abilities,
+    /// What belongs to a driver that somebody else has started.
+    foreign: Option<Foreign>,
+    secrets: Vec<Sensitive<String>>,
+    /// The file systems that the manifest names.
+    fs_types: Vec<String>,
+    /// `volumeAttributes` of the inline volumes.
+    inline_attributes: BTreeMap<String, String>,
+    volumes: RefCell<BTreeMap<String, Provisioned>>,
+    pods: RefCell<BTreeSet<String>>,
+    /// Pods that were deleted and are not known to be gone.
+    leaving: RefCell<BTreeSet<String>>,
+    gates: RefCell<BTreeMap<&'static str, Gate>>,
+    /// The NFS server of the case, and the volumes that are on it.
+    nfs: nfs::Nfs,
+    /// Whether the driver is dead because the case wanted that.
+    driver_killed: Cell<bool>,
+    driver_is_back: Notify,
+    /// Whether each call is made twice, to the end.
+    repeats: Cell<bool>,
+    limit: Duration,
+    disks: disks::Disks,
+    /// What is served in it, which goes first.
+    fuse: RefCell<Option<FaultFs>>,
+    /// A part of the machine that is not the node's.
+    machine: RefCell<Option<Tmpfs>>,
+    /// Where the case keeps its logs.
+    directory: PathBuf,
+    seed: u64,
+}
+
+/// Why a step of a case failed.
+#[derive(Debug)]
+pub(crate) enum SceneError {
+    /// The world is not as the case says.
+    Broken(Vec<String>),
+    /// The suite could not do its part.
+    Ours(Vec<String>),
+}
+
+impl SceneError {
+    pub(crate) fn what(self) -> What {
+        match self {
+            Self::Broken(chain) => What::Broken { chain, seen: None },
+            Self::Ours(chain) => What::Ours(chain),
+        }
+    }
+
+    fn ours(error: &(dyn Error + 'static)) -> Self {
+        Self::Ours(chain(error))
+    }
+
+    /// What the node says is about the volumes, and what it does not say is about us.
+    fn of_node(error: &NodeError) -> Self {
+        match error {
+            NodeError::Refused(why) => Self::Broken(vec![sentence(why)]),
+            _ => Self::ours(error),
+        }
+    }
+}
+
+/// How long a wait lasts while no call is under way: enough for four tries of the back-off ladder.
+const FUTILE: Duration = Duration::from_secs(10);
+
+/// What the kernel is told of a process that is to be killed before all others when there is no memory left.
+const FIRST_TO_DIE: &str = "1000";
+
+/// How long a node whose time can be let pass is waited for before it is.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// How long a pod that cannot have its volumes is waited for.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// How long whoever waits for a disk may sleep in the kernel before that is worth telling.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// How many letters of a secret are not found in a log by chance.
+const TELLING: usize = 6;
+
+/// The calls that change anything, on the node or behind it.
+const CHANGING: [&str; 8] = [
+    "CreateVolume",
+    "DeleteVolume",
+    "ControllerPublishVolume",
+    "ControllerUnpublishVolume",
+    "NodeStageVolume",
+    "NodeUnstageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+];
+
+type Result<T = ()> = std::result::Result<T, SceneError>;
+
+impl Scene {
+    /// Has the driver make a volume, and binds a claim to it.
+    pub(crate) async fn create_volume(&self, spec: &VolumeSpec) -> Result {
+        let manifest = self.driver.lock().await.manifest().clone();
+        let mut request = VolumeRequest::new(&spec.name, &manifest);
+        request.block = spec.block;
+        if let Some(fs_type) = &spec.fs_type {
+            request.fs_type.clone_from(fs_type);
+        }
+        request.mount_options.clone_from(&spec.mount_options);
+        // An ordinary volume is enough where the driver tells single and multiple writers apart.
+        if spec.shared && !self.abilities.shares_on_a_node() {
+            request.access_modes = vec![AccessMode::ReadWriteMany];
+        }
+        let made = self.provisioner.provision(&request).await;
+        let made = made.map_err(|error| SceneError::Broken(chain(&error)))?;
+        if let Some(gid) = spec.gid {
+            self.give_group(&made.volume, gid)?;
+        }
+        self.volumes.borrow_mut().insert(spec.name.clone(), made);
+        Ok(())
+    }
+
+    /// Gives a pod to the node.
+    pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
+        self.node.lock().await.add_pod(spec.pod()).map_err(|error| SceneError::ours(&error))?;
+        self.pods.borrow_mut().insert(spec.name.clone());
+        Ok(())
+    }
+
+    /// Waits until a pod has its volumes.
+    pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
+        let node = self.node.lock().await;
+        let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
+        waited.map_err(|error| SceneError::of_node(&error))
+    }
+
+    /// Finds that a pod does not get its volumes, for a reason that the node tells.
+    pub(crate) async fn mount_is_refused(&self, pod: &str) -> Result {
+        match self.node.lock().await.wait_mounted(pod, REFUSED).await {
+            Err(NodeError::Refused(_)) => Ok(()),
+            Err(error) => Err(SceneError::ours(&error)),
+            Ok(()) => Err(SceneError::Broken(vec![format!("The pod `{pod}` has its volumes all the same.")])),
+        }
+    }
+
+    /// Deletes a pod whose containers have ended.
+    pub(crate) async fn remove_pod(&self, pod: &str) -> Result {
+        self.end_container(pod).await?;
+        self.pods.borrow_mut().remove(pod);
+        self.leaving.borrow_mut().insert(pod.to_owned());
+        let node = self.node.lock().await;
+        match node.remove_pod(pod, false).await {
+            // It dies as it was told to, and learns of the pod when it is back.
+            Err(NodeError::Exited { .. }) => Ok(()),
+            removed => removed.map_err(|error| SceneError::ours(&error)),
+        }
+    }
+
+    /// Waits until nothing of a deleted pod is left on the node.
+    pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
+        let node = self.node.lock().await;
+        let waited = self.patiently(|limit| node.wait_gone(pod, limit)).await;
+        waited.map_err(|error| SceneError::of_node(&error))?;
+        self.leaving.borrow_mut().remove(pod);
+        Ok(())
+    }
+
+    /// The same where the node's time passes: by so much, each time it comes to nothing for a moment.
+    pub(crate) async fn wait_gone_within(&self, pod: &str, time: Duration) -> Result {
+        let node = self.node.lock().await;
+        let end = Instant::now() + self.limit;
+        loop {
+            match node.wait_gone(pod, MOMENT).await {
+                Ok(()) => break,
+                Err(NodeError::Refused(_)) if Instant::now() < end => {}
+                Err(error) => return Err(SceneError::of_node(&error)),
+            }
+            node.advance(time).await.map_err(|error| SceneError::ours(&error))?;
+        }
+        self.leaving.borrow_mut().remove(pod);
+        Ok(())
+    }
+
+    /// Lets the next calls fail before they reach the driver.
+    pub(crate) fn fail(&self, method: Method, code: Code, times: u32) {
+        self.proxy.inject(Rule::of(method.name()).code(code.name()).times(times));
+    }
+
+    /// Has each call that changes anything made twice.
+    pub(crate) fn repeat_every_call(&self) {
+        self.repeats.set(true);
+        for method in CHANGING {
+            self.proxy.inject(Rule { duplicate: true, ..Rule::of(method) });
+        }
+    }
+
+    /// Holds the next answer.
+    pub(crate) fn hold(&self, method: Method) {
+        let gate = self.proxy.hold(method.name());
+        self.gates.borrow_mut().insert(method.name(), gate);
+    }
+
+    /// Holds the next answer and then loses it.
+    pub(crate) fn hold_and_lose(&self, method: Method) {
+        let lost = Rule::of(method.name()).code("Unavailable").times(1).forward();
+        let gate = self.proxy.hold_with(lost);
+        self.gates.borrow_mut().insert(method.name(), gate);
+    }
+
+    /// Waits until an answer is held.
+    pub(crate) async fn held(&self, method: Method) -> Result {
+        let Some(gate) = self.gates.borrow().get(method.name()).cloned() else { return Ok(()) };
+        match tokio::time::timeout(self.limit, gate.reached()).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(SceneError::Broken(vec![format!(
+                "No {} was answered within {} s.",
+                method.name(),
+                self.limit.as_secs()
+            )])),
+        }
+    }
+
+    /// Lets a held answer go on.
+    pub(crate) fn release(&self, method: Method) {
+        if let Some(gate) = self.gates.borrow_mut().remove(method.name()) {
+            gate.open();
+        }
+    }
+
+    /// Ends the node's process at once.
+    pub(crate) async fn kill_node(&self) -> Result {
+        self.node.lock().await.kill().await;
+        Ok(())
+    }
+
+    /// Starts a node that was killed.
+    pub(crate) async fn start_node(&self) -> Result {
+        self.node.lock().await.restart().await.map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Lets the node die after so many effects more.
+    pub(crate) async fn doom_node(&self, effects: u64) {
+        self.node.lock().await.dies_after(effects);
+    }
+
+    /// Waits until the node is at rest, or has died and was started again: whether it had.
+    pub(crate) async fn revive_node(&self) -> Result<bool> {
+        let mut node = self.node.lock().await;
+        let rested = match node.is_running() {
+            true => self.patiently(|limit| node.wait_idle(limit)).await,
+            false => Err(NodeError::Down),
+        };
+        match rested {
+            Ok(()) => Ok(false),
+            Err(NodeError::Down | NodeError::Exited { .. }) => {
+                node.restart().await.map_err(|error| SceneError::ours(&error))?;
+                Ok(true)
+            }
+            Err(error) => Err(SceneError::of_node(&error)),
+        }
+    }
+
+    /// Ends the driver's processes at once.
+    pub(crate) async fn kill_driver(&self) -> Result {
+        self.driver_killed.set(true);
+        self.driver.lock().await.kill().await;
+        Ok(())
+    }
+
+    /// Has the machine run out of memory, and the driver killed for it.
+    pub(crate) async fn starve_driver(&self) -> Result {
+        self.driver_killed.set(true);
+        let (driver, exited) = {
+            let driver = self.driver.lock().await;
+            (driver.pid(), driver.exited())
+        };
+        let ours = |error: io::Error| SceneError::ours(&error);
+        let score = driver.map(|pid| format!("/proc/{pid}/oom_score_adj")).ok_or(io::ErrorKind::NotFound);
+        std::fs::write(score.map_err(io::Error::from).map_err(ours)?, FIRST_TO_DIE).map_err(ours)?;
+        // It keeps the last line, and there is never an end of a line. After the driver, it is the next to die.
+        let mut hog = tokio::process::Command::new("tail");
+        let hog = hog.arg("/dev/zero").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut hog = hog.kill_on_drop(true).spawn().map_err(ours)?;
+        let died = tokio::time::timeout(self.limit, async { tokio::join!(exited, hog.wait()) }).await;
+        match died {
+            Ok((Exit::Signal(_), _)) => Ok(()),
+            Ok((exit, _)) => Err(SceneError::Broken(vec![ended_by_itself(exit)])),
+            Err(_) => Err(SceneError::Ours(vec!["memory did not run out in time".to_owned()])),
+        }
+    }
+
+    /// Starts a driver that was killed, and announces it to the node.
+    pub(crate) async fn start_driver(&self) -> Result {
+        let mut driver = self.driver.lock().await;
+        driver.restart().await.map_err(|error| SceneError::Broken(chain(&error)))?;
+        self.proxy.reconnect();
+        self.driver_killed.set(false);
+        self.driver_is_back.notify_waiters();
+        // A registrar dies with its driver's pod and comes back with it: the socket is another one.
+        self.registrar.replace(None);
+        let registrar = setting::announce(&driver, &self.proxy, &self.journal)?;
+        setting::registered(&registrar, self.limit).await?;
+        self.registrar.replace(Some(registrar));
+        Ok(())
+    }
+
+    /// Returns when the driver has ended though nobody asked it to.
+    pub async fn driver_lost(&self) -> Exit {
+        loop {
+            let back = self.driver_is_back.notified();
+            let exited = self.driver.lock().await.exited();
+            let exit = exited.await;
+            if !self.driver_killed.get() {
+                return exit;
+            }
+            back.await;
+        }
+    }
+
+    /// The last line the driver printed.
+    pub async fn last_words(&self) -> Option<String> {
+        self.driver.lock().await.log_tail(1).pop()
+    }
+
+    /// Ends the kernel: what it had not written yet is lost, and nobody says goodbye to anybody.
+    pub(crate) fn panic_kernel(&self) -> Result {
+        std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| SceneError::ours(&error))
+    }
+
+    /// Notes a step of the case in the journal.
+    pub(crate) fn step(&self, step: &str, at: &Place) {
+        self.journal.step(step, &at.to_string());
+    }
+
+    /// Waits until the node has taken note of all pods.
+    pub(crate) async fn wait_noticed(&self) -> Result {
+        let node = self.node.lock().await;
+        node.wait_noticed(FUTILE.min(self.limit)).await.map_err(|error| SceneError::of_node(&error))
+    }
+
+    /// Waits until nothing is under way; says what still is when the time is over.
+    pub(crate) async fn settle(&self) -> Vec<String> {
+        let node = self.node.lock().await;
+        if !node.is_running() {
+            return vec![];
+        }
+        let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
+        for pod in leaving {
+            match self.patiently(|limit| node.wait_gone(&pod, limit)).await {
+                Ok(()) => drop(self.leaving.borrow_mut().remove(&pod)),
+                Err(error) => return vec![error.to_string()],
+            }
+        }
+        match self.patiently(|limit| node.wait_idle(limit)).await {
+            Ok(()) => vec![],
+            Err(error) => vec![error.to_string()],
+        }
+    }
+
+    /// Waits as long as something may still come of it: a driver that is at work is given all the time there
+    /// is, and one that only ever says no is given up earlier.
+    async fn patiently<F>(&self, wait: impl Fn(Duration) -> F) -> std::result::Result<(), NodeError>
+    where
+        F: Future<Output = std::result::Result<(), NodeError>>,
+    {
+        let end = Instant::now() + self.limit;
+        // Who waits for an NFS server waits in the kernel, and no call tells of it; and an emulated machine is slow.
+        let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
+        loop {
+            let waited = wait(futile.min(self.limit)).await;
+            let at_work = !self.journal.in_flight().is_empty();
+            if !matches!(waited, Err(NodeError::Refused(_))) || !at_work || Instant::now() > end {
+                return waited;
+            }
+        }
+    }
+
+    /// The story since the last look.
+    pub fn look(&self) -> String {
+        self.journal.look().to_string()
+    }
+
+    /// The calls that have not been answered, and the processes that get nowhere.
+    pub async fn under_way(&self) -> Vec<String> {
+        let calls = self.journal.in_flight();
+        let mut stuck = census::stuck();
+        if !stuck.is_empty() {
+            tokio::time::sleep(GLANCE).await;
+            let again = census::stuck();
+            stuck.retain(|one| again.contains(one));
+        }
+        let calls = calls.into_iter().map(|call| format!("under way: {call}"));
+        calls.chain(stuck.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Everything that happened.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Whether the driver stages volumes.
+    pub(crate) fn stages(&self) -> bool {
+        self.abilities.stages()
+    }
+
+    /// What everything random is made from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What limits the driver, if anything does.
+    pub fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_deref()
+    }
+
+    /// The driver's name.
+    pub fn driver_name(&self) -> &str {
+        &self.abilities.says.name
+    }
+
+    /// The values that must stand nowhere: the driver's, and those of the cluster that no innocent word has in it.
+    pub fn secrets(&self) -> Vec<Sensitive<String>> {
+        let confided = self.cluster.confided();
+        let confided = confided.iter().map(|secret| String::from_utf8_lossy(secret.reveal()).into_owned());
+        let telling = confided.filter(|secret| secret.len() >= TELLING).map(Sensitive::new);
+        self.secrets.iter().cloned().chain(telling).collect()
+    }
+}
+
+/// What is said of a driver that nobody asked to end.
+pub fn ended_by_itself(exit: Exit) -> String {
+    format!("The driver ended by itself: {exit}.")
+}
+
+/// A fragment as a sentence.
+fn sentence(fragment: &str) -> String {
+    let mut letters = fragment.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    let end = if fragment.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", letters.as_str())
+}

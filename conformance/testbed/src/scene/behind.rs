@@ -1,0 +1,79 @@
+//! Behind the node's and the driver's back: what was asked of the driver, where the node keeps things, and what
+//! disappears though nobody took it away.
+
+use contracts::event::Event;
+use harness::api::pod::InlineCsi;
+use harness::api::{CsiDriver, VolumeSource};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use super::{Result, Scene, SceneError};
+use crate::call::Method;
+
+impl Scene {
+    /// A part of the last request of a method, as text; empty if there is no such part.
+    pub(crate) fn asked(&self, method: Method, part: &str) -> Result<String> {
+        let trace = self.journal.trace();
+        let mut requests = trace.iter().rev().filter_map(|line| match &line.event {
+            Event::RpcStart(start) if start.method == method.name() => Some(&start.req),
+            _ => None,
+        });
+        let never = || SceneError::Broken(vec![format!("No {} was called.", method.name())]);
+        let request = requests.next().ok_or_else(never)?;
+        Ok(match request.pointer(part) {
+            None => String::new(),
+            Some(Value::String(text)) => self.journal.symbols().text(text),
+            Some(other) => other.to_string(),
+        })
+    }
+
+    /// Where the node keeps a volume of a pod.
+    pub(crate) fn place(&self, volume: &str, pod: &str) -> Result<PathBuf> {
+        let symbol = format!("<{pod}>/{volume}");
+        let below = harness::Layout::standard().root().join("pods").join(format!("uid-{pod}"));
+        let children =
+            |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let plugins = ["volumes", "volumeDevices"].into_iter().flat_map(|kind| children(below.join(kind)));
+        let found = plugins.flat_map(children).find(|path| self.journal.symbols().path(path) == symbol);
+        found.ok_or_else(|| {
+            SceneError::Broken(vec![format!("The node keeps no `{volume}` for the pod `{pod}`.")])
+        })
+    }
+
+    /// Changes the object of the driver.
+    pub(crate) fn change_driver(&self, change: impl FnOnce(&mut CsiDriver)) -> Result {
+        let changed = self.cluster.change("", self.driver_name(), change);
+        changed.map(drop).map_err(|error| SceneError::ours(&error))
+    }
+
+    /// A volume of the driver's that lives as long as its pod.
+    pub(crate) fn inline_csi(&self, pod: &str, volume: &str, secret: Option<&str>) -> Result<VolumeSource> {
+        self.journal.symbols().name_inline(volume, &format!("uid-{pod}"));
+        // By this a driver learns that a volume is one of these.
+        self.change_driver(|driver| driver.pod_info = true)?;
+        let driver = self.driver_name().into();
+        let secret = secret.map(str::to_owned);
+        let attributes = self.inline_attributes.clone();
+        Ok(VolumeSource::Csi(InlineCsi { driver, secret, attributes, ..InlineCsi::default() }))
+    }
+
+    /// Whether the device at the driver's target is one that nobody can write to.
+    pub(crate) fn target_is_read_only(&self, volume: &str, pod: &str) -> Result<bool> {
+        let target = self.journal.symbols().block_target(volume, pod);
+        let target = target.ok_or_else(|| SceneError::Ours(vec![format!("`{volume}` has no target")]))?;
+        let there = fs::metadata(&target).map_err(|error| SceneError::ours(&error))?;
+        let (major, minor) = (nix::sys::stat::major(there.rdev()), nix::sys::stat::minor(there.rdev()));
+        let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+        Ok(said.map_err(|error| SceneError::ours(&error))?.trim() == "1")
+    }
+
+    /// Takes away what is at the driver's target for a device.
+    pub(crate) fn lose_target(&self, volume: &str, pod: &str) -> Result {
+        let target = self.journal.symbols().block_target(volume, pod);
+        let target = target.ok_or_else(|| SceneError::Ours(vec![format!("`{volume}` has no target")]))?;
+        nix::mount::umount(&target).map_err(|error| SceneError::ours(&error))?;
+        fs::remove_file(&target).map_err(|error| SceneError::ours(&error))
+    }
+}

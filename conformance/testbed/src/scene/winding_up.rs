@@ -1,0 +1,188 @@
+//! The end of a case, whatever became of it: everything is taken down the way it would be in a cluster, so
+//! that what remains is what somebody forgot.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use contracts::event::Event;
+use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::identity_client::IdentityClient;
+use csi_proto::v1::node_client::NodeClient;
+use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
+use harness::api::Attachment;
+use harness::guard::Guard;
+use harness::proxy::within;
+use tonic::Status;
+
+use super::Scene;
+use crate::failure::chain;
+use crate::foreign::Foreign;
+
+/// How long it may take after a case that came to its end.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long after one that did not: what it waited for in vain will not come now.
+const IMPATIENCE: Duration = Duration::from_secs(3);
+
+/// How long one call to the driver may take.
+const CALL: Duration = Duration::from_secs(10);
+
+impl Scene {
+    /// How the driver ended, if nobody asked it to.
+    pub async fn driver_exit(&self) -> Option<String> {
+        let exit = self.driver.lock().await.exit();
+        exit.filter(|_| !self.driver_killed.get()).map(super::ended_by_itself)
+    }
+
+    /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.
+    pub async fn wind_up(&self, failed: bool) -> Vec<String> {
+        let end = Instant::now() + patience(failed);
+        self.proxy.clear("");
+        if self.repeats.get() && !failed {
+            self.repeat_every_call();
+        }
+        self.gates.take().into_values().for_each(|gate| gate.open());
+        self.disks_recover();
+        if self.driver_killed.get()
+            && let Err(error) = self.start_driver().await
+        {
+            return vec![format!("the driver does not start again: {error:?}")];
+        }
+        if !self.node.lock().await.is_running()
+            && let Err(error) = self.start_node().await
+        {
+            return vec![format!("the node does not start again: {error:?}")];
+        }
+        let left = self.pods_leave(end).await;
+        if !left.is_empty() {
+            // A volume that is still in use cannot be deleted, and to say so of each would bury the reason.
+            return left;
+        }
+        if let Some(attached) = self.attachments_leave(end).await {
+            return vec![attached];
+        }
+        let mut left = self.volumes_leave().await;
+        left.extend(self.machine_leaves());
+        left.extend(self.end_nfs().await);
+        left
+    }
+
+    async fn pods_leave(&self, end: Instant) -> Vec<String> {
+        let mut left = Vec::new();
+        let pods: Vec<String> = self.pods.borrow().iter().cloned().collect();
+        for pod in pods {
+            if let Err(error) = self.remove_pod(&pod).await {
+                left.push(format!("pod {pod}: {error:?}"));
+            }
+        }
+        let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
+        let node = self.node.lock().await;
+        for pod in leaving {
+            if let Err(error) = node.wait_gone(&pod, left_until(end)).await {
+                left.push(format!("pod {pod}: {error}"));
+            }
+        }
+        left.extend(node.wait_idle(left_until(end)).await.err().map(|error| error.to_string()));
+        left
+    }
+
+    async fn attachments_leave(&self, end: Instant) -> Option<String> {
+        while !self.cluster.list::<Attachment>().is_empty() {
+            if Instant::now() > end {
+                return Some("a volume is still attached".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        None
+    }
+
+    async fn volumes_leave(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let volumes: Vec<String> = self.volumes.borrow().keys().cloned().collect();
+        for volume in volumes {
+            if let Err(error) = self.provisioner.delete(&volume).await {
+                left.push(format!("volume {volume}: {}", chain(&error).join(": ")));
+            }
+        }
+        left
+    }
+
+    /// Nothing may be mounted on what the machine has given any more.
+    fn machine_leaves(&self) -> Vec<String> {
+        let closed = self.disks.close();
+        let closed = closed.chain(self.fuse.take().map(Guard::close));
+        let closed = closed.chain(self.machine.take().map(Guard::close));
+        closed.filter_map(|closed| closed.err().map(|error| chain(&error).join(": "))).collect()
+    }
+
+    /// Has the driver say once more who it is and which node it is on: the rules hold that against the first time.
+    pub async fn introduce_again(&self) -> Result<(), Vec<String>> {
+        let channel = self.proxy.channel().map_err(|error| chain(&error))?;
+        let failed = |status: Status| vec![status.message().to_owned()];
+        let mut identity = IdentityClient::new(channel.clone());
+        identity.get_plugin_info(within(GetPluginInfoRequest {}, CALL)).await.map_err(failed)?;
+        NodeClient::new(channel).node_get_info(within(NodeGetInfoRequest {}, CALL)).await.map_err(failed)?;
+        Ok(())
+    }
+
+    /// The volumes of this case that are still in the driver's own books; nothing if it keeps none.
+    pub async fn books(&self) -> Result<Option<Vec<String>>, Vec<String>> {
+        if !self.abilities.lists() {
+            return Ok(None);
+        }
+        let channel = self.proxy.channel().map_err(|error| chain(&error))?;
+        let mut client = ControllerClient::new(channel);
+        let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
+        loop {
+            let request = ListVolumesRequest { max_entries: 0, starting_token };
+            let page = client.list_volumes(within(request, CALL)).await;
+            let page = page
+                .map_err(|status| vec![format!("ListVolumes failed: {}", status.message())])?
+                .into_inner();
+            listed.extend(page.entries.into_iter().filter_map(|entry| Some(entry.volume?.volume_id)));
+            starting_token = page.next_token;
+            if starting_token.is_empty() {
+                break;
+            }
+        }
+        let volumes = self.volumes.borrow();
+        let ours = volumes.iter().filter(|(_, made)| listed.contains(&made.handle));
+        Ok(Some(ours.map(|(name, _)| name.clone()).collect()))
+    }
+
+    /// The loop devices of a driver from outside that are still attached.
+    pub fn foreign_loops(&self) -> Vec<String> {
+        self.foreign.as_ref().map(Foreign::left_behind).unwrap_or_default()
+    }
+
+    /// The loop devices that appeared in any mount of this case, by name.
+    pub fn devices(&self) -> BTreeSet<String> {
+        let mut devices = BTreeSet::new();
+        for line in self.journal.trace() {
+            let Event::MountAdd(mount) = line.event else { continue };
+            let numbers = [Some(mount.dev), mount.rdev].into_iter().flatten();
+            devices.extend(numbers.filter_map(|number| Some(format!("loop{}", number.strip_prefix("7:")?))));
+        }
+        devices
+    }
+
+    /// Ends the node, then the driver.
+    pub async fn end(&self, failed: bool) {
+        // Nobody can be killed who waits for a file system that does not answer: that has to die first.
+        if let Some(fuse) = self.fuse.borrow_mut().as_mut() {
+            drop(fuse.die());
+        }
+        self.node.lock().await.kill().await;
+        self.driver_killed.set(true);
+        self.driver.lock().await.terminate(patience(failed)).await;
+    }
+}
+
+fn patience(failed: bool) -> Duration {
+    if failed { IMPATIENCE } else { PATIENCE }
+}
+
+/// What is left of the time; never nothing, so that what has already happened is always seen.
+fn left_until(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
+}
