@@ -139,7 +139,7 @@ sabotages! {
     PublishFollowsLink "publish-follows-link" "DRV-056"
         "NodePublishVolume mounts where a symbolic link at the target leads."
     PublishIgnoresMountFlags "publish-ignores-mount-flags" "DRV-057"
-        "NodePublishVolume drops the mount flags at the target."
+        "NodePublishVolume mounts at the target without the mount flags, also without those of the staging mount."
     PublishIgnoresConflict "publish-ignores-conflict" "DRV-058"
         "NodePublishVolume answers OK to another request than it has fulfilled at the target."
     PublishIgnoresSingleWriter "publish-ignores-single-writer" "DRV-059"
@@ -212,6 +212,10 @@ sabotages! {
         "NodeStageVolume starts a process that stays."
     WrongCodeForUnknownVolume "wrong-code-for-unknown-volume" "DRV-099"
         "A volume that does not exist is INTERNAL."
+    StageForgetsIdempotence "stage-forgets-idempotence" "DRV-100"
+        "NodeStageVolume fails when it is repeated."
+    PublishForgetsIdempotence "publish-forgets-idempotence" "DRV-101"
+        "NodePublishVolume fails when it is repeated."
 }
 
 impl std::str::FromStr for Sabotage {

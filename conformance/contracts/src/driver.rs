@@ -46,6 +46,8 @@ pub const RULES: &[&Rule] = &[
     &unpublish::STAGING_IS_GONE,
     &unpublish::UNSTAGED_AGAIN,
     &unpublish::PUBLISHED_IS_NOT_UNSTAGED,
+    &again::STAGED,
+    &again::PUBLISHED,
 ];
 
 /// The call that has just been answered by the driver itself.
@@ -60,11 +62,13 @@ fn said_by_driver(line: &TraceLine) -> Option<&RpcEnd> {
     (end.injected.is_none() || was_made_twice(end)).then_some(end)
 }
 
-/// Whether a call was made a second time when it had been answered, and all else was left to the driver: it is the
-/// second answer that is told.
+/// Whether a call was made a second time when it had been answered OK, and all else was left to the driver: it is
+/// the second answer that is told.
 fn was_made_twice(end: &RpcEnd) -> bool {
     let injected = end.injected.as_deref().unwrap_or_default();
-    injected.split(' ').any(|one| one == "duplicate=true") && end.is_from_the_driver()
+    let mut words = injected.split(' ');
+    let first_failed = words.clone().any(|word| word.starts_with("first="));
+    words.any(|word| word == "duplicate=true") && !first_failed && end.is_from_the_driver()
 }
 
 /// Whether the two answers of such a call differ.

@@ -6,7 +6,7 @@
 //! each there is a sabotage of fake-csi that breaks it.
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
-//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole.
+//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x calls that are made again.
 
 use std::fmt;
 
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 mod behaviour;
 mod identity;
 mod publish;
+mod repeat;
 mod size;
 mod snapshots;
 mod stage;
@@ -70,6 +71,7 @@ const CHAPTERS: &[Chapter] = &[
     publish::PROMISES,
     size::PROMISES,
     behaviour::PROMISES,
+    repeat::PROMISES,
 ];
 
 /// All promises, by number.

@@ -239,6 +239,9 @@ impl NodeService {
         if differs && !self.driver.breaks(Sabotage::PublishIgnoresConflict) {
             return Err(Status::already_exists("the volume is published here in another way"));
         }
+        if self.driver.breaks(Sabotage::PublishForgetsIdempotence) {
+            return Err(Status::internal("the target exists already"));
+        }
         self.driver.update_volume(&volume.id, |volume| {
             if let Some(target) = volume.targets.get_mut(path) {
                 target.calls += 1;

@@ -191,6 +191,9 @@ impl NodeService {
         if staging.capability != *capability && !self.driver.breaks(Sabotage::StageIgnoresConflict) {
             return Err(Status::already_exists("the volume is staged here with another capability"));
         }
+        if self.driver.breaks(Sabotage::StageForgetsIdempotence) {
+            return Err(Status::internal("the staging path is mounted already"));
+        }
         Ok(true)
     }
 

@@ -123,11 +123,11 @@ impl NodeService {
                 if !group.is_empty() && !target.readonly && gives {
                     give_to_group(&source, group)?;
                 }
-                mount::bind(&source, path, per_mount)?;
                 if self.driver.breaks(Sabotage::PublishIgnoresMountFlags) {
-                    // A bind takes over the flags of its source; a careless remount drops them all.
-                    mount::remount(path, per_mount & MsFlags::MS_RDONLY)?;
+                    // A bind takes over the flags of its source, and its access times, unless it is given others.
+                    per_mount = per_mount & MsFlags::MS_RDONLY | MsFlags::MS_RELATIME;
                 }
+                mount::bind(&source, path, per_mount)?;
             }
         }
         Ok(())

@@ -16,6 +16,7 @@ use crate::world::{World, in_namespace};
 mod behaviour;
 mod identity;
 mod publish;
+mod repeat;
 mod size;
 mod snapshots;
 mod stage;
@@ -80,4 +81,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour identity publish size snapshots stage unpublish volumes }
+chapters! { behaviour identity publish repeat size snapshots stage unpublish volumes }

@@ -105,17 +105,15 @@ impl Front {
         let (rule, gate) = self.rules.take(method, [&handle, &symbol]).unzip();
         record.rule = rule.as_ref().map(Rule::told);
         let rule = rule.unwrap_or_default();
-        let (answer, differs) = self.spoil(&path, metadata, message, rule, gate.flatten()).await;
-        if differs {
-            record.rule.iter_mut().for_each(|told| told.push_str(" answers=differ"));
-        }
+        let (answer, first) = self.spoil(&path, metadata, message, rule, gate.flatten()).await;
+        record.rule.iter_mut().for_each(|told| told.push_str(&first.told()));
         let answer = answer.map(|answer| self.pauses.without_hidden(method, answer));
         record.end(path.path(), &answer);
         answer
     }
 
-    /// Does what the rule says; a rule that says nothing passes the call on. Says as well whether a request that
-    /// was sent twice got two answers.
+    /// Does what the rule says; a rule that says nothing passes the call on. Tells as well how the first answer to
+    /// a request that was sent twice compares with the second.
     async fn spoil(
         &self,
         path: &PathAndQuery,
@@ -123,7 +121,7 @@ impl Front {
         message: Bytes,
         rule: Rule,
         gate: Option<Gate>,
-    ) -> (Result<Response<Bytes>, Status>, bool) {
+    ) -> (Result<Response<Bytes>, Status>, First) {
         self.pauses.pause(rule.delay_ms).await;
         let code = rule.code.as_deref().filter(|code| !code.is_empty());
         let replaced = code.is_some() || rule.hang;
@@ -131,14 +129,17 @@ impl Front {
             true => Err(Status::unknown("injected")),
             false => self.forward(path, metadata.clone(), message.clone()).await,
         };
-        let mut differs = false;
+        let mut compared = First::Same;
         if rule.duplicate {
             let first = std::mem::replace(&mut answer, self.forward(path, metadata, message).await);
             let said = |answer: &Response<Bytes>| {
                 told(csi_proto::json::response(path.path(), answer.get_ref()), answer.get_ref())
             };
-            differs =
-                first.is_ok_and(|first| answer.as_ref().is_ok_and(|second| said(&first) != said(second)));
+            compared = match (first, &answer) {
+                (Err(status), _) => First::Failed(status.code()),
+                (Ok(first), Ok(second)) if said(&first) != said(second) => First::Differs,
+                _ => First::Same,
+            };
         }
         if let Some(gate) = gate {
             gate.pass().await;
@@ -155,7 +156,26 @@ impl Front {
             }
             None => answer,
         };
-        (answer, differs)
+        (answer, compared)
+    }
+}
+
+/// The first answer to a request that was sent twice, beside the second.
+enum First {
+    Same,
+    /// Both were OK and said something else.
+    Differs,
+    Failed(tonic::Code),
+}
+
+impl First {
+    /// As it stands behind the rule in a trace.
+    fn told(&self) -> String {
+        match self {
+            First::Same => String::new(),
+            First::Differs => " answers=differ".to_owned(),
+            First::Failed(code) => format!(" first={}", code_name(*code)),
+        }
     }
 }
 

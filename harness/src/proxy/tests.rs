@@ -153,7 +153,10 @@ async fn a_request_can_reach_the_driver_twice() {
     stage.proxy.inject(Rule { duplicate: true, ..Rule::of("NodeStageVolume") });
     stage.call("data").await.unwrap();
     assert_eq!(stage.reached(), 2);
-    assert_eq!(stage.ends().len(), 1);
+    stage.call("broken").await.unwrap_err();
+    let first: Vec<bool> =
+        stage.ends().iter().map(|(_, rule)| rule.ends_with(" first=FailedPrecondition")).collect();
+    assert_eq!(first, [false, true]);
 }
 
 #[tokio::test]

@@ -1,8 +1,13 @@
-//! What a driver promises of a call that is made a second time, because its first answer was lost: the same answer.
+//! What a driver promises of a call that is made a second time, because its first answer was lost or the caller has
+//! restarted: the same answer.
 
-use crate::event::TraceLine;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::event::{Event, RpcEnd, RpcStart, TraceLine};
 use crate::rule::books::{is_unknown, text};
-use crate::rule::{Books, Checked, Report, Rule, Witness};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::{answered, differs, was_made_twice};
 
@@ -53,6 +58,121 @@ fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static 
     }
 }
 
+/// DRV-100.
+pub(super) static STAGED: Rule = Rule {
+    id: "DRV-100",
+    sentence: "staging again in the same way is OK",
+    witnesses: &[Witness::Rpc],
+    check: Checked::With(|| {
+        Box::new(Repeated {
+            method: "NodeStageVolume",
+            path_field: "stagingTargetPath",
+            undoing: &["NodeUnstageVolume", "ControllerUnpublishVolume", "DeleteVolume"],
+            cause: "staging again was refused",
+            done: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        })
+    }),
+};
+
+/// DRV-101.
+pub(super) static PUBLISHED: Rule = Rule {
+    id: "DRV-101",
+    sentence: "publishing again in the same way is OK",
+    witnesses: &[Witness::Rpc],
+    check: Checked::With(|| {
+        Box::new(Repeated {
+            method: "NodePublishVolume",
+            path_field: "targetPath",
+            undoing: &[
+                "NodeUnpublishVolume",
+                "NodeUnstageVolume",
+                "ControllerUnpublishVolume",
+                "DeleteVolume",
+            ],
+            cause: "publishing again was refused",
+            done: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        })
+    }),
+};
+
+/// Requests of one method that were answered OK, and calls that repeat one of them.
+struct Repeated {
+    method: &'static str,
+    path_field: &'static str,
+    /// Calls that end what one of `method` has done: at the path they name, or for the whole volume.
+    undoing: &'static [&'static str],
+    cause: &'static str,
+    /// By volume and path, what was done there and not undone since.
+    done: BTreeMap<(String, String), Value>,
+    /// Calls under way, with what they ask for, and whether that was done already when they came.
+    calls: BTreeMap<u64, (Value, bool)>,
+}
+
+impl Repeated {
+    fn key(&self, request: &Value) -> (String, String) {
+        (text(request, "volumeId").to_owned(), text(request, self.path_field).to_owned())
+    }
+
+    fn started(&mut self, start: &RpcStart) {
+        if start.method == self.method {
+            let request = without_secrets(&start.req);
+            let again = self.done.get(&self.key(&request)) == Some(&request);
+            self.calls.insert(start.id, (request, again));
+        } else if self.undoing.contains(&start.method.as_str()) {
+            let volume = text(&start.req, "volumeId");
+            let path = text(&start.req, self.path_field);
+            self.forget(|(of, at), _| of == volume && (path.is_empty() || at == path));
+        }
+    }
+
+    fn ended(&mut self, end: &RpcEnd, report: &mut Report) {
+        let Some((request, again)) = self.calls.remove(&end.id) else { return };
+        if !end.is_from_the_driver() {
+            return;
+        }
+        let key = self.key(&request);
+        if end.code == "OK" {
+            self.done.insert(key, request);
+        } else if (again || was_made_twice(end)) && !is_unknown(&end.code) {
+            report.broken(self.method, self.cause, format!("{}: {}", key.1, end.code));
+        }
+    }
+
+    /// What ended cannot be repeated, also not by a call that is under way.
+    fn forget(&mut self, ended: impl Fn(&(String, String), &Value) -> bool) {
+        self.done.retain(|key, request| !ended(key, request));
+        let path_field = self.path_field;
+        for (request, again) in self.calls.values_mut() {
+            let key = (text(request, "volumeId").to_owned(), text(request, path_field).to_owned());
+            *again &= !ended(&key, request);
+        }
+    }
+}
+
+impl Check for Repeated {
+    fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
+        match &line.event {
+            Event::RpcStart(start) => self.started(start),
+            Event::RpcEnd(end) => self.ended(end, report),
+            // Gone behind the driver's back, or by its own hand: to be done anew, which may fail.
+            Event::MountDel(gone) => self.forget(|(_, path), _| *path == gone.target),
+            Event::Process(edge) if edge.who == "driver" => self.forget(|_, _| true),
+            _ => {}
+        }
+    }
+}
+
+/// A request as the specification compares two: secrets may differ.
+fn without_secrets(request: &Value) -> Value {
+    let mut request = request.clone();
+    if let Some(fields) = request.as_object_mut() {
+        fields.remove("secrets");
+    }
+    request
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +200,56 @@ mod tests {
             let otherwise = format!("{TWICE} answers=differ");
             let cause = "the same call was answered otherwise the second time";
             breaks(rule, cause, &answered("OK", &otherwise), &[]);
+            // Refused both times is answered alike.
+            keeps(rule, &answered("InvalidArgument", &format!("{TWICE} first=InvalidArgument")), &[]);
         }
+    }
+
+    #[test]
+    fn staging_and_publishing_again_is_ok() {
+        let read_only = r#"{"readonly":true}"#;
+        let secrets = r#"{"secrets":{"key":"***"}}"#;
+        for (rule, cause, call, undo) in [
+            (&STAGED, "staging again was refused", "stage v1", "unstage v1"),
+            (&PUBLISHED, "publishing again was refused", "publish v1 a", "unpublish v1 a"),
+        ] {
+            let again = |between: &str, second: &str| format!("{call}\n{between}\n{call} {second}");
+            keeps(rule, &again("", "OK"), &[]);
+            keeps(rule, &format!("{call} Internal\n{call} Internal"), &[]);
+            for code in ["Aborted", "Unavailable", "DeadlineExceeded"] {
+                keeps(rule, &again("", code), &[]);
+            }
+            keeps(rule, &again("", &format!("{read_only} AlreadyExists")), &[]);
+            for ended in [
+                undo,
+                &format!("{undo} Internal"),
+                "calls ControllerUnpublishVolume {\"volumeId\":\"v1\"} {} OK",
+                "calls DeleteVolume {\"volumeId\":\"v1\"} {} OK",
+                "driver exit\ndriver start",
+            ] {
+                keeps(rule, &again(ended, "Internal"), &[]);
+            }
+            // While it is being undone nobody can tell which of the two came first.
+            keeps(rule, &format!("{call}\n{call} begins\n{undo} begins\n{call} ends Internal"), &[]);
+            // Two at once are no repetition.
+            keeps(rule, &format!("{call} begins\n{call} begins\n{call} ends Internal"), &[]);
+
+            breaks(rule, cause, &again("", "Internal"), &[]);
+            breaks(rule, cause, &again("", &format!("{secrets} Internal")), &[]);
+            breaks(rule, cause, &again("node kill\nnode start", "AlreadyExists"), &[]);
+            breaks(rule, cause, &again("unpublish v1 other", "Internal"), &[]);
+        }
+        let twice = |method: &str| format!("calls {method} {{\"volumeId\":\"v\"}} {{}} Internal {TWICE}");
+        breaks(&STAGED, "staging again was refused", &twice("NodeStageVolume"), &[]);
+        breaks(&PUBLISHED, "publishing again was refused", &twice("NodePublishVolume"), &[]);
+        keeps(&STAGED, &[&twice("NodeStageVolume"), " first=Internal"].concat(), &[]);
+    }
+
+    #[test]
+    fn a_mount_that_went_away_is_made_anew() {
+        let gone = "mount target:v1/a\npublish v1 a\numount target:v1/a\npublish v1 a Internal";
+        keeps(&PUBLISHED, gone, &[]);
+        let elsewhere = "mount target:v1/b\npublish v1 a\numount target:v1/b\npublish v1 a Internal";
+        breaks(&PUBLISHED, "publishing again was refused", elsewhere, &[]);
     }
 }

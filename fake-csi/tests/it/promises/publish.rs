@@ -84,9 +84,9 @@ async fn a_link_is_not_followed(world: World) -> bool {
 }
 
 async fn flags_are_in_force(world: World) -> bool {
-    let scene = Scene::mount(world).await.with_flags(&["noexec"]).published().await;
+    let scene = Scene::mount(world).await.with_flags(&["noatime"]).published().await;
     let mounts = scene.world.mounts(&scene.world.root);
-    mounts.iter().any(|(path, options)| *path == scene.target && options.contains("noexec"))
+    mounts.iter().any(|(path, options)| *path == scene.target && options.contains("noatime"))
 }
 
 async fn another_way_is_a_conflict(world: World) -> bool {
