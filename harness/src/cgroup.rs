@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::guard::{self, CloseError, Guard};
+use crate::observe::{self, Mount};
 use crate::wait::Deadline;
 
 /// How long a group may still have processes that were killed.
@@ -192,31 +193,25 @@ pub(crate) fn enter(doors: &[File]) -> io::Result<()> {
 
 /// Where control groups of version 2 are, also where they have no controllers.
 pub(crate) fn unified() -> Option<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut mounts = table.lines().filter_map(mounted);
-    mounts.find(|(_, kind, _)| *kind == "cgroup2").map(|(at, ..)| PathBuf::from(at))
+    hierarchies().into_iter().find(|mount| mount.fstype == "cgroup2").map(|mount| mount.target)
 }
 
 /// Where a group of this name would be in each hierarchy there is: a runtime makes one in all of them.
 pub fn everywhere(name: &str) -> Vec<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mounts = table.lines().filter_map(mounted);
-    let hierarchies = mounts.filter(|(_, kind, _)| matches!(*kind, "cgroup" | "cgroup2"));
-    hierarchies.map(|(at, ..)| Path::new(at).join(name)).collect()
+    hierarchies().into_iter().map(|mount| mount.target.join(name)).collect()
 }
 
 /// The version of the machine's control groups, and the directories below which groups are made.
 fn find() -> Result<(Version, Vec<PathBuf>), CgroupError> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mounts: Vec<(&str, &str, &str)> = table.lines().filter_map(mounted).collect();
+    let mounts = hierarchies();
     let of_controller = |controller: &str| {
         let has = |options: &str| options.split(',').any(|option| option == controller);
+        let mut mounts = mounts.iter();
         mounts
-            .iter()
-            .find(|(_, kind, options)| *kind == "cgroup" && has(options))
-            .map(|(at, ..)| PathBuf::from(at))
+            .find(|mount| mount.fstype == "cgroup" && has(&mount.super_opts))
+            .map(|mount| mount.target.clone())
     };
-    let unified = mounts.iter().find(|(_, kind, _)| *kind == "cgroup2").map(|(at, ..)| PathBuf::from(at));
+    let unified = mounts.iter().find(|mount| mount.fstype == "cgroup2").map(|mount| mount.target.clone());
     let controllers = |top: &PathBuf| fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
     let limits = |top: &PathBuf| {
         let all = controllers(top);
@@ -229,11 +224,11 @@ fn find() -> Result<(Version, Vec<PathBuf>), CgroupError> {
     }
 }
 
-/// Where it is mounted, its type, and the options of the file system.
-fn mounted(line: &str) -> Option<(&str, &str, &str)> {
-    let (head, tail) = line.split_once(" - ")?;
-    let mut tail = tail.split(' ');
-    Some((head.split(' ').nth(4)?, tail.next()?, tail.nth(1)?))
+/// The mounts of both versions.
+fn hierarchies() -> Vec<Mount> {
+    let mut mounts = observe::mounts_of("thread-self").unwrap_or_default();
+    mounts.retain(|mount| matches!(mount.fstype.as_str(), "cgroup" | "cgroup2"));
+    mounts
 }
 
 /// The number behind a word in a file of such pairs.

@@ -280,6 +280,15 @@ pub fn snapshot() -> Result<Vec<Mount>, ObserveError> {
     }
 }
 
+/// The mounts that a process sees, in the order of its table; `thread-self` stands for the caller.
+///
+/// # Errors
+/// When the process has ended, or a line of its table is not as documented.
+pub fn mounts_of(process: &str) -> Result<Vec<Mount>, ObserveError> {
+    let table = std::fs::read(format!("/proc/{process}/mountinfo"));
+    parse_mountinfo(&table.map_err(|source| ObserveError::Read { what: "the mounts of a process", source })?)
+}
+
 /// A difference between what the events said and what the kernel lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missed {

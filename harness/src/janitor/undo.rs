@@ -15,6 +15,7 @@ use crate::cgroup;
 use crate::ledger::{self, Entry, LedgerError, Life};
 use crate::loop_device::table::{self, BoundLoop};
 use crate::loop_device::{clear, node, wait_detached};
+use crate::observe;
 use crate::proxy;
 use crate::wait::Deadline;
 
@@ -233,17 +234,12 @@ fn mounted_anywhere() -> BTreeMap<u64, BTreeSet<u64>> {
             continue;
         }
         // A process that has just ended shows nothing; another in its namespace may still.
-        if let Ok(table) = fs::read_to_string(format!("/proc/{pid}/mountinfo")) {
-            found.insert(namespace, table.lines().filter_map(device_in).collect());
+        if let Ok(mounts) = observe::mounts_of(&pid) {
+            let devices = mounts.iter().map(|mount| libc::makedev(mount.dev.major, mount.dev.minor));
+            found.insert(namespace, devices.collect());
         }
     }
     found
-}
-
-/// The device in a line of mountinfo.
-fn device_in(line: &str) -> Option<u64> {
-    let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
-    Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{SandboxError, SandboxOptions};
-use crate::{Layout, ledger};
+use crate::{Layout, ledger, observe};
 
 /// Mounts and makes everything, and returns the devices of what lives and dies with the namespace.
 pub(super) fn furnish(layout: &Layout, options: &SandboxOptions) -> Result<Vec<u64>, SandboxError> {
@@ -77,15 +77,12 @@ pub(super) fn fill(layout: &Layout) -> Result<(), SandboxError> {
 ///
 /// The new namespace has copies of them, and a copy keeps a device busy that its owner wants to detach.
 fn release_volumes_below(places: &[&Path]) {
-    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
-    let targets = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let mut volumes: Vec<&str> =
-        targets.filter(|target| places.iter().any(|place| Path::new(target).starts_with(place))).collect();
+    let mut volumes = observe::mounts_of("thread-self").unwrap_or_default();
+    volumes.retain(|mount| places.iter().any(|place| mount.target.starts_with(place)));
     // Youngest first, so that none is asked for under another.
-    volumes.reverse();
-    for target in volumes {
+    for volume in volumes.iter().rev() {
         // In a user namespace inherited mounts are locked together; there they hold nothing anyway.
-        let _ = umount2(target, MntFlags::MNT_DETACH);
+        let _ = umount2(&volume.target, MntFlags::MNT_DETACH);
     }
 }
 
@@ -150,4 +147,42 @@ pub(super) fn device_of(path: &Path) -> Result<u64, SandboxError> {
 
 fn path_error(path: &Path, source: io::Error) -> SandboxError {
     SandboxError::Path { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    #[test]
+    fn volume_with_a_blank_in_its_path_is_released() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("ignored, because it needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (blank, plain) = (dir.path().join("pods a"), dir.path().join("pods"));
+        // A mount namespace belongs to a thread, and this one ends with its mounts.
+        let released = std::thread::scope(|scope| {
+            let in_namespace = || {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+                for target in [&blank, &plain] {
+                    fs::create_dir(target).unwrap();
+                    tmpfs(target, 1 << 20, "0755").unwrap();
+                }
+                let below = || {
+                    let all = observe::mounts_of("thread-self").unwrap();
+                    all.iter().filter(|mount| mount.target.starts_with(dir.path())).count()
+                };
+                let before = below();
+                release_volumes_below(&[&blank]);
+                (before, below())
+            };
+            scope.spawn(in_namespace).join().unwrap()
+        });
+        assert_eq!(released, (2, 1));
+    }
 }

@@ -17,6 +17,7 @@ use super::{SandboxError, furnish};
 use crate::Layout;
 use crate::ledger::{Entry, Ledger};
 use crate::loop_device::table;
+use crate::observe;
 
 /// A driver that runs already, and where it can be met.
 #[derive(Debug, Clone)]
@@ -62,9 +63,8 @@ fn is_seen(socket: &Path, root: &Path) -> Result<(), SandboxError> {
     let failed = |source: io::Error| SandboxError::Driver { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).map_err(failed)?;
     let peer = getsockopt(&stream, PeerCredentials).map_err(|errno| failed(errno.into()))?;
-    let Ok(table) = fs::read_to_string(format!("/proc/{}/mountinfo", peer.pid())) else { return Ok(()) };
-    let is_root = |line: &str| line.split(' ').nth(4).is_some_and(|target| Path::new(target) == root);
-    match table.lines().any(is_root) {
+    let Ok(mounts) = observe::mounts_of(&peer.pid().to_string()) else { return Ok(()) };
+    match mounts.iter().any(|mount| mount.target == root) {
         true => Ok(()),
         false => Err(SandboxError::Unseen { pid: peer.pid(), root: root.to_owned() }),
     }
