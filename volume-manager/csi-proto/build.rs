@@ -1,5 +1,5 @@
-//! Compiles the two contracts without `protoc`: into clients and servers, and into a descriptor set that the
-//! library embeds for reflection. Messages with secrets get no `Debug` of their own: the library gives them one.
+//! Compiles the two contracts without `protoc` into clients, servers, and a descriptor set that the library
+//! embeds for reflection. Messages with secrets get no derived `Debug`: the library implements a masked one.
 
 use std::{env, fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .include_imports(true)
         .include_source_info(true)
         .open_files(["proto/csi.proto", "proto/registration.proto"])?;
-    // Encoded by the compiler: prost's own structs would drop the custom options, and with them `csi_secret`.
+    // Encoded by the compiler itself: prost's structs would drop custom options such as `csi_secret`.
     let contracts = compiler.encode_file_descriptor_set();
     let secretive = secretive(&DescriptorPool::decode(&*contracts)?)?;
     fs::write(out.join("contracts.fds"), contracts)?;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The messages with fields that must never be printed.
+/// The messages with a field that is marked as secret.
 fn secretive(pool: &DescriptorPool) -> Result<Vec<MessageDescriptor>, Box<dyn std::error::Error>> {
     let mark = pool.get_extension_by_name("csi.v1.csi_secret").ok_or("csi.proto declares no `csi_secret`")?;
     let marked = |message: &MessageDescriptor| {

@@ -1,14 +1,14 @@
-//! What the contract says about itself: its methods, and which of its fields are secret.
+//! Reflection on the contracts: methods, and fields that are secret. Touches nothing.
 
 use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, MethodDescriptor, Value};
 
-/// Both contracts and what they import, as a serialized `FileDescriptorSet` with the custom options in it.
+/// Both contracts with their imports, as a serialized `FileDescriptorSet` that keeps custom options.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contracts.fds"));
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the build script has encoded this very set")
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the build script has encoded this set")
 });
 
 static CSI_SECRET: LazyLock<ExtensionDescriptor> =
@@ -21,8 +21,7 @@ pub fn pool() -> &'static DescriptorPool {
 
 /// The method of a path such as `/csi.v1.Node/NodeStageVolume`.
 ///
-/// The leading slash may be absent, and so may the service: within the two contracts a method's bare name says
-/// which one is meant.
+/// The leading slash may be absent, and so may the service: no two methods of the contracts share a name.
 pub fn method(path: &str) -> Option<MethodDescriptor> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let (service, name) = path.rsplit_once('/').map_or((None, path), |(service, name)| (Some(service), name));
@@ -32,18 +31,18 @@ pub fn method(path: &str) -> Option<MethodDescriptor> {
         .find(|candidate| candidate.name() == name)
 }
 
-/// The path of a method that is given by its bare name.
+/// The path of a method, from its bare name.
 pub fn path(name: &str) -> Option<String> {
     let method = method(name)?;
     Some(format!("/{}/{}", method.parent_service().full_name(), method.name()))
 }
 
-/// Whether the contract marks this field as one that must never be printed.
+/// Whether the contract marks the field as secret (`csi_secret`).
 pub fn is_secret(field: &FieldDescriptor) -> bool {
     field.options().get_extension(&CSI_SECRET).as_ref() == &Value::Bool(true)
 }
 
-/// Every field that must never be printed.
+/// Every field that the contract marks as secret.
 pub fn secret_fields() -> impl Iterator<Item = FieldDescriptor> {
     POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()).filter(is_secret)
 }

@@ -1,8 +1,8 @@
-//! Any unary call as JSON, from its bytes and its method's name alone.
+//! Any unary call as JSON, from its bytes and its method's name. Touches nothing.
 //!
 //! The mapping is protobuf's own: camelCase names, enum values by name, 64-bit integers as strings, absent fields
-//! left out. What the contract marks as secret, and a pod's service account tokens wherever they travel, becomes
-//! `***`; the keys stay, because which secrets were sent is worth knowing.
+//! left out. Fields marked as secret, and a pod's service account tokens in any field, become `***`. The keys
+//! of a secret map stay: they show which secrets were sent.
 
 use std::fmt;
 
@@ -11,20 +11,20 @@ use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, SerializeOptions,
 
 use crate::descriptor;
 
-/// What stands in place of a secret.
+/// Stands for a secret in the JSON.
 pub const MASK: &str = "***";
 
-/// The key under which a kubelet hands tokens to a driver, in the volume context or among the secrets.
+/// The key of the service account tokens that a kubelet sends, in the volume context or among the secrets.
 pub const TOKENS_KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-/// Why bytes could not be told as JSON.
+/// A call that cannot be converted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
     /// Neither contract has such a method.
     #[error("cannot find the method `{method}`")]
     UnknownMethod {
-        /// The path that was asked for.
+        /// The requested path.
         method: String,
     },
     /// The bytes are no message of that type.
@@ -32,7 +32,7 @@ pub enum JsonError {
     Decode {
         /// The full name of the type.
         message: String,
-        /// What the decoder said.
+        /// The decoder's error.
         #[source]
         source: prost::DecodeError,
     },
@@ -41,16 +41,16 @@ pub enum JsonError {
     Deserialize {
         /// The full name of the type.
         message: String,
-        /// What is wrong with it.
+        /// The error of serde.
         #[source]
         source: serde_json::Error,
     },
-    /// The message holds what JSON cannot, such as a time outside all years.
+    /// A value has no JSON form, such as a timestamp out of range.
     #[error("cannot write `{message}` as JSON")]
     Serialize {
         /// The full name of the type.
         message: String,
-        /// What the serializer said.
+        /// The serializer's error.
         #[source]
         source: serde_json::Error,
     },
@@ -72,10 +72,10 @@ pub fn response(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonErr
     convert(&find(method)?.output(), bytes)
 }
 
-/// The bytes of a request of `method` that is given as JSON.
+/// Encodes a request of `method` from JSON.
 ///
 /// # Errors
-/// When the method is unknown or its request has no such fields.
+/// When the method is unknown or its request does not have these fields.
 pub fn encode(method: &str, request: serde_json::Value) -> Result<Vec<u8>, JsonError> {
     let kind = find(method)?.input();
     let message = DynamicMessage::deserialize(kind.clone(), request)
@@ -83,7 +83,7 @@ pub fn encode(method: &str, request: serde_json::Value) -> Result<Vec<u8>, JsonE
     Ok(message.encode_to_vec())
 }
 
-/// Shows a message of CSI by its name, secrets masked.
+/// Formats the CSI message of this name, secrets masked.
 pub(crate) fn show(name: &str, message: &impl Message, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let kind = descriptor::pool().get_message_by_name(&format!("csi.v1.{name}"));
     let kind = kind.expect("the message was made from its descriptor");
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_reads_the_same() {
+    fn encoded_request_decodes_to_the_same_json() {
         let json = serde_json::json!({ "volumeId": "v", "capacityRange": { "requiredBytes": "5" } });
         let bytes = encode("NodeExpandVolume", json.clone()).unwrap();
         assert_eq!(request("NodeExpandVolume", &bytes).unwrap(), json);

@@ -1,12 +1,12 @@
 //! The Container Storage Interface 1.12.0 and the kubelet's plugin registration, as Rust.
 //!
 //! [`v1`] has the messages, clients and servers of the five CSI services; [`registration`] has those of
-//! `pluginregistration.v1`. Both are generated from `proto/`, which is ours, and which `proto/wire.txt` and a
-//! test hold to the published names and numbers.
+//! `pluginregistration.v1`. Both are generated from `proto/`, which is written here; a test compares its names
+//! and numbers with the published ones in `proto/wire.txt`.
 //!
-//! [`descriptor`] answers questions about the contract itself, such as which fields are secret. [`json`] turns
-//! any call into JSON without knowing its types, with secrets masked: that is how a proxy records traffic. What
-//! `Debug` shows of a message is masked like that, too.
+//! [`descriptor`] describes the contracts themselves, such as which fields are secret. [`json`] turns any call
+//! into JSON from its bytes and its method's name, with secrets masked: a proxy records traffic with it. `Debug`
+//! of a message with secrets is masked in the same way.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What `Debug` shows of messages that hold secrets: their JSON, masked.
+//! `Debug` of messages with secrets: their JSON, masked.
 
 use std::fmt;
 
@@ -15,5 +15,5 @@ macro_rules! masked {
     };
 }
 
-// The messages, by their names: the build script knows which.
+// Calls `masked!` with the messages that have secret fields. Written by the build script.
 include!(concat!(env!("OUT_DIR"), "/secretive.rs"));

@@ -1,4 +1,4 @@
-//! Calls told as JSON from their bytes alone.
+//! Calls converted to JSON from their bytes.
 
 use csi_proto::{descriptor, json, v1};
 use expect_test::{Expect, expect};
@@ -6,7 +6,7 @@ use prost_reflect::prost::Message;
 
 fn check(method: &str, request: &impl Message, expected: Expect) {
     let value = json::request(method, &request.encode_to_vec()).expect("the bytes are this method's request");
-    expected.assert_eq(&serde_json::to_string_pretty(&value).expect("a value has no keys but strings"));
+    expected.assert_eq(&serde_json::to_string_pretty(&value).expect("all keys of a value are strings"));
 }
 
 fn map(entries: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
@@ -14,7 +14,7 @@ fn map(entries: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
 }
 
 #[test]
-fn a_publish_shows_everything_but_secrets_and_tokens() {
+fn publish_request_is_converted_with_secrets_and_tokens_masked() {
     let request = v1::NodePublishVolumeRequest {
         volume_id: "v".to_owned(),
         target_path: "/t".to_owned(),
@@ -56,7 +56,7 @@ fn a_publish_shows_everything_but_secrets_and_tokens() {
 }
 
 #[test]
-fn wide_integers_are_strings_and_a_bare_method_name_is_enough() {
+fn wide_integers_are_strings_and_a_bare_method_name_is_accepted() {
     let request = v1::NodeExpandVolumeRequest {
         capacity_range: Some(v1::CapacityRange { required_bytes: 1 << 53, limit_bytes: 0 }),
         ..Default::default()
@@ -74,14 +74,14 @@ fn wide_integers_are_strings_and_a_bare_method_name_is_enough() {
 }
 
 #[test]
-fn wrapped_values_are_told_bare() {
+fn wrapper_messages_become_bare_values() {
     let response = v1::ProbeResponse { ready: Some(false) };
     let value = json::response("/csi.v1.Identity/Probe", &response.encode_to_vec()).unwrap();
     assert_eq!(value, serde_json::json!({ "ready": false }));
 }
 
 #[test]
-fn what_is_no_call_is_refused() {
+fn unknown_method_and_malformed_bytes_are_errors() {
     assert!(matches!(json::request("/csi.v1.Node/Nothing", &[]), Err(json::JsonError::UnknownMethod { .. })));
     assert!(matches!(
         json::request("/csi.v1.Node/NodeStageVolume", &[0xff]),
@@ -90,7 +90,7 @@ fn what_is_no_call_is_refused() {
 }
 
 #[test]
-fn every_field_of_secrets_is_known_to_be_secret() {
+fn every_field_named_secrets_is_marked_as_secret() {
     let unmarked: Vec<_> = descriptor::pool()
         .all_messages()
         .filter(|message| message.package_name() == "csi.v1")
@@ -102,7 +102,7 @@ fn every_field_of_secrets_is_known_to_be_secret() {
 }
 
 #[test]
-fn what_debug_shows_is_masked_as_well() {
+fn debug_masks_secrets_and_tokens() {
     let secrets = map(&[("password", "hunter2")]);
     let stage = v1::NodeStageVolumeRequest {
         volume_id: "v".to_owned(),

@@ -1,7 +1,7 @@
-//! Holds the contracts in `proto/` to the table of names and numbers beside them.
+//! Compares the contracts in `proto/` with the table of names and numbers beside them.
 //!
-//! The table was compared with the published contract when it was written. A change here is a change of the wire
-//! format: it is right only if the specification has changed.
+//! The table was compared with the published contract when it was written. A change of the table changes the
+//! wire format: it is right only if the specification has changed.
 
 use csi_proto::descriptor;
 use expect_test::expect_file;
@@ -10,7 +10,7 @@ use prost_reflect::{
 };
 
 #[test]
-fn names_and_numbers_are_those_of_the_table() {
+fn names_and_numbers_of_the_contracts_equal_the_table() {
     let mut lines = Vec::new();
     let pool = descriptor::pool();
     for service in pool.services() {
