@@ -70,6 +70,7 @@ fn what_is_no_recording_is_told_so() {
         ("{\"ev\":\"rpc_start\",\"id\":1}", 2, "missing field `method`"),
         ("{\"ev\":\"mount_add\",\"target\":\"/x\"}", 2, "missing field"),
         ("{\"ev\":\"snapshot\"}", 3, "not observable"),
+        (NO_OCCASION, 3, "none broken, 0 kept, "),
     ] {
         let checked = check("x.jsonl", trace);
         assert_eq!(checked.code, Some(code), "{trace}: {}", checked.told());
@@ -78,6 +79,42 @@ fn what_is_no_recording_is_told_so() {
     let missing = Volproof::new().args("check nowhere.jsonl").run();
     assert_eq!(missing.code, Some(2), "{}", missing.told());
     assert!(missing.stderr.contains("cannot read the trace `nowhere.jsonl`"), "{}", missing.told());
+}
+
+/// One call to which no promise says anything but that it is answered.
+const NO_OCCASION: &str = r#"{"seq":1,"t_ms":0,"ev":"rpc_start","id":1,"method":"GetPluginCapabilities","req":{}}
+{"seq":2,"t_ms":1,"ev":"rpc_end","id":1,"method":"GetPluginCapabilities","code":"OK","dur_ms":1,"resp":{}}"#;
+
+/// What CSI does not ask of a driver is told, and does not make a recording bad.
+#[test]
+fn advice_not_followed_is_told_and_is_no_fault() {
+    let call = |id: u32, method: &str, paths: &str| {
+        format!(
+            r#"{{"seq":1,"t_ms":0,"ev":"rpc_start","id":{id},"method":"{method}","req":{{"volumeId":"v"{paths}}}}}
+{{"seq":2,"t_ms":1,"ev":"rpc_end","id":{id},"method":"{method}","code":"OK","dur_ms":1,"resp":{{}}}}
+"#
+        )
+    };
+    let staging = r#","stagingTargetPath":"/s""#;
+    let publish = format!(r#"{staging},"targetPath":"/t""#);
+    let trace = call(1, "NodeStageVolume", staging)
+        + &call(2, "NodePublishVolume", &publish)
+        + &call(3, "NodeUnstageVolume", staging);
+    // The manager that unstages what is published is at fault, the driver that lets it is not.
+    let checked = Volproof::new().file("x.jsonl", &trace).args("check --json x.jsonl").run();
+    let judged: serde_json::Value = serde_json::from_str(&checked.stdout).expect("it is JSON");
+    let find = |id: &str| {
+        let promises = judged["promises"].as_array().expect("there are promises");
+        promises.iter().find(|promise| promise["contract"] == id).expect("it is judged").clone()
+    };
+    assert_eq!(find("DRV-075")["strength"], "advice");
+    assert!(find("DRV-075")["verdict"]["broken"].is_array(), "{}", checked.told());
+    assert_eq!(find("DRV-100")["verdict"], "not_tried", "{}", checked.told());
+
+    let told = Volproof::new().file("x.jsonl", &trace).args("check x.jsonl").run();
+    assert!(told.stdout.contains("DRV-075 (advice)"), "{}", told.told());
+    assert!(told.stdout.contains("not followed by the driver"), "{}", told.told());
+    assert!(told.stdout.contains("1 recommended and not followed"), "{}", told.told());
 }
 
 /// A case judges its own trace; whoever reads it later finds the same.

@@ -1,8 +1,8 @@
-//! A recording held against every promise: what was kept, what was broken and where, and what nobody testified to.
+//! A recording held against every promise: kept, broken and where, not tried, or not observable.
 //!
 //! The [`Recording`] may be a `trace.jsonl` of this program or come from a recorder beside somebody else's node.
 //! It has fewer witnesses than a case: a promise that takes one that is missing is told as not observable, with
-//! whom it would have taken. Touches nothing: it is given a text.
+//! the witness it would take. Touches nothing: it is given a text.
 
 mod read;
 
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use contracts::event::TraceLine;
+use contracts::promise::{self, Strength};
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::{driver, manager};
 use serde::Serialize;
@@ -28,13 +29,12 @@ pub(crate) struct Judgement {
 /// What a recording says about one promise.
 #[derive(Debug, Serialize)]
 struct Judged {
-    /// Its id.
     contract: &'static str,
-    /// Whom it binds.
     binds: Party,
-    /// The promise itself.
+    /// How far it binds a driver; the invariants of a manager have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strength: Option<Strength>,
     sentence: &'static str,
-    /// What became of it.
     verdict: Verdict,
 }
 
@@ -54,14 +54,14 @@ impl Judgement {
         Self { witnesses, promises }
     }
 
-    /// Whether any promise was broken.
+    /// Whether anything was broken that binds its party.
     pub(crate) fn is_bad(&self) -> bool {
-        self.promises.iter().any(|promise| matches!(promise.verdict, Verdict::Broken(_)))
+        self.promises.iter().any(|promise| promise.binds_its_party() && promise.is_broken())
     }
 
-    /// Whether there was anything that could be judged.
+    /// Whether there was anything to judge.
     pub(crate) fn says_something(&self) -> bool {
-        self.promises.iter().any(|promise| !matches!(promise.verdict, Verdict::NotObservable(_)))
+        self.promises.iter().any(|promise| matches!(promise.verdict, Verdict::Kept | Verdict::Broken(_)))
     }
 
     /// Every promise in a line, with what became of it.
@@ -69,16 +69,38 @@ impl Judgement {
         let line = |promise: &Judged| {
             let verdict = match &promise.verdict {
                 Verdict::Kept => "kept".to_owned(),
+                Verdict::NotTried => "not tried".to_owned(),
                 Verdict::Broken(_) => "broken".to_owned(),
                 Verdict::NotObservable(missing) => format!("not observable without {}", names(missing)),
             };
-            format!("{}  {verdict}: {}\n", promise.contract, promise.sentence)
+            format!("{}  {verdict}: {}\n", promise.head(), promise.sentence)
         };
         self.promises.iter().map(line).collect()
     }
 
-    fn count(&self, of: impl Fn(&Verdict) -> bool) -> usize {
-        self.promises.iter().filter(|promise| of(&promise.verdict)).count()
+    fn count(&self, of: impl Fn(&Judged) -> bool) -> usize {
+        self.promises.iter().filter(|promise| of(promise)).count()
+    }
+}
+
+impl Judged {
+    fn is_broken(&self) -> bool {
+        matches!(self.verdict, Verdict::Broken(_))
+    }
+
+    /// Whether breaking it is a fault: what CSI only recommends, or does not ask for, is told and is none.
+    fn binds_its_party(&self) -> bool {
+        self.strength.is_none_or(|strength| strength == Strength::Must)
+    }
+
+    /// The id, with how far it binds if that is less than a MUST.
+    fn head(&self) -> String {
+        match self.strength {
+            Some(strength @ (Strength::Should | Strength::Advice)) => {
+                format!("{} ({strength})", self.contract)
+            }
+            _ => self.contract.to_owned(),
+        }
     }
 }
 
@@ -93,7 +115,8 @@ fn judge(
     let mut verdicts = verdicts(trace, rules.iter().copied(), &witnesses, rest);
     let judged = |rule: &&'static Rule| {
         let verdict = verdicts.remove(rule.id)?;
-        Some(Judged { contract: rule.id, binds, sentence: rule.sentence, verdict })
+        let strength = promise::find(rule.id).map(|promise| promise.strength);
+        Some(Judged { contract: rule.id, binds, strength, sentence: rule.sentence, verdict })
     };
     rules.iter().filter_map(judged).collect()
 }
@@ -103,27 +126,30 @@ impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for promise in &self.promises {
             let Verdict::Broken(violations) = &promise.verdict else { continue };
-            let whose = match promise.binds {
+            let party = match promise.binds {
                 Party::Driver => "the driver",
                 Party::Manager => "the node's volume manager",
             };
-            writeln!(f, "{}: {}\n  broken by {whose}", promise.contract, promise.sentence)?;
+            let verb = if promise.binds_its_party() { "broken by" } else { "not followed by" };
+            writeln!(f, "{}: {}\n  {verb} {party}", promise.head(), promise.sentence)?;
             violations.iter().try_for_each(|violation| writeln!(f, "    {}", place(violation)))?;
             writeln!(f)?;
         }
-        let broken = self.count(|verdict| matches!(verdict, Verdict::Broken(_)));
-        let kept = self.count(|verdict| *verdict == Verdict::Kept);
-        write!(
-            f,
-            "{} broken, {kept} kept",
-            if broken == 0 { "none".to_owned() } else { broken.to_string() }
-        )?;
+        let broken = self.count(|promise| promise.binds_its_party() && promise.is_broken());
+        let ignored = self.count(|promise| !promise.binds_its_party() && promise.is_broken());
+        let kept = self.count(|promise| promise.verdict == Verdict::Kept);
+        let not_tried = self.count(|promise| promise.verdict == Verdict::NotTried);
+        let broken = if broken == 0 { "none".to_owned() } else { broken.to_string() };
+        write!(f, "{broken} broken, {kept} kept, {not_tried} not tried")?;
+        if ignored > 0 {
+            write!(f, ", {ignored} recommended and not followed")?;
+        }
         self.unobservable(f)
     }
 }
 
 impl Judgement {
-    /// How much more there would be to say, and who would have to be heard.
+    /// The promises that no witness in the recording speaks of, with the witnesses they would take.
     fn unobservable(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut missing: BTreeMap<Witness, usize> = BTreeMap::new();
         for promise in &self.promises {
@@ -134,7 +160,7 @@ impl Judgement {
         if missing.is_empty() {
             return Ok(());
         }
-        let all = self.count(|verdict| matches!(verdict, Verdict::NotObservable(_)));
+        let all = self.count(|promise| matches!(promise.verdict, Verdict::NotObservable(_)));
         let lacks = missing.iter().map(|(witness, count)| format!("{} ({count})", name(*witness)));
         write!(f, ", {all} not observable; it would take {}", lacks.collect::<Vec<_>>().join(", "))
     }
@@ -152,7 +178,7 @@ fn names(witnesses: &[Witness]) -> String {
     witnesses.iter().map(|witness| name(*witness)).collect::<Vec<_>>().join(" and ")
 }
 
-/// What of a recording a witness is.
+/// The lines of a recording that are a witness.
 fn name(witness: Witness) -> &'static str {
     match witness {
         Witness::Rpc => "calls",

@@ -4,8 +4,10 @@
 //! driver left. A call whose answer somebody changed on the way is not held against the driver. How a driver
 //! stages is its own affair: what is not mounted at a staging path is not asked for there.
 
+use std::collections::BTreeMap;
+
 use crate::event::{Event, Mount, RpcEnd, TraceLine};
-use crate::rule::books::Call;
+use crate::rule::books::{Call, Progress};
 use crate::rule::{Books, Rule};
 
 mod again;
@@ -81,6 +83,18 @@ fn succeeded<'a>(books: &'a Books, line: &'a TraceLine, method: &str) -> Option<
     answered(books, line, method).filter(|(_, end)| end.code == "OK").map(|(call, _)| call)
 }
 
+/// Whether a call repeats one that has worked, or was sent twice.
+fn is_repeated(books: &Books, call: &Call, end: &RpcEnd) -> bool {
+    let done = |steps: &BTreeMap<String, Progress>, path: &str| steps.get(path) == Some(&Progress::Done);
+    let known = books.volume(call.volume());
+    was_made_twice(end)
+        || known.is_some_and(|known| match call.method.as_str() {
+            "NodeStageVolume" => done(&known.staged, call.staging()),
+            "NodePublishVolume" => done(&known.published, call.target()),
+            _ => false,
+        })
+}
+
 /// What is mounted at a path, on top.
 fn top<'a>(books: &'a Books, path: &str) -> Option<&'a Mount> {
     books.mounts.get(path).and_then(|stack| stack.last())
@@ -103,11 +117,15 @@ fn has(options: &str, option: &str) -> bool {
 /// Flags that say the same on every file system, and that the mount table shows.
 const PLAIN_FLAGS: &[&str] = &["ro", "noatime", "nodiratime", "nosuid", "nodev", "noexec", "sync"];
 
-/// The first plain flag of a request that is not in force at a mount.
-fn missing_flag<'a>(call: &'a Call, mount: &Mount) -> Option<&'a str> {
-    let flags = call.request["volumeCapability"]["mount"]["mountFlags"].as_array()?;
-    let mut asked = flags.iter().filter_map(|flag| flag.as_str()).flat_map(|flag| flag.split(','));
-    asked.find(|flag| PLAIN_FLAGS.contains(flag) && !has(&mount.opts, flag) && !has(&mount.super_opts, flag))
+/// The plain flags of a request.
+fn plain_flags(call: &Call) -> Vec<&str> {
+    let flags = call.request["volumeCapability"]["mount"]["mountFlags"].as_array();
+    let flags = flags.into_iter().flatten().filter_map(|flag| flag.as_str());
+    flags.flat_map(|flag| flag.split(',')).filter(|flag| PLAIN_FLAGS.contains(flag)).collect()
+}
+
+fn is_in_force(flag: &str, mount: &Mount) -> bool {
+    has(&mount.opts, flag) || has(&mount.super_opts, flag)
 }
 
 #[cfg(test)]

@@ -124,17 +124,24 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a rule hands its violations to.
+/// What a rule says of an event: that it was an occasion to break the rule, and that it did.
 #[derive(Debug)]
 pub struct Report {
     contract: &'static str,
     seq: u64,
+    tried: bool,
     violations: Vec<Violation>,
 }
 
 impl Report {
+    /// Records that the rule had something to judge: without a single occasion it is not kept but not tried.
+    pub fn tried(&mut self) {
+        self.tried = true;
+    }
+
     /// Records that the rule was broken by `method`.
     pub fn broken(&mut self, method: &str, cause: &'static str, detail: impl Into<String>) {
+        self.tried = true;
         self.violations.push(Violation {
             contract: self.contract,
             method: method.to_owned(),
@@ -149,8 +156,10 @@ impl Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Nothing in the trace breaks it.
+    /// There was an occasion to break it, and nothing in the trace does.
     Kept,
+    /// Nothing in the trace was an occasion to break it.
+    NotTried,
     /// The trace lacks these witnesses, so it says nothing.
     NotObservable(Vec<Witness>),
     /// It was broken, in these ways.
@@ -161,6 +170,8 @@ pub enum Verdict {
 pub struct Judge {
     books: Books,
     rules: Vec<(&'static Rule, Running)>,
+    /// The rules that had something to judge.
+    tried: BTreeSet<&'static str>,
     unobservable: BTreeMap<&'static str, Vec<Witness>>,
 }
 
@@ -173,7 +184,12 @@ enum Running {
 impl Judge {
     /// A judge of `rules` for a trace in which `witnesses` speak.
     pub fn new(rules: impl IntoIterator<Item = &'static Rule>, witnesses: &[Witness]) -> Judge {
-        let mut judge = Judge { books: Books::default(), rules: Vec::new(), unobservable: BTreeMap::new() };
+        let mut judge = Judge {
+            books: Books::default(),
+            rules: Vec::new(),
+            tried: BTreeSet::new(),
+            unobservable: BTreeMap::new(),
+        };
         for rule in rules {
             let missing: Vec<Witness> =
                 rule.witnesses.iter().copied().filter(|needed| !witnesses.contains(needed)).collect();
@@ -193,11 +209,12 @@ impl Judge {
         // no order it could have broken. Controllers are elsewhere, and alive.
         let late = books.down
             && matches!(&line.event, Event::RpcStart(start) if !start.method.starts_with("Controller"));
-        let violations = collect(&mut self.rules, line.seq, |running, report| match running {
-            Running::Each(check) if !late => check(books, line, report),
-            Running::With(check) if !late => check.event(books, line, report),
-            _ => {}
-        });
+        let violations =
+            collect(&mut self.rules, &mut self.tried, line.seq, |running, report| match running {
+                Running::Each(check) if !late => check(books, line, report),
+                Running::With(check) if !late => check.event(books, line, report),
+                _ => {}
+            });
         self.books.apply(line);
         violations
     }
@@ -205,7 +222,7 @@ impl Judge {
     /// The world has come to rest; says what is not as it should be then. More events may follow.
     pub fn rest(&mut self, rest: &Rest) -> Vec<Violation> {
         let books = &self.books;
-        collect(&mut self.rules, 0, |running, report| match running {
+        collect(&mut self.rules, &mut self.tried, 0, |running, report| match running {
             Running::Each(_) => {}
             Running::AtRest(check) => check(books, rest, report),
             Running::With(check) => check.rest(books, rest, report),
@@ -215,6 +232,11 @@ impl Judge {
     /// What the events so far add up to.
     pub fn books(&self) -> &Books {
         &self.books
+    }
+
+    /// The ids of the rules that had something to judge so far.
+    pub fn tried(&self) -> &BTreeSet<&'static str> {
+        &self.tried
     }
 
     /// The rules that cannot be judged here, with what is missing.
@@ -235,13 +257,17 @@ impl Running {
 
 fn collect(
     rules: &mut [(&'static Rule, Running)],
+    tried: &mut BTreeSet<&'static str>,
     seq: u64,
     mut ask: impl FnMut(&mut Running, &mut Report),
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (rule, running) in rules {
-        let mut report = Report { contract: rule.id, seq, violations: Vec::new() };
+        let mut report = Report { contract: rule.id, seq, tried: false, violations: Vec::new() };
         ask(running, &mut report);
+        if report.tried {
+            tried.insert(rule.id);
+        }
         violations.append(&mut report.violations);
     }
     violations
@@ -256,13 +282,14 @@ pub fn verdicts(
     rest: Option<&Rest>,
 ) -> BTreeMap<&'static str, Verdict> {
     let mut verdicts: BTreeMap<&'static str, Verdict> =
-        rules.clone().into_iter().map(|rule| (rule.id, Verdict::Kept)).collect();
+        rules.clone().into_iter().map(|rule| (rule.id, Verdict::NotTried)).collect();
     let mut judge = Judge::new(rules, witnesses);
     for (id, missing) in judge.unobservable() {
         verdicts.insert(id, Verdict::NotObservable(missing.clone()));
     }
     let mut broken: Vec<Violation> = trace.iter().flat_map(|line| judge.event(line)).collect();
     broken.extend(rest.into_iter().flat_map(|rest| judge.rest(rest)));
+    verdicts.extend(judge.tried().iter().map(|id| (*id, Verdict::Kept)));
     for violation in broken {
         match verdicts.get_mut(violation.contract) {
             Some(Verdict::Broken(violations)) => violations.push(violation),
@@ -285,6 +312,30 @@ mod tests {
         witnesses: &[Witness::Rpc, Witness::Manager],
         check: Checked::Each(|_, _, report| report.broken("", "something happened", "")),
     };
+
+    static NO_UNSTAGE: Rule = Rule {
+        id: "INV-001",
+        sentence: "nothing is unstaged",
+        witnesses: &[Witness::Rpc],
+        check: Checked::Each(|_, line, report| match &line.event {
+            Event::RpcStart(_) => report.tried(),
+            Event::RpcEnd(end) if end.method == "NodeUnstageVolume" => {
+                report.broken("", "it was unstaged", "")
+            }
+            _ => {}
+        }),
+    };
+
+    #[test]
+    fn rule_without_an_occasion_is_not_tried() {
+        let verdict =
+            |script: &str| verdicts(&trace(script), [&NO_UNSTAGE], &[Witness::Rpc], None)["INV-001"].clone();
+        assert_eq!(verdict("mount /x"), Verdict::NotTried);
+        assert_eq!(verdict("stage v1"), Verdict::Kept);
+        assert!(
+            matches!(verdict("stage v1\nunstage v1\nstage v1"), Verdict::Broken(found) if found.len() == 1)
+        );
+    }
 
     #[test]
     fn without_its_witnesses_a_rule_is_not_kept_but_not_observable() {

@@ -1,8 +1,9 @@
-//! `volproof list`: the cases of this binary.
+//! `volproof list`: the cases of this binary, and the promises they are about.
 
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
+use contracts::promise::{self, Promise};
 
 use super::Exit;
 use super::run::no_match;
@@ -22,6 +23,9 @@ pub(super) struct Flags {
     /// Only part I of N
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
+    /// Show the promises of a driver instead, and how far CSI obliges it to keep each
+    #[arg(long, conflicts_with_all = ["exclude", "shard"])]
+    promises: bool,
     /// How to show them
     #[arg(long, value_enum, default_value_t = Format::Human)]
     format: Format,
@@ -38,6 +42,9 @@ enum Format {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    if flags.promises {
+        return Ok(list_promises(flags));
+    }
     let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
     let selection = Selection { filters, exclude, shard: flags.shard };
     let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
@@ -60,4 +67,31 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     // A reader that closes the pipe early has seen enough.
     drop(std::io::stdout().write_all(out.as_bytes()));
     Ok(if cases.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK })
+}
+
+fn list_promises(flags: &Flags) -> u8 {
+    let chosen = |promise: &&Promise| {
+        let says =
+            |filter: &String| promise.id.contains(filter.as_str()) || promise.sentence.contains(filter);
+        flags.filters.is_empty() || flags.filters.iter().any(says)
+    };
+    let lines: Vec<String> =
+        promise::all().filter(chosen).map(|promise| promise_line(promise, flags.format)).collect();
+    // A reader that closes the pipe early has seen enough.
+    drop(std::io::stdout().write_all(lines.concat().as_bytes()));
+    if lines.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK }
+}
+
+fn promise_line(promise: &Promise, format: Format) -> String {
+    let Promise { id, sentence, strength, basis, .. } = promise;
+    match format {
+        Format::Terse => format!("{id}: {strength}\n"),
+        Format::Human => format!("{id}  {strength:<6}  {sentence}\n"),
+        Format::Json => {
+            let basis = basis.to_string();
+            let line =
+                serde_json::json!({ "id": id, "strength": strength, "sentence": sentence, "basis": basis });
+            line.to_string() + "\n"
+        }
+    }
 }

@@ -47,6 +47,7 @@ fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static 
     let Some((call, end)) = answered(books, line, method).filter(|(_, end)| was_made_twice(end)) else {
         return;
     };
+    report.tried();
     let name = match call.volume() {
         "" => text(&call.request, "name"),
         volume => volume,
@@ -133,9 +134,13 @@ impl Repeated {
             return;
         }
         let key = self.key(&request);
+        let again = again || was_made_twice(end);
+        if again && !is_unknown(&end.code) {
+            report.tried();
+        }
         if end.code == "OK" {
             self.done.insert(key, request);
-        } else if (again || was_made_twice(end)) && !is_unknown(&end.code) {
+        } else if again && !is_unknown(&end.code) {
             report.broken(self.method, self.cause, format!("{}: {}", key.1, end.code));
         }
     }
@@ -176,7 +181,7 @@ fn without_secrets(request: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     const TWICE: &str = "code= delay=0 after=0 forward=false hang=false duplicate=true";
 
@@ -193,15 +198,15 @@ mod tests {
             keeps(rule, &answered("OK", TWICE), &[]);
             keeps(rule, &answered("Unavailable", TWICE), &[]);
             // Of one that was made once nobody knows whether it was the first.
-            keeps(rule, &answered("NotFound", ""), &[]);
+            passes_over(rule, &answered("NotFound", ""), &[]);
             // Here it was not the driver who answered.
-            keeps(rule, &answered("Internal", "code=Internal delay=0 hang=false duplicate=true"), &[]);
+            passes_over(rule, &answered("Internal", "code=Internal delay=0 hang=false duplicate=true"), &[]);
             breaks(rule, "the same call was refused the second time", &answered("NotFound", TWICE), &[]);
             let otherwise = format!("{TWICE} answers=differ");
             let cause = "the same call was answered otherwise the second time";
             breaks(rule, cause, &answered("OK", &otherwise), &[]);
             // Refused both times is answered alike.
-            keeps(rule, &answered("InvalidArgument", &format!("{TWICE} first=InvalidArgument")), &[]);
+            passes_over(rule, &answered("InvalidArgument", &format!("{TWICE} first=InvalidArgument")), &[]);
         }
     }
 
@@ -215,11 +220,11 @@ mod tests {
         ] {
             let again = |between: &str, second: &str| format!("{call}\n{between}\n{call} {second}");
             keeps(rule, &again("", "OK"), &[]);
-            keeps(rule, &format!("{call} Internal\n{call} Internal"), &[]);
+            passes_over(rule, &format!("{call} Internal\n{call} Internal"), &[]);
             for code in ["Aborted", "Unavailable", "DeadlineExceeded"] {
-                keeps(rule, &again("", code), &[]);
+                passes_over(rule, &again("", code), &[]);
             }
-            keeps(rule, &again("", &format!("{read_only} AlreadyExists")), &[]);
+            passes_over(rule, &again("", &format!("{read_only} AlreadyExists")), &[]);
             for ended in [
                 undo,
                 &format!("{undo} Internal"),
@@ -227,12 +232,12 @@ mod tests {
                 "calls DeleteVolume {\"volumeId\":\"v1\"} {} OK",
                 "driver exit\ndriver start",
             ] {
-                keeps(rule, &again(ended, "Internal"), &[]);
+                passes_over(rule, &again(ended, "Internal"), &[]);
             }
             // While it is being undone nobody can tell which of the two came first.
-            keeps(rule, &format!("{call}\n{call} begins\n{undo} begins\n{call} ends Internal"), &[]);
+            passes_over(rule, &format!("{call}\n{call} begins\n{undo} begins\n{call} ends Internal"), &[]);
             // Two at once are no repetition.
-            keeps(rule, &format!("{call} begins\n{call} begins\n{call} ends Internal"), &[]);
+            passes_over(rule, &format!("{call} begins\n{call} begins\n{call} ends Internal"), &[]);
 
             breaks(rule, cause, &again("", "Internal"), &[]);
             breaks(rule, cause, &again("", &format!("{secrets} Internal")), &[]);
@@ -242,13 +247,13 @@ mod tests {
         let twice = |method: &str| format!("calls {method} {{\"volumeId\":\"v\"}} {{}} Internal {TWICE}");
         breaks(&STAGED, "staging again was refused", &twice("NodeStageVolume"), &[]);
         breaks(&PUBLISHED, "publishing again was refused", &twice("NodePublishVolume"), &[]);
-        keeps(&STAGED, &[&twice("NodeStageVolume"), " first=Internal"].concat(), &[]);
+        passes_over(&STAGED, &[&twice("NodeStageVolume"), " first=Internal"].concat(), &[]);
     }
 
     #[test]
     fn a_mount_that_went_away_is_made_anew() {
         let gone = "mount target:v1/a\npublish v1 a\numount target:v1/a\npublish v1 a Internal";
-        keeps(&PUBLISHED, gone, &[]);
+        passes_over(&PUBLISHED, gone, &[]);
         let elsewhere = "mount target:v1/b\npublish v1 a\numount target:v1/b\npublish v1 a Internal";
         breaks(&PUBLISHED, "publishing again was refused", elsewhere, &[]);
     }

@@ -3,7 +3,7 @@
 use crate::rule::books::text;
 use crate::rule::{Checked, Rule, Witness};
 
-use super::{depth, missing_flag, succeeded, top};
+use super::{answered, depth, is_in_force, is_repeated, plain_flags, succeeded, top};
 
 /// DRV-041.
 pub(super) static STAGED_ONCE: Rule = Rule {
@@ -11,7 +11,13 @@ pub(super) static STAGED_ONCE: Rule = Rule {
     sentence: "staging again changes nothing: one mount, not two on top of each other",
     witnesses: &[Witness::Rpc, Witness::Kernel],
     check: Checked::Each(|books, line, report| {
-        let Some(call) = succeeded(books, line, "NodeStageVolume") else { return };
+        let Some((call, end)) = answered(books, line, "NodeStageVolume") else { return };
+        if end.code != "OK" {
+            return;
+        }
+        if is_repeated(books, call, end) {
+            report.tried();
+        }
         if depth(books, call.staging()) > 1 {
             report.broken(&call.method, "the volume is mounted twice at its staging path", call.staging());
         }
@@ -32,7 +38,11 @@ pub(super) static AS_ASKED: Rule = Rule {
         let Some(mount) = top(books, call.staging()) else { return };
         let comparable = [asked, &mount.fstype].iter().all(|kind| DISK_FILE_SYSTEMS.contains(kind));
         // A directory of some disk, bound, shows the file system of that disk.
-        if comparable && mount.root == "/" && mount.fstype != asked {
+        if !comparable || mount.root != "/" {
+            return;
+        }
+        report.tried();
+        if mount.fstype != asked {
             let detail = format!("{} is {}, not {asked}", call.staging(), mount.fstype);
             report.broken(&call.method, "another file system than was asked for", detail);
         }
@@ -47,7 +57,11 @@ pub(super) static FLAGS_IN_FORCE: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(call) = succeeded(books, line, "NodeStageVolume") else { return };
         let Some(mount) = top(books, call.staging()) else { return };
-        if let Some(flag) = missing_flag(call, mount) {
+        for flag in plain_flags(call) {
+            report.tried();
+            if is_in_force(flag, mount) {
+                continue;
+            }
             let detail = format!("{flag} at {}", call.staging());
             report.broken(&call.method, "a mount flag is not in force at the staging path", detail);
         }
@@ -57,7 +71,7 @@ pub(super) static FLAGS_IN_FORCE: Rule = Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
     fn staging_again_adds_no_mount() {
@@ -71,8 +85,8 @@ mod tests {
     fn the_file_system_is_the_one_asked_for() {
         let rule = &AS_ASKED;
         keeps(rule, "mount staging:v1 fstype=ext4\nstage v1", &[]);
-        keeps(rule, "mount staging:v1 fstype=nfs4\nstage v1", &[]);
-        keeps(rule, "mount staging:v1 fstype=xfs root=/volumes/1\nstage v1", &[]);
+        passes_over(rule, "mount staging:v1 fstype=nfs4\nstage v1", &[]);
+        passes_over(rule, "mount staging:v1 fstype=xfs root=/volumes/1\nstage v1", &[]);
         let other = "another file system than was asked for";
         breaks(rule, other, "mount staging:v1 fstype=xfs\nstage v1", &[]);
     }

@@ -19,6 +19,10 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
         let Some(told) = bytes(&end.resp["volume"]["capacityBytes"]).filter(|told| *told > 0) else { return };
         let least = bytes(&range["requiredBytes"]).unwrap_or(0);
         let most = bytes(&range["limitBytes"]).filter(|limit| *limit > 0).unwrap_or(i64::MAX);
+        if least == 0 && most == i64::MAX {
+            return;
+        }
+        report.tried();
         if told < least || told > most {
             let name = text(&call.request, "name");
             report.broken(
@@ -38,7 +42,7 @@ fn bytes(value: &Value) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
     fn a_volume_is_as_large_as_it_should_be() {
@@ -49,10 +53,13 @@ mod tests {
             )
         };
         let range = r#"{"requiredBytes":"10","limitBytes":"20"}"#;
-        for kept in [r#""capacityBytes":"10""#, r#""capacityBytes":20"#, r#""capacityBytes":"0""#, ""] {
+        for kept in [r#""capacityBytes":"10""#, r#""capacityBytes":20"#] {
             keeps(rule, &made(range, kept), &[]);
         }
-        keeps(rule, &made("{}", r#""capacityBytes":"5""#), &[]);
+        for unknown in [r#""capacityBytes":"0""#, ""] {
+            passes_over(rule, &made(range, unknown), &[]);
+        }
+        passes_over(rule, &made("{}", r#""capacityBytes":"5""#), &[]);
         for broken in [r#""capacityBytes":"9""#, r#""capacityBytes":"21""#] {
             breaks(rule, "a volume is outside of the range asked for", &made(range, broken), &[]);
         }

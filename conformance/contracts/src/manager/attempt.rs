@@ -71,6 +71,7 @@ impl Check for NothingRisked {
             self.attempts.insert(volume.to_owned(), attempt);
         } else if let Some((edge, volume)) = mount_edge(line, "end") {
             let Some(attempt) = self.attempts.remove(volume) else { return };
+            report.tried();
             // What the kernel refused to make or to remove may be there, and then the books say so.
             let refused = edge.error.as_ref().is_none_or(|error| error.contains("os error"));
             let left = attempt.refused || attempt.made.iter().any(|path| books.entries.contains_key(path));
@@ -124,6 +125,9 @@ impl Check for NotGrownIsUncertain {
         } else if let Some((edge, volume)) = mount_edge(line, "end") {
             let had = self.had.remove(volume) == Some(true);
             let failed = self.failed.remove(volume);
+            if failed {
+                report.tried();
+            }
             let state = books.actual.get(&pod_key(edge));
             let uncertain = state.is_some_and(|state| state.contains("Uncertain"));
             if failed && edge.error.is_some() && !had && !uncertain {
@@ -156,7 +160,7 @@ impl NotGrownIsUncertain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
     fn what_risked_nothing_changes_nothing() {
@@ -167,7 +171,7 @@ mod tests {
         let changed = "an attempt that risked nothing changed the books";
         keeps(rule, &[begin, end].concat(), &[]);
         keeps(rule, &[begin, doubt, "state v1/a -\n", end].concat(), &[]);
-        keeps(rule, &[begin, "publish v1 a Aborted\n", doubt, end].concat(), &[]);
+        passes_over(rule, &[begin, "publish v1 a Aborted\n", doubt, end].concat(), &[]);
         keeps(rule, &[begin, doubt, "op end volume_mount v1/a"].concat(), &[]);
         keeps(rule, &[begin, doubt, "op end volume_mount v1/a no space (os error 28)"].concat(), &[]);
         keeps(rule, &[begin, "write data:v1\n", doubt, end].concat(), &[]);
@@ -191,8 +195,8 @@ mod tests {
         let doubt = "state v1/a VolumeMountUncertain\n";
         let wrong = "a volume that was not grown is not uncertain";
         keeps(rule, &[begin, "expand v1 a Internal\n", doubt, end].concat(), &[]);
-        keeps(rule, &[begin, "expand v1 a FailedPrecondition\n", end].concat(), &[]);
-        keeps(rule, &[begin, end, "expand v1 a Internal\n", begin, end].concat(), &[]);
+        passes_over(rule, &[begin, "expand v1 a FailedPrecondition\n", end].concat(), &[]);
+        passes_over(rule, &[begin, end, "expand v1 a Internal\n", begin, end].concat(), &[]);
         keeps(rule, &["state v1/a VolumeMounted\n", begin, "expand v1 a Internal\n", end].concat(), &[]);
         breaks(rule, wrong, &[begin, "expand v1 a Internal\n", end].concat(), &[]);
         let mounted = "state v1/a VolumeMounted\n";

@@ -43,6 +43,7 @@ pub(super) static NOT_WHILE_GOING: Rule = Rule {
         let Some(start) = first_use(books, line) else { return };
         let handle = text(&start.req, "volumeId");
         let Some((_, claim)) = volume_and_claim(books, handle) else { return };
+        report.tried();
         if !claim["metadata"]["deletionTimestamp"].is_null() && !is_protected(claim) {
             report.broken(&start.method, "mounted for a claim that is being deleted", handle);
         }
@@ -59,7 +60,11 @@ pub(super) static ONLY_WHAT_IS_BOUND: Rule = Rule {
         let handle = text(&start.req, "volumeId");
         let Some((_, claim)) = volume_and_claim(books, handle) else { return };
         let phase = text(&claim["status"], "phase");
-        if !phase.is_empty() && phase != "Bound" {
+        if phase.is_empty() {
+            return;
+        }
+        report.tried();
+        if phase != "Bound" {
             report.broken(&start.method, "called for a claim that is not bound", handle);
         }
     }),
@@ -74,6 +79,7 @@ pub(super) static AS_IT_IS_MEANT: Rule = Rule {
         let Some(start) = first_use(books, line) else { return };
         let handle = text(&start.req, "volumeId");
         let Some((volume, _)) = volume_and_claim(books, handle) else { return };
+        report.tried();
         let is_block = volume["spec"]["volumeMode"] == "Block";
         if start.req["volumeCapability"]["block"].is_object() != is_block {
             report.broken(&start.method, "called with the other volume mode", handle);
@@ -95,6 +101,7 @@ fn read_only_does_not_grow(books: &Books, line: &TraceLine, report: &mut Report)
     if start.method != "NodeExpandVolume" || known.published.is_empty() {
         return;
     }
+    report.tried();
     let mut targets = known.published.iter().filter(|(_, progress)| **progress == Progress::Done);
     if targets
         .all(|(target, _)| known.publish_requests.get(target).is_some_and(|sent| sent["readonly"] == true))
@@ -121,9 +128,9 @@ pub(super) static CAPACITY_ONLY_GROWS: Rule = Rule {
         let Some(change) = claim_change(line).filter(|change| change.by == "node") else { return };
         let size = |body: &Value| bytes(text(&body["status"]["capacity"], "storage"));
         let before = books.object(&change.kind, &change.object).and_then(size);
-        if let (Some(before), Some(after)) = (before, size(&change.body))
-            && after < before
-        {
+        let (Some(before), Some(after)) = (before, size(&change.body)) else { return };
+        report.tried();
+        if after < before {
             report.broken("", "the capacity of a claim was lowered", change.object.as_str());
         }
     }),
@@ -154,6 +161,9 @@ pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(change) = claim_change(line) else { return };
         let was_protected = books.object(&change.kind, &change.object).is_some_and(is_protected);
+        if was_protected {
+            report.tried();
+        }
         if !was_protected || !change.body["metadata"]["finalizers"].is_array() || is_protected(&change.body) {
             return;
         }

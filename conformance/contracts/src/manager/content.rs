@@ -33,6 +33,7 @@ pub(super) static WANTED_STAYS_ON_DISK: Rule = Rule {
 
 fn wanted_stays_on_disk(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(effect) = removal(line) else { return };
+    report.tried();
     for (volume, known) in &books.volumes {
         let targets = known.publish_requests.keys();
         let here = targets.filter(|target| {
@@ -58,6 +59,7 @@ pub(super) static NOT_THROUGH_A_MOUNT: Rule = Rule {
     witnesses: &[Witness::Kernel, Witness::File],
     check: Checked::Each(|books, line, report| {
         let Some(effect) = removal(line).filter(|effect| effect.effect != "umount") else { return };
+        report.tried();
         let mut mounts = books.mounts.range(effect.path.clone()..).map(|(at, _)| at);
         let below = mounts.find(|at| !at.starts_with(&effect.path) || is_within(at, &effect.path));
         if let Some(mount) = below.filter(|at| is_within(at, &effect.path)) {
@@ -76,7 +78,11 @@ pub(super) static NOTHING_OUTSIDE: Rule = Rule {
         let Some(volumes) = volumes_of_sub_path(&mount.target) else { return };
         // Of a volume that is mounted nowhere below its pod, such as a host path, a trace does not know the place.
         let mut shown = shown_below(books, &volumes).peekable();
-        if shown.peek().is_some() && !shown.any(|volume| shows_part_of(mount, volume)) {
+        if shown.peek().is_none() {
+            return;
+        }
+        report.tried();
+        if !shown.any(|volume| shows_part_of(mount, volume)) {
             report.broken("", "a sub-path shows what is not in its volume", mount.target.as_str());
         }
     }),
@@ -120,6 +126,7 @@ pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
         let mut volumes = books.volumes.iter();
         let published = volumes.find_map(|(id, known)| Some((id, known.publish_requests.get(&effect.path)?)));
         let Some((volume, request)) = published.filter(|_| effect.effect == "chown") else { return };
+        report.tried();
         let delegated = text(&request["volumeCapability"]["mount"], "volumeMountGroup");
         if request["readonly"] == true {
             report.broken("", "files of a read-only volume were given away", effect.path.as_str());
@@ -172,6 +179,7 @@ impl Check for EmptyWithItsPod {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         let Some(effect) = removal(line) else { return };
         let Some((pod, name)) = empty_dir(&effect.path) else { return };
+        report.tried();
         let volume = format!("kubernetes.io/empty-dir/{pod}-{name}");
         let at_work = books.operations.iter().any(|edge| edge.volume == volume);
         if books.desired.contains_key(&format!("pod {pod} {volume}")) && !at_work {
@@ -196,9 +204,14 @@ pub(super) static LOCAL_IS_THE_USERS: Rule = Rule {
         let Some(effect) = removal(line) else { return };
         let named = books
             .objects_of("PersistentVolume")
-            .flat_map(|(_, body)| ["local", "hostPath"].map(|source| text(&body["spec"][source], "path")));
-        let theirs = named.into_iter().any(|path| !path.is_empty() && is_within(&effect.path, path));
-        if theirs {
+            .flat_map(|(_, body)| ["local", "hostPath"].map(|source| text(&body["spec"][source], "path")))
+            .filter(|path| !path.is_empty());
+        let mut named = named.peekable();
+        if named.peek().is_none() {
+            return;
+        }
+        report.tried();
+        if named.any(|path| is_within(&effect.path, path)) {
             report.broken("", "something of the user's was taken away", effect.path.as_str());
         }
     }),
@@ -207,7 +220,7 @@ pub(super) static LOCAL_IS_THE_USERS: Rule = Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
     fn what_a_pod_wants_stays_where_it_is() {
@@ -245,7 +258,7 @@ mod tests {
         let volume = "mount target:v1/a dev=7:1 root=/data\n";
         keeps(rule, &[volume, "mount subpath:v1/a dev=7:1 root=/data/sub"].concat(), &[]);
         keeps(rule, &[volume, "mount target:v2/a dev=7:2\nmount subpath:v2/a dev=7:2 root=/x"].concat(), &[]);
-        keeps(rule, "mount subpath:v1/a dev=8:1 root=/etc", &[]);
+        passes_over(rule, "mount subpath:v1/a dev=8:1 root=/etc", &[]);
         let outside = "a sub-path shows what is not in its volume";
         breaks(rule, outside, &[volume, "mount subpath:v1/a dev=8:1 root=/data/sub"].concat(), &[]);
         breaks(rule, outside, &[volume, "mount subpath:v1/a dev=7:1 root=/database"].concat(), &[]);
@@ -284,7 +297,7 @@ mod tests {
         let dir = "/kl/pods/uid-a/volumes/kubernetes.io~empty-dir/cache";
         let made = format!("mkdir {dir}\n");
         keeps(rule, &format!("{made}rmdir {dir}"), &[]);
-        keeps(rule, &made, &["a"]);
+        passes_over(rule, &made, &["a"]);
         breaks(rule, "an emptyDir outlived its pod", &made, &["b"]);
         let taken = "an emptyDir was taken away from a pod that wants it";
         let wants = "wants empty:cache/a yes\n";

@@ -43,6 +43,10 @@ pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
     sentence: "a volume that no container of its pod uses is neither wanted nor published for it",
     witnesses: &[Witness::Rpc, Witness::Api, Witness::Manager],
     check: Checked::Each(|books, line, report| {
+        let known = |pod: &str| pod_of(books, pod).is_some();
+        if published_for(line).is_some_and(|(_, pod)| known(pod)) {
+            report.tried();
+        }
         if let Some((start, pod)) = published_for(line)
             && lists(books, pod, "unused", text(&start.req, "volumeId"))
         {
@@ -74,6 +78,7 @@ pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
         let owners =
             claim_of(books, volume).and_then(|(_, claim)| claim["metadata"]["ownerReferences"].as_array());
         let Some(owners) = owners.filter(|_| lists(books, pod, "ephemeral", volume)) else { return };
+        report.tried();
         if !owners.iter().any(|owner| owner["uid"] == pod && owner["controller"] == true) {
             report.broken(&start.method, "published from a claim of somebody else", volume);
         }
@@ -101,8 +106,12 @@ fn within_reach(books: &Books, line: &TraceLine, report: &mut Report) {
         let labels = node.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
         Some(matches(terms, &labels.collect()))
     };
-    let uses = matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume");
-    if uses && reached() == Some(false) {
+    if !matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") {
+        return;
+    }
+    let Some(reached) = reached() else { return };
+    report.tried();
+    if !reached {
         report.broken(&start.method, "used on a node that does not reach it", volume);
     }
 }
@@ -126,7 +135,7 @@ fn matches(terms: &[Value], labels: &BTreeMap<&str, &str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps};
+    use crate::rule::script::{breaks, keeps, passes_over};
 
     const BOUND: &str = r#"
         api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1"}}}
@@ -143,7 +152,7 @@ mod tests {
     fn what_no_container_uses_is_left_alone() {
         let rule = &ONLY_WHAT_IS_USED;
         let unused = [BOUND, &pod("uid-a", "unused")].concat();
-        keeps(rule, &[&unused, "publish v1 b\nwants v1/b yes\nwants v2/a yes"].concat(), &[]);
+        passes_over(rule, &[&unused, "publish v1 b\nwants v1/b yes\nwants v2/a yes"].concat(), &[]);
         keeps(rule, &[BOUND, &pod("uid-a", "claims"), "wants v1/a yes\npublish v1 a"].concat(), &[]);
         breaks(rule, "published for a pod that does not use it", &[&unused, "publish v1 a"].concat(), &[]);
         breaks(rule, "wanted for a pod that does not use it", &[&unused, "wants v1/a yes"].concat(), &[]);
@@ -153,7 +162,7 @@ mod tests {
     fn an_ephemeral_volume_is_the_pods_own() {
         let rule = &OWN_CLAIM_ONLY;
         keeps(rule, &[BOUND, &pod("uid-a", "ephemeral"), "publish v1 a"].concat(), &[]);
-        keeps(rule, &[BOUND, &pod("uid-b", "claims"), "publish v1 b"].concat(), &[]);
+        passes_over(rule, &[BOUND, &pod("uid-b", "claims"), "publish v1 b"].concat(), &[]);
         let stolen = "published from a claim of somebody else";
         breaks(rule, stolen, &[BOUND, &pod("uid-b", "ephemeral"), "publish v1 b"].concat(), &[]);
     }
@@ -188,6 +197,6 @@ mod tests {
         }
         let away = [node, &volume("Exists", "rack")].concat();
         breaks(rule, "used on a node that does not reach it", &[&away, "publish v1 a"].concat(), &[]);
-        keeps(rule, &[&away, "unpublish v1 a\nunstage v1\nstage v2"].concat(), &[]);
+        passes_over(rule, &[&away, "unpublish v1 a\nunstage v1\nstage v2"].concat(), &[]);
     }
 }

@@ -60,6 +60,7 @@ impl UnmountFirst {
             "volume_mount" | "map_volume" => {
                 let of_it = format!(" {}", edge.volume);
                 let at_once = books.life == 0 && !books.slow_api;
+                report.tried();
                 if let Some(pod) = self.leaving.iter().find(|key| key.ends_with(&of_it))
                     && (self.may_unmount || at_once)
                 {
@@ -84,6 +85,7 @@ fn one_operation_a_volume(books: &Books, line: &TraceLine, report: &mut Report) 
     if !WHOLE.contains(&start.method.as_str()) {
         return;
     }
+    report.tried();
     let volume = text(&start.req, "volumeId");
     if books.in_flight(volume).any(|call| WHOLE.contains(&call.method.as_str())) {
         report.broken(&start.method, "two operations ran on one volume at the same time", volume);
@@ -102,6 +104,9 @@ fn no_unmount_during_mount(books: &Books, line: &TraceLine, report: &mut Report)
     let Event::RpcStart(start) = &line.event else { return };
     let volume = text(&start.req, "volumeId");
     let mut others = books.in_flight(volume).map(|call| call.method.as_str());
+    if start.method == UNMOUNT || WHOLE.contains(&start.method.as_str()) {
+        report.tried();
+    }
     let broken = match start.method.as_str() {
         UNMOUNT => others.any(|other| WHOLE.contains(&other)),
         whole if WHOLE.contains(&whole) => others.any(|other| other == UNMOUNT),

@@ -18,6 +18,9 @@ pub(super) static ONE_PATH_A_VOLUME: Rule = Rule {
 fn one_path_a_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     let volume = text(&start.req, "volumeId");
+    if matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") {
+        report.tried();
+    }
     let others = || books.volumes.iter().filter(|(other, _)| *other != volume).map(|(_, known)| known);
     match start.method.as_str() {
         "NodeStageVolume" => {
@@ -56,6 +59,7 @@ fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
     let told_all = books.life == 0;
     match start.method.as_str() {
         "NodePublishVolume" => {
+            report.tried();
             let target = text(&start.req, "targetPath");
             if books.entries.contains_key(target) {
                 report.broken(&start.method, "the target was made before the driver was asked", target);
@@ -65,6 +69,7 @@ fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
             }
         }
         "NodeStageVolume" => {
+            report.tried();
             let staging = text(&start.req, "stagingTargetPath");
             if told_all && Place::of(staging).is_some() && !books.entries.contains_key(staging) {
                 report.broken(&start.method, "the staging directory was not there", staging);
@@ -97,6 +102,7 @@ fn written_before(books: &Books, start: &RpcStart, report: &mut Report) {
         _ => return,
     };
     let Some(place) = Place::of(path) else { return };
+    report.tried();
     let metadata = place.metadata();
     if !books.entries.contains_key(&metadata) {
         report.broken(&start.method, "called before its metadata was written", metadata);
@@ -132,6 +138,10 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
     // A path that the driver left mounted keeps what it takes to undo it, and rightly so.
     if !rest.pods.is_empty() || any_path_is_mounted(books) {
         return;
+    }
+    if books.volumes.values().any(|known| !known.publish_requests.is_empty() || known.stage_request.is_some())
+    {
+        report.tried();
     }
     let remaining = books.entries.keys().filter(|path| belongs_to_a_volume(path));
     // A driver that does not stage leaves an empty directory behind, as the kubelet does.
@@ -195,7 +205,7 @@ fn is_staging_tree(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::script::{breaks, keeps, path};
+    use crate::rule::script::{breaks, keeps, passes_over, path};
 
     #[test]
     fn paths_are_not_shared() {
@@ -248,13 +258,15 @@ mod tests {
         let rule = &NOTHING_REMAINS;
         let kept = "mkdir /kl/pods/uid-a/volumes/kubernetes.io~csi\nmkdir /kl/plugins/kubernetes.io/csi/d\n\
                     mkdir /kl/plugins/kubernetes.io/csi/volumeDevices/publish\n";
-        keeps(rule, kept, &[]);
-        keeps(rule, "mkdir parent:v1/a\nwrite data:v1/a\nremove data:v1/a\nrmdir parent:v1/a", &[]);
-        keeps(rule, "mkdir parent:v1/a", &["a"]);
-        keeps(rule, "capabilities\nmkdir staging:v1", &[]);
-        keeps(rule, "mkdir parent:v1/a\npublish v1 a\nmount target:v1/a\nunpublish v1 a", &[]);
+        passes_over(rule, kept, &[]);
+        passes_over(rule, "mkdir parent:v1/a\nwrite data:v1/a\nremove data:v1/a\nrmdir parent:v1/a", &[]);
+        let undone = "mkdir parent:v1/a\npublish v1 a\nunpublish v1 a\nrmdir parent:v1/a";
+        keeps(rule, undone, &[]);
+        passes_over(rule, undone, &["b"]);
+        passes_over(rule, "capabilities\nmkdir staging:v1", &[]);
+        passes_over(rule, "mkdir parent:v1/a\npublish v1 a\nmount target:v1/a\nunpublish v1 a", &[]);
         let damaged = "mkdir parent:v1/a\nwrite data:v1/a\nstep damage data:v1/a\n";
-        keeps(rule, damaged, &[]);
+        passes_over(rule, damaged, &[]);
         let left = "something of a volume was left in the manager's tree";
         breaks(rule, left, "mkdir parent:v1/a\nwrite data:v1/a\nstep damage data:v1/b", &[]);
         let object = r#"api create PersistentVolume pv-v1 case {"spec":{"csi":{"volumeHandle":"v1"}}}"#;

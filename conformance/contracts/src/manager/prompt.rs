@@ -82,8 +82,11 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
         if books.slow_api || books.deaf {
             return;
         }
-        let early = !is_in_use(books, volume) || !is_attached_to_node(books, volume);
-        if edge.edge == "start" && edge.name == VERIFY && must_be_attached(books, volume) && early {
+        if edge.edge != "start" || edge.name != VERIFY || !must_be_attached(books, volume) {
+            return;
+        }
+        report.tried();
+        if !is_in_use(books, volume) || !is_attached_to_node(books, volume) {
             report.broken("", "tried before the node's status said so", edge.volume.as_str());
         }
     }),
@@ -214,7 +217,11 @@ impl Prompt {
                     .iter()
                     .any(|(named, began)| !beside(named) && *began <= since),
             };
-            if until - since > self.limit && (self.concerns)(&known) {
+            if !(self.concerns)(&known) {
+                continue;
+            }
+            report.tried();
+            if until - since > self.limit {
                 report.broken("", self.cause, format!("{debt:?}"));
                 // Once is enough.
                 self.since.insert(debt, f64::INFINITY);

@@ -25,6 +25,7 @@ fn context_is_the_volumes(books: &Books, line: &TraceLine, report: &mut Report) 
     let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };
+    report.tried();
     let own = object(&body["spec"]["csi"]["volumeAttributes"]);
     let mut sent = object(&start.req["volumeContext"]);
     sent.retain(|key, _| !key.starts_with(ADDED) || own.contains_key(key));
@@ -48,6 +49,7 @@ fn publish_context_is_the_attachments(books: &Books, line: &TraceLine, report: &
     let Some((name, _)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };
+    report.tried();
     let mut attachments = books.objects_of("VolumeAttachment");
     let of_it = attachments.find(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name);
     let metadata = of_it.map(|(_, body)| object(&body["status"]["attachmentMetadata"])).unwrap_or_default();
@@ -84,6 +86,7 @@ fn same_capability(books: &Books, line: &TraceLine, report: &mut Report) {
     let volume = text(&start.req, "volumeId");
     let staged = books.volume(volume).and_then(|known| known.stage_request.as_ref());
     let Some(staged) = staged.filter(|_| start.method == "NodePublishVolume") else { return };
+    report.tried();
     if without_the_pods(&staged["volumeCapability"]) != without_the_pods(&start.req["volumeCapability"]) {
         report.broken(&start.method, "published with another capability than it was staged with", volume);
     }
@@ -121,6 +124,7 @@ fn same_context_again(books: &Books, line: &TraceLine, report: &mut Report) {
         context.retain(|key, _| !key.ends_with("serviceAccount.tokens"));
         context
     };
+    report.tried();
     if lasting(before) != lasting(&start.req) {
         report.broken(&start.method, "published again with another context", target);
     }
@@ -143,6 +147,9 @@ fn nothing_is_empty(_: &Books, line: &TraceLine, report: &mut Report) {
         "ControllerPublishVolume" | "ControllerUnpublishVolume" | "DeleteVolume" => &["volumeId"],
         _ => &[],
     };
+    if !needed.is_empty() {
+        report.tried();
+    }
     if let Some(field) = needed.iter().find(|field| text(&start.req, field).is_empty()) {
         report.broken(&start.method, "a call was sent with an empty field", *field);
     }
@@ -157,10 +164,14 @@ pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
         let Event::RpcStart(start) = &line.event else { return };
         let target = text(&start.req, "targetPath");
         let Some(pod) = Place::of(target).and_then(Place::pod) else { return };
+        if start.method != "NodePublishVolume" {
+            return;
+        }
+        report.tried();
         let known = books.volume(text(&start.req, "volumeId"));
         let mut others = known.into_iter().flat_map(|known| known.published.keys());
         let twice = others.any(|other| other != target && Place::of(other).and_then(Place::pod) == Some(pod));
-        if start.method == "NodePublishVolume" && twice {
+        if twice {
             report.broken(&start.method, "published a second time for one pod", target);
         }
     }),
@@ -183,7 +194,11 @@ pub(super) static UNDONE_AS_DONE: Rule = Rule {
             true => known.published.contains_key(path),
             false => known.staged.contains_key(path),
         });
-        if done.clone().next().is_some() && !done.any(|(id, _)| id == volume) {
+        if done.clone().next().is_none() {
+            return;
+        }
+        report.tried();
+        if !done.any(|(id, _)| id == volume) {
             report.broken(&start.method, "undone with another id than it was done with", path);
         }
     }),
@@ -212,6 +227,7 @@ fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Repor
     };
     // A trace that does not tell of references has no such field at all.
     let Some(named) = body["spec"]["csi"].get(named) else { return };
+    report.tried();
     // Tokens may go the same way, and belong to no secret.
     let sent = object(&start.req["secrets"]).keys().any(|key| !key.ends_with("serviceAccount.tokens"));
     match (named.is_null(), sent) {

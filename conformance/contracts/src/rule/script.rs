@@ -37,27 +37,35 @@ const ALL: &[Witness] = &[
     Witness::Clock,
 ];
 
-/// Asserts that a rule finds nothing in a trace, at rest with these pods still wanted.
+/// Asserts that a rule is kept in a trace that gives it something to judge, at rest with these pods still wanted.
 #[track_caller]
 pub(crate) fn keeps(rule: &'static Rule, script: &str, pods: &[&str]) {
-    assert_eq!(violations(rule, script, Some(pods)), [], "{}", rule.id);
+    let (found, tried) = judged(rule, script, pods);
+    assert_eq!(found, [], "{}", rule.id);
+    assert!(tried, "{} has nothing to judge", rule.id);
+}
+
+/// Asserts that a rule has nothing to judge in a trace.
+#[track_caller]
+pub(crate) fn passes_over(rule: &'static Rule, script: &str, pods: &[&str]) {
+    let (found, tried) = judged(rule, script, pods);
+    assert_eq!((found, tried), (Vec::new(), false), "{}", rule.id);
 }
 
 /// Asserts that a rule finds exactly one thing in a trace, for this cause.
 #[track_caller]
 pub(crate) fn breaks(rule: &'static Rule, cause: &str, script: &str, pods: &[&str]) {
-    let found = violations(rule, script, Some(pods));
+    let (found, _) = judged(rule, script, pods);
     let causes: Vec<&str> = found.iter().map(|violation| violation.cause).collect();
     assert_eq!(causes, [cause], "{}: {found:#?}", rule.id);
 }
 
-fn violations(rule: &'static Rule, script: &str, pods: Option<&[&str]>) -> Vec<Violation> {
+/// What a rule finds, and whether it had anything to judge.
+fn judged(rule: &'static Rule, script: &str, pods: &[&str]) -> (Vec<Violation>, bool) {
     let mut judge = Judge::new([rule], ALL);
     let mut found: Vec<Violation> = trace(script).iter().flat_map(|line| judge.event(line)).collect();
-    if let Some(pods) = pods {
-        found.extend(judge.rest(&Rest { pods: pods.iter().map(|pod| uid(pod)).collect() }));
-    }
-    found
+    found.extend(judge.rest(&Rest { pods: pods.iter().map(|pod| uid(pod)).collect() }));
+    (found, judge.tried().contains(rule.id))
 }
 
 /// The trace that a script stands for.

@@ -1,7 +1,7 @@
 //! Traces of managers that keep their pods waiting, and of some that only seem to.
 
 use super::*;
-use crate::rule::script::{breaks, keeps};
+use crate::rule::script::{breaks, keeps, passes_over};
 
 const MOUNT_FAILED: &str = "step add_pod uid-a\nwants v1/a yes\nstate v1/a VolumeMountUncertain\n\
     op start volume_mount v1/a\nop end volume_mount v1/a no\n";
@@ -23,10 +23,10 @@ fn an_unmount_does_not_wait_for_a_mounts_back_off() {
     breaks(rule, late, &[MOUNT_FAILED, GONE, "at 250\n", unmount].concat(), &[]);
     // Its own back-off it waits for, and for what runs.
     let failed = "op start volume_unmount v1/a\nop end volume_unmount v1/a no\nat 450\n";
-    keeps(rule, &[MOUNT_FAILED, GONE, failed, unmount].concat(), &[]);
+    passes_over(rule, &[MOUNT_FAILED, GONE, failed, unmount].concat(), &[]);
     let running = "op start volume_mount v1/a\nat 900\nop end volume_mount v1/a\n";
-    keeps(rule, &[MOUNT_FAILED, GONE, running, unmount].concat(), &[]);
-    keeps(rule, &[MOUNT_FAILED, "wants v1/a -\nat 900\n", unmount].concat(), &[]);
+    passes_over(rule, &[MOUNT_FAILED, GONE, running, unmount].concat(), &[]);
+    passes_over(rule, &[MOUNT_FAILED, "wants v1/a -\nat 900\n", unmount].concat(), &[]);
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn what_a_pod_wants_is_worked_on() {
         &[wanted, "at 900\nop start volume_mount v1/a\nat 9000\nop end volume_mount v1/a"].concat(),
         &[],
     );
-    keeps(rule, &[wanted, "state v1/a VolumeMounted\nat 9000\nnode kill"].concat(), &[]);
-    keeps(rule, &[MOUNT_FAILED, "at 9000\nop start volume_mount v1/a"].concat(), &[]);
-    keeps(rule, &[wanted, "step set_state uid-a Terminating\nat 9000\nnode kill"].concat(), &[]);
+    passes_over(rule, &[wanted, "state v1/a VolumeMounted\nat 9000\nnode kill"].concat(), &[]);
+    passes_over(rule, &[MOUNT_FAILED, "at 9000\nop start volume_mount v1/a"].concat(), &[]);
+    passes_over(rule, &[wanted, "step set_state uid-a Terminating\nat 9000\nnode kill"].concat(), &[]);
     breaks(rule, late, &[wanted, "at 1100\nop start volume_mount v1/a"].concat(), &[]);
     breaks(rule, late, &[MOUNT_FAILED, "driver start\nat 9000\nop start volume_mount v1/a"].concat(), &[]);
     let start = "at 5000\nop start verify_controller_attached_volume v1\n";
@@ -50,14 +50,14 @@ fn what_a_pod_wants_is_worked_on() {
     // A manager that hears nothing of its node knows what it heard last.
     let deaf = "step hear Node\nstep miss Node\n";
     let waits = [ATTACHABLE, "in-use v1\n", wanted, deaf, ATTACHED].concat();
-    keeps(rule, &[&waits, start, "step hear Node"].concat(), &[]);
+    passes_over(rule, &[&waits, start, "step hear Node"].concat(), &[]);
     breaks(rule, late, &[&waits, "step hear Node\n", start].concat(), &[]);
     breaks(rule, late, &[ATTACHABLE, "in-use v1\n", ATTACHED, deaf, wanted, start].concat(), &[]);
     let second = "node kill\nnode start\nop start x v2\nstep miss Node\n";
-    keeps(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, second, wanted, start].concat(), &[]);
+    passes_over(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, second, wanted, start].concat(), &[]);
     // Nobody can have heard of it while the API takes its time.
     let slow = "step api slow\n";
-    keeps(rule, &[slow, ATTACHABLE, "in-use v1\n", ATTACHED, wanted, start].concat(), &[]);
+    passes_over(rule, &[slow, ATTACHABLE, "in-use v1\n", ATTACHED, wanted, start].concat(), &[]);
     let fast = [slow, ATTACHABLE, "in-use v1\n", ATTACHED, wanted, "step api fast\n", start].concat();
     breaks(rule, late, &fast, &[]);
     breaks(rule, late, &[slow, wanted, "at 1100\nop start volume_mount v1/a"].concat(), &[]);
@@ -67,12 +67,12 @@ fn what_a_pod_wants_is_worked_on() {
     "#;
     let staged = "node kill\nnode start\nstate v1 DeviceMountUncertain\nop start volume_mount v2/b\nop end volume_mount v2/b\n";
     let later = "at 9000\nop start unmount_device v1\n";
-    keeps(rule, &[alone, staged, wanted, later].concat(), &[]);
+    passes_over(rule, &[alone, staged, wanted, later].concat(), &[]);
     let may = "op start volume_unmount v3/c\nop end volume_unmount v3/c\n";
     breaks(rule, late, &[alone, staged, may, wanted, later].concat(), &[]);
     breaks(rule, late, &[staged, wanted, later].concat(), &[]);
     let untold = "step add_pod uid-a\nwants v1/a reportedInUse=false\n";
-    keeps(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, untold, start].concat(), &[]);
+    passes_over(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, untold, start].concat(), &[]);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn what_nobody_wants_is_taken_back() {
     breaks(rule, late, &[had, GONE, unmounted, "at 1100\n", unstaged].concat(), &[]);
     // A second life first learns what the first has left.
     let second = ["node kill\nnode start\n", had, GONE].concat();
-    keeps(rule, &[&second, "at 9000\n", unmounted].concat(), &[]);
+    passes_over(rule, &[&second, "at 9000\n", unmounted].concat(), &[]);
     breaks(rule, late, &[&second, unmounted, "at 9000\n", unstaged].concat(), &[]);
-    keeps(rule, &["step api slow\n", &second, unmounted, "at 9000\n", unstaged].concat(), &[]);
+    passes_over(rule, &["step api slow\n", &second, unmounted, "at 9000\n", unstaged].concat(), &[]);
     // What is found later waits like the rest, and the rest with it; what was mounted does not.
     let found = "state v2/b VolumeMountUncertain\nat 9000\n";
-    keeps(rule, &[&second, unmounted, found, unstaged].concat(), &[]);
+    passes_over(rule, &[&second, unmounted, found, unstaged].concat(), &[]);
     let beside = ["op start volume_unmount v2/c\n", found].concat();
-    keeps(rule, &[&second, unmounted, &beside, unstaged].concat(), &[]);
+    passes_over(rule, &[&second, unmounted, &beside, unstaged].concat(), &[]);
     let mounted = ["op start volume_mount v2/b\n", found].concat();
     breaks(rule, late, &[&second, unmounted, &mounted, unstaged].concat(), &[]);
 }
@@ -107,7 +107,7 @@ fn what_is_stuck_is_stuck_alone() {
     let wanted = "step add_pod uid-a\nwants v1/a yes\n";
     let start = "op start volume_mount v1/a";
     keeps(rule, &[stuck, wanted, "at 900\n", start].concat(), &[]);
-    keeps(rule, &[wanted, "at 9000\n", start].concat(), &[]);
+    passes_over(rule, &[wanted, "at 9000\n", start].concat(), &[]);
     breaks(rule, late, &[stuck, wanted, "at 1200\n", start].concat(), &[]);
 }
 
@@ -116,14 +116,14 @@ fn a_volume_is_tried_in_its_turn() {
     let rule = &IN_ITS_TURN;
     let start = "op start verify_controller_attached_volume v1";
     let early = "tried before the node's status said so";
-    keeps(rule, start, &[]);
+    passes_over(rule, start, &[]);
     keeps(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, start].concat(), &[]);
     breaks(rule, early, &[ATTACHABLE, ATTACHED, start].concat(), &[]);
     breaks(rule, early, &[ATTACHABLE, "in-use v1\n", start].concat(), &[]);
     let slow = "step api slow\n";
-    keeps(rule, &[slow, ATTACHABLE, "in-use v1\n", start].concat(), &[]);
+    passes_over(rule, &[slow, ATTACHABLE, "in-use v1\n", start].concat(), &[]);
     breaks(rule, early, &[slow, ATTACHABLE, "in-use v1\nstep api fast\n", start].concat(), &[]);
     let deaf = [ATTACHABLE, "in-use v1\nstep miss Node\n"].concat();
-    keeps(rule, &[&deaf, start].concat(), &[]);
+    passes_over(rule, &[&deaf, start].concat(), &[]);
     breaks(rule, early, &[&deaf, "step hear Node\n", start].concat(), &[]);
 }
