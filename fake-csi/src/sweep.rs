@@ -1,7 +1,7 @@
-//! What a driver does that starts: it thaws what it held still, and if it is alone with its state it removes what nobody
-//! was ever told of.
+//! Clean-up at start: the driver thaws file systems that it had frozen, and if no other process uses the state
+//! directory it removes unfinished records, files without a record and unused loop devices.
 //!
-//! That only when alone, because another's work in progress looks just like what a dead driver has left.
+//! Only without another process, because that one's work in progress looks just like the remains of a dead driver.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,8 +15,8 @@ use crate::journal::Entry;
 use crate::kernel::{KernelError, copy, filesystem, loop_device, mount};
 
 impl Driver {
-    /// Thaws file systems that this driver was holding still when it died, or anybody if we are alone. Before anything
-    /// is unmounted: that would wait for the thaw.
+    /// Thaws file systems that a driver of these nodes had frozen when it died, or of any node if no other process
+    /// uses the state. Call it before anything is unmounted: an unmount would wait for the thaw.
     pub(crate) fn thaw(&self) -> Result<(), Status> {
         let held = self.journal.read(|books| books.held.clone())?;
         let is_ours = |node: &String| self.journal.alone || self.options.nodes.contains(node);
@@ -28,17 +28,18 @@ impl Driver {
         self.journal.transact(|_| Ok::<_, Status>((released, ())))
     }
 
-    /// Removes records of what was never finished or is half deleted, files that no record accounts for, and devices
-    /// that no staging accounts for.
+    /// Removes records of unfinished or half deleted volumes and snapshots, files without a record, and loop devices
+    /// without a staging.
     pub(crate) fn sweep(&self) -> Result<(), Status> {
         self.sweep_records()?;
         let books = self.journal.read(Clone::clone)?;
         let staged = books.volumes.values().filter(|volume| !volume.staged.is_empty());
         let in_use: BTreeSet<PathBuf> = staged.map(|volume| self.contents_of(volume)).collect();
         for (_, image) in loop_device::below(&self.options.state)? {
-            if !in_use.contains(&image) {
-                tracing::info!(image = %image.display(), "detaching a device that nobody uses");
-                loop_device::detach_all(&image)?;
+            // The path alone may be that of another run's image, in another mount namespace. `detach_all` compares
+            // device and inode, and leaves that one attached.
+            if !in_use.contains(&image) && loop_device::detach_all(&image)? > 0 {
+                tracing::info!(image = %image.display(), "detached the loop device of an image that is not staged");
             }
         }
         self.sweep_files(&books)

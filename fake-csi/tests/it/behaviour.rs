@@ -1,4 +1,4 @@
-//! What a suite relies on beside the calls: faults, books, restarts, every way to keep a volume.
+//! Behaviour that a suite relies on besides the calls: faults, books, restarts, all backings.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use serial_test::file_serial;
 use tonic::Code;
 
 use crate::scene::{Scene, WRITER, code};
-use crate::world::{Csi, create, in_namespace, mounted, publish};
+use crate::world::{Csi, World, create, in_namespace, mounted, publish};
 
 #[test]
 #[file_serial(root)]
-fn a_fault_before_prevents_the_work_and_a_fault_after_hides_it() {
+fn fault_before_prevents_the_work_and_fault_after_hides_it() {
     in_namespace(async |world| {
         let mut scene = Scene::mount(world).await;
         let method = "NodeStageVolume".to_owned();
@@ -43,7 +43,7 @@ fn a_fault_before_prevents_the_work_and_a_fault_after_hides_it() {
 
 #[test]
 #[file_serial(root)]
-fn a_crash_after_the_work_leaves_it_to_be_found() {
+fn crash_after_the_work_keeps_the_work() {
     in_namespace(async |world| {
         let mut scene = Scene::mount(world).await.staged().await;
         let crash =
@@ -63,7 +63,7 @@ fn a_crash_after_the_work_leaves_it_to_be_found() {
 
 #[test]
 #[file_serial(root)]
-fn the_books_have_tokens_pod_info_and_context_and_do_not_print_them() {
+fn books_have_context_and_tokens_and_mask_the_tokens() {
     in_namespace(async |world| {
         let scene = Scene::mount(world).await.with_flags(&["context=\"system_u:object_r:x:s0:c1,c2\""]);
         let mut scene = scene.staged().await;
@@ -89,7 +89,7 @@ fn the_books_have_tokens_pod_info_and_context_and_do_not_print_them() {
     });
 }
 
-/// Creates, fills, takes out and in again, grows and deletes.
+/// Creates a volume, writes to it, unstages and stages it again, expands and deletes it.
 async fn whole_life(csi: &mut Csi, scene: (&Path, &Path), capability: VolumeCapability, backing: &str) {
     let (staging, target) = scene;
     let mut request = create("life", capability.clone());
@@ -122,7 +122,7 @@ async fn whole_life(csi: &mut Csi, scene: (&Path, &Path), capability: VolumeCapa
 
 #[test]
 #[file_serial(root)]
-fn every_backing_and_every_file_system_lives_a_whole_life() {
+fn volume_of_every_backing_and_file_system_passes_its_whole_life() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         let (staging, target) = (world.directory("staging"), world.path("pod/target"));
@@ -138,7 +138,7 @@ fn every_backing_and_every_file_system_lives_a_whole_life() {
 
 #[test]
 #[file_serial(root)]
-fn without_staging_the_driver_stages_for_itself() {
+fn driver_without_staging_makes_a_private_one() {
     in_namespace(async |world| {
         let mut scene = Scene::with(world, &["--without=stage-unstage"], mounted("", WRITER)).await;
         assert_eq!(code(&scene.stage().await), Code::Unimplemented);
@@ -158,7 +158,7 @@ fn without_staging_the_driver_stages_for_itself() {
 
 #[test]
 #[file_serial(root)]
-fn a_torn_line_is_a_transaction_that_did_not_happen() {
+fn torn_line_of_the_journal_is_dropped() {
     in_namespace(async |world| {
         let mut scene = Scene::mount(world).await;
         scene.world.kill();
@@ -176,7 +176,7 @@ fn a_torn_line_is_a_transaction_that_did_not_happen() {
 
 #[test]
 #[file_serial(root)]
-fn a_thousand_volumes_cost_little() {
+fn thousand_volumes_take_no_blocks_and_a_short_journal() {
     use std::os::unix::fs::MetadataExt as _;
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
@@ -185,7 +185,7 @@ fn a_thousand_volumes_cost_little() {
         }
         let files = std::fs::read_dir(world.state().join("volumes")).unwrap().flatten();
         let blocks: u64 = files.map(|file| file.metadata().unwrap().blocks()).sum();
-        assert_eq!(blocks, 0, "an image that nobody wrote to takes no space");
+        assert_eq!(blocks, 0, "an image without data takes no space");
         let listed = csi.controller.list_volumes(v1::ListVolumesRequest::default()).await.unwrap();
         assert_eq!(listed.into_inner().entries.len(), 1000);
         world.restart().await;
@@ -196,7 +196,7 @@ fn a_thousand_volumes_cost_little() {
 
 #[test]
 #[file_serial(root)]
-fn a_token_stays_good_when_the_last_volume_told_is_deleted() {
+fn list_token_stays_valid_when_its_volume_is_deleted() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         for number in 0..4 {
@@ -215,7 +215,7 @@ fn a_token_stays_good_when_the_last_volume_told_is_deleted() {
 
 #[test]
 #[file_serial(root)]
-fn an_inline_volume_that_cannot_be_published_is_not_kept() {
+fn inline_volume_is_deleted_after_a_failed_publish() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         let inline = || v1::NodePublishVolumeRequest {
@@ -234,7 +234,7 @@ fn an_inline_volume_that_cannot_be_published_is_not_kept() {
 
 #[test]
 #[file_serial(root)]
-fn what_a_dead_driver_held_still_is_thawed() {
+fn file_system_frozen_by_a_dead_driver_is_thawed_at_start() {
     in_namespace(async |world| {
         let mut scene = Scene::mount(world).await.published().await;
         scene.world.kill();
@@ -242,21 +242,63 @@ fn what_a_dead_driver_held_still_is_thawed() {
             std::process::Command::new("fsfreeze").arg(flag).arg(&scene.staging).status().unwrap()
         };
         assert!(freeze("-f").success());
-        // What the driver writes before it freezes.
-        let note = format!("[{{\"held\":[{:?},\"node-1\"]}}]\n", scene.staging);
+        // The record that the driver writes before it freezes a file system.
+        let record = format!("[{{\"held\":[{:?},\"node-1\"]}}]\n", scene.staging);
         let mut journal =
             std::fs::File::options().append(true).open(scene.world.state().join("journal")).unwrap();
-        std::io::Write::write_all(&mut journal, note.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut journal, record.as_bytes()).unwrap();
         scene.csi = scene.world.restart().await;
-        assert!(!freeze("-u").success(), "it was still frozen");
+        assert!(!freeze("-u").success(), "the file system was still frozen");
         assert!(scene.world.control().books().await.unwrap().held.is_empty());
         std::fs::write(scene.target.join("x"), "goes on").unwrap();
     });
 }
 
+/// Makes an image among the driver's volumes and attaches a loop device to it. Returns the device.
+fn attach_image(world: &World) -> String {
+    let volumes = world.state().join("volumes");
+    std::fs::create_dir_all(&volumes).unwrap();
+    let image = volumes.join("v7");
+    std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let attached = std::process::Command::new("losetup").args(["-f", "--show"]).arg(&image).output().unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    String::from_utf8(attached.stdout).unwrap().trim().to_owned()
+}
+
+fn is_attached(device: &str) -> bool {
+    std::process::Command::new("losetup").arg(device).output().unwrap().status.success()
+}
+
 #[test]
 #[file_serial(root)]
-fn a_raw_device_is_measured_where_a_link_leads_to_it_and_nowhere_else() {
+fn unused_loop_device_is_detached_at_start_and_logged() {
+    in_namespace(async |mut world| {
+        let device = attach_image(&world);
+        world.start(&[]).await;
+        assert!(!is_attached(&device));
+        let log = std::fs::read_to_string(world.log()).unwrap();
+        assert_eq!(log.matches("detached the loop device").count(), 1, "{log}");
+    });
+}
+
+/// Another run in its own mount namespace has images of the same paths.
+#[test]
+#[file_serial(root)]
+fn loop_device_of_another_run_is_neither_detached_nor_logged() {
+    in_namespace(async |mut world| {
+        let device = attach_image(&world);
+        let mut cover = std::process::Command::new("mount");
+        assert!(cover.args(["-t", "tmpfs", "mine"]).arg(world.state()).status().unwrap().success());
+        world.start(&[]).await;
+        assert!(is_attached(&device));
+        let log = std::fs::read_to_string(world.log()).unwrap();
+        assert!(!log.contains("detach"), "{log}");
+    });
+}
+
+#[test]
+#[file_serial(root)]
+fn statistics_of_a_block_volume_need_a_path_to_its_device() {
     in_namespace(async |world| {
         let mut scene = Scene::block(world).await.published().await;
         let link = scene.world.path("link");
@@ -274,7 +316,7 @@ fn a_raw_device_is_measured_where_a_link_leads_to_it_and_nowhere_else() {
 
 #[test]
 #[file_serial(root)]
-fn metadata_tell_what_was_written_and_what_changed() {
+fn snapshot_metadata_lists_allocated_and_changed_blocks() {
     use csi_proto::v1::snapshot_metadata_client::SnapshotMetadataClient;
     in_namespace(async |world| {
         let mut scene = Scene::block(world).await.published().await;
