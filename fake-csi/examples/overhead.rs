@@ -1,4 +1,4 @@
-//! What a call that does nothing costs: fake-csi over its socket, beside a bare tonic server.
+//! Cost of a call without work: fake-csi over its socket, against a bare tonic server.
 //!
 //! `cargo run --release -p fake-csi --example overhead -- SOCKET` prints microseconds for the driver at that socket
 //! and for a server of this process that answers the same call with nothing behind it.
@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 const CALLS: usize = 20_000;
 
-/// Answers, and that is all.
+/// A service that answers with default messages.
 #[derive(Debug)]
 struct Bare;
 

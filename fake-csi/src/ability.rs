@@ -1,9 +1,9 @@
-//! What the driver says it can do. Each is a switch: `--without NAME` takes it away.
+//! Abilities that the driver reports. `--without NAME` switches one off.
 
 use csi_proto::v1::controller_service_capability::rpc::Type as ControllerType;
 use csi_proto::v1::node_service_capability::rpc::Type as NodeType;
 
-/// One ability, or a set that only makes sense together.
+/// A capability of the specification, or a set that makes sense only together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Ability {
     CreateDeleteVolume,
@@ -23,9 +23,9 @@ pub enum Ability {
     VolumeStats,
     NodeExpand,
     VolumeMountGroup,
-    /// Of the controller and of the node.
+    /// VOLUME_CONDITION of controller and node.
     Condition,
-    /// Of the controller and of the node.
+    /// SINGLE_NODE_MULTI_WRITER of controller and node.
     SingleNodeMultiWriter,
     Topology,
     GroupSnapshot,
@@ -34,7 +34,6 @@ pub enum Ability {
 }
 
 impl Ability {
-    /// What it is called in `ControllerGetCapabilities`, if it is there.
     pub(crate) fn of_controller(self) -> Option<ControllerType> {
         Some(match self {
             Self::CreateDeleteVolume => ControllerType::CreateDeleteVolume,
@@ -56,7 +55,6 @@ impl Ability {
         })
     }
 
-    /// What it is called in `NodeGetCapabilities`, if it is there.
     pub(crate) fn of_node(self) -> Option<NodeType> {
         Some(match self {
             Self::StageUnstage => NodeType::StageUnstageVolume,

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the driver.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::hostpath;
 use crate::sabotage::Sabotage;
 use crate::server;
 
-/// A CSI driver for tests: complete and honest, unless told otherwise.
+/// A CSI driver for tests: complete, and honest unless a fault or a sabotage is ordered.
 #[derive(Debug, Parser)]
 #[command(name = "fake-csi", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -47,49 +47,49 @@ enum Order {
         /// Its state directory.
         #[arg(long)]
         state_dir: PathBuf,
-        /// The fault.
+        /// Fields of the fault: method, skip, times, delay_ms, after, code, message, hang, crash.
         fault: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 struct Serve {
-    /// Where to listen, such as `unix:///csi/csi.sock`; once for each node.
+    /// The socket to listen at, such as `unix:///csi/csi.sock`; once for each node.
     #[arg(long)]
     endpoint: Vec<String>,
     /// The name of a node, and after `@` its zone.
     #[arg(long, default_value = "node-1")]
     node: Vec<String>,
-    /// Where volumes and books are kept. Several processes may share it, each with nodes of its own.
+    /// The directory for volumes and books. Several processes may share it, each with nodes of its own.
     #[arg(long)]
     state_dir: Option<PathBuf>,
-    /// The driver's name; `fake.csi.volproof.dev` unless something else is said.
+    /// The driver's name; default `fake.csi.volproof.dev`.
     #[arg(long)]
     driver_name: Option<String>,
-    /// Be another driver: the one of the recordings, with its name, its abilities and its ways.
+    /// Behave like the driver of the recordings instead, with its name and abilities.
     #[arg(long, conflicts_with_all = ["backing", "default_fs", "sabotage", "without", "max_volumes", "capacity"])]
     hostpath: bool,
-    /// How volumes are kept that do not say it themselves.
+    /// The backing of volumes without the parameter `backing`.
     #[arg(long, value_enum, default_value = "loop")]
     backing: Backing,
-    /// The file system for volumes whose user does not ask for one.
+    /// The file system of volumes whose capability names none.
     #[arg(long, default_value = "ext4", value_parser = ["ext4", "xfs", "btrfs"])]
     default_fs: String,
     /// Break one promise; `fake-csi sabotages` lists them.
     #[arg(long)]
     sabotage: Option<Sabotage>,
-    /// Take an ability away.
+    /// Switch an ability off; may be repeated.
     #[arg(long, value_enum)]
     without: Vec<Ability>,
-    /// How many volumes a node carries; 0 for no limit.
+    /// The limit of attached volumes of a node; 0 for none.
     #[arg(long, default_value_t = 0)]
     max_volumes: i64,
-    /// How many bytes all volumes may have together. Images are sparse, so this costs nothing.
+    /// The limit of bytes of all volumes together. Images are sparse: a large limit takes no space.
     #[arg(long, default_value_t = 1 << 44)]
     capacity: u64,
 }
 
-/// Runs the driver with these arguments, the first being the program's name.
+/// Runs the driver with these arguments; the first is the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -108,8 +108,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    // One thread answers, so that a call does not wait for another processor to wake up. What blocks has threads of
-    // its own.
+    // One thread answers, so that a call does not wait for another processor to wake up. Blocking work runs on
+    // threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match arguments.order {
         None => runtime.block_on(serve(arguments.serve)),
@@ -138,7 +138,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 async fn serve(serve: Serve) -> anyhow::Result<()> {
     let state = serve.state_dir.context("--state-dir is missing")?;
     std::fs::create_dir_all(&state).with_context(|| format!("cannot create `{}`", state.display()))?;
-    // The kernel names a loop device's file by its real path.
+    // sysfs shows the real path of a loop device's file.
     let state = state.canonicalize().with_context(|| format!("cannot resolve `{}`", state.display()))?;
     anyhow::ensure!(!serve.endpoint.is_empty(), "--endpoint is missing");
     anyhow::ensure!(serve.endpoint.len() == serve.node.len(), "there must be one --endpoint for each --node");

@@ -1,6 +1,6 @@
-//! Orders to a running driver, and its books, over a socket in its state directory.
+//! The control socket in the state directory: orders faults of a running driver and reads its books.
 //!
-//! One line of JSON asks, one line answers. [`Client`] is for tests and for the command line.
+//! An order is a line of JSON, and so is its answer. [`Client`] is for tests and for the command line.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,9 @@ use crate::driver::Driver;
 pub use crate::fault::Fault;
 use crate::fault::Faults;
 
-/// The name of the socket in the state directory.
+/// Name of the socket in the state directory.
 pub const SOCKET: &str = "control.sock";
 
-/// What a driver can be asked over its control socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Order {
@@ -30,42 +29,37 @@ enum Order {
     Crash,
 }
 
-/// Why an order did not get through.
+/// An order without an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The socket could not be reached, or the driver died.
-    #[error("cannot speak to the driver at `{path}`")]
+    /// The socket cannot be reached, or the driver died.
+    #[error("cannot reach the driver at `{path}`")]
     Io {
-        /// The socket.
         path: PathBuf,
-        /// What happened.
         #[source]
         source: io::Error,
     },
-    /// The answer was not what was expected.
-    #[error("cannot understand the answer of the driver at `{path}`")]
+    #[error("cannot parse the answer of the driver at `{path}`")]
     Answer {
-        /// The socket.
         path: PathBuf,
-        /// What the parser said.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Gives orders to a driver.
+/// Client of a driver's control socket.
 #[derive(Debug, Clone)]
 pub struct Client {
     path: PathBuf,
 }
 
 impl Client {
-    /// A client for the driver with this state directory. Nothing is connected until an order is given.
+    /// A client for the driver with this state directory. Each order makes a connection.
     pub fn new(state_dir: &Path) -> Self {
         Self { path: state_dir.join(SOCKET) }
     }
 
-    /// The driver's books: what was created, attached, staged and published, as the driver believes.
+    /// The driver's books: volumes created, attached, staged and published.
     ///
     /// # Errors
     /// When the driver cannot be reached or does not answer.
@@ -73,7 +67,7 @@ impl Client {
         self.ask(&Order::Books).await
     }
 
-    /// How often each method was called since the driver started.
+    /// Calls of each method since the driver started.
     ///
     /// # Errors
     /// When the driver cannot be reached or does not answer.
@@ -81,7 +75,7 @@ impl Client {
         self.ask(&Order::Calls).await
     }
 
-    /// Orders a fault. Faults for one method are met in the order they were given.
+    /// Orders a fault. Faults for a method take effect in the order they were given.
     ///
     /// # Errors
     /// When the driver cannot be reached or does not answer.
@@ -89,7 +83,7 @@ impl Client {
         self.ask(&Order::Fault(fault)).await
     }
 
-    /// Takes back all faults.
+    /// Removes all ordered faults.
     ///
     /// # Errors
     /// When the driver cannot be reached or does not answer.
@@ -97,14 +91,14 @@ impl Client {
         self.ask(&Order::ClearFaults).await
     }
 
-    /// Lets the driver die by `SIGKILL` at once. Returns when it is dead.
+    /// Makes the driver kill itself with `SIGKILL`. Returns when it is dead.
     ///
     /// # Errors
-    /// When the driver could not be reached to begin with.
+    /// When the driver cannot be reached.
     pub async fn crash(&self) -> Result<(), ControlError> {
         match self.exchange(&Order::Crash).await {
-            // Dead before it could answer is what was ordered.
             Ok(_) => Ok(()),
+            // It died before it answered, as ordered.
             Err(error) if is_hang_up(&error) => Ok(()),
             Err(source) => Err(ControlError::Io { path: self.path.clone(), source }),
         }
@@ -144,11 +138,11 @@ pub(crate) async fn serve(listener: UnixListener, driver: Arc<Driver>, faults: A
                 let (driver, faults) = (Arc::clone(&driver), Arc::clone(&faults));
                 tokio::spawn(async move {
                     if let Err(error) = answer(stream, &driver, &faults).await {
-                        tracing::warn!(%error, "a control connection ended badly");
+                        tracing::warn!(%error, "a control connection failed; its order may be lost");
                     }
                 });
             }
-            Err(error) => tracing::warn!(%error, "cannot accept a control connection"),
+            Err(error) => tracing::warn!(%error, "cannot accept a control connection; waiting for the next"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The controller service.
 //!
-//! It decides inside one transaction of the books and acts outside of it, with the intent written down first.
+//! A call decides in one transaction of the books, which records its intent, and acts after it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ mod source;
 /// The key of an attachment's generation in the publish context.
 pub(crate) const GENERATION_KEY: &str = "fake.csi.volproof.dev/generation";
 
-/// The driver, as the controller service.
 #[derive(Debug, Clone)]
 pub(crate) struct ControllerService {
     pub(crate) driver: Arc<Driver>,
@@ -169,7 +168,7 @@ impl Controller for ControllerService {
     }
 }
 
-/// The bounds of a size: at least so much, and at most so much if that is bounded.
+/// The required bytes, and the limit if there is one.
 pub(crate) fn range(range: Option<&v1::CapacityRange>) -> Result<(u64, Option<u64>), Status> {
     let Some(range) = range else { return Ok((0, None)) };
     let negative = |_| Status::out_of_range("capacity_range holds a negative size");

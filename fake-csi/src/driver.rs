@@ -1,4 +1,4 @@
-//! What all services share: the options, the books, the operations in flight, and where things lie on disk.
+//! State that all services share: options, books, operations in flight, and the layout on disk.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,12 +15,12 @@ use crate::journal::{Entry, Journal, JournalError};
 use crate::kernel::KernelError;
 use crate::sabotage::Sabotage;
 
-/// How the driver was started.
+/// Options of the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) name: String,
     pub(crate) state: PathBuf,
-    /// The names of the nodes this process serves; at least one.
+    /// Names of the nodes that this process serves; at least one.
     pub(crate) nodes: Vec<String>,
     pub(crate) backing: Backing,
     pub(crate) fs_type: String,
@@ -30,13 +30,13 @@ pub(crate) struct Options {
     pub(crate) capacity: u64,
 }
 
-/// The driver, whichever service is asked.
+/// The driver behind all services.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) journal: Journal,
     pub(crate) in_flight: Arc<InFlight>,
-    /// Held while a private staging is made for the first target or undone after the last.
+    /// Locked while a private staging is made for the first target or undone after the last.
     pub(crate) private_staging: Mutex<()>,
     counter: AtomicU64,
     seen: Mutex<BTreeSet<String>>,
@@ -63,12 +63,12 @@ impl Driver {
         })
     }
 
-    /// Whether the driver says it can do this.
+    /// Whether the driver reports this ability.
     pub(crate) fn can(&self, ability: Ability) -> bool {
         self.options.abilities.contains(&ability)
     }
 
-    /// Refuses a call that the driver says it does not have.
+    /// UNIMPLEMENTED for a call whose ability is switched off.
     pub(crate) fn must_be_able(&self, ability: Ability) -> Result<(), Status> {
         if self.can(ability) {
             return Ok(());
@@ -76,39 +76,39 @@ impl Driver {
         Err(Status::unimplemented(format!("{ability:?} is switched off")))
     }
 
-    /// Whether this promise is to be broken.
+    /// Whether this sabotage is on.
     pub(crate) fn breaks(&self, sabotage: Sabotage) -> bool {
         self.options.sabotage == Some(sabotage)
     }
 
-    /// How often this was asked before.
+    /// Number of earlier calls of this function.
     pub(crate) fn count(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether this is the first time for a thing.
+    /// Whether this is the first call with `thing`.
     pub(crate) fn is_first(&self, thing: &str) -> bool {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(thing.to_owned())
     }
 
-    /// Dies of a string that is not plain ASCII, if that is the sabotage.
+    /// Dies if the text is not ASCII and that is the sabotage.
     pub(crate) fn stumble_over(&self, text: &str) {
         if self.breaks(Sabotage::DiesOfUnicode) && !text.is_ascii() {
             crate::die();
         }
     }
 
-    /// The file or directory that is a volume.
+    /// The file or directory with a volume's data.
     pub(crate) fn contents_of(&self, volume: &Volume) -> PathBuf {
         self.options.state.join("volumes").join(format!("v{}", volume.number))
     }
 
-    /// Where a volume is mounted on a node when the caller has no staging path for it.
+    /// The driver's own staging path for a volume, used if the caller does not stage.
     pub(crate) fn private_path(&self, node: &str, volume: &Volume) -> PathBuf {
         self.options.state.join("mounts").join(node).join(format!("v{}", volume.number))
     }
 
-    /// A volume that was created.
+    /// NOT_FOUND unless the volume exists and is completely created.
     pub(crate) fn volume(&self, id: &str) -> Result<Volume, Status> {
         self.journal
             .read(|books| books.volumes.get(id).filter(|volume| volume.created).cloned())?
@@ -120,7 +120,7 @@ impl Driver {
         self.change_volume(id, false, change)
     }
 
-    /// Writes down that a volume is about to be used; refused if it is just being deleted.
+    /// Changes the record of a volume that is about to be used. NOT_FOUND if it is being deleted.
     pub(crate) fn use_volume(&self, id: &str, change: impl FnOnce(&mut Volume)) -> Result<Volume, Status> {
         self.change_volume(id, true, change)
     }
@@ -141,7 +141,7 @@ impl Driver {
     }
 }
 
-/// Whether a path is in use by somebody, told without following links.
+/// Whether a path exists, without following a final link.
 pub(crate) fn exists(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
@@ -158,7 +158,7 @@ impl From<KernelError> for Status {
     }
 }
 
-/// An error with its causes, for callers who see only a message.
+/// The text of an error with its causes, for a gRPC message.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,7 @@
-//! Ordered faults: calls that fail, wait, hang or kill the driver because a test said so.
+//! Faults that a test orders: calls that fail, wait, hang or kill the driver.
 //!
-//! They act outside of the services, between the wire and the call, so a fault "after" finds the work done: that is
-//! the outcome a caller must call uncertain.
+//! They act between the wire and the service. A fault "after" happens when the work is done: the caller must treat
+//! the outcome as uncertain.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,38 +17,38 @@ use tonic::{Code, Status};
 
 use crate::sabotage::Sabotage;
 
-/// One ordered fault.
+/// An ordered fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {
     /// The bare name of the method, such as `NodeStageVolume`.
     pub method: String,
-    /// How many calls to let pass first.
+    /// Number of calls to let pass first.
     pub skip: u64,
-    /// How many calls it meets; 0 means all.
+    /// Number of calls that it affects; 0 means all.
     pub times: u64,
     /// Milliseconds to wait before anything else.
     pub delay_ms: u64,
-    /// Do the work first, then fail: the caller learns of a failure that was none.
+    /// Do the work first, then fail: the caller gets an error for a call that has succeeded.
     pub after: bool,
-    /// The gRPC code to answer with, by number; absent means to answer what the work answers.
+    /// Number of the gRPC code to answer; absent means the answer of the work.
     pub code: Option<i32>,
     /// The message beside the code.
     pub message: String,
     /// Never answer. The work is done first if `after` is set.
     pub hang: bool,
-    /// Die by `SIGKILL` instead of answering. The work is done first if `after` is set.
+    /// Kill the driver with `SIGKILL` instead of answering. The work is done first if `after` is set.
     pub crash: bool,
 }
 
-/// The faults that are ordered, and the calls that were counted.
+/// Ordered faults, and counters of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
     running: AtomicU64,
 }
 
-/// A call that runs, for the sabotage that counts them.
+/// A running call, for the sabotage `deadlocks-in-parallel`.
 #[derive(Debug)]
 struct Running(Arc<Faults>);
 
@@ -77,8 +77,8 @@ impl Faults {
         self.lock().calls.clone()
     }
 
-    /// Counts a call and takes the fault that it meets.
-    fn meet(&self, method: &str) -> Option<Fault> {
+    /// Counts a call and takes its fault.
+    fn take(&self, method: &str) -> Option<Fault> {
         let mut state = self.lock();
         *state.calls.entry(method.to_owned()).or_default() += 1;
         let index = state.ordered.iter_mut().position(|fault| {
@@ -97,7 +97,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// Notes that a call that changes a node runs. With the sabotage, a second one beside it waits for ever.
+    /// With the sabotage, a second call that changes a node waits for ever while a first one runs.
     async fn run(self: &Arc<Self>, method: &str, sabotage: Option<Sabotage>) -> Option<Running> {
         const CHANGING: [&str; 4] =
             ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"];
@@ -115,7 +115,7 @@ impl Faults {
     }
 }
 
-/// A service with faults in front of it.
+/// A service with faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Faulty<S> {
     pub(crate) inner: S,
@@ -139,8 +139,8 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         tracing::debug!(method, "called");
-        let fault = self.faults.meet(&method);
-        // The clone is what stays; the service that was polled ready is what must be called.
+        let fault = self.faults.take(&method);
+        // The service that was polled ready must be the one that is called; its clone stays here.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         let (faults, sabotage) = (Arc::clone(&self.faults), self.sabotage);
@@ -151,8 +151,8 @@ where
             };
             tracing::info!(method, ?fault, "meeting an ordered fault");
             tokio::time::sleep(Duration::from_millis(fault.delay_ms)).await;
-            let has_end = fault.hang || fault.crash || fault.code.is_some();
-            if !has_end {
+            let has_answer = fault.hang || fault.crash || fault.code.is_some();
+            if !has_answer {
                 return inner.call(request).await;
             }
             if fault.after {
@@ -163,7 +163,7 @@ where
     }
 }
 
-/// Answers with another code than the right one, if that is the sabotage.
+/// Replaces the right code with INTERNAL, if that is the sabotage.
 fn spoil(mut answer: Response<Body>, sabotage: Option<Sabotage>) -> Response<Body> {
     let spoiled = match sabotage {
         Some(Sabotage::WrongCodeForMissingField) => Code::InvalidArgument,

@@ -13,7 +13,6 @@ use crate::journal::Entry;
 use crate::sabotage::Sabotage;
 use crate::validate;
 
-/// The driver, as the group controller service.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupService {
     pub(crate) driver: Arc<Driver>,
@@ -70,7 +69,7 @@ impl Driver {
             return Err(Status::invalid_argument("source_volume_ids is missing"));
         }
         let _named = self.in_flight.claim(&[&format!("group named {}", request.name)])?;
-        // In order of their ids, as everybody claims them, and with no waiting: nobody can lock another out.
+        // In the order of their ids and without waiting, so that two groups cannot block each other.
         let claims = sources.iter().map(|id| self.in_flight.claim(&[id]));
         let _claims: Vec<_> = claims.collect::<Result<_, _>>()?;
         let (group, work) = self.journal.transact(|books| plan(books, &request.name, &sources))?;
@@ -80,10 +79,9 @@ impl Driver {
         Ok(v1::CreateVolumeGroupSnapshotResponse { group_snapshot: Some(self.describe_group(&group)?) })
     }
 
-    /// Copies all volumes while all are held still: that is the one moment.
+    /// Copies all volumes while all of them are frozen, so that the snapshots are of one moment.
     fn fill_group(&self, group: &Group, work: Vec<(Snapshot, Volume)>) -> Result<(), Status> {
-        let still: Vec<_> =
-            work.iter().map(|(_, volume)| self.hold_still(volume)).collect::<Result<_, _>>()?;
+        let still: Vec<_> = work.iter().map(|(_, volume)| self.freeze(volume)).collect::<Result<_, _>>()?;
         for (snapshot, volume) in work {
             self.fill_snapshot(snapshot, &volume)?;
         }
@@ -106,7 +104,7 @@ impl Driver {
         Ok(v1::DeleteVolumeGroupSnapshotResponse {})
     }
 
-    /// Deletes a group with its snapshots. The group's record goes last.
+    /// Deletes a group's snapshots, and its record last.
     pub(crate) fn drop_group(&self, group: &Group) -> Result<(), Status> {
         let hidden = Group { created: false, name: String::new(), ..group.clone() };
         self.journal.transact(|_| Ok::<_, Status>((vec![Entry::Group(hidden)], ())))?;
@@ -134,8 +132,8 @@ impl Driver {
 
     fn describe_group(&self, group: &Group) -> Result<v1::VolumeGroupSnapshot, Status> {
         let missing = usize::from(self.breaks(Sabotage::GroupMissesOne));
-        let told = group.snapshots.iter().skip(missing);
-        let snapshots = told.map(|id| self.snapshot(id).map(|found| describe(&found)));
+        let listed = group.snapshots.iter().skip(missing);
+        let snapshots = listed.map(|id| self.snapshot(id).map(|found| describe(&found)));
         Ok(v1::VolumeGroupSnapshot {
             group_snapshot_id: group.id.clone(),
             snapshots: snapshots.collect::<Result<_, _>>()?,
@@ -147,7 +145,7 @@ impl Driver {
 
 type Planned = (Group, Vec<(Snapshot, Volume)>);
 
-/// The group of this name, or one to be made with the snapshots it needs.
+/// The existing group of this name, or the records of a new one with its snapshots.
 fn plan(books: &Books, name: &str, sources: &BTreeSet<&str>) -> Result<(Vec<Entry>, Planned), Status> {
     let wanted: Vec<String> = sources.iter().map(|id| (*id).to_owned()).collect();
     let same_name = books.groups.values().find(|group| group.name == name);
@@ -161,7 +159,7 @@ fn plan(books: &Books, name: &str, sources: &BTreeSet<&str>) -> Result<(Vec<Entr
     }
     let volumes: Vec<Volume> = wanted.iter().map(|id| find_volume(books, id)).collect::<Result<_, _>>()?;
     if let Some(group) = same_name {
-        // A first attempt has failed half-way; its snapshots are taken again.
+        // An earlier attempt failed half-way; its snapshots are taken again.
         let snapshots = group.snapshots.iter().filter_map(|id| books.snapshots.get(id).cloned());
         let work = snapshots.zip(volumes).collect();
         return Ok((Vec::new(), (group.clone(), work)));
@@ -188,7 +186,7 @@ fn plan(books: &Books, name: &str, sources: &BTreeSet<&str>) -> Result<(Vec<Entr
     Ok((entries, (group, work)))
 }
 
-/// Refuses a list of snapshots that is not this group's. An empty list is no claim.
+/// INVALID_ARGUMENT if the list is not that of the group's snapshots. An empty list is not checked.
 fn is_list_of(group: &Group, ids: &[String]) -> Result<(), Status> {
     let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) = (group.snapshots.iter().collect(), ids.iter().collect());
     if ids.is_empty() || ours == theirs {

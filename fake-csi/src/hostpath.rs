@@ -1,9 +1,9 @@
-//! A second, much smaller driver: one that behaves as the driver of the recordings does.
+//! A second, much smaller driver, which behaves like the driver of the recordings.
 //!
-//! Traces that are compared with a recording must differ by the node alone, so this one does what that driver
-//! does, also where it is sloppy. A volume is a directory, or a file behind a loop device, below `data/`. Staging
-//! mounts nothing; publishing binds the directory or the device; one lock is held during every call. It keeps its
-//! books in one file, and breaks no promise on request: for that there is the other driver.
+//! A trace that is compared with a recording must differ only by the node, so this driver also repeats the other
+//! one's sloppiness. A volume is a directory, or a file behind a loop device, below `data/`. Staging mounts nothing;
+//! publishing binds the directory or the device; one lock is held during every call. The books are in one file.
+//! This driver has no sabotages.
 
 mod books;
 mod controller;
@@ -25,13 +25,13 @@ use tonic::{Request, Response, Status};
 
 use books::Books;
 
-/// What it is called unless somebody wants otherwise.
+/// The default name.
 pub(crate) const NAME: &str = "hostpath.csi.k8s.io";
 
-/// The key of a node among topology segments: a volume is where its node is.
+/// The topology key of a node: a volume is reachable only on its own.
 const NODE_KEY: &str = "topology.hostpath.csi/node";
 
-/// The driver. Clones are the same one.
+/// The driver. Clones share its books.
 #[derive(Debug, Clone)]
 struct Hostpath {
     name: Arc<str>,
@@ -39,12 +39,12 @@ struct Hostpath {
     books: Arc<Books>,
 }
 
-/// Serves one node until `SIGTERM` or `SIGINT`. Volumes stay as they are.
+/// Serves a node until `SIGTERM` or `SIGINT`. Volumes stay mounted.
 pub(crate) async fn serve(name: String, state: &Path, node: &str, endpoint: &Path) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FAKE_CSI_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    // Somebody may embed us who has a subscriber already.
+    // The embedding program may have set a subscriber already.
     drop(log.with_ansi(io::stderr().is_terminal()).try_init());
 
     let books = Books::open(state).with_context(|| format!("cannot open `{}`", state.display()))?;
@@ -74,7 +74,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Hostpath {
-    /// Does something with the books on a thread that may block, alone.
+    /// Runs `work` on a blocking thread.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
@@ -120,7 +120,7 @@ impl Identity for Hostpath {
     }
 }
 
-/// What a call must say and does not.
+/// INVALID_ARGUMENT if a field is empty.
 fn required(name: &str, value: &str) -> Result<(), Status> {
     match value {
         "" => Err(Status::invalid_argument(format!("{name} is missing"))),
@@ -128,7 +128,7 @@ fn required(name: &str, value: &str) -> Result<(), Status> {
     }
 }
 
-/// What went wrong on the way, as that driver tells it: without a class.
+/// The error of a failed step: UNKNOWN, as in the driver of the recordings.
 fn failed(what: &str, path: &Path) -> impl Fn(io::Error) -> Status {
     let (what, path): (String, PathBuf) = (what.to_owned(), path.to_owned());
     move |error| Status::unknown(format!("cannot {what} `{}`: {error}", path.display()))

@@ -1,4 +1,4 @@
-//! The identity service: who the plugin is.
+//! The identity service.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use crate::ability::Ability;
 use crate::driver::Driver;
 use crate::sabotage::Sabotage;
 
-/// The driver, as the identity service.
 #[derive(Debug, Clone)]
 pub(crate) struct IdentityService {
     pub(crate) driver: Arc<Driver>,

@@ -1,8 +1,9 @@
-//! Operations in flight. A second call for the same thing is told `ABORTED` at once: the caller may repeat it
-//! when the first has ended.
+//! Operations in flight. A second call for the same volume gets `ABORTED` at once; the caller may repeat it when the
+//! first has ended.
 //!
-//! What excludes what: deleting excludes all else on the volume, staging all else on the volume and the node;
-//! publishing and unpublishing exclude only their own target, so pods that share a volume come and go together.
+//! Deleting excludes every other call for the volume. Staging and unstaging exclude every other call for the volume
+//! on that node. Publishing and unpublishing exclude only calls for the same target, so that pods of one volume can
+//! start and stop at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +24,7 @@ enum Users {
     Many(usize),
 }
 
-/// The right to work on something, until dropped.
+/// A claim on a subject, until dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     table: Arc<InFlight>,
@@ -35,7 +36,7 @@ impl InFlight {
         Self { subjects: Mutex::default(), sabotage }
     }
 
-    /// Claims the last of these for oneself, and all before it, which contain it, together with others.
+    /// Claims the last subject exclusively, and those before it, which contain it, together with other claims.
     pub(crate) fn claim(self: &Arc<Self>, subjects: &[&str]) -> Result<Claim, Status> {
         let mut claim = Claim { table: Arc::clone(self), subjects: Vec::new() };
         match self.sabotage {
@@ -92,19 +93,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_of_one_volume_do_not_exclude_each_other_but_staging_excludes_all() {
+    fn targets_of_a_volume_do_not_exclude_each_other_and_staging_excludes_all() {
         let table = Arc::new(InFlight::default());
         let refused = |subjects: &[&str]| table.claim(subjects).map(drop).unwrap_err().code();
-        let one = table.claim(&["v", "n", "/a"]).expect("nothing is in flight");
-        let other = table.claim(&["v", "n", "/b"]).expect("another target is another part");
-        let elsewhere = table.claim(&["v", "m"]).expect("another node is another part");
+        let first = table.claim(&["v", "n", "/a"]).expect("nothing is in flight");
+        let second = table.claim(&["v", "n", "/b"]).expect("another target");
+        let other_node = table.claim(&["v", "m"]).expect("another node");
         assert_eq!(refused(&["v", "n", "/a"]), tonic::Code::Aborted);
         assert_eq!(refused(&["v", "n"]), tonic::Code::Aborted);
         assert_eq!(refused(&["v"]), tonic::Code::Aborted);
-        drop((one, other, elsewhere));
-        let alone = table.claim(&["v"]).expect("all parts have ended");
+        drop((first, second, other_node));
+        let alone = table.claim(&["v"]).expect("all claims have ended");
         assert_eq!(refused(&["v", "n", "/a"]), tonic::Code::Aborted);
         drop(alone);
-        assert!(table.subjects.lock().unwrap().is_empty(), "nothing may be left behind");
+        assert!(table.subjects.lock().unwrap().is_empty(), "every claim is removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Inline volumes: made when a pod's path is published, gone when it is unpublished. The caller chooses the id.
+//! Inline volumes: created by NodePublishVolume, deleted by NodeUnpublishVolume. The caller chooses the id.
 
 use csi_proto::v1;
 use tonic::Status;
@@ -7,13 +7,13 @@ use crate::books::{Backing, Capability, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 
-/// The size of an inline volume whose attributes do not say.
+/// Bytes of an inline volume without the attribute `size`.
 const DEFAULT_CAPACITY: u64 = 16 << 20;
-/// The attribute that says how large an inline volume is, in bytes.
+/// The attribute with the size of an inline volume, in bytes.
 const SIZE_KEY: &str = "size";
 
 impl Driver {
-    /// The inline volume of this request, made now if it is not there.
+    /// The inline volume of this request, created if it does not exist.
     pub(crate) fn inline_volume(
         &self,
         request: &v1::NodePublishVolumeRequest,
@@ -42,7 +42,7 @@ impl Driver {
         if volume.created { Ok(volume) } else { self.make_contents(&volume) }
     }
 
-    /// Deletes an inline volume that nobody uses any more.
+    /// Deletes an inline volume after its last target.
     pub(crate) fn forget_inline(&self, volume: &Volume) -> Result<(), Status> {
         self.remove_contents(volume)?;
         self.journal.transact(|_| {

@@ -1,11 +1,9 @@
 //! The books on disk: an append-only log that several processes may share.
 //!
-//! One line is one transaction, written with one `write` under a file lock. A process that dies in the middle of
-//! a line leaves a torn end, which the next one to take the lock cuts off: the transaction did not happen. A
-//! process reads what others appended before it decides anything, so two nodes with one state directory are two
-//! views of the same books.
-//!
-//! `SIGKILL` loses nothing, since the page cache outlives a process; there is no `fsync`, and none is needed.
+//! A line is a transaction, written with one `write` under a file lock and synced. A process that dies in the middle
+//! of a line leaves a torn end, which the next process to take the lock cuts off: that transaction did not happen.
+//! A process reads the lines of others before each decision, so two nodes with one state directory see the same
+//! books.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::books::{Books, Group, Node, Snapshot, Volume};
 
-/// How long the log may become before it is rewritten.
+/// Bytes above which the log is rewritten.
 const COMPACT_ABOVE: u64 = 16 << 20;
 
-/// One change of the books.
+/// A change of the books. The names are the format on disk.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Entry {
@@ -38,7 +36,7 @@ pub(crate) enum Entry {
     Released(PathBuf),
 }
 
-/// Why the books cannot be kept.
+/// A log that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {
     #[error("cannot {verb} `{path}`")]
@@ -48,7 +46,7 @@ pub(crate) enum JournalError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot understand line {line} of `{path}`")]
+    #[error("cannot parse line {line} of `{path}`")]
     Parse {
         path: PathBuf,
         line: u64,
@@ -61,9 +59,9 @@ pub(crate) enum JournalError {
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: Mutex<State>,
-    /// Held shared for as long as the process lives: whoever gets it exclusively is alone.
+    /// Locked shared for as long as the process lives: a process that gets the lock exclusively is alone.
     _user: File,
-    /// Whether nobody else used the state directory when it was opened.
+    /// Whether no other process used the state directory when it was opened.
     pub(crate) alone: bool,
 }
 
@@ -79,7 +77,7 @@ struct State {
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, reads it and rewrites it to its essence.
+    /// Opens the journal in `directory`, reads it and compacts it.
     pub(crate) fn open(directory: &Path) -> Result<Self, JournalError> {
         let users = directory.join("users");
         let user = open_lock(&users)?;
@@ -96,12 +94,12 @@ impl Journal {
         Ok(Self { state: Mutex::new(state), _user: user, alone })
     }
 
-    /// Shows the books as they are now, other processes' changes included.
+    /// Reads the current books, with the changes of other processes.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Books) -> T) -> Result<T, JournalError> {
         self.transact(|books| Ok((Vec::new(), look(books))))
     }
 
-    /// Decides on the books as they are now and writes down what was decided, with nobody in between.
+    /// Decides on the current books and appends the decided entries, under the lock of all processes.
     pub(crate) fn transact<T, E: From<JournalError>>(
         &self,
         decide: impl FnOnce(&Books) -> Result<(Vec<Entry>, T), E>,
@@ -124,7 +122,7 @@ impl State {
         Ok(Self { path, file, lock, lock_path, read_to: 0, lines: 0, books: Books::default() })
     }
 
-    /// Runs `work` with the file lock held and everybody's changes read.
+    /// Runs `work` under the file lock, after reading the changes of other processes.
     fn locked<T, E: From<JournalError>>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, E>,
@@ -139,7 +137,7 @@ impl State {
         let looked = self.file.metadata().and_then(|ours| Ok((ours, std::fs::metadata(&self.path)?)));
         let (ours, current) = looked.map_err(|source| failed("read", &self.path, source))?;
         if ours.ino() != current.ino() {
-            // Another process has rewritten the log. What we have read of the old one is in the new one.
+            // Another process has compacted the log. The new one contains everything from the old one.
             self.file = open_log(&self.path)?;
             (self.read_to, self.lines, self.books) = (0, 0, Books::default());
         }
@@ -153,7 +151,7 @@ impl State {
             .map_err(|source| failed("read", &self.path, source))?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         if whole < text.len() {
-            // Somebody died while writing. The lock is ours, so nobody is writing now.
+            // A process died while writing. This process has the lock, so no other is writing now.
             self.file
                 .set_len(self.read_to + whole as u64)
                 .map_err(|source| failed("truncate", &self.path, source))?;
@@ -173,7 +171,7 @@ impl State {
 
     fn append(&mut self, entries: Vec<Entry>) -> Result<(), JournalError> {
         let line = encode(&entries);
-        // What is answered must be true after a power cut, too.
+        // Synced, since an answered call must be true after a power cut too.
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         written.map_err(|source| failed("append to", &self.path, source))?;
         self.read_to += line.len() as u64;
@@ -182,7 +180,7 @@ impl State {
         if self.read_to > COMPACT_ABOVE { self.compact() } else { Ok(()) }
     }
 
-    /// Rewrites the log as one line. The rename is what makes it count.
+    /// Rewrites the log as one line. The new log counts from the rename on.
     fn compact(&mut self) -> Result<(), JournalError> {
         let fresh = self.path.with_extension("new");
         let line = encode(&self.books.essence());
@@ -216,7 +214,7 @@ impl Books {
         }
     }
 
-    /// The shortest log that leads to these books.
+    /// The shortest log of these books.
     fn essence(&self) -> Vec<Entry> {
         let mut entries = vec![Entry::Next(self.next)];
         entries.extend(self.nodes.values().cloned().map(Entry::Node));

@@ -1,7 +1,7 @@
-//! The driver's own way to the kernel: mounts, loop devices and file systems.
+//! The driver's own calls to the kernel: mounts, loop devices and file systems.
 //!
-//! It shares no line with the volume manager or the harness, on purpose: what judges a driver must not be made of
-//! the same mistakes.
+//! It shares no code with the volume manager or the harness on purpose: a mistake in shared code would hide from the
+//! judge.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +13,7 @@ pub(crate) mod filesystem;
 pub(crate) mod loop_device;
 pub(crate) mod mount;
 
-/// What the kernel, or a tool that speaks to it, refused.
+/// A system call or a tool that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KernelError {
     #[error("cannot {verb} `{path}`")]
@@ -49,7 +49,7 @@ impl KernelError {
         Self::Pair { verb, from: from.as_ref().to_owned(), to: to.as_ref().to_owned(), source: source.into() }
     }
 
-    /// The number the kernel gave, if it was the kernel that refused.
+    /// The kernel's error number; `None` for a tool.
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Path { source, .. } | Self::Pair { source, .. } => source.raw_os_error(),
@@ -58,14 +58,14 @@ impl KernelError {
     }
 }
 
-/// A tool that dies with the driver: what it was working on, the next driver may begin anew.
+/// A command that dies with the driver: the next driver may start the same work anew.
 pub(crate) fn tool(name: &str) -> Command {
     let mut command = Command::new(name);
     let die_with_us = || {
         let signal = nix::sys::signal::Signal::SIGKILL;
         nix::sys::prctl::set_pdeathsig(signal).map_err(io::Error::from)
     };
-    // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+    // SAFETY: between fork and exec it makes a single system call and allocates nothing.
     unsafe { command.pre_exec(die_with_us) };
     command
 }

@@ -1,14 +1,14 @@
-//! A complete CSI driver that does as told, also when told to misbehave.
+//! A complete CSI driver for tests, which can be ordered to misbehave.
 //!
-//! Read it from the outside in. `command` is the command line, `server` puts the services on their socket. The
-//! services are `identity`, `controller`, `group`, `metadata` and `node`; each call is checked by `validate`, claims what it works on
-//! in `in_flight`, writes its intent into the books ([`books`], kept by `journal`), acts through `kernel`, and writes
-//! down that it has finished. A driver that is killed anywhere in between undoes what was not finished when it starts
+//! Read it from the outside in. `command` is the command line, `server` binds the services to their sockets. The
+//! services are `identity`, `controller`, `group`, `metadata` and `node`. Each call is checked by `validate`, claims
+//! its volume in `in_flight`, records its intent in the books ([`books`], kept by `journal`), acts through `kernel`,
+//! and records that it has finished. A driver that was killed in between undoes the unfinished calls when it starts
 //! again (`node::recover`).
 //!
-//! Beside it lives a second driver, `hostpath`, which is as the one of the recordings was, and nothing else.
+//! `hostpath` is a second driver, which behaves like the one of the recordings.
 //!
-//! Tests steer it from two sides: [`control`] orders faults and reads the books of a running driver, and a
+//! Tests steer the driver in two ways: [`control`] orders faults and reads the books of a running driver, and a
 //! [`Sabotage`] makes it break one promise for as long as it runs.
 
 mod ability;
@@ -37,7 +37,7 @@ pub use ability::Ability;
 pub use command::main;
 pub use sabotage::{Sabotage, UnknownSabotage};
 
-/// Runs blocking work to its end, whatever becomes of the caller.
+/// Runs blocking work to its end, also if the caller's future is dropped.
 async fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, tonic::Status> + Send + 'static,
 ) -> Result<tonic::Response<T>, tonic::Status> {
@@ -47,9 +47,9 @@ async fn run<T: Send + 'static>(
     }
 }
 
-/// Dies as a driver dies that is killed: without a chance to tidy up.
+/// Kills this process with `SIGKILL`.
 fn die() -> ! {
-    // Cannot fail: a process may always signal itself.
+    // A process may always signal itself.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
     std::process::abort()
 }

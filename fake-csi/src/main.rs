@@ -1,4 +1,4 @@
-//! The driver as a program of its own.
+//! The binary of the driver.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The snapshot metadata service: which blocks of a snapshot hold data, and which differ between two.
+//! The snapshot metadata service: blocks of a snapshot that hold data, and blocks that differ between two snapshots.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,12 +14,11 @@ use crate::kernel::{KernelError, copy};
 use crate::node::stats::signed;
 use crate::validate;
 
-/// The unit in which snapshots are compared.
+/// Bytes of a block.
 const BLOCK: u64 = 4096;
-/// Ranges in one message, unless the caller wants fewer.
+/// Blocks in a message, unless the caller wants fewer.
 const MOST: usize = 1000;
 
-/// The driver, as the snapshot metadata service.
 #[derive(Debug, Clone)]
 pub(crate) struct MetadataService {
     pub(crate) driver: Arc<Driver>,
@@ -87,7 +86,7 @@ impl Driver {
         Ok(snapshot)
     }
 
-    /// The blocks that hold data, from an offset on.
+    /// Numbers of the blocks that hold data, from an offset on.
     fn allocated(&self, snapshot: &Snapshot, from: u64) -> Result<Vec<u64>, Status> {
         let path = self.contents_of_snapshot(snapshot);
         let failed = |source| KernelError::path("read", &path, source);
@@ -98,7 +97,7 @@ impl Driver {
         Ok(blocks.filter(|block| (block + 1) * BLOCK > from).collect())
     }
 
-    /// The blocks that differ. What neither snapshot has written is the same without a look.
+    /// Numbers of the blocks that differ. Only blocks with data in one of the snapshots are compared.
     fn changed(&self, base: &Snapshot, target: &Snapshot, from: u64) -> Result<Vec<u64>, Status> {
         let mut candidates = self.allocated(base, from)?;
         candidates.extend(self.allocated(target, from)?);
@@ -111,8 +110,7 @@ impl Driver {
         let (base, target) = (open(base)?, open(target)?);
         let read = |file: &File, block: u64| {
             let mut content = vec![0; BLOCK as usize];
-            // Beyond the end of the smaller one there is nothing, which is not the same as zeroes that were written;
-            // but it reads the same.
+            // Beyond the end of the smaller snapshot a block reads as zeroes.
             let mut filled = 0;
             while filled < content.len() {
                 match file.read_at(&mut content[filled..], block * BLOCK + filled as u64) {
@@ -134,9 +132,9 @@ fn offset(starting_offset: i64, snapshot: &Snapshot) -> Result<u64, Status> {
 
 fn answers<T>(blocks: &[u64], max_results: i32, message: impl Fn(Vec<v1::BlockMetadata>) -> T) -> Answers<T> {
     let most = usize::try_from(max_results).ok().filter(|most| *most > 0).unwrap_or(MOST).min(MOST);
-    let one =
+    let range =
         |block: &u64| v1::BlockMetadata { byte_offset: signed(block * BLOCK), size_bytes: signed(BLOCK) };
     let messages: Vec<_> =
-        blocks.chunks(most).map(|chunk| Ok(message(chunk.iter().map(one).collect()))).collect();
+        blocks.chunks(most).map(|chunk| Ok(message(chunk.iter().map(range).collect()))).collect();
     tokio_stream::iter(messages)
 }

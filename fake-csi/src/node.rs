@@ -1,7 +1,7 @@
-//! The node service of one node.
+//! The node service of a node.
 //!
-//! Each call that changes something runs to its end on a blocking thread, whatever becomes of the caller: a
-//! deadline that passes must not leave half a mount behind.
+//! Each call that changes something runs to its end on a blocking thread, also if its caller gives up: a deadline
+//! that passes must not leave half a mount behind.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ mod stage;
 pub(crate) mod stats;
 mod target;
 
-/// One node, as the node service of the driver.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeService {
     pub(crate) driver: Arc<Driver>,

@@ -1,19 +1,17 @@
-//! The promises this driver can be told to break, one at a time.
+//! The sabotages: small bugs that each break one promise.
 
-/// Declares the sabotages: a variant, its name on the command line, the promise it breaks, and the bug it is.
+/// Declares the sabotages: variant, name on the command line, broken promise, and the bug in a sentence.
 macro_rules! sabotages {
     ($($variant:ident $name:literal $promise:literal $bug:literal)*) => {
-        /// One small, real bug.
+        /// A small, real bug.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Sabotage {
             $($variant,)*
         }
 
         impl Sabotage {
-            /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Its name on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -23,7 +21,7 @@ macro_rules! sabotages {
                 match self { $(Self::$variant => $promise,)* }
             }
 
-            /// What the bug is, in one sentence.
+            /// The bug in a sentence.
             pub fn bug(self) -> &'static str {
                 match self { $(Self::$variant => $bug,)* }
             }
@@ -39,11 +37,11 @@ sabotages! {
     CapabilitiesFlap "capabilities-flap" "DRV-003"
         "STAGE_UNSTAGE_VOLUME is missing from every second answer."
     NeverReady "never-ready" "DRV-004"
-        "Probe answers that the plugin is not ready, while it serves all else."
+        "Probe answers that the plugin is not ready, while it serves all other calls."
     NodeIdChanges "node-id-changes" "DRV-005"
         "NodeGetInfo answers another id each time."
     TopologyMissing "topology-missing" "DRV-006"
-        "NodeGetInfo has no topology, though the plugin has accessibility constraints."
+        "NodeGetInfo answers no topology, although the plugin reports accessibility constraints."
     ProbeMissing "probe-missing" "DRV-007"
         "Probe answers UNIMPLEMENTED."
     TopologyMalformed "topology-malformed" "DRV-008"
@@ -51,23 +49,23 @@ sabotages! {
     CreateForgetsIdempotence "create-forgets-idempotence" "DRV-010"
         "CreateVolume makes a second volume of the same name."
     CreateIgnoresConflict "create-ignores-conflict" "DRV-011"
-        "CreateVolume gives a volume of that name whatever it is like."
+        "CreateVolume answers the existing volume of a name, although the request differs."
     CreateTooSmall "create-too-small" "DRV-012"
         "CreateVolume makes a volume of half the size."
     CreateReportsWrongSize "create-reports-wrong-size" "DRV-013"
-        "CreateVolume answers twice the size the volume has."
+        "CreateVolume answers twice the size of the volume."
     CloneIsEmpty "clone-is-empty" "DRV-014"
-        "A volume from a source holds nothing."
+        "A volume from a content source is empty."
     CopyKeepsSmallFileSystem "copy-keeps-small-file-system" "DRV-015"
         "The file system of a larger copy stays as small as its source."
     CreateAcceptsAnything "create-accepts-anything" "DRV-016"
-        "CreateVolume makes a volume for uses it cannot serve."
+        "CreateVolume makes a volume with capabilities that it does not support."
     CreateRefusesLongNames "create-refuses-long-names" "DRV-017"
         "CreateVolume refuses a name of more than 64 bytes."
     CreateTrustsNames "create-trusts-names" "DRV-018"
-        "CreateVolume writes a file whose path it makes of the name."
+        "CreateVolume writes a file at a path that contains the name."
     CreateIgnoresTopology "create-ignores-topology" "DRV-019"
-        "CreateVolume takes any zone, whichever was asked for."
+        "CreateVolume ignores the requested zones."
     DeleteForgetsIdempotence "delete-forgets-idempotence" "DRV-020"
         "DeleteVolume answers NOT_FOUND for a volume that is gone."
     DeleteWhileInUse "delete-while-in-use" "DRV-021"
@@ -75,15 +73,15 @@ sabotages! {
     DeleteLeavesImage "delete-leaves-image" "DRV-022"
         "DeleteVolume forgets the volume and leaves its file."
     ValidateConfirmsAnything "validate-confirms-anything" "DRV-023"
-        "ValidateVolumeCapabilities confirms what the volume cannot do."
+        "ValidateVolumeCapabilities confirms capabilities that the volume does not support."
     ListLosesAVolume "list-loses-a-volume" "DRV-024"
-        "ListVolumes leaves out the first volume of each page but the first."
+        "ListVolumes leaves out the first volume of every page after the first."
     ListAcceptsAnyToken "list-accepts-any-token" "DRV-025"
-        "ListVolumes begins anew for a token it never gave out."
+        "ListVolumes answers the first page for an unknown token."
     CapacityNeverShrinks "capacity-never-shrinks" "DRV-026"
-        "GetCapacity does not count the volumes there are."
+        "GetCapacity does not subtract the existing volumes."
     AttachForgetsIdempotence "attach-forgets-idempotence" "DRV-030"
-        "ControllerPublishVolume attaches anew, with another context each time."
+        "ControllerPublishVolume attaches again when it is repeated, with another publish context."
     StalePublishContext "stale-publish-context" "DRV-031"
         "ControllerPublishVolume answers the context of an earlier attachment."
     AttachToManyNodes "attach-to-many-nodes" "DRV-032"
@@ -93,15 +91,15 @@ sabotages! {
     DetachForgetsIdempotence "detach-forgets-idempotence" "DRV-034"
         "ControllerUnpublishVolume answers NOT_FOUND the second time."
     AttachBeyondLimit "attach-beyond-limit" "DRV-035"
-        "ControllerPublishVolume does not mind the node's limit."
+        "ControllerPublishVolume ignores the node's limit of volumes."
     SnapshotSharesBlocks "snapshot-shares-blocks" "DRV-036"
-        "A snapshot is the same file as its volume."
+        "A snapshot shares the file of its volume."
     SnapshotForgetsIdempotence "snapshot-forgets-idempotence" "DRV-037"
         "CreateSnapshot takes a second snapshot of the same name."
     GroupMissesOne "group-misses-one" "DRV-038"
-        "A group does not tell of its first snapshot."
+        "A group's answer leaves out the first snapshot."
     ListSnapshotsIgnoresFilter "list-snapshots-ignores-filter" "DRV-039"
-        "ListSnapshots lists all, whichever were asked for."
+        "ListSnapshots lists all snapshots, whatever the filter."
     StageWithoutMount "stage-without-mount" "DRV-040"
         "NodeStageVolume answers OK and mounts nothing."
     StageStacksMounts "stage-stacks-mounts" "DRV-041"
@@ -109,23 +107,23 @@ sabotages! {
     StageFormatsAgain "stage-formats-again" "DRV-042"
         "NodeStageVolume makes the file system anew each time."
     StageIgnoresFsType "stage-ignores-fs-type" "DRV-043"
-        "NodeStageVolume makes the driver's favourite file system."
+        "NodeStageVolume makes the driver's default file system, whatever the request."
     StageIgnoresMountFlags "stage-ignores-mount-flags" "DRV-044"
-        "NodeStageVolume mounts without the mount flags."
+        "NodeStageVolume drops the mount flags."
     StageFailsButMounts "stage-fails-but-mounts" "DRV-045"
         "NodeStageVolume mounts, and then answers INTERNAL the first time."
     StageFollowsLink "stage-follows-link" "DRV-046"
         "NodeStageVolume mounts where a symbolic link at the staging path leads."
     StageIgnoresConflict "stage-ignores-conflict" "DRV-047"
-        "NodeStageVolume answers OK to another capability than it has staged."
+        "NodeStageVolume answers OK for a volume that is staged with another capability."
     StageAcceptsStaleContext "stage-accepts-stale-context" "DRV-048"
-        "NodeStageVolume does not look at the publish context."
+        "NodeStageVolume ignores the publish context."
     PublishIgnoresGroup "publish-ignores-group" "DRV-049"
-        "NodePublishVolume does not give the volume to the group."
+        "NodePublishVolume ignores the volume mount group."
     PublishIgnoresReadOnly "publish-ignores-read-only" "DRV-050"
         "NodePublishVolume mounts a read-only volume for writing."
     BlockIgnoresReadOnly "block-ignores-read-only" "DRV-050"
-        "NodePublishVolume gives a writable device where a read-only one was asked for."
+        "NodePublishVolume publishes a writable device for a read-only request."
     PublishWrongVolume "publish-wrong-volume" "DRV-051"
         "NodePublishVolume shows another volume that is staged on the node, or an empty directory if there is none."
     BlockTargetIsRegularFile "block-target-is-regular-file" "DRV-052"
@@ -133,7 +131,7 @@ sabotages! {
     PublishStacksMounts "publish-stacks-mounts" "DRV-053"
         "NodePublishVolume mounts once more on top when it is repeated."
     PublishWithoutStaging "publish-without-staging" "DRV-054"
-        "NodePublishVolume binds the staging path whether or not the volume is there."
+        "NodePublishVolume binds the staging path without checking that the volume is staged."
     PublishCreatesFile "publish-creates-file" "DRV-055"
         "NodePublishVolume creates an empty file at the target and mounts nothing."
     PublishFollowsLink "publish-follows-link" "DRV-056"
@@ -141,9 +139,9 @@ sabotages! {
     PublishIgnoresMountFlags "publish-ignores-mount-flags" "DRV-057"
         "NodePublishVolume mounts at the target without the mount flags, also without those of the staging mount."
     PublishIgnoresConflict "publish-ignores-conflict" "DRV-058"
-        "NodePublishVolume answers OK to another request than it has fulfilled at the target."
+        "NodePublishVolume answers OK for a target that is published in another way."
     PublishIgnoresSingleWriter "publish-ignores-single-writer" "DRV-059"
-        "NodePublishVolume gives a single-writer volume a second target."
+        "NodePublishVolume publishes a single-writer volume at a second target."
     UnpublishLeavesMount "unpublish-leaves-mount" "DRV-060"
         "NodeUnpublishVolume answers OK and leaves the target mounted."
     UnpublishKeepsTarget "unpublish-keeps-target" "DRV-061"
@@ -163,55 +161,55 @@ sabotages! {
     InlineUnpublishNotFound "inline-unpublish-not-found" "DRV-068"
         "NodeUnpublishVolume of an inline volume is NOT_FOUND the second time."
     UnpublishNeedsMount "unpublish-needs-mount" "DRV-069"
-        "NodeUnpublishVolume fails when the mount has gone behind its back."
+        "NodeUnpublishVolume fails when the target is no longer mounted."
     UnstageSucceedsButMounted "unstage-succeeds-but-mounted" "DRV-070"
         "NodeUnstageVolume answers OK and leaves the staging path mounted."
     UnstageForgetsIdempotence "unstage-forgets-idempotence" "DRV-071"
         "NodeUnstageVolume fails when it is repeated."
     UnstageLosesLastWrite "unstage-loses-last-write" "DRV-072"
-        "NodeUnstageVolume loses what was not yet on the disk."
+        "NodeUnstageVolume loses the data that was not yet on disk."
     StageLeaksLoopDevice "stage-leaks-loop-device" "DRV-073"
-        "NodeStageVolume attaches a loop device that nobody ever detaches."
+        "NodeStageVolume attaches a second loop device and never detaches it."
     UnstageRemovesDirectory "unstage-removes-directory" "DRV-074"
         "NodeUnstageVolume removes the staging directory."
     UnstageWhilePublished "unstage-while-published" "DRV-075"
         "NodeUnstageVolume unmounts the targets that are still published."
     ExpandForgetsDevice "expand-forgets-device" "DRV-080"
-        "NodeExpandVolume leaves the device as it was."
+        "NodeExpandVolume does not grow the device."
     ExpandForgetsFileSystem "expand-forgets-file-system" "DRV-081"
         "NodeExpandVolume grows the device and not the file system."
     ExpandReportsOldSize "expand-reports-old-size" "DRV-082"
         "ControllerExpandVolume answers the size the volume had before."
     ExpandForgetsIdempotence "expand-forgets-idempotence" "DRV-083"
-        "ControllerExpandVolume fails when the size is reached already."
+        "ControllerExpandVolume fails when the volume already has the size."
     StatsOfTheHost "stats-of-the-host" "DRV-084"
-        "NodeGetVolumeStats tells how full the machine's disk is."
+        "NodeGetVolumeStats answers the usage of the machine's root file system."
     StatsOfAnyPath "stats-of-any-path" "DRV-085"
         "NodeGetVolumeStats measures a path where the volume is not."
     AlwaysHealthy "always-healthy" "DRV-086"
-        "NodeGetVolumeStats says that all is well when the mount is gone."
+        "NodeGetVolumeStats reports a normal condition when the mount is gone."
     ModifyAppliesHalf "modify-applies-half" "DRV-087"
-        "ControllerModifyVolume refuses a parameter after it has applied all."
+        "ControllerModifyVolume refuses a parameter after it has applied all of them."
     WrongCodeForMissingField "wrong-code-for-missing-field" "DRV-090"
-        "A request that lacks a field is INTERNAL."
+        "A request without a required field gets INTERNAL."
     IgnoresOperationsInFlight "ignores-operations-in-flight" "DRV-091"
-        "Operations on one volume run beside each other."
+        "Operations on the same volume run at the same time."
     OneOperationAtATime "one-operation-at-a-time" "DRV-092"
-        "While anything is under way everything else is ABORTED."
+        "While a call is in flight every other call gets ABORTED."
     DeadlocksInParallel "deadlocks-in-parallel" "DRV-093"
-        "A second node call beside a first is never answered."
+        "A node call that arrives during another one is never answered."
     SecretsInLog "secrets-in-log" "DRV-094"
         "Secrets and tokens are written to the log."
     ForgetsOnRestart "forgets-on-restart" "DRV-095"
-        "A driver that starts knows nothing of earlier."
+        "A restarted driver has forgotten all volumes."
     RestartUnmounts "restart-unmounts" "DRV-096"
-        "A driver that starts unmounts every target."
+        "A restarted driver unmounts every target."
     DiesOfUnicode "dies-of-unicode" "DRV-097"
         "A name or path that is not ASCII kills the driver."
     StageLeavesProcess "stage-leaves-process" "DRV-098"
-        "NodeStageVolume starts a process that stays."
+        "NodeStageVolume leaves a process running."
     WrongCodeForUnknownVolume "wrong-code-for-unknown-volume" "DRV-099"
-        "A volume that does not exist is INTERNAL."
+        "A call for a volume that does not exist gets INTERNAL."
     StageForgetsIdempotence "stage-forgets-idempotence" "DRV-100"
         "NodeStageVolume fails when it is repeated."
     PublishForgetsIdempotence "publish-forgets-idempotence" "DRV-101"
@@ -227,15 +225,14 @@ impl std::str::FromStr for Sabotage {
             nearest: Self::ALL
                 .iter()
                 .map(|sabotage| sabotage.name())
-                .max_by(|one, other| {
-                    strsim::jaro_winkler(one, name).total_cmp(&strsim::jaro_winkler(other, name))
+                .max_by(|left, right| {
+                    strsim::jaro_winkler(left, name).total_cmp(&strsim::jaro_winkler(right, name))
                 })
                 .unwrap_or_default(),
         })
     }
 }
 
-/// There is no sabotage of that name.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no sabotage `{name}`; the nearest is `{nearest}`")]
 pub struct UnknownSabotage {
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_back_and_a_slip_is_told_the_nearest() {
+    fn names_parse_and_a_misspelled_one_is_answered_with_the_nearest() {
         for sabotage in Sabotage::ALL {
             assert_eq!(sabotage.name().parse::<Sabotage>().unwrap(), *sabotage);
         }

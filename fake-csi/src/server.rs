@@ -1,4 +1,4 @@
-//! Puts the services on their sockets: one for each node, and one for orders.
+//! Serves each node at its socket, and orders at the control socket.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ use crate::metadata::MetadataService;
 use crate::node::NodeService;
 use crate::sabotage::Sabotage;
 
-/// Serves until `SIGTERM` or `SIGINT`. Volumes stay as they are: another driver may take over.
+/// Serves until `SIGTERM` or `SIGINT`. Volumes stay mounted: another driver may take over.
 pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FAKE_CSI_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // Somebody may embed us who has a subscriber already.
+    // The embedding program may have set a subscriber already.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     drop(log.with_ansi(io::stderr().is_terminal()).try_init());
 
@@ -41,7 +41,7 @@ pub(crate) async fn serve(options: Options, nodes: Vec<(Node, PathBuf)>) -> anyh
     let services: Vec<_> = nodes.iter().map(|(node, _)| node_service(&driver, node)).collect();
     start_up(&driver, &nodes, &services)?;
 
-    // Orders first: whoever has got through to an endpoint can give them.
+    // The control socket first: a client that has reached an endpoint can use it.
     let state = driver.options.state.clone();
     let name = format!("control-{}.sock", nodes[0].0.name);
     let listener = listen(&state.join(&name))?;
@@ -74,7 +74,7 @@ fn node_service(driver: &Arc<Driver>, node: &Node) -> NodeService {
     }
 }
 
-/// Writes down which nodes there are, and brings the kernel and the books together, before anybody can call.
+/// Records the nodes and recovers from an earlier driver, before the first call.
 fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]) -> anyhow::Result<()> {
     let entries = nodes.iter().map(|(node, _)| Entry::Node(node.clone())).collect();
     driver.journal.transact(|_| Ok::<_, crate::journal::JournalError>((entries, ())))?;
@@ -89,15 +89,18 @@ fn start_up(driver: &Driver, nodes: &[(Node, PathBuf)], services: &[NodeService]
     if driver.journal.alone
         && let Err(status) = driver.sweep()
     {
-        // It takes up space, and is in nobody's way.
-        tracing::error!(cause = status.message(), "cannot remove what nobody uses");
+        // Not fatal: the remains only take up space.
+        tracing::error!(
+            cause = status.message(),
+            "cannot remove remains of an earlier driver; serving without"
+        );
     }
     Ok(())
 }
 
 async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Faults>) {
     let driver = Arc::clone(&node.driver);
-    // A service that is switched off is not there at all: the answer is UNIMPLEMENTED.
+    // A service that is switched off is not registered, so that tonic answers UNIMPLEMENTED.
     let group = driver.can(Ability::GroupSnapshot);
     let group = group.then(|| GroupControllerServer::new(GroupService { driver: Arc::clone(&driver) }));
     let metadata = driver.can(Ability::SnapshotMetadata);
@@ -114,11 +117,11 @@ async fn serve_node(node: NodeService, listener: UnixListener, faults: Arc<Fault
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await;
     if let Err(error) = served {
-        tracing::error!(%error, "serving has ended");
+        tracing::error!(%error, "cannot serve any longer");
     }
 }
 
-/// Listens at a path, over what an earlier driver has left there.
+/// Listens at a path, in place of an earlier driver's socket.
 fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -129,7 +132,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     UnixListener::bind(path).with_context(|| format!("cannot listen at `{}`", path.display()))
 }
 
-/// Lets the well-known name lead to this process: the one that was started last.
+/// Points the well-known name to this process, the one that was started last.
 fn link_control(state: &Path, name: &str) -> anyhow::Result<()> {
     let fresh = state.join(format!(".{name}"));
     drop(std::fs::remove_file(&fresh));

@@ -1,5 +1,4 @@
-//! What a request must hold before anything is looked up: fields that are there, sizes within the limits of the
-//! specification, paths that lead where they say.
+//! Checks of a request alone: required fields, the specification's limits of sizes, plain paths.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -12,14 +11,14 @@ use tonic::Status;
 
 use crate::books::{Access, Capability, Mode};
 
-/// Bytes a string may have, unless the specification says otherwise for its field.
+/// Bytes of a string, unless the specification has another limit for its field.
 pub(crate) const STRING_LIMIT: usize = 128;
-/// Bytes the name of a node may have.
+/// Bytes of a node's id.
 pub(crate) const NODE_ID_LIMIT: usize = 256;
-/// Bytes the keys and values of a map may have together.
+/// Bytes of all keys and values of a map together.
 pub(crate) const MAP_LIMIT: usize = 4096;
 
-/// A string that must be there.
+/// A string that must not be empty.
 pub(crate) fn required(field: &str, value: &str) -> Result<(), Status> {
     if value.is_empty() {
         return Err(Status::invalid_argument(format!("{field} is missing")));
@@ -27,7 +26,7 @@ pub(crate) fn required(field: &str, value: &str) -> Result<(), Status> {
     at_most(field, value, STRING_LIMIT)
 }
 
-/// A name or an id: there, short enough, and without control characters.
+/// A name or an id: not empty, within the limit, without control characters.
 pub(crate) fn name(field: &str, value: &str) -> Result<(), Status> {
     required(field, value)?;
     if value.chars().any(char::is_control) {
@@ -36,7 +35,7 @@ pub(crate) fn name(field: &str, value: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// A string that may be absent.
+/// A string that may be empty.
 pub(crate) fn at_most(field: &str, value: &str, limit: usize) -> Result<(), Status> {
     if value.len() > limit {
         let length = value.len();
@@ -45,7 +44,7 @@ pub(crate) fn at_most(field: &str, value: &str, limit: usize) -> Result<(), Stat
     Ok(())
 }
 
-/// A map. Service account tokens are not counted: their size is not the caller's choice.
+/// A map. Service account tokens are not counted: the caller does not choose their size.
 pub(crate) fn map(field: &str, map: &BTreeMap<String, String>) -> Result<(), Status> {
     let counted = map.iter().filter(|(key, _)| *key != TOKENS_KEY);
     let bytes: usize = counted.map(|(key, value)| key.len() + value.len()).sum();
@@ -55,7 +54,7 @@ pub(crate) fn map(field: &str, map: &BTreeMap<String, String>) -> Result<(), Sta
     Ok(())
 }
 
-/// A path that must be there: absolute, and without steps back.
+/// A path that must not be empty: absolute and without `..`.
 pub(crate) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     if value.is_empty() {
         return Err(Status::invalid_argument(format!("{field} is missing")));
@@ -71,7 +70,7 @@ pub(crate) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     Ok(path.components().collect())
 }
 
-/// A path that a volume is said to be at. Where it is not, is for a look at the books to tell.
+/// A path at which the caller expects the volume. The books decide whether it is there.
 pub(crate) fn some_path(field: &str, value: &str) -> Result<PathBuf, Status> {
     if value.is_empty() || value.contains('\0') {
         return Err(Status::invalid_argument(format!("{field} is missing")));
@@ -79,7 +78,7 @@ pub(crate) fn some_path(field: &str, value: &str) -> Result<PathBuf, Status> {
     Ok(Path::new(value).components().collect())
 }
 
-/// A path that must not be a symbolic link: what is behind it is not what the caller named.
+/// A path that must not be a symbolic link: its target is not the path that the caller named.
 pub(crate) fn not_a_link(field: &str, path: &Path) -> Result<(), Status> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => {
@@ -89,7 +88,7 @@ pub(crate) fn not_a_link(field: &str, path: &Path) -> Result<(), Status> {
     }
 }
 
-/// A capability that must be there and complete.
+/// A capability that must be complete.
 pub(crate) fn capability(capability: Option<&v1::VolumeCapability>) -> Result<Capability, Status> {
     let missing = |what: &str| Status::invalid_argument(format!("volume_capability{what} is missing"));
     let capability = capability.ok_or_else(|| missing(""))?;
@@ -102,7 +101,7 @@ pub(crate) fn capability(capability: Option<&v1::VolumeCapability>) -> Result<Ca
     Ok(Capability { access, mode })
 }
 
-/// Capabilities of which there must be at least one.
+/// At least one capability.
 pub(crate) fn capabilities(list: &[v1::VolumeCapability]) -> Result<Vec<Capability>, Status> {
     if list.is_empty() {
         return Err(Status::invalid_argument("volume_capabilities is missing"));

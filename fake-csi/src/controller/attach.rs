@@ -1,4 +1,4 @@
-//! Publishing to a node and back: which nodes a volume may be used on.
+//! ControllerPublishVolume and ControllerUnpublishVolume.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl Driver {
 
         let _claim = self.in_flight.claim(&[&request.volume_id, "attachment"])?;
         self.journal.transact(|books| {
-            // A volume or a node that does not exist is certainly not published.
+            // A volume or a node that does not exist is not published: success.
             let Some(volume) = books.volumes.get(&request.volume_id) else { return Ok((Vec::new(), ())) };
             let mut volume = volume.clone();
             let before = volume.attached.len();

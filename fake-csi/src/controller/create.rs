@@ -1,4 +1,4 @@
-//! Creating volumes: decided once per name, made with the intent in the books.
+//! CreateVolume: one volume a name; the intent goes into the books before the image is made.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,11 +17,10 @@ use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
 use crate::{topology, validate};
 
-/// The size of a volume whose creator does not say.
+/// Bytes of a volume without a capacity range.
 const DEFAULT_CAPACITY: u64 = 64 << 20;
-/// The smallest volume.
 pub(crate) const SMALLEST: u64 = 1 << 20;
-/// The parameter that says how a volume is kept.
+/// The parameter for a volume's backing.
 const BACKING_KEY: &str = "backing";
 
 impl Driver {
@@ -43,7 +42,7 @@ impl Driver {
         let source = self.source_of(request.volume_content_source.as_ref())?;
 
         let _claim = self.in_flight.claim(&[&format!("volume named {}", request.name)])?;
-        // What is copied must not change or vanish meanwhile.
+        // Claimed too: the source must not change or be deleted meanwhile.
         let source_claim = source.as_ref().map(|source| self.in_flight.claim(&[source.id()]));
         let _source_claim = source_claim.transpose()?;
         let volume = self.journal.transact(|books| {
@@ -64,7 +63,7 @@ impl Driver {
         Ok(v1::CreateVolumeResponse { volume: Some(self.describe(&volume)) })
     }
 
-    /// The volume as the contract describes it.
+    /// The volume as a message of CSI.
     pub(crate) fn describe(&self, volume: &Volume) -> v1::Volume {
         let accessible_topology =
             if self.can(Ability::Topology) { vec![topology::of(&volume.zone)] } else { Vec::new() };
@@ -80,13 +79,13 @@ impl Driver {
         }
     }
 
-    /// Makes the file or directory of a volume whose record says that it has none yet.
+    /// Makes the file or directory of a recorded volume, and records it as created.
     pub(crate) fn make_contents(&self, volume: &Volume) -> Result<Volume, Status> {
         let path = self.contents_of(volume);
         let failed = |source| KernelError::path("create", &path, source);
         match volume.backing {
             Backing::Loop => {
-                // An image that is there already is the half of an earlier attempt.
+                // Truncates the image of an earlier attempt.
                 File::create(&path).and_then(|file| file.set_len(volume.capacity)).map_err(failed)?;
             }
             Backing::Tmpfs => self.mount_tmpfs(volume)?,
@@ -97,7 +96,7 @@ impl Driver {
             }
         }
         if self.breaks(Sabotage::CreateTrustsNames) && volume.name.contains('/') {
-            // A note beside the image, named as the caller says.
+            // The bug: the caller's name becomes part of a path.
             let note = self.options.state.join("volumes").join(format!("{}.json", volume.name));
             drop(fs::write(note, &volume.id));
         }
@@ -150,7 +149,7 @@ impl Driver {
         })
     }
 
-    /// How the parameters want a volume to be kept, if they say.
+    /// The backing among the parameters.
     pub(super) fn backing_named(
         &self,
         parameters: &BTreeMap<String, String>,
@@ -162,7 +161,7 @@ impl Driver {
     }
 
     fn backing_for(&self, capabilities: &[Capability]) -> Backing {
-        // Many writers are what a network share is for.
+        // Several writers need a network share.
         let multi_writer = |capability: &Capability| {
             capability.access != Access::Block
                 && capability.mode.is_multi_node()
@@ -186,7 +185,7 @@ impl Driver {
             let message = format!("{capacity} bytes are too few for a copy of {}", origin.size);
             return Err(Status::out_of_range(message));
         }
-        // Devices have whole sectors, and file systems whole blocks.
+        // Rounded up to whole sectors and blocks.
         let capacity = capacity.max(smallest).next_multiple_of(4096);
         if self.breaks(Sabotage::CreateTooSmall) {
             return Ok((capacity / 2).next_multiple_of(4096));
@@ -230,7 +229,7 @@ impl Driver {
     }
 }
 
-/// The smallest size that suits all uses.
+/// The smallest size for all capabilities.
 fn smallest_for(backing: Backing, capabilities: &[Capability], default_fs: &str) -> u64 {
     let needs = capabilities.iter().filter_map(|capability| match (&capability.access, backing) {
         (Access::Mount { fs_type, .. }, Backing::Loop) if fs_type.is_empty() => {
@@ -242,7 +241,7 @@ fn smallest_for(backing: Backing, capabilities: &[Capability], default_fs: &str)
     needs.max().unwrap_or(SMALLEST).max(SMALLEST)
 }
 
-/// Whether a volume that exists is what a creator of the same name wants.
+/// ALREADY_EXISTS unless an existing volume of the name suits the request.
 fn is_compatible(
     volume: &Volume,
     request: &v1::CreateVolumeRequest,

@@ -1,4 +1,4 @@
-//! Deleting volumes, and checking what one can be used for.
+//! DeleteVolume and ValidateVolumeCapabilities.
 
 use csi_proto::v1;
 use csi_proto::v1::validate_volume_capabilities_response::Confirmed;
@@ -29,7 +29,7 @@ impl Driver {
             if !self.breaks(Sabotage::DeleteWhileInUse) {
                 refuse_while_used(volume)?;
             }
-            // From here on nobody finds it any more, neither by its id nor by its name.
+            // Hidden first: from here on no call finds it by id or name.
             let doomed = Volume { created: false, name: String::new(), ..volume.clone() };
             Ok::<_, Status>((vec![Entry::Volume(Box::new(doomed.clone()))], Some(doomed)))
         })?;
@@ -41,7 +41,8 @@ impl Driver {
         Ok(v1::DeleteVolumeResponse {})
     }
 
-    /// Removes the file or directory of a volume. The record goes last: what has no record is nobody's.
+    /// Removes the file or directory of a volume. The caller removes the record afterwards: a file without a record
+    /// would be lost.
     pub(crate) fn remove_contents(&self, volume: &Volume) -> Result<(), Status> {
         let path = self.contents_of(volume);
         match volume.backing {

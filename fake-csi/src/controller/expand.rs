@@ -1,4 +1,4 @@
-//! Changing a volume: its size, and its mutable parameters.
+//! ControllerExpandVolume and ControllerModifyVolume.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,10 +16,9 @@ use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
 use crate::validate;
 
-/// Whether a parameter may have this value.
 type IsValid = fn(&str) -> bool;
 
-/// The parameters that can be modified, and what they may be.
+/// Mutable parameters with the check of their values.
 const MUTABLE: [(&str, IsValid); 2] = [
     ("tier", |value| ["bronze", "silver", "gold"].contains(&value)),
     ("iops", |value| value.parse::<u32>().is_ok()),
@@ -98,7 +97,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Grows the image before the record: a record must not promise what is not there.
+    /// Grows the image and then the record, which must not promise bytes that do not exist.
     pub(crate) fn grow_contents(&self, volume: &Volume, wanted: u64) -> Result<Volume, Status> {
         let path = self.contents_of(volume);
         if volume.backing == Backing::Loop {
@@ -119,7 +118,7 @@ impl Driver {
     }
 }
 
-/// Refuses parameters that cannot be modified, before any is.
+/// Refuses immutable parameters before any is applied.
 pub(super) fn check_mutable(parameters: &BTreeMap<String, String>) -> Result<(), Status> {
     for (key, value) in parameters {
         let Some((_, is_valid)) = MUTABLE.iter().find(|(name, _)| name == key) else {
@@ -132,7 +131,7 @@ pub(super) fn check_mutable(parameters: &BTreeMap<String, String>) -> Result<(),
     Ok(())
 }
 
-/// Whether a node has something to do once the controller has grown a volume.
+/// Whether NodeExpandVolume must follow.
 fn needs_node(volume: &Volume) -> bool {
     let is_block = |access: &Access| *access == Access::Block;
     match volume.backing {

@@ -1,4 +1,4 @@
-//! Telling about volumes: all of them, one of them, and how many more there can be.
+//! ListVolumes, ControllerGetVolume and GetCapacity.
 
 use csi_proto::v1;
 use csi_proto::v1::{controller_get_volume_response, list_volumes_response};
@@ -100,8 +100,7 @@ impl Driver {
     }
 }
 
-/// A part of a list. A token is the number of the last thing told, so it stays good when that thing is deleted or
-/// another is added.
+/// A page of a list. Its token is the number of its last entry, and stays valid when entries are deleted or added.
 #[derive(Debug)]
 pub(super) struct Page {
     after: Option<u64>,
@@ -109,7 +108,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page that a request asks for.
+    /// The page of a request.
     pub(super) fn of(max_entries: i32, starting_token: &str) -> Result<Self, Status> {
         let most =
             usize::try_from(max_entries).map_err(|_| Status::invalid_argument("max_entries is negative"))?;
@@ -120,7 +119,7 @@ impl Page {
         Ok(Self { after, most })
     }
 
-    /// Cuts the page from a list that is sorted by number, and gives the token of the next one.
+    /// Cuts the page from a list sorted by number, and returns it with the token of the next page.
     pub(super) fn cut<T>(
         &self,
         list: Vec<T>,

@@ -51,7 +51,7 @@ impl Driver {
         let snapshot = match volume {
             None => snapshot,
             Some(volume) => {
-                let still = self.hold_still(&volume)?;
+                let still = self.freeze(&volume)?;
                 let snapshot = self.fill_snapshot(snapshot, &volume)?;
                 drop(still);
                 snapshot
@@ -110,30 +110,29 @@ impl Driver {
         Ok(v1::ListSnapshotsResponse { entries: entries.collect(), next_token })
     }
 
-    /// A snapshot that was taken.
     pub(crate) fn snapshot(&self, id: &str) -> Result<Snapshot, Status> {
         self.journal
             .read(|books| books.snapshots.get(id).filter(|snapshot| snapshot.created).cloned())?
             .ok_or_else(|| Status::not_found(format!("there is no snapshot `{id}`")))
     }
 
-    /// The file or directory that is a snapshot.
+    /// The file or directory with a snapshot's data.
     pub(crate) fn contents_of_snapshot(&self, snapshot: &Snapshot) -> PathBuf {
         self.options.state.join("snapshots").join(format!("s{}", snapshot.number))
     }
 
-    /// Brings all that was written to a volume to its image, and keeps it so until the guard is dropped.
+    /// Writes all data of a volume to its image, and freezes a mounted file system until the guard is dropped.
     ///
-    /// A file system is frozen. A driver that dies meanwhile thaws it when it starts again.
-    pub(crate) fn hold_still(&self, volume: &Volume) -> Result<Option<Still<'_>>, Status> {
+    /// A driver that dies meanwhile thaws it when it starts again.
+    pub(crate) fn freeze(&self, volume: &Volume) -> Result<Option<RecordedFreeze<'_>>, Status> {
         if volume.backing != Backing::Loop {
             return Ok(None);
         }
         let mounted = volume.staged.values().find(|staging| staging.capability.access != Access::Block);
         let frozen = match mounted {
-            // Without a mount there is nothing to freeze, and nothing to be lost.
+            // Without a mount there is nothing to freeze.
             Some(staging) if crate::kernel::mount::is_mount_point(&staging.path)? => {
-                Some(Still::new(self, &staging.path)?)
+                Some(RecordedFreeze::new(self, &staging.path)?)
             }
             _ => None,
         };
@@ -143,7 +142,7 @@ impl Driver {
         Ok(frozen)
     }
 
-    /// Copies a volume that is held still.
+    /// Copies a frozen volume.
     pub(crate) fn fill_snapshot(&self, snapshot: Snapshot, volume: &Volume) -> Result<Snapshot, Status> {
         let (from, to) = (self.contents_of(volume), self.contents_of_snapshot(&snapshot));
         match snapshot.backing {
@@ -163,7 +162,7 @@ impl Driver {
         Ok(snapshot)
     }
 
-    /// Deletes a snapshot, hiding it first: what is half gone must not be found.
+    /// Hides a snapshot and then deletes it: a half deleted snapshot must not be found.
     pub(crate) fn drop_snapshot(&self, snapshot: &Snapshot) -> Result<(), Status> {
         let hidden = Snapshot { created: false, name: String::new(), ..snapshot.clone() };
         let entries = vec![Entry::Snapshot(Box::new(hidden))];
@@ -174,42 +173,43 @@ impl Driver {
     }
 }
 
-/// A file system that is held still, and is noted as such: a driver that dies meanwhile must know what to thaw.
+/// A frozen file system that is recorded in the books: a driver that dies meanwhile must know what to thaw.
 #[derive(Debug)]
-pub(crate) struct Still<'a> {
+pub(crate) struct RecordedFreeze<'a> {
     driver: &'a Driver,
     path: PathBuf,
     frozen: Option<Frozen>,
 }
 
-impl<'a> Still<'a> {
+impl<'a> RecordedFreeze<'a> {
     fn new(driver: &'a Driver, path: &Path) -> Result<Self, Status> {
-        let noted = vec![Entry::Held(path.to_owned(), driver.options.nodes[0].clone())];
-        driver.journal.transact(|_| Ok::<_, Status>((noted, ())))?;
-        let mut still = Self { driver, path: path.to_owned(), frozen: None };
-        still.frozen = Some(Frozen::new(path)?);
-        Ok(still)
+        // Recorded before it is frozen.
+        let held = vec![Entry::Held(path.to_owned(), driver.options.nodes[0].clone())];
+        driver.journal.transact(|_| Ok::<_, Status>((held, ())))?;
+        let mut freeze = Self { driver, path: path.to_owned(), frozen: None };
+        freeze.frozen = Some(Frozen::new(path)?);
+        Ok(freeze)
     }
 }
 
-impl Drop for Still<'_> {
+impl Drop for RecordedFreeze<'_> {
     fn drop(&mut self) {
-        // Thawed before it is forgotten.
+        // Thawed before the record is removed.
         drop(self.frozen.take());
         let released = vec![Entry::Released(self.path.clone())];
         if let Err(error) = self.driver.journal.transact(|_| Ok::<_, JournalError>((released, ()))) {
-            tracing::error!(%error, "cannot note that a file system was thawed");
+            tracing::error!(%error, "cannot record that a file system was thawed; the next start thaws it again");
         }
     }
 }
 
-/// A volume that was created, among books at hand.
+/// NOT_FOUND unless the volume exists and is completely created.
 pub(crate) fn find_volume(books: &Books, id: &str) -> Result<Volume, Status> {
     let found = books.volumes.get(id).filter(|volume| volume.created);
     found.cloned().ok_or_else(|| Status::not_found(format!("there is no volume `{id}`")))
 }
 
-/// A snapshot to be taken.
+/// The record of a snapshot to take.
 pub(crate) fn design(number: u64, name: &str, volume: &Volume) -> Snapshot {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Snapshot {
@@ -226,7 +226,7 @@ pub(crate) fn design(number: u64, name: &str, volume: &Volume) -> Snapshot {
     }
 }
 
-/// A snapshot as the contract describes it.
+/// A snapshot as a message of CSI.
 pub(crate) fn describe(snapshot: &Snapshot) -> v1::Snapshot {
     v1::Snapshot {
         size_bytes: signed(snapshot.size),

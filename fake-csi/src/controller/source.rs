@@ -1,4 +1,4 @@
-//! What a new volume is filled with: a snapshot's contents, or another volume's.
+//! The content source of a new volume: a snapshot or another volume.
 
 use std::fs::File;
 
@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::kernel::{KernelError, copy};
 use crate::validate;
 
-/// What is to be known of a source before it is copied.
+/// Properties of a content source.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) size: u64,
@@ -21,7 +21,6 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Looks a source up.
     pub(super) fn find(books: &Books, source: &Source) -> Result<Self, Status> {
         let missing = || Status::not_found(format!("there is no source `{}`", source.id()));
         let (size, backing, format) = match source {
@@ -51,14 +50,13 @@ impl Origin {
 }
 
 impl Source {
-    /// The id of what is copied.
     pub(super) fn id(&self) -> &str {
         match self {
             Self::Snapshot(id) | Self::Volume(id) => id,
         }
     }
 
-    /// The source as the contract describes it.
+    /// The source as a message of CSI.
     pub(super) fn describe(&self) -> v1::VolumeContentSource {
         let kind = match self.clone() {
             Self::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
@@ -69,7 +67,7 @@ impl Source {
 }
 
 impl Driver {
-    /// The source a request names, if the driver can copy it.
+    /// The source of a request; INVALID_ARGUMENT if the driver cannot copy it.
     pub(super) fn source_of(
         &self,
         source: Option<&v1::VolumeContentSource>,
@@ -89,14 +87,14 @@ impl Driver {
         Ok(Some(source))
     }
 
-    /// Fills a volume that was just made, and is as large as its source or larger.
+    /// Copies the source into a new volume, which must be at least as large.
     pub(super) fn fill_from(&self, volume: &Volume, source: &Source) -> Result<(), Status> {
         let to = self.contents_of(volume);
-        let (from, _still) = match source {
+        let (from, _freeze) = match source {
             Source::Snapshot(id) => (self.contents_of_snapshot(&self.snapshot(id)?), None),
             Source::Volume(id) => {
                 let original = self.volume(id)?;
-                (self.contents_of(&original), self.hold_still(&original)?)
+                (self.contents_of(&original), self.freeze(&original)?)
             }
         };
         if volume.backing != Backing::Loop {

@@ -1,4 +1,4 @@
-//! Which volumes there are and who uses them, in one file that is replaced whole.
+//! The books of the hostpath driver, in one file that is replaced whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,23 +8,21 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
-/// The books, and where everything lies.
+/// The books and the state directory.
 #[derive(Debug)]
 pub(super) struct Books {
     state: PathBuf,
     pages: Mutex<Pages>,
 }
 
-/// What is written down.
+/// The records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pages {
-    /// The number of the volume that was made last.
+    /// The number of the newest volume.
     pub(super) last: u64,
-    /// The volumes by id.
     pub(super) volumes: BTreeMap<String, Volume>,
 }
 
-/// A volume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Volume {
     pub(super) name: String,
@@ -36,7 +34,7 @@ pub(super) struct Volume {
 }
 
 impl Books {
-    /// Opens what an earlier driver has left in a state directory.
+    /// Reads the books in a state directory, if there are any.
     pub(super) fn open(state: &Path) -> io::Result<Self> {
         fs::create_dir_all(state.join("data"))?;
         let pages = match fs::read(state.join(FILE)) {
@@ -47,14 +45,17 @@ impl Books {
         Ok(Self { state: state.to_owned(), pages: Mutex::new(pages) })
     }
 
-    /// The directory or file that is a volume.
+    /// The directory or file with a volume's data.
     pub(super) fn contents(&self, id: &str) -> PathBuf {
         self.state.join("data").join(id)
     }
 
-    /// Does something while nobody else does anything, and writes down what has changed if it succeeds.
-    pub(super) fn alone<T>(&self, work: impl FnOnce(&mut Pages) -> Result<T, Status>) -> Result<T, Status> {
-        // What a panic has left half changed was a copy.
+    /// Runs `work` on a copy of the records under the lock, and keeps the copy if it succeeds.
+    pub(super) fn transact<T>(
+        &self,
+        work: impl FnOnce(&mut Pages) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        // A poisoned lock is ignored: a panic can only have changed the copy.
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = pages.clone();
         let done = work(&mut changed)?;
@@ -73,7 +74,6 @@ impl Books {
 }
 
 impl Pages {
-    /// A volume.
     pub(super) fn volume(&mut self, id: &str) -> Result<&mut Volume, Status> {
         self.volumes.get_mut(id).ok_or_else(|| Status::not_found(format!("there is no volume `{id}`")))
     }

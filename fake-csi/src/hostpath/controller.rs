@@ -1,4 +1,4 @@
-//! Making volumes, growing them, and taking them away. There is nothing to attach and nothing to list.
+//! Controller service of the hostpath driver: creates, expands and deletes. It does not attach or list.
 
 use std::fs::{self, File};
 
@@ -11,7 +11,7 @@ use super::node::LARGEST;
 use super::{Hostpath, failed, required};
 use crate::kernel::loop_device::{self, Lifetime, LoopDevice};
 
-/// The size of a volume whose creator does not say.
+/// Bytes of a volume without a capacity range.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
 impl Hostpath {
@@ -25,7 +25,7 @@ impl Hostpath {
             wanted if wanted > LARGEST => return Err(Status::out_of_range("no volume can be so large")),
             wanted => wanted,
         };
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             if let Some((id, known)) = pages.volumes.iter().find(|(_, volume)| volume.name == request.name) {
                 if known.capacity < capacity || known.block != block {
                     return Err(Status::already_exists("there is another volume of this name"));
@@ -33,7 +33,7 @@ impl Hostpath {
                 return Ok(self.describe(id, known));
             }
             pages.last += 1;
-            // As long as a random one, so that it is found wherever it stands, and the same in each run.
+            // As long as a UUID, so that a trace can be searched for it, and the same in each run.
             let id = format!("{:08x}-0000-4000-8000-{:012x}", pages.last, pages.last);
             let volume = Volume { name: request.name.clone(), block, capacity, ..Volume::default() };
             self.make(&id, &volume)?;
@@ -50,7 +50,7 @@ impl Hostpath {
         }
         let made = File::create(&contents).and_then(|file| file.set_len(volume.capacity));
         made.map_err(failed("make", &contents))?;
-        // It keeps its device from now until it is deleted.
+        // The loop device stays attached until the volume is deleted.
         LoopDevice::find_or_attach(&contents, false, Lifetime::UntilDetached).map(drop).map_err(|error| {
             drop(fs::remove_file(&contents));
             error.into()
@@ -69,7 +69,7 @@ impl Hostpath {
 
     fn delete(&self, request: &v1::DeleteVolumeRequest) -> Result<v1::DeleteVolumeResponse, Status> {
         required("volume_id", &request.volume_id)?;
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let Some(volume) = pages.volumes.get(&request.volume_id) else {
                 return Ok(v1::DeleteVolumeResponse {});
             };
@@ -98,7 +98,7 @@ impl Hostpath {
         if wanted > LARGEST {
             return Err(Status::out_of_range("no volume can be so large"));
         }
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let volume = pages.volume(&request.volume_id)?;
             if volume.capacity < wanted {
                 let contents = self.books.contents(&request.volume_id);
@@ -114,12 +114,12 @@ impl Hostpath {
     }
 }
 
-/// How much is wanted; nothing if nobody says.
+/// The required bytes; 0 without a range.
 fn bytes(range: Option<&v1::CapacityRange>) -> u64 {
     range.and_then(|range| u64::try_from(range.required_bytes).ok()).unwrap_or_default()
 }
 
-/// Methods that the driver says it does not have.
+/// Implements the methods that the driver does not report as UNIMPLEMENTED.
 macro_rules! absent {
     ($($method:ident: $request:ident -> $response:ident),* $(,)?) => {
         #[tonic::async_trait]

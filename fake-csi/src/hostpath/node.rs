@@ -1,4 +1,4 @@
-//! What the driver does on its node. Makes targets and mounts, and removes them.
+//! Node service of the hostpath driver. Makes and removes targets and mounts.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -16,10 +16,10 @@ use super::{Hostpath, failed, required};
 use crate::kernel::loop_device::LoopDevice;
 use crate::kernel::mount;
 
-/// The context key by which a kubelet says that a volume lives as long as its pod.
+/// The context key with which a kubelet marks an inline volume.
 const EPHEMERAL_KEY: &str = "csi.storage.k8s.io/ephemeral";
 
-/// How large such a volume is said to be.
+/// Bytes of an inline volume in the books.
 const EPHEMERAL_BYTES: u64 = 100 << 20;
 
 impl Hostpath {
@@ -28,13 +28,13 @@ impl Hostpath {
         required("staging_target_path", &request.staging_target_path)?;
         capability(request.volume_capability.as_ref())?;
         let path = PathBuf::from(&request.staging_target_path);
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let volume = pages.volume(&request.volume_id)?;
             if let Some(other) = volume.staged.iter().find(|other| **other != path) {
                 let message = format!("the volume is staged at `{}` already", other.display());
                 return Err(Status::failed_precondition(message));
             }
-            // Nothing is mounted: what is written down is all of it.
+            // Staging mounts nothing: there is only the record.
             volume.staged.insert(path);
             Ok(v1::NodeStageVolumeResponse {})
         })
@@ -47,7 +47,7 @@ impl Hostpath {
         required("volume_id", &request.volume_id)?;
         required("staging_target_path", &request.staging_target_path)?;
         let path = Path::new(&request.staging_target_path);
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let volume = pages.volume(&request.volume_id)?;
             if volume.staged.contains(path) && !volume.published.is_empty() {
                 let left: Vec<_> = volume.published.iter().map(|path| path.display().to_string()).collect();
@@ -70,7 +70,7 @@ impl Hostpath {
         let (block, mode) = capability(request.volume_capability.as_ref())?;
         let target = PathBuf::from(&request.target_path);
         let ephemeral = request.volume_context.get(EPHEMERAL_KEY).is_some_and(|value| value == "true");
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             if ephemeral && !pages.volumes.contains_key(&request.volume_id) {
                 self.make_ephemeral(pages, &request.volume_id)?;
             }
@@ -80,7 +80,7 @@ impl Hostpath {
                     "the volume is published to its only writer elsewhere",
                 ));
             }
-            self.was_staged(volume, request, ephemeral)?;
+            self.check_staged(volume, request, ephemeral)?;
             if volume.block != block {
                 return Err(Status::invalid_argument("the volume is of the other access type"));
             }
@@ -94,11 +94,11 @@ impl Hostpath {
         })
     }
 
-    /// Refuses what was staged elsewhere, or not at all.
+    /// Refuses a volume that is staged elsewhere or not at all.
     ///
-    /// A caller who names no staging path was told that there is none: whoever recorded that had hidden the
-    /// ability from the node, and the need for it from the driver.
-    fn was_staged(
+    /// A request without a staging path is accepted: in some recordings STAGE_UNSTAGE_VOLUME was hidden from the
+    /// node, and the driver ran with the check switched off.
+    fn check_staged(
         &self,
         volume: &Volume,
         request: &v1::NodePublishVolumeRequest,
@@ -130,7 +130,7 @@ impl Hostpath {
         required("volume_id", &request.volume_id)?;
         required("target_path", &request.target_path)?;
         let target = Path::new(&request.target_path);
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let volume = pages.volume(&request.volume_id)?;
             if !volume.published.contains(target) {
                 return Ok(v1::NodeUnpublishVolumeResponse {});
@@ -152,7 +152,7 @@ impl Hostpath {
         required("volume_path", &request.volume_path)?;
         let range = request.capacity_range.as_ref();
         let range = range.ok_or_else(|| Status::invalid_argument("capacity_range is missing"))?;
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let volume = pages.volume(&request.volume_id)?;
             if u64::try_from(range.required_bytes).unwrap_or_default() > volume.capacity.max(LARGEST) {
                 return Err(Status::out_of_range("the volume cannot be so large"));
@@ -169,7 +169,7 @@ impl Hostpath {
             {
                 device.grow()?;
             }
-            // Its answer is empty, and nobody has missed the size in it.
+            // An empty answer, as in the driver of the recordings.
             Ok(v1::NodeExpandVolumeResponse::default())
         })
     }
@@ -180,7 +180,7 @@ impl Hostpath {
     ) -> Result<v1::NodeGetVolumeStatsResponse, Status> {
         required("volume_id", &request.volume_id)?;
         required("volume_path", &request.volume_path)?;
-        self.books.alone(|pages| {
+        self.books.transact(|pages| {
             let volume = pages.volume(&request.volume_id)?;
             let total = i64::try_from(volume.capacity).unwrap_or(i64::MAX);
             let unit = v1::volume_usage::Unit::Bytes.into();
@@ -192,7 +192,6 @@ impl Hostpath {
     }
 }
 
-/// The largest volume.
 pub(super) const LARGEST: u64 = 1 << 40;
 
 #[tonic::async_trait]
@@ -276,7 +275,7 @@ impl Node for Hostpath {
     }
 }
 
-/// Whether a volume is wanted as a device, and by how many.
+/// Whether the capability is for a block volume, and its access mode.
 fn capability(capability: Option<&v1::VolumeCapability>) -> Result<(bool, Mode), Status> {
     let capability = capability.ok_or_else(|| Status::invalid_argument("volume_capability is missing"))?;
     let mode = capability.access_mode.map_or(Mode::Unknown, |access| access.mode());

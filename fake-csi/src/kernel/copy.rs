@@ -1,4 +1,4 @@
-//! Copies of images that stay sparse, copies of trees, and where an image holds data.
+//! Sparse copies of images, copies of trees, and the extents of an image.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use super::{KernelError, tool};
 
-/// A range of bytes: where it begins, and how long it is.
+/// Start and length in bytes.
 pub(crate) type Range = (u64, u64);
 
-/// Where an image holds data, in order.
+/// Ranges of an image that hold data, in order.
 pub(crate) fn extents(image: &File) -> io::Result<Vec<Range>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -27,7 +27,7 @@ pub(crate) fn extents(image: &File) -> io::Result<Vec<Range>> {
     }
 }
 
-/// Copies what `from` holds, and nothing of its holes.
+/// Copies an image and keeps its holes.
 pub(crate) fn image(from: &Path, to: &Path) -> Result<(), KernelError> {
     let copy = || -> io::Result<()> {
         let source = File::open(from)?;
@@ -46,7 +46,7 @@ fn copy_range(source: &File, target: &File, start: u64, length: u64) -> io::Resu
     while left > 0 {
         let chunk = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
         match rustix::fs::copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), chunk)? {
-            // The file was cut while it was copied.
+            // The file was truncated meanwhile.
             0 => return Ok(()),
             copied => left -= copied as u64,
         }
@@ -54,7 +54,7 @@ fn copy_range(source: &File, target: &File, start: u64, length: u64) -> io::Resu
     Ok(())
 }
 
-/// Copies everything in a directory into another that exists: owners, modes, links and holes included.
+/// Copies the content of a directory into an existing one, with owners, modes, links and holes.
 pub(crate) fn tree(from: &Path, to: &Path) -> Result<(), KernelError> {
     let mut contents = from.as_os_str().to_owned();
     contents.push("/.");
@@ -71,7 +71,7 @@ pub(crate) fn tree(from: &Path, to: &Path) -> Result<(), KernelError> {
     Err(KernelError::Tool { command: format!("cp -a {} {}", from.display(), to.display()), output })
 }
 
-/// Removes a file or a tree. Absent is fine. A mount below is an error, and nothing behind it is touched.
+/// Removes a file or a tree. Missing: success. A mount point is an error and is left alone.
 pub(crate) fn remove(path: &Path) -> Result<(), KernelError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => {

@@ -1,4 +1,4 @@
-//! File systems on images: telling what is there, making one, growing it, and holding it still for a copy.
+//! File systems on images: probes, makes, grows and freezes them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,26 +16,26 @@ mod ioctl {
     nix::ioctl_readwrite!(thaw, b'X', 120, i32);
 }
 
-/// The file systems the driver can put on an image, with the smallest image on which each can live and grow.
+/// The file systems that the driver can make, each with the smallest image on which it works and can grow.
 pub(crate) const KINDS: [(&str, u64); 3] = [("ext4", 1 << 20), ("xfs", 300 << 20), ("btrfs", 256 << 20)];
 
-/// The smallest image for a file system, or nothing if the driver does not know it.
+/// Bytes of the smallest image for a file system; `None` if the driver does not know it.
 pub(crate) fn smallest(fs_type: &str) -> Option<u64> {
     KINDS.iter().find(|(name, _)| *name == fs_type).map(|(_, bytes)| *bytes)
 }
 
-/// What an image holds.
+/// The content of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// Not one byte was ever written.
+    /// No byte was ever written.
     Nothing,
     /// A file system of this type.
     Filesystem(&'static str),
-    /// Data that is none of these.
+    /// Any other data.
     Unknown,
 }
 
-/// Looks at an image itself: no tool that may fail and be taken for "nothing there".
+/// Reads the signatures itself: the failure of a tool could be taken for an empty image.
 pub(crate) fn probe(image: &Path) -> Result<Contents, KernelError> {
     let failed = |source| KernelError::path("probe", image, source);
     let file = File::open(image).map_err(failed)?;
@@ -61,11 +61,11 @@ pub(crate) fn probe(image: &Path) -> Result<Contents, KernelError> {
     }
 }
 
-/// Makes a file system. What was on the image is lost.
+/// Makes a file system; the image's old content is lost.
 pub(crate) fn make(image: &Path, fs_type: &str) -> Result<(), KernelError> {
     let mut command = tool(&format!("mkfs.{fs_type}"));
     match fs_type {
-        // Everything at once: the kernel thread that would finish the job later keeps the device busy.
+        // Nothing is left to lazy initialisation: its kernel thread would keep the device busy.
         "ext4" => {
             command.args(["-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
         }
@@ -75,29 +75,29 @@ pub(crate) fn make(image: &Path, fs_type: &str) -> Result<(), KernelError> {
     run(command.arg(image))
 }
 
-/// Gives a copy of a file system an identity of its own, where mounting it beside its original needs one.
+/// Gives a copy of a file system a UUID of its own, if it could not be mounted beside its original otherwise.
 pub(crate) fn make_distinct(image: &Path, fs_type: &str) -> Result<(), KernelError> {
     match fs_type {
         "btrfs" => run(tool("btrfstune").args(["-f", "-u"]).arg(image)),
-        // ext4 does not care, and xfs is always mounted with `nouuid`.
+        // ext4 needs none, and xfs is always mounted with `nouuid`.
         _ => Ok(()),
     }
 }
 
-/// Grows a file system that is not mounted to the size of its image, where that is how it is best grown.
+/// Grows an unmounted ext4 to the size of its image. `false` for other types, which grow only while mounted.
 ///
-/// Growing a mounted ext4 takes CAP_SYS_RESOURCE, which a container may lack; this takes nothing.
+/// Growing a mounted ext4 needs CAP_SYS_RESOURCE, which a container may lack; this needs no capability.
 pub(crate) fn grow_unmounted(image: &Path, fs_type: &str) -> Result<bool, KernelError> {
     if fs_type != "ext4" {
         return Ok(false);
     }
-    // A check is what resize2fs insists on. It exits with 1 when it has repaired something, which is well.
+    // resize2fs insists on a check. Its exit code 1 means that errors were repaired.
     let check = tool("e2fsck").args(["-f", "-p"]).arg(image).output();
     if let Ok(output) = check
         && output.status.code().is_none_or(|code| code > 1)
     {
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        return Err(KernelError::Tool { command: format!("e2fsck {}", image.display()), output: said });
+        let output = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        return Err(KernelError::Tool { command: format!("e2fsck {}", image.display()), output });
     }
     run(tool("resize2fs").arg(image)).map(|()| true)
 }
@@ -124,12 +124,11 @@ fn grow_ext4(mounted_at: &Path, device_bytes: u64) -> Result<(), KernelError> {
     }
 }
 
-/// A mounted file system that nobody can write to, and that is all on its device, until this is dropped.
+/// A frozen file system: completely on its device, and writers wait until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Frozen(File);
 
 impl Frozen {
-    /// Freezes the file system mounted at a path.
     pub(crate) fn new(mounted_at: &Path) -> Result<Self, KernelError> {
         let root = File::open(mounted_at).map_err(|source| KernelError::path("open", mounted_at, source))?;
         let mut unused = 0;
@@ -150,7 +149,9 @@ impl Drop for Frozen {
 pub(crate) fn thaw(mounted_at: &Path) {
     match File::open(mounted_at) {
         Ok(root) => thaw_opened(&root),
-        Err(error) => tracing::error!(%error, path = %mounted_at.display(), "cannot open a file system"),
+        Err(error) => {
+            tracing::error!(%error, path = %mounted_at.display(), "cannot open a mount point; its file system may stay frozen")
+        }
     }
 }
 
@@ -160,11 +161,11 @@ fn thaw_opened(root: &File) {
     match unsafe { ioctl::thaw(root.as_raw_fd(), &mut unused) } {
         // Not frozen.
         Ok(_) | Err(nix::Error::EINVAL) => {}
-        Err(errno) => tracing::error!(%errno, "cannot thaw a file system"),
+        Err(errno) => tracing::error!(%errno, "cannot thaw a file system; its writers stay blocked"),
     }
 }
 
-/// Runs a tool and keeps what it said for the error.
+/// Runs a tool. The error has its output.
 fn run(command: &mut Command) -> Result<(), KernelError> {
     let program = words(command);
     let output = command
@@ -173,11 +174,11 @@ fn run(command: &mut Command) -> Result<(), KernelError> {
     if output.status.success() {
         return Ok(());
     }
-    let mut said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if said.is_empty() {
-        said = output.status.to_string();
+    let mut text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if text.is_empty() {
+        text = output.status.to_string();
     }
-    Err(KernelError::Tool { command: program, output: said })
+    Err(KernelError::Tool { command: program, output: text })
 }
 
 fn words(command: &Command) -> String {

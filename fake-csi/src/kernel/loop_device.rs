@@ -1,8 +1,8 @@
-//! Loop devices, found again by the file behind them.
+//! Loop devices, found by their backing file.
 //!
-//! A device that only carries a file system is cleared by the kernel with its last mount: the driver closes its
-//! own descriptor right after mounting. A raw device has no such holder between two opens, so it stays attached
-//! until it is detached, also over the driver's death.
+//! The kernel detaches the device of a mounted file system with its last mount: the driver closes its own descriptor
+//! right after mounting. A block volume may be closed between two opens, so its device stays attached until the
+//! driver detaches it, and survives the driver's death.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -28,12 +28,12 @@ mod ioctl {
     nix::ioctl_write_ptr_bad!(configure, 0x4c0a, loop_config);
 }
 
-/// Who detaches the device.
+/// The time at which the device is detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// The kernel, when the last user has gone.
+    /// By the kernel, after the last mount or close.
     UntilUnused,
-    /// The driver.
+    /// By the driver.
     UntilDetached,
 }
 
@@ -62,7 +62,7 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let file = match open_device(&path, read_only) {
                 Ok(file) => file,
-                // The number was a hint, and somebody was faster.
+                // Another process took the free number first.
                 Err(error) if is_lost_race(&error) => continue,
                 Err(source) => return Err(KernelError::path("open", path, source)),
             };
@@ -75,7 +75,7 @@ impl LoopDevice {
         }
     }
 
-    /// The device that `image` is attached to for reading only, or for writing, if there is one.
+    /// The read-only or writable device that `image` is attached to.
     pub(crate) fn find(image: &Path, read_only: bool) -> Result<Option<Self>, KernelError> {
         let wanted = match fs::metadata(image) {
             Ok(found) => found,
@@ -83,7 +83,7 @@ impl LoopDevice {
             Err(source) => return Err(KernelError::path("look at", image, source)),
         };
         for path in attached(image)? {
-            // It may have gone since it was listed, and its number may be somebody else's by now.
+            // It may have been detached since it was listed, and attached to another file.
             let Ok(file) = open_device(&path, read_only) else { continue };
             let Some(status) = status(&file) else { continue };
             let same = status.lo_device == wanted.dev() && status.lo_inode == wanted.ino();
@@ -94,9 +94,9 @@ impl LoopDevice {
         Ok(None)
     }
 
-    /// The device of `image`, attached if it was not.
+    /// The device of `image`, attached if necessary.
     ///
-    /// Two processes that want the same image get the same device: one device means one page cache.
+    /// Two processes get the same device for an image, since two devices would have separate page caches.
     pub(crate) fn find_or_attach(
         image: &Path,
         read_only: bool,
@@ -116,7 +116,7 @@ impl LoopDevice {
         }
     }
 
-    /// Takes back that the kernel may detach the device: it was found while its last user was leaving.
+    /// Clears the flag that lets the kernel detach the device: its last user may be closing it.
     fn keep(&self) -> Result<(), KernelError> {
         let Some(mut status) = status(&self.file) else { return Ok(()) };
         if status.lo_flags & AUTOCLEAR == 0 {
@@ -129,12 +129,11 @@ impl LoopDevice {
             .map_err(|errno| KernelError::path("keep", &self.path, errno))
     }
 
-    /// Its node.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the device as long as its file has become.
+    /// Sets the device's size to that of its file.
     pub(crate) fn grow(&self) -> Result<(), KernelError> {
         // SAFETY: the descriptor is open, and the call takes no argument.
         unsafe { ioctl::set_capacity(self.file.as_raw_fd()) }
@@ -142,12 +141,12 @@ impl LoopDevice {
             .map_err(|errno| KernelError::path("grow", &self.path, errno))
     }
 
-    /// Writes what is cached of the device to its file.
+    /// Writes the device's page cache to its file.
     pub(crate) fn sync(&self) -> Result<(), KernelError> {
         self.file.sync_all().map_err(|source| KernelError::path("sync", &self.path, source))
     }
 
-    /// Detaches the device: at once when nobody else has it open, else with its last user.
+    /// Detaches the device: at once, or at its last close if it is open elsewhere.
     pub(crate) fn detach(self) -> Result<(), KernelError> {
         self.sync()?;
         // SAFETY: the descriptor is open, and the call takes no argument.
@@ -158,7 +157,7 @@ impl LoopDevice {
     }
 }
 
-/// Detaches every device of `image`, and says how many there were.
+/// Detaches every device of `image`, and returns their number.
 pub(crate) fn detach_all(image: &Path) -> Result<usize, KernelError> {
     let mut count = 0;
     for read_only in [true, false] {
@@ -167,7 +166,7 @@ pub(crate) fn detach_all(image: &Path) -> Result<usize, KernelError> {
             device.detach()?;
             count += 1;
             if !wait_until_detached(&path, image) {
-                // Somebody holds it open. The kernel clears it when they let go.
+                // It is open elsewhere. The kernel detaches it at its last close.
                 break;
             }
         }
@@ -175,13 +174,13 @@ pub(crate) fn detach_all(image: &Path) -> Result<usize, KernelError> {
     Ok(count)
 }
 
-/// The nodes of all devices whose file is below `directory`, with the files.
+/// Devices whose backing file's path is below `directory`, with those paths.
 pub(crate) fn below(directory: &Path) -> Result<Vec<(PathBuf, PathBuf)>, KernelError> {
     Ok(listed()?.into_iter().filter(|(_, file)| file.starts_with(directory)).collect())
 }
 
-/// The devices whose file may be `image`, by its name: the end of its path is all that is told of a file that was
-/// opened in another mount namespace, by the same driver before its container was started again.
+/// Devices whose backing file may be `image`, by path. Of a file that the same driver opened in another mount
+/// namespace, before its container was restarted, sysfs shows only the end of the path.
 fn attached(image: &Path) -> Result<Vec<PathBuf>, KernelError> {
     let may_be = |file: &Path| file == image || image.ends_with(file.strip_prefix("/").unwrap_or(file));
     Ok(listed()?.into_iter().filter(|(_, file)| may_be(file)).map(|(device, _)| device).collect())
@@ -195,7 +194,7 @@ fn listed() -> Result<Vec<(PathBuf, PathBuf)>, KernelError> {
         if !name.as_encoded_bytes().starts_with(b"loop") {
             continue;
         }
-        // Absent while nothing is attached.
+        // Missing if the device is not attached.
         let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
         let file = file.trim_end_matches('\n');
         let file = file.strip_suffix(" (deleted)").unwrap_or(file);

@@ -1,4 +1,4 @@
-//! Mounting, binding, unmounting, and asking what a path really shows.
+//! Mounts, binds, unmounts, and look-ups of what a path shows.
 
 use std::fs;
 use std::io;
@@ -14,14 +14,14 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::KernelError;
 
-/// Mount options as the kernel takes them: flags, and the rest as a string.
+/// Mount options for the kernel: flags, and the rest as a string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) flags: Flags,
     pub(crate) data: String,
 }
 
-/// Flags to set; those of a single mount, which a bind mount can have for itself, apart from the others.
+/// Flags to set: those that a bind mount can have for itself, and the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags {
     pub(crate) per_mount: MsFlags,
@@ -35,7 +35,7 @@ impl Default for Flags {
 }
 
 impl Options {
-    /// Sorts what a caller wrote into flags and data. A later option overrides an earlier one.
+    /// Splits options into flags and data. A later option overrides an earlier one.
     pub(crate) fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut options = Self::default();
         for word in words.into_iter().flat_map(split).filter(|word| !word.is_empty()) {
@@ -105,7 +105,6 @@ fn split(words: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Mounts a file system.
 pub(crate) fn mount(
     source: &Path,
     target: &Path,
@@ -117,26 +116,25 @@ pub(crate) fn mount(
         .map_err(|errno| KernelError::pair("mount", source, target, errno))
 }
 
-/// Shows `source` at `target`, with per-mount flags of its own.
-///
-/// A mount with flags gets them before it is anywhere: what the node sees of a mount that a driver makes in its
-/// container it sees as it was at first, and a flag that is set later stays in the container.
+/// Binds `source` on `target` with these per-mount flags.
 pub(crate) fn bind(source: &Path, target: &Path, per_mount: MsFlags) -> Result<(), KernelError> {
     if per_mount.is_empty() {
-        return bind_as_it_is(source, target);
+        return bind_plain(source, target);
     }
+    // The flags are set before the mount is attached. A mount in a container propagates to the node when it is
+    // attached, and flags that are set later would stay in the container.
     match bind_flagged(source, target, per_mount) {
-        // Before Linux 5.12 binding and flagging are two calls. If the second fails the first is undone, so nobody is
-        // left with a writable mount that was to be read-only.
+        // Before Linux 5.12 binding and setting flags are two calls. If the second fails, the first is undone: a
+        // read-only request must not leave a writable mount.
         Err(Errno::NOSYS) => {
-            bind_as_it_is(source, target)?;
+            bind_plain(source, target)?;
             remount(target, per_mount).inspect_err(|_| drop(unmount_one(target, MntFlags::empty())))
         }
         bound => bound.map_err(|errno| KernelError::pair("bind", source, target, errno)),
     }
 }
 
-fn bind_as_it_is(source: &Path, target: &Path) -> Result<(), KernelError> {
+fn bind_plain(source: &Path, target: &Path) -> Result<(), KernelError> {
     nix::mount::mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .map_err(|errno| KernelError::pair("bind", source, target, errno))
 }
@@ -153,7 +151,7 @@ fn bind_flagged(source: &Path, target: &Path, per_mount: MsFlags) -> rustix::io:
         clear |= u64::from(raw::MOUNT_ATTR__ATIME);
     }
     let attributes = raw::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
-    // SAFETY: the path is a literal, and the kernel reads one `mount_attr` of the length it is told.
+    // SAFETY: the path is a literal, and the kernel reads one `mount_attr` of the given length.
     let done = unsafe {
         nix::libc::syscall(
             nix::libc::SYS_mount_setattr,
@@ -170,7 +168,7 @@ fn bind_flagged(source: &Path, target: &Path, per_mount: MsFlags) -> rustix::io:
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// The per-mount flags as attributes of a mount that is nowhere yet.
+/// Per-mount flags as attributes for mount_setattr(2).
 const ATTRIBUTES: [(MsFlags, u32); 5] = [
     (MsFlags::MS_RDONLY, raw::MOUNT_ATTR_RDONLY),
     (MsFlags::MS_NOSUID, raw::MOUNT_ATTR_NOSUID),
@@ -179,21 +177,21 @@ const ATTRIBUTES: [(MsFlags, u32); 5] = [
     (MsFlags::MS_NODIRATIME, raw::MOUNT_ATTR_NODIRATIME),
 ];
 
-/// Of these a mount has one.
+/// Access time flags: a mount has exactly one of them.
 const ATIMES: [(MsFlags, u32); 3] = [
     (MsFlags::MS_NOATIME, raw::MOUNT_ATTR_NOATIME),
     (MsFlags::MS_STRICTATIME, raw::MOUNT_ATTR_STRICTATIME),
     (MsFlags::MS_RELATIME, raw::MOUNT_ATTR_RELATIME),
 ];
 
-/// Gives an existing mount these per-mount flags.
+/// Sets the per-mount flags of an existing mount.
 pub(crate) fn remount(target: &Path, per_mount: MsFlags) -> Result<(), KernelError> {
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | per_mount;
     nix::mount::mount(None::<&str>, target, None::<&str>, flags, None::<&str>)
         .map_err(|errno| KernelError::path("remount", target, errno))
 }
 
-/// Unmounts everything stacked at `target`. Nothing there, or nothing mounted there, is fine.
+/// Unmounts all mounts stacked at `target`. Missing or not mounted: success.
 pub(crate) fn unmount_all(target: &Path) -> Result<(), KernelError> {
     while is_mount_point(target)? {
         unmount_one(target, MntFlags::empty())?;
@@ -201,13 +199,13 @@ pub(crate) fn unmount_all(target: &Path) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Takes the topmost mount off `target`.
+/// Unmounts the topmost mount at `target`.
 pub(crate) fn unmount_one(target: &Path, flags: MntFlags) -> Result<(), KernelError> {
     umount2(target, flags | MntFlags::UMOUNT_NOFOLLOW)
         .map_err(|errno| KernelError::path("unmount", target, errno))
 }
 
-/// Whether something is mounted exactly here. A path that does not exist is no mount point.
+/// Missing: `false`.
 pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
@@ -218,7 +216,7 @@ pub(crate) fn is_mount_point(path: &Path) -> Result<bool, KernelError> {
 }
 
 /// Whether both paths show the same file or directory of the same file system.
-pub(crate) fn shows_the_same(one: &Path, other: &Path) -> Result<bool, KernelError> {
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> Result<bool, KernelError> {
     let identity = |path: &Path| {
         fs::symlink_metadata(path)
             .map(|found| (found.dev(), found.ino()))
@@ -227,7 +225,7 @@ pub(crate) fn shows_the_same(one: &Path, other: &Path) -> Result<bool, KernelErr
     Ok(identity(one)? == identity(other)?)
 }
 
-/// The device a block device node at `path` reaches.
+/// The device number of the block device node at `path`; `None` for anything else.
 pub(crate) fn device_at(path: &Path) -> Result<Option<u64>, KernelError> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_block_device() => Ok(Some(found.rdev())),
@@ -237,7 +235,7 @@ pub(crate) fn device_at(path: &Path) -> Result<Option<u64>, KernelError> {
     }
 }
 
-/// Gives the file system mounted at a path other options.
+/// Changes the options of the file system mounted at a path.
 pub(crate) fn reconfigure(target: &Path, options: &Options) -> Result<(), KernelError> {
     let data = Some(options.data.as_str());
     nix::mount::mount(None::<&str>, target, None::<&str>, MsFlags::MS_REMOUNT, data)

@@ -1,4 +1,4 @@
-//! Making a volume ready at a path, undoing that, and telling whether it is so: for each way a volume is kept.
+//! Makes a volume ready at a staging path, undoes that, and checks it, for each backing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,7 +16,7 @@ use crate::kernel::mount::{self, Options};
 use crate::sabotage::Sabotage;
 
 impl NodeService {
-    /// Makes a volume ready: mounted at the staging's path, or attached to a device.
+    /// Mounts a volume at the staging's path, or attaches it to a loop device.
     pub(super) fn prepare(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
         let contents = self.driver.contents_of(volume);
         if self.driver.breaks(Sabotage::StageLeaksLoopDevice) && volume.backing == Backing::Loop {
@@ -25,14 +25,14 @@ impl NodeService {
         match (&staging.capability.access, volume.backing) {
             (Access::Block, _) => {
                 let device = LoopDevice::find_or_attach(&contents, false, Lifetime::UntilDetached)?;
-                // Left from before an expansion that nobody finished, the device would be too short.
+                // A device from before an unfinished expansion is too short.
                 device.grow()?;
             }
             (Access::Mount { fs_type, flags, .. }, Backing::Loop) => {
                 let format = self.formatted(volume, fs_type)?;
                 let stays_small =
                     volume.source.is_some() && self.driver.breaks(Sabotage::CopyKeepsSmallFileSystem);
-                // Another node of this machine may have it mounted.
+                // Another node of this machine may have mounted it.
                 let is_mounted = LoopDevice::find(&contents, false)?.is_some();
                 let is_grown = format.bytes == volume.capacity
                     || stays_small
@@ -61,7 +61,7 @@ impl NodeService {
         if self.driver.breaks(Sabotage::StageIgnoresMountFlags) { &[] } else { flags }
     }
 
-    /// Whether the kernel shows the volume where the books say it is staged.
+    /// Whether the kernel shows the volume at its staging path.
     pub(super) fn is_prepared(&self, volume: &Volume, staging: &Staging) -> Result<bool, Status> {
         let contents = self.driver.contents_of(volume);
         if staging.capability.access == Access::Block {
@@ -71,16 +71,16 @@ impl NodeService {
             return Ok(false);
         }
         if volume.backing != Backing::Loop {
-            return Ok(mount::shows_the_same(&contents, &staging.path)?);
+            return Ok(mount::is_same_file(&contents, &staging.path)?);
         }
         let Some(device) = LoopDevice::find(&contents, false)? else { return Ok(false) };
         let shown = fs::metadata(&staging.path).map(|found| found.dev()).unwrap_or_default();
-        // btrfs has devices of its own; that it is mounted from a device of ours is all that can be told cheaply.
+        // btrfs reports device numbers of its own, so for it a mount point and an attached device must suffice.
         let is_btrfs = volume.format.as_ref().is_some_and(|format| format.fs_type == "btrfs");
         Ok(is_btrfs || Some(shown) == mount::device_at(device.path())?)
     }
 
-    /// Undoes what `prepare` did, whole or in part.
+    /// Undoes a complete or partial [`Self::prepare`].
     pub(super) fn unprepare(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
         if staging.capability.access != Access::Block {
             mount::unmount_all(&staging.path)?;
@@ -99,7 +99,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// The device node of a volume that is staged as a device.
+    /// The device node of a staged block volume.
     pub(super) fn device_node(&self, volume: &Volume, read_only: bool) -> Result<PathBuf, Status> {
         let contents = self.driver.contents_of(volume);
         if !read_only {
@@ -107,7 +107,7 @@ impl NodeService {
             let device = device.ok_or_else(|| Status::failed_precondition("the device is not attached"))?;
             return Ok(device.path().to_owned());
         }
-        // A read-only bind does not keep anybody from writing to a device: the device itself must refuse.
+        // A read-only bind does not prevent writing to a device: the device itself must be read-only.
         if let Some(device) = LoopDevice::find(&contents, false)? {
             device.sync()?;
         }
@@ -115,10 +115,10 @@ impl NodeService {
         Ok(device.path().to_owned())
     }
 
-    /// The volume's file system; made now if the volume never had one, and only then.
+    /// The volume's file system, made now if the volume never had one.
     fn formatted(&self, volume: &Volume, wanted: &str) -> Result<Format, Status> {
         let contents = self.driver.contents_of(volume);
-        // One node at a time: what another is just formatting looks like data that is no file system.
+        // One node at a time: an image that another node is formatting looks like unknown data.
         let guard = fs::File::open(&contents)
             .map_err(|source| crate::kernel::KernelError::path("open", &contents, source))?;
         rustix::fs::flock(&guard, rustix::fs::FlockOperation::LockExclusive)
@@ -136,7 +136,7 @@ impl NodeService {
                 }
                 return self.made_distinct(volume, format);
             }
-            // Nobody was ever given what an interrupted attempt has left.
+            // An interrupted attempt: no caller has used that file system, so it is made anew.
             Some(_) => {}
             None => match filesystem::probe(&contents)? {
                 Contents::Nothing => {}
@@ -169,7 +169,7 @@ impl NodeService {
         Ok(format)
     }
 
-    /// Writes down that the file system fills its device.
+    /// Records that the file system fills its device.
     pub(super) fn record_size(&self, volume: &Volume) -> Result<(), Status> {
         self.driver.update_volume(&volume.id, |record| {
             if let Some(format) = &mut record.format {
@@ -181,7 +181,7 @@ impl NodeService {
 }
 
 impl crate::driver::Driver {
-    /// Whether the driver can use a volume that is kept this way in this way.
+    /// The error says why the driver cannot use a volume of this backing in this way.
     pub(crate) fn supports(&self, backing: Backing, capability: &Capability) -> Result<(), String> {
         let is_fine = matches!(capability.mode, Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter);
         if is_fine && !self.can(Ability::SingleNodeMultiWriter) {
@@ -197,8 +197,7 @@ impl crate::driver::Driver {
         suits(backing, capability)
     }
 
-    /// Mounts the tmpfs that is a volume, or gives it the volume's size if it is there. It stays until the volume is
-    /// deleted.
+    /// Mounts the tmpfs of a volume, or resizes it if it is mounted. It stays until the volume is deleted.
     pub(crate) fn mount_tmpfs(&self, volume: &Volume) -> Result<(), Status> {
         let path = self.contents_of(volume);
         let size = Options::default().with_data(&format!("size={}", volume.capacity));
@@ -211,7 +210,7 @@ impl crate::driver::Driver {
     }
 }
 
-/// What can be done with a volume that is kept this way.
+/// The error says why a volume of this backing cannot be used in this way.
 fn suits(backing: Backing, capability: &Capability) -> Result<(), String> {
     let multi_writer = capability.mode.is_multi_node() && !capability.mode.is_read_only();
     match (&capability.access, backing) {
@@ -234,7 +233,7 @@ fn mount_image(image: &Path, target: &Path, fs_type: &str, flags: &[String]) -> 
         // A clone has its original's UUID, and both may be mounted.
         options = options.with_data("nouuid");
     }
-    // Closed when this returns: then the mount is what keeps the device.
+    // Closed when this function returns: from then on only the mount keeps the device attached.
     let device = LoopDevice::find_or_attach(image, false, Lifetime::UntilUnused)?;
     device.grow()?;
     mount::mount(device.path(), target, fs_type, &options).map_err(|error| {
@@ -250,7 +249,7 @@ fn bind_directory(source: &Path, target: &Path, flags: &[String]) -> Result<(), 
     Ok(mount::bind(source, target, options.flags.per_mount)?)
 }
 
-/// What to mount with. A kernel without SELinux knows no `context`; what was asked is kept in the books.
+/// Mount options for the kernel. Without SELinux the kernel refuses `context`, so it is dropped; the books keep it.
 pub(super) fn mount_options(flags: &[String]) -> Options {
     let selinux = Path::new("/sys/fs/selinux/enforce").exists();
     Options::parse(flags.iter().map(String::as_str).filter(|word| selinux || !word.starts_with("context=")))

@@ -1,4 +1,4 @@
-//! The node's half of an expansion: the device, then the file system on it.
+//! NodeExpandVolume: grows the device, then the file system on it.
 
 use csi_proto::v1;
 use tonic::Status;
@@ -29,7 +29,7 @@ impl NodeService {
         let mut volume = self.driver.volume(&request.volume_id)?;
         let is_block = self.access_at(&volume, &path)?;
         if required > volume.capacity && !self.driver.can(Ability::ControllerExpand) {
-            // Without a controller that expands, the node's half is the whole.
+            // Without ControllerExpandVolume the node also grows the image.
             volume = self.driver.grow_contents(&volume, required.next_multiple_of(4096))?;
         }
         if required > volume.capacity || limit.is_some_and(|limit| limit < volume.capacity) {

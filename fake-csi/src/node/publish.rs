@@ -1,4 +1,4 @@
-//! Publishing and unpublishing: a volume at one more path, and away from it.
+//! NodePublishVolume and NodeUnpublishVolume.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::kernel::mount;
 use crate::sabotage::Sabotage;
 use crate::validate;
 
-/// The context key by which a kubelet says that a volume lives as long as its pod.
+/// The context key with which a kubelet marks an inline volume.
 const EPHEMERAL_KEY: &str = "csi.storage.k8s.io/ephemeral";
 
 impl NodeService {
@@ -36,7 +36,7 @@ impl NodeService {
         let is_private = staging_path.is_none();
         let published = self.publish_volume(request, &volume, (&path, capability), staging_path);
         if published.is_err() && is_private {
-            // The caller need not undo what has failed for good.
+            // The caller need not unpublish after a final error.
             self.leave_private(&volume.id)?;
         }
         published.map(|()| v1::NodePublishVolumeResponse {})
@@ -68,7 +68,7 @@ impl NodeService {
         staging_path: Option<PathBuf>,
     ) -> Result<(), Status> {
         self.may_use(volume, &capability, &request.publish_context)?;
-        // What was attached for reading only does not become writable on the node.
+        // A volume attached read-only is published read-only.
         let is_attached_readonly =
             volume.attached.get(&*self.name).is_some_and(|attachment| attachment.readonly);
         let target = Target {
@@ -130,13 +130,13 @@ impl NodeService {
         self.driver.in_flight.claim(&[volume, &self.name, &path.to_string_lossy()])
     }
 
-    /// The caller's staging path, or nothing where the driver stages for itself.
+    /// The caller's staging path; `None` if the driver makes a private staging.
     fn staging_path(
         &self,
         request: &v1::NodePublishVolumeRequest,
         is_inline: bool,
     ) -> Result<Option<PathBuf>, Status> {
-        // A kubelet names a staging path for a raw device even if there is no staging.
+        // A kubelet sends a staging path for a block volume even to a driver without STAGE_UNSTAGE_VOLUME.
         if is_inline || !self.driver.can(Ability::StageUnstage) {
             return Ok(None);
         }
@@ -146,7 +146,7 @@ impl NodeService {
         validate::path("staging_target_path", &request.staging_target_path).map(Some)
     }
 
-    /// The staging the caller says it has made, if the kernel agrees.
+    /// The caller's staging, after a check that the kernel still shows it.
     fn staging_at(&self, volume: &Volume, path: &Path, capability: &Capability) -> Result<Staging, Status> {
         if self.driver.breaks(Sabotage::PublishWithoutStaging) {
             return Ok(staging_of(path, capability));
@@ -156,7 +156,7 @@ impl NodeService {
         let staging = staging.ok_or_else(|| {
             Status::failed_precondition(format!("the volume is not staged at `{}`", path.display()))
         })?;
-        // Publishing what is no longer mounted would show an empty directory, and the pod would fill it.
+        // If the mount is gone, the pod would write into the empty staging directory.
         if !self.is_prepared(volume, staging)? {
             let message = format!("the volume was staged at `{}`, and is not any more", path.display());
             return Err(Status::failed_precondition(message));
@@ -168,10 +168,10 @@ impl NodeService {
         Ok(staging.clone())
     }
 
-    /// A staging of our own, made now for the first target.
+    /// The driver's own staging, made now for the first target.
     fn private_staging(&self, volume: &Volume, capability: &Capability) -> Result<Staging, Status> {
         let _guard = self.driver.private_staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Another target may have made it since.
+        // Read again under the lock: another target may have made the staging.
         let volume = self.driver.volume(&volume.id)?;
         if let Some(staging) = volume.staged.get(&*self.name) {
             if staging.finished && self.is_prepared(&volume, staging)? {
@@ -187,7 +187,7 @@ impl NodeService {
         Ok(staging)
     }
 
-    /// Undoes a private staging after the last target, and an inline volume with it.
+    /// Undoes a private staging after the last target, and deletes an inline volume.
     pub(super) fn leave_private(&self, id: &str) -> Result<(), Status> {
         let _guard = self.driver.private_staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let volume = self.driver.volume(id)?;
@@ -219,7 +219,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Whether this was done before. What a repetition may change, such as tokens, is renewed.
+    /// Whether the volume is already published like this. If so, records the tokens and context of this call.
     fn is_already_published(&self, volume: &Volume, path: &Path, wanted: &Target) -> Result<bool, Status> {
         let Some(target) = volume.targets.get(path) else {
             if mount::is_mount_point(path)? {

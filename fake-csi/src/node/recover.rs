@@ -1,4 +1,4 @@
-//! What a node does when it starts: it finishes undoing what an earlier driver had begun, and keeps what stands.
+//! Recovery of a node at start: undoes unfinished stagings and targets of an earlier driver, and keeps finished ones.
 
 use tonic::Status;
 
@@ -6,12 +6,12 @@ use super::NodeService;
 use crate::books::Volume;
 
 impl NodeService {
-    /// Undoes every staging and target of this node that was under way. The caller never got an answer for it, and
-    /// will repeat the call or undo it.
+    /// Undoes every unfinished staging and target of this node. Its caller never got an answer, and will repeat the
+    /// call or undo it.
     ///
-    /// What stands is left alone, also where its mounts are gone: whether that is right is for the caller to say.
-    /// What cannot be undone, because somebody uses it, stays in the books as unfinished: that must not keep the
-    /// driver from serving all else.
+    /// A finished staging or target stays, also if its mounts are gone: the caller decides what to do about it. One
+    /// that cannot be undone, because it is in use, stays in the books as unfinished and does not keep the driver
+    /// from serving.
     pub(crate) fn recover(&self) -> Result<(), Status> {
         let volumes: Vec<Volume> =
             self.driver.journal.read(|books| books.volumes.values().cloned().collect())?;
@@ -20,7 +20,7 @@ impl NodeService {
                 tracing::error!(
                     volume = volume.id,
                     cause = status.message(),
-                    "cannot undo what was unfinished"
+                    "cannot undo an unfinished call; keeping its record and going on"
                 );
             }
         }

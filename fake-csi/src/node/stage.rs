@@ -1,4 +1,4 @@
-//! Staging and unstaging: once per volume and node, before the first and after the last pod.
+//! NodeStageVolume and NodeUnstageVolume: once a volume and node, before the first and after the last pod.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +85,7 @@ impl NodeService {
         Ok(v1::NodeUnstageVolumeResponse {})
     }
 
-    /// Makes a staging with the intent in the books first, so that a driver that dies half-way knows what to undo.
+    /// Makes a staging. The intent goes into the books first, so that after a crash the driver knows what to undo.
     pub(super) fn make_staging(&self, volume: &Volume, staging: Staging) -> Result<(), Status> {
         let name = self.name.to_string();
         self.driver.use_volume(&volume.id, |volume| {
@@ -93,7 +93,7 @@ impl NodeService {
         })?;
         let skips = self.driver.breaks(Sabotage::StageWithoutMount);
         if let Err(failure) = if skips { Ok(()) } else { self.prepare(volume, &staging) } {
-            // What failed must leave nothing. If even that fails, the intent stays in the books.
+            // A failed call must leave nothing. If undoing it fails too, the intent stays in the books.
             self.unprepare(volume, &staging)?;
             self.driver.update_volume(&volume.id, |volume| drop(volume.staged.remove(&name)))?;
             return Err(failure);
@@ -109,7 +109,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Undoes a staging. Until all of it is undone the books say that it is not finished.
+    /// Undoes a staging. Until then the books have it as unfinished.
     pub(super) fn undo_staging(&self, volume: &Volume, staging: &Staging) -> Result<(), Status> {
         let name = self.name.to_string();
         self.driver.update_volume(&volume.id, |volume| {
@@ -128,7 +128,7 @@ impl NodeService {
             self.unprepare(volume, staging)?;
         }
         if keeps_old {
-            // The same file, since a device may still lead to it.
+            // Copied back into the same file, since a loop device may still have it open.
             copy::image(&old, &contents)?;
             copy::remove(&old)?;
         }
@@ -139,7 +139,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Refuses what this node cannot do with this volume, and a volume that is not here.
+    /// FAILED_PRECONDITION if the node cannot use the volume in this way, or if the attachment has ended.
     pub(super) fn may_use(
         &self,
         volume: &Volume,
@@ -175,7 +175,7 @@ impl NodeService {
             }
             return Ok(false);
         };
-        // Mounts may have gone behind our back: a reboot, or an administrator.
+        // The mount may be gone without an unstage: after a reboot, or by an administrator.
         let is_there = staging.finished && self.is_prepared(volume, staging)?;
         if !is_there {
             self.undo_staging(volume, staging)?;
@@ -208,7 +208,7 @@ impl NodeService {
     }
 }
 
-/// What the books keep of a volume context.
+/// The part of a volume context that goes into the books.
 pub(super) fn without_tokens(context: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     context
         .iter()

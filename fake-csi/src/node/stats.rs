@@ -1,4 +1,4 @@
-//! How full a volume is, and whether it is as it should be.
+//! NodeGetVolumeStats: usage and condition of a volume.
 
 use std::path::Path;
 
@@ -48,9 +48,9 @@ impl NodeService {
         Ok(v1::NodeGetVolumeStatsResponse { usage, volume_condition })
     }
 
-    /// Whether the volume is a raw device at a path where the books know it.
+    /// Whether the volume is a block volume at a path. NOT_FOUND if the volume is not at the path.
     ///
-    /// A kubelet asks at its own link to a raw device, which only leads to the target.
+    /// For a block volume a kubelet sends the path of its own link, which leads to the target.
     pub(super) fn access_at(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
         let is_block = |access: &Access| *access == Access::Block;
         if let Some(target) = volume.targets.get(path).filter(|target| target.node == *self.name) {
@@ -67,7 +67,7 @@ impl NodeService {
         Err(Status::not_found(format!("the volume is not at `{}`", path.display())))
     }
 
-    /// Whether a path leads to the very device of this volume.
+    /// Whether a path leads to the device of this volume.
     fn leads_to_device(&self, volume: &Volume, path: &Path) -> Result<bool, Status> {
         let Some(found) = mount::device_at(&std::fs::canonicalize(path).unwrap_or_default())? else {
             return Ok(false);
@@ -113,7 +113,7 @@ fn usage_of(path: &Path) -> Result<Vec<v1::VolumeUsage>, Status> {
     ])
 }
 
-/// A count as the contract writes it.
+/// Converts a count to the integers of CSI.
 pub(crate) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A target path: what is put there, whether it is still there, and taking it away.
+//! Target paths: makes one, checks it, removes it.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -14,7 +14,7 @@ use crate::kernel::{KernelError, mount};
 use crate::sabotage::Sabotage;
 
 impl NodeService {
-    /// Publishes, with the intent in the books first.
+    /// Publishes. The intent goes into the books first, so that after a crash the driver knows what to undo.
     pub(super) fn make_target(
         &self,
         volume: &Volume,
@@ -26,7 +26,7 @@ impl NodeService {
             volume.targets.insert(path.to_owned(), target.clone());
         })?;
         if let Err(failure) = self.show(volume, staging, path, &target) {
-            // What is left at the path may be what was in the way, and is not ours to remove.
+            // A file at the path may have been there before the call, and is not the driver's to remove.
             mount::unmount_all(path)?;
             drop(remove_target(path, &target.capability.access));
             self.driver.update_volume(&volume.id, |volume| drop(volume.targets.remove(path)))?;
@@ -40,7 +40,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Takes a target away. Until all of it is gone the books say that it is not finished.
+    /// Unmounts and removes a target. Until then the books have it as unfinished.
     pub(super) fn undo_target(&self, volume: &Volume, path: &Path, target: &Target) -> Result<(), Status> {
         self.driver.update_volume(&volume.id, |volume| {
             if let Some(target) = volume.targets.get_mut(path) {
@@ -58,7 +58,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// The bugs that do more than unmounting.
+    /// Sabotages that damage more than the target.
     fn spoil_unpublish(&self, path: &Path) -> Result<(), Status> {
         let files = |directory: &Path| {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -78,7 +78,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Unmounts every target of this node without a word to the books.
+    /// Unmounts every target of this node and leaves the books unchanged.
     pub(crate) fn unmount_targets(&self) -> Result<(), Status> {
         let paths: Vec<PathBuf> = self.driver.journal.read(|books| {
             let targets = books.volumes.values().flat_map(|volume| volume.targets_on(&self.name));
@@ -97,7 +97,7 @@ impl NodeService {
             return Ok(mount::device_at(path)? == mount::device_at(&node)?);
         }
         match volume.staged.get(&*self.name) {
-            Some(staging) if exists(&staging.path) => Ok(mount::shows_the_same(path, &staging.path)?),
+            Some(staging) if exists(&staging.path) => Ok(mount::is_same_file(path, &staging.path)?),
             _ => Ok(false),
         }
     }
@@ -124,7 +124,7 @@ impl NodeService {
                     give_to_group(&source, group)?;
                 }
                 if self.driver.breaks(Sabotage::PublishIgnoresMountFlags) {
-                    // A bind takes over the flags of its source, and its access times, unless it is given others.
+                    // A bind keeps the flags and the access time mode of its source unless it gets others.
                     per_mount = per_mount & MsFlags::MS_RDONLY | MsFlags::MS_RELATIME;
                 }
                 mount::bind(&source, path, per_mount)?;
@@ -167,7 +167,7 @@ fn make_file(path: &Path) -> Result<(), KernelError> {
     }
 }
 
-/// Removes what publishing created: an empty directory or an empty file, never anything in it.
+/// Removes the target that publishing created, if it is an empty directory or an empty file.
 fn remove_target(path: &Path, access: &Access) -> Result<(), KernelError> {
     let removed = match fs::symlink_metadata(path) {
         Err(error) => Err(error),
@@ -183,9 +183,9 @@ fn remove_target(path: &Path, access: &Access) -> Result<(), KernelError> {
     }
 }
 
-/// Gives everything in a volume to a group, and lets the group in.
+/// Changes the group of everything in a volume, with access for the group.
 fn give_to_group(root: &Path, group: &str) -> Result<(), Status> {
-    let group: u32 = group.parse().expect("validated before anything was done");
+    let group: u32 = group.parse().expect("validated with the request");
     let give = |path: &Path| -> std::io::Result<()> {
         let found = fs::symlink_metadata(path)?;
         std::os::unix::fs::lchown(path, None, Some(group))?;

@@ -1,4 +1,4 @@
-//! Every ability is a switch: what is switched off is not reported, and is not answered.
+//! `--without`: an ability that is switched off is not reported, and its calls are UNIMPLEMENTED.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::scene::code;
 use crate::world::{Csi, in_namespace};
 
-/// All that the three services report, each as its text.
+/// The capabilities of the three services, as text.
 async fn reported(csi: &mut Csi) -> BTreeSet<String> {
     let plugin = csi.identity.get_plugin_capabilities(v1::GetPluginCapabilitiesRequest {}).await.unwrap();
     let controller = v1::ControllerGetCapabilitiesRequest {};
@@ -26,7 +26,7 @@ async fn reported(csi: &mut Csi) -> BTreeSet<String> {
 
 #[test]
 #[file_serial(root)]
-fn what_is_switched_off_is_not_reported_and_all_else_is() {
+fn only_a_switched_off_ability_is_missing_from_the_report() {
     in_namespace(async |mut world| {
         let all = reported(&mut world.start(&[]).await).await;
         for ability in Ability::value_variants() {
@@ -34,12 +34,12 @@ fn what_is_switched_off_is_not_reported_and_all_else_is() {
             let fewer = reported(&mut world.start(&["--without", &name]).await).await;
             let missing = all.difference(&fewer).count();
             let expected = match ability {
-                // Of the controller and of the node.
+                // Reported by controller and node.
                 Ability::Condition | Ability::SingleNodeMultiWriter => 2,
                 _ => 1,
             };
             assert_eq!(missing, expected, "without {name}");
-            // Offline instead of online is the one thing that comes in place of another.
+            // Without online expansion the driver reports offline expansion instead.
             let added = fewer.difference(&all).count();
             assert_eq!(added, usize::from(*ability == Ability::OnlineExpansion), "without {name}");
         }
@@ -48,7 +48,7 @@ fn what_is_switched_off_is_not_reported_and_all_else_is() {
 
 #[test]
 #[file_serial(root)]
-fn what_is_switched_off_is_not_answered() {
+fn call_of_a_switched_off_ability_is_unimplemented() {
     in_namespace(async |mut world| {
         let names: Vec<String> = Ability::value_variants()
             .iter()

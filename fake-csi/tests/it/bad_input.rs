@@ -1,5 +1,5 @@
-//! Requests that lack something, are too long, lead elsewhere or ask for what cannot be: the code that the
-//! specification prescribes, and books that are as before.
+//! Invalid requests: missing or too long fields, strange paths, impossible wishes. Each gets the code that the
+//! specification prescribes, and the books stay unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::world::{block, create, in_namespace, mounted, publish, stage, text};
 
 use Code::{AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 
-/// What a call answered, beside what it should have.
+/// Collects answers with an unexpected code.
 struct Answers {
     wrong: Vec<String>,
 }
@@ -37,7 +37,7 @@ fn too_much() -> BTreeMap<String, String> {
     [("key".to_owned(), "v".repeat(4096))].into()
 }
 
-/// Capabilities that lack something.
+/// Capabilities with a missing part.
 fn incomplete() -> Vec<Option<VolumeCapability>> {
     let mount = || Some(AccessType::Mount(MountVolume::default()));
     let unknown = AccessMode { mode: 0 };
@@ -55,7 +55,7 @@ fn incomplete() -> Vec<Option<VolumeCapability>> {
 /// Paths that are no plain absolute paths.
 const STRANGE_PATHS: [&str; 5] = ["", "relative/path", "/a/../../etc", "..", "/a\0b"];
 
-/// Runs a test against a volume that is staged and published, and sees that the books stay as they were.
+/// Runs a test against a published volume, and checks that the books stay unchanged.
 fn check(test: impl AsyncFnOnce(&mut Scene, &mut Answers) + Send) {
     in_namespace(async move |world| {
         let mut scene = Scene::mount(world).await.published().await;
@@ -69,7 +69,7 @@ fn check(test: impl AsyncFnOnce(&mut Scene, &mut Answers) + Send) {
 
 #[test]
 #[file_serial(root)]
-fn of_create() {
+fn invalid_creations() {
     check(async |scene, answers| {
         for (what, expected, request) in creations() {
             answers.expect(what, expected, scene.csi.controller.create_volume(request).await);
@@ -81,7 +81,7 @@ fn of_create() {
     });
 }
 
-/// Volumes that must not be.
+/// Requests that must be refused.
 fn creations() -> Vec<(&'static str, Code, v1::CreateVolumeRequest)> {
     let good = || create("new", mounted("", WRITER));
     let range = |required_bytes, limit_bytes| Some(v1::CapacityRange { required_bytes, limit_bytes });
@@ -149,7 +149,7 @@ fn creations() -> Vec<(&'static str, Code, v1::CreateVolumeRequest)> {
 
 #[test]
 #[file_serial(root)]
-fn of_the_controller() {
+fn invalid_attachments_and_deletions() {
     check(async |scene, answers| {
         let id = scene.id.clone();
         let attach = |volume_id: &str, node_id: &str| v1::ControllerPublishVolumeRequest {
@@ -189,7 +189,7 @@ fn of_the_controller() {
 
 #[test]
 #[file_serial(root)]
-fn of_growing_and_copying() {
+fn invalid_expansions_confirmations_and_snapshots() {
     check(async |scene, answers| {
         let id = scene.id.clone();
         let controller = &mut scene.csi.controller;
@@ -245,7 +245,7 @@ fn of_growing_and_copying() {
 
 #[test]
 #[file_serial(root)]
-fn of_staging() {
+fn invalid_stagings() {
     check(async |scene, answers| {
         let (id, staging) = (scene.id.clone(), scene.staging.clone());
         let good = || stage(&id, &staging, mounted("", WRITER));
@@ -284,7 +284,7 @@ fn of_staging() {
 
 #[test]
 #[file_serial(root)]
-fn of_publishing() {
+fn invalid_publications() {
     check(async |scene, answers| {
         let (id, staging, target) = (scene.id.clone(), scene.staging.clone(), scene.target.clone());
         let good = || publish(&id, &staging, &target, mounted("", WRITER));
@@ -330,7 +330,7 @@ fn of_publishing() {
 
 #[test]
 #[file_serial(root)]
-fn of_measuring_and_growing() {
+fn invalid_statistics_and_node_expansions() {
     check(async |scene, answers| {
         let (id, target) = (scene.id.clone(), text(&scene.target));
         let stats = |volume_id: &str, volume_path: &str| v1::NodeGetVolumeStatsRequest {
@@ -373,7 +373,7 @@ fn of_measuring_and_growing() {
 
 #[test]
 #[file_serial(root)]
-fn of_snapshots_and_groups() {
+fn invalid_snapshots_modifications_and_groups() {
     check(async |scene, answers| {
         let id = scene.id.clone();
         let controller = &mut scene.csi.controller;

@@ -1,4 +1,4 @@
-//! A volume's life from create to delete, honest and sabotaged, looked at through the kernel.
+//! A volume's life from create to delete, honest and sabotaged, checked in the kernel.
 
 use std::os::unix::fs::FileTypeExt as _;
 
@@ -12,7 +12,7 @@ const WRITER: Mode = Mode::SingleNodeWriter;
 
 #[test]
 #[file_serial(root)]
-fn a_file_system_keeps_its_data_over_a_whole_cycle() {
+fn data_survives_unstage_and_stage() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         let id = csi.create("data", mounted("", WRITER)).await.volume_id;
@@ -46,7 +46,7 @@ fn a_file_system_keeps_its_data_over_a_whole_cycle() {
 
 #[test]
 #[file_serial(root)]
-fn a_raw_device_outlives_the_driver() {
+fn block_volume_outlives_the_driver() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         let id = csi.create("disk", block(WRITER)).await.volume_id;
@@ -68,7 +68,7 @@ fn a_raw_device_outlives_the_driver() {
 
 #[test]
 #[file_serial(root)]
-fn nothing_is_published_that_is_not_staged() {
+fn publish_of_an_unstaged_volume_is_refused() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         let id = csi.create("data", mounted("ext4", WRITER)).await.volume_id;
@@ -78,7 +78,7 @@ fn nothing_is_published_that_is_not_staged() {
         assert_eq!(refused.code(), Code::FailedPrecondition);
         assert!(!target.exists());
 
-        // The mount goes behind the driver's back, as in a reboot.
+        // The mount vanishes without an unstage, as in a reboot.
         csi.stage(&id, &staging, mounted("ext4", WRITER)).await.unwrap();
         nix::mount::umount(&staging).unwrap();
         let refused = csi.node.node_publish_volume(request()).await.unwrap_err();
@@ -94,7 +94,7 @@ fn nothing_is_published_that_is_not_staged() {
 
 #[test]
 #[file_serial(root)]
-fn read_only_is_what_the_kernel_says() {
+fn read_only_target_is_read_only_in_the_kernel() {
     in_namespace(async |mut world| {
         for (sabotage, read_only) in [(None, true), (Some("--sabotage=publish-ignores-read-only"), false)] {
             let mut csi = world.start(sabotage.as_slice()).await;
@@ -116,7 +116,7 @@ fn read_only_is_what_the_kernel_says() {
 
 #[test]
 #[file_serial(root)]
-fn a_sabotaged_unpublish_and_unstage_leave_their_mounts() {
+fn sabotaged_unpublish_and_unstage_leave_their_mounts() {
     in_namespace(async |mut world| {
         for (sabotage, left) in
             [("unpublish-leaves-mount", "pod/mount"), ("unstage-succeeds-but-mounted", "staging")]
@@ -141,7 +141,7 @@ fn a_sabotaged_unpublish_and_unstage_leave_their_mounts() {
 
 #[test]
 #[file_serial(root)]
-fn a_sabotaged_device_is_a_regular_file_and_a_sabotaged_volume_is_another() {
+fn sabotaged_publish_binds_a_regular_file_or_another_volume() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&["--sabotage=block-target-is-regular-file"]).await;
         let id = csi.create("disk", block(WRITER)).await.volume_id;

@@ -1,4 +1,4 @@
-//! Several nodes with one set of volumes: in one process, and in several.
+//! Several nodes that share volumes, in one process and in several.
 
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use serial_test::file_serial;
@@ -9,7 +9,7 @@ use crate::world::{Csi, block, in_namespace, mounted, publish};
 
 #[test]
 #[file_serial(root)]
-fn two_nodes_share_what_may_be_shared() {
+fn two_nodes_share_a_shared_volume() {
     in_namespace(async |mut world| {
         let socket = world.root.join("second.sock");
         let endpoint = format!("--endpoint=unix://{}", socket.display());
@@ -36,7 +36,7 @@ fn two_nodes_share_what_may_be_shared() {
 
 #[test]
 #[file_serial(root)]
-fn two_processes_keep_one_set_of_books() {
+fn two_processes_share_the_books() {
     in_namespace(async |mut world| {
         let mut one = world.start(&["--node=a"]).await;
         let socket = world.root.join("second.sock");
@@ -48,7 +48,7 @@ fn two_processes_keep_one_set_of_books() {
             .unwrap();
         let mut other = Csi::connect(&socket).await;
         let id = one.create("from-a", mounted("", WRITER)).await.volume_id;
-        // What one has created the other stages, and what the other has staged the first will not delete.
+        // The second process stages a volume of the first, which then refuses to delete it.
         let staging = world.directory("staging");
         other.stage(&id, &staging, mounted("", WRITER)).await.unwrap();
         assert_eq!(code(&one.delete(&id).await), Code::FailedPrecondition);
@@ -62,7 +62,7 @@ fn two_processes_keep_one_set_of_books() {
 
 #[test]
 #[file_serial(root)]
-fn a_device_on_two_nodes_is_one_device_and_stays_until_both_have_left() {
+fn block_volume_on_two_nodes_has_one_device_until_both_unstage() {
     in_namespace(async |mut world| {
         let socket = world.root.join("second.sock");
         let endpoint = format!("--endpoint=unix://{}", socket.display());

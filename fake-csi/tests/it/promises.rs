@@ -1,7 +1,7 @@
-//! Every promise: kept by the honest driver, broken by its sabotage.
+//! Every promise is kept by the honest driver and broken by its sabotage.
 //!
-//! A probe is one look at one promise. It is held against an honest driver first, so that a probe that always fails
-//! is noticed, and then against the sabotaged one, so that a probe that never fails is.
+//! A probe checks a promise. It runs against an honest driver, which finds a probe that always fails, and against the
+//! sabotaged driver, which finds a probe that never fails.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -23,13 +23,13 @@ mod stage;
 mod unpublish;
 mod volumes;
 
-/// Whether the promise is kept in this world.
+/// `true` if the promise is kept.
 type Probe = fn(World) -> Pin<Box<dyn Future<Output = bool>>>;
 
-/// Probes by the name of the sabotage that must fail them.
+/// Probes, each with the name of the sabotage that it must find.
 type Chapter = &'static [(&'static str, Probe)];
 
-/// A probe as a plain function.
+/// Boxes the future of a probe.
 macro_rules! probe {
     ($name:literal, $function:ident) => {
         ($name, |world| Box::pin($function(world)))
@@ -51,7 +51,7 @@ fn check(chapter: Chapter) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The answer of a probe, or nothing where there is no root.
+/// The result of a probe; `None` without root.
 fn look(probe: Probe, sabotage: Option<Sabotage>) -> Option<bool> {
     let (sender, receiver) = mpsc::channel();
     in_namespace(async move |mut world| {

@@ -1,4 +1,4 @@
-//! One volume, its staging path and a target: the stage on which most promises are kept or broken.
+//! A scene: a driver with one volume, a staging path and a target.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A file system.
+    /// With a file system.
     pub(crate) async fn mount(world: World) -> Self {
         Self::with(world, &[], mounted("", WRITER)).await
     }
 
-    /// A raw device.
+    /// With a block volume.
     pub(crate) async fn block(world: World) -> Self {
         Self::with(world, &[], block(WRITER)).await
     }
@@ -43,7 +43,7 @@ impl Scene {
         self
     }
 
-    /// Staged, and published at the target.
+    /// Also staged.
     pub(crate) async fn published(self) -> Self {
         let mut scene = self.staged().await;
         scene.publish().await.unwrap();
@@ -76,13 +76,13 @@ impl Scene {
         self.csi.unpublish(&self.id, &self.target).await
     }
 
-    /// How many mounts are at a path.
+    /// Number of mounts at a path.
     pub(crate) fn mounts_at(&self, path: &Path) -> usize {
         let mounts = self.world.mounts(&self.world.root);
         mounts.iter().filter(|(mounted, _)| mounted == path).count()
     }
 
-    /// Mount flags for this scene's file system.
+    /// Adds mount flags to the capability.
     pub(crate) fn with_flags(mut self, flags: &[&str]) -> Self {
         if let Some(v1::volume_capability::AccessType::Mount(mount)) = &mut self.capability.access_type {
             mount.mount_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -91,7 +91,7 @@ impl Scene {
     }
 }
 
-/// The code of an answer.
+/// `Ok` for an answer without an error.
 pub(crate) fn code<T>(answer: &Result<T, Status>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Status::code)
 }

@@ -1,10 +1,9 @@
-//! Many clients at once, valid calls and invalid ones, and a driver that is killed under them.
+//! Many clients at once with valid and invalid calls, and a driver that is killed meanwhile.
 //!
-//! Half of the work are whole cycles on a client's own volume, with data that must be there again. The other half
-//! are random calls on volumes that all clients share. Afterwards the books must be what the kernel shows.
+//! Half of the clients run whole cycles on a volume of their own, whose data must survive. The other half make random
+//! calls on volumes that all clients share. Afterwards the books must agree with the kernel.
 //!
-//! `FAKE_CSI_STRESS_CLIENTS`, `FAKE_CSI_STRESS_SECONDS` and `FAKE_CSI_STRESS_KILLS` make the tests as long as
-//! patience allows.
+//! `FAKE_CSI_STRESS_CLIENTS`, `FAKE_CSI_STRESS_SECONDS` and `FAKE_CSI_STRESS_KILLS` set the length of the tests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,15 +23,15 @@ mod judge;
 
 const WRITER: Mode = Mode::SingleNodeWriter;
 
-/// What the clients of one run share.
+/// State that the clients of a run share.
 struct Run {
     root: PathBuf,
     stop: Cell<bool>,
-    /// Whether the driver may be away: then a call that did not get through is repeated.
+    /// Whether the driver is killed meanwhile: then a call without an answer is repeated.
     killed: bool,
     cycles: Cell<u64>,
     calls: Cell<u64>,
-    /// The ids of the volumes that all clients share, by their numbers.
+    /// Ids of the shared volumes, by number.
     ids: RefCell<BTreeMap<u64, String>>,
 }
 
@@ -59,7 +58,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 #[file_serial(root)]
-fn many_clients_lose_nothing_and_leak_nothing() {
+fn concurrent_clients_lose_no_data_and_leak_nothing() {
     in_namespace(async |mut world| {
         let csi = world.start(&[]).await;
         let run = Run::new(&world, false);
@@ -71,7 +70,7 @@ fn many_clients_lose_nothing_and_leak_nothing() {
 
 #[test]
 #[file_serial(root)]
-fn a_driver_killed_at_any_instant_loses_nothing_and_leaks_nothing() {
+fn driver_killed_at_random_loses_no_data_and_leaks_nothing() {
     in_namespace(async |mut world| {
         let mut csi = world.start(&[]).await;
         let run = Run::new(&world, true);
@@ -101,7 +100,7 @@ fn start_clients(csi: &Csi, run: &Rc<Run>, count: u64) -> Vec<tokio::task::JoinH
         .collect()
 }
 
-/// Lets all clients end, then holds the books against the kernel, then takes everything down.
+/// Stops all clients, compares the books with the kernel, and deletes everything by valid calls.
 async fn finish(world: &mut World, mut csi: Csi, run: &Run, clients: Vec<tokio::task::JoinHandle<()>>) {
     run.stop.set(true);
     for client in clients {
@@ -110,12 +109,12 @@ async fn finish(world: &mut World, mut csi: Csi, run: &Run, clients: Vec<tokio::
     let (cycles, calls) = (run.cycles.get(), run.calls.get());
     println!("{cycles} cycles with data, {calls} random calls");
     assert!(cycles > 0 && calls > 0);
-    judge::books_are_what_the_kernel_shows(world).await;
+    judge::assert_books_agree_with_the_kernel(world).await;
     judge::take_down(world, &mut csi).await;
     world.assert_clean().await;
 }
 
-/// Whole lives of a volume of the client's own, with data in it.
+/// Whole cycles on a volume of the client's own, with data in it.
 async fn cycles(mut csi: Csi, run: &Run, client: u64, dice: &mut Dice) {
     let mut round = 0;
     while run.goes_on() {
@@ -151,7 +150,7 @@ struct Own {
 }
 
 impl Own {
-    /// Takes the volume in, looks for what the last visit wrote, writes, and takes it out.
+    /// Publishes the volume, checks the data of the last visit, writes new data, and unstages it.
     async fn visit(&self, csi: &mut Csi, run: &Run, visit: u64) {
         let staged = async || {
             let request = stage(&self.id, &self.staging, self.capability.clone());
@@ -198,28 +197,28 @@ impl Own {
     }
 }
 
-/// Repeats a call until it is OK, as an orchestrator does, for as long as only the driver is away or busy.
+/// Repeats a call until it is OK, as long as the driver is only unavailable or busy.
 async fn until_ok<T>(run: &Run, mut call: impl AsyncFnMut() -> Result<T, Status>) -> T {
     loop {
         match call().await {
             Ok(done) => return done,
-            Err(status) if status.code() == Code::Aborted || (run.killed && is_away(&status)) => {
+            Err(status) if status.code() == Code::Aborted || (run.killed && is_unavailable(&status)) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            Err(status) => panic!("refused for good: {status:?}"),
+            Err(status) => panic!("final error: {status:?}"),
         }
     }
 }
 
-/// Whether a call may not have reached the driver, or its answer not the caller.
-fn is_away(status: &Status) -> bool {
+/// Whether the request or its answer was lost with the driver.
+fn is_unavailable(status: &Status) -> bool {
     let message = status.message();
     let lost =
         message.contains("transport") || message.contains("h2 protocol") || message.contains("connect");
     matches!(status.code(), Code::Unavailable | Code::Cancelled) || (status.code() == Code::Unknown && lost)
 }
 
-/// Numbers that are the same in each run.
+/// Random numbers from a fixed seed.
 struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! A mount namespace with a tmpfs in it, the driver as a process inside, and clients for its services.
+//! A world: a mount namespace with a tmpfs, a driver process in it, and clients for its services.
 
 use std::fs::File;
 use std::future::Future;
@@ -19,10 +19,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use tonic::transport::{Channel, Endpoint};
 
-/// Runs a test on a thread with a mount namespace of its own, or says why it cannot.
+/// Runs a test on a thread with a mount namespace of its own. Without root it prints why it is skipped.
 ///
-/// A namespace belongs to a thread: everything the test starts is started from this one, and everything that was
-/// mounted ends with it.
+/// A namespace belongs to a thread: the test starts everything from this one, and its mounts end with it.
 pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(World) -> F + Send) {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: needs root to mount");
@@ -44,12 +43,11 @@ pub(crate) fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(World) -> F
     });
 }
 
-/// The namespace and the driver in it.
 pub(crate) struct World {
     pub(crate) root: PathBuf,
     driver: Option<Child>,
     arguments: Vec<String>,
-    /// What every driver of this world is told to break.
+    /// For every driver of this world.
     pub(crate) sabotage: Option<Sabotage>,
 }
 
@@ -58,27 +56,27 @@ impl World {
         self.root.join("state")
     }
 
-    /// A path that a caller owns, its parent made.
+    /// A path on the node; makes its parent.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let path = self.root.join("node").join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     }
 
-    /// A directory that a caller owns, such as a staging path.
+    /// A new directory on the node, such as a staging path.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(&path).unwrap();
         path
     }
 
-    /// Starts the driver with these arguments more, and waits until it answers.
+    /// Starts the driver with additional arguments, and waits until it answers.
     pub(crate) async fn start(&mut self, arguments: &[&str]) -> Csi {
         self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         self.restart().await
     }
 
-    /// Starts the driver again as it was started before.
+    /// Starts the driver again with the same arguments.
     pub(crate) async fn restart(&mut self) -> Csi {
         self.kill();
         let socket = self.root.join("csi.sock");
@@ -96,7 +94,7 @@ impl World {
         Csi::connect(&socket).await
     }
 
-    /// Kills the driver, as a machine that runs out of memory would.
+    /// Kills the driver with `SIGKILL`.
     pub(crate) fn kill(&mut self) {
         if let Some(mut driver) = self.driver.take() {
             driver.kill().unwrap();
@@ -104,12 +102,11 @@ impl World {
         }
     }
 
-    /// What the driver has logged.
+    /// Path of the driver's log.
     pub(crate) fn log(&self) -> PathBuf {
         self.root.join("driver.log")
     }
 
-    /// The driver's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.driver.as_ref().unwrap().id()
     }
@@ -118,7 +115,7 @@ impl World {
         Client::new(&self.state())
     }
 
-    /// The mounts below a path, as mountinfo has them: mount point, options.
+    /// Mount points and options of the mounts below a path, from mountinfo.
     pub(crate) fn mounts(&self, below: &Path) -> Vec<(PathBuf, String)> {
         let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
         let fields = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -128,7 +125,7 @@ impl World {
             .collect()
     }
 
-    /// The loop devices whose file is in this world.
+    /// Backing files of loop devices in this world.
     pub(crate) fn loops(&self) -> Vec<PathBuf> {
         let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
         let files =
@@ -136,7 +133,7 @@ impl World {
         files.map(PathBuf::from).filter(|file| file.starts_with(&self.root)).collect()
     }
 
-    /// Asserts that nothing of any volume is left, but for what the driver keeps for itself.
+    /// Asserts that no volume, mount, image or loop device is left.
     pub(crate) async fn assert_clean(&self) {
         let books = self.control().books().await.unwrap();
         assert!(books.volumes.is_empty(), "volumes left: {:?}", books.volumes.keys());
@@ -147,7 +144,7 @@ impl World {
             if self.loops().is_empty() {
                 return;
             }
-            // The kernel lets a device go a moment after its last user.
+            // The kernel detaches a device a moment after its last close.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("loop devices left: {:?}", self.loops());
@@ -157,12 +154,12 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.kill();
-        // Here and now, not when the namespace ends: whoever removes the directory from outside before that detaches the
-        // tmpfs with all mounts still on it, and then a loop device, its image and the tmpfs hold each other for ever.
+        // Not left to the end of the namespace: removing the directory from outside before that would detach the tmpfs
+        // with its mounts, and then a loop device, its image and the tmpfs would keep each other alive for ever.
         for (path, _) in self.mounts(&self.root).into_iter().rev() {
             let _ = umount2(&path, MntFlags::MNT_DETACH);
         }
-        // A raw device stays attached until it is detached, and the namespace does not contain it.
+        // The device of a block volume stays attached, and a mount namespace does not contain it.
         for entry in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
             let file = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
             if Path::new(&file).starts_with(&self.root) {
@@ -174,7 +171,7 @@ impl Drop for World {
     }
 }
 
-/// Clients for the services of one node.
+/// Clients for the services of a node.
 #[derive(Clone)]
 pub(crate) struct Csi {
     pub(crate) identity: IdentityClient<Channel>,

@@ -1,4 +1,4 @@
-//! How the driver behaves as a whole.
+//! Probes of the driver as a whole: error codes, concurrency, secrets, restarts.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use crate::scene::{Scene, WRITER, code};
 use crate::world::{World, create, mounted, stage};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("wrong-code-for-missing-field", a_missing_field_is_invalid),
+    probe!("wrong-code-for-missing-field", missing_field_is_invalid),
     probe!("ignores-operations-in-flight", operations_do_not_interleave),
-    probe!("one-operation-at-a-time", other_volumes_go_on),
+    probe!("one-operation-at-a-time", other_volumes_are_not_aborted),
     probe!("deadlocks-in-parallel", all_calls_are_answered),
     probe!("secrets-in-log", secrets_are_not_logged),
-    probe!("forgets-on-restart", a_restart_forgets_nothing),
-    probe!("restart-unmounts", a_restart_unmounts_nothing),
-    probe!("dies-of-unicode", no_request_kills),
+    probe!("forgets-on-restart", restart_keeps_the_volumes),
+    probe!("restart-unmounts", restart_keeps_the_mounts),
+    probe!("dies-of-unicode", unicode_does_not_kill),
     probe!("stage-leaves-process", no_process_is_left),
-    probe!("wrong-code-for-unknown-volume", the_unknown_is_not_found),
+    probe!("wrong-code-for-unknown-volume", unknown_volume_is_not_found),
 ];
 
-async fn a_missing_field_is_invalid(mut world: World) -> bool {
+async fn missing_field_is_invalid(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     code(&csi.node.node_stage_volume(v1::NodeStageVolumeRequest::default()).await) == Code::InvalidArgument
 }
 
-/// Stages one volume many times at once. Formatting takes long enough for all to be there.
+/// Stages a volume several times at once. Formatting takes long enough for the calls to overlap.
 async fn operations_do_not_interleave(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     // On a busy machine they may come one after another: then nothing is seen, and they are made again.
@@ -67,7 +67,7 @@ async fn stage_four(world: &mut World) -> Vec<tokio::task::JoinHandle<Result<(),
     calls.collect()
 }
 
-async fn other_volumes_go_on(mut world: World) -> bool {
+async fn other_volumes_are_not_aborted(mut world: World) -> bool {
     let mut all_ok = true;
     for call in stage_four(&mut world).await {
         all_ok &= call.await.unwrap().is_ok();
@@ -93,20 +93,20 @@ async fn secrets_are_not_logged(world: World) -> bool {
     !std::fs::read_to_string(scene.world.log()).unwrap().contains("hunter2")
 }
 
-async fn a_restart_forgets_nothing(world: World) -> bool {
+async fn restart_keeps_the_volumes(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     scene.csi = scene.world.restart().await;
     let books = scene.world.control().books().await.unwrap();
     books.volumes.contains_key(&scene.id) && scene.stage().await.is_ok()
 }
 
-async fn a_restart_unmounts_nothing(world: World) -> bool {
+async fn restart_keeps_the_mounts(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     scene.csi = scene.world.restart().await;
     scene.mounts_at(&scene.target) == 1
 }
 
-async fn no_request_kills(mut world: World) -> bool {
+async fn unicode_does_not_kill(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     drop(csi.controller.create_volume(create("größe-😀", mounted("", WRITER))).await);
     csi.identity.probe(v1::ProbeRequest {}).await.is_ok()
@@ -128,7 +128,7 @@ async fn no_process_is_left(world: World) -> bool {
     all.trim().is_empty()
 }
 
-async fn the_unknown_is_not_found(world: World) -> bool {
+async fn unknown_volume_is_not_found(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     code(&scene.csi.stage("vol-none", &scene.staging, scene.capability.clone()).await) == Code::NotFound
 }

@@ -1,4 +1,4 @@
-//! Who the plugin is and what it says it can do.
+//! Probes of the identity service and of capabilities.
 
 use csi_proto::v1;
 use tonic::Code;
@@ -10,10 +10,10 @@ use crate::world::World;
 pub(super) const PROBES: Chapter = &[
     probe!("wrong-plugin-name", name_is_a_domain),
     probe!("capability-without-call", reported_calls_are_answered),
-    probe!("capabilities-flap", capabilities_stay),
-    probe!("never-ready", is_ready),
-    probe!("node-id-changes", node_id_stays),
-    probe!("topology-missing", topology_is_told),
+    probe!("capabilities-flap", capabilities_are_stable),
+    probe!("never-ready", probe_is_ready),
+    probe!("node-id-changes", node_id_is_stable),
+    probe!("topology-missing", topology_is_answered),
     probe!("probe-missing", probe_is_implemented),
     probe!("topology-malformed", topology_has_its_form),
 ];
@@ -38,7 +38,7 @@ async fn reported_calls_are_answered(world: World) -> bool {
     code(&scene.csi.node.node_expand_volume(request).await) != Code::Unimplemented
 }
 
-async fn capabilities_stay(mut world: World) -> bool {
+async fn capabilities_are_stable(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -48,19 +48,19 @@ async fn capabilities_stay(mut world: World) -> bool {
     seen.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-async fn is_ready(mut world: World) -> bool {
+async fn probe_is_ready(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     csi.identity.probe(v1::ProbeRequest {}).await.unwrap().into_inner().ready != Some(false)
 }
 
-async fn node_id_stays(mut world: World) -> bool {
+async fn node_id_is_stable(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let one = csi.node.node_get_info(v1::NodeGetInfoRequest {}).await.unwrap().into_inner().node_id;
     let other = csi.node.node_get_info(v1::NodeGetInfoRequest {}).await.unwrap().into_inner().node_id;
     one == other && !one.is_empty() && one.len() <= 256
 }
 
-async fn topology_is_told(mut world: World) -> bool {
+async fn topology_is_answered(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let info = csi.node.node_get_info(v1::NodeGetInfoRequest {}).await.unwrap().into_inner();
     info.accessible_topology.is_some_and(|topology| !topology.segments.is_empty())

@@ -1,4 +1,4 @@
-//! Publishing: what appears at a target.
+//! Probes of NodePublishVolume.
 
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt as _;
@@ -11,20 +11,20 @@ use crate::scene::{Scene, WRITER, code};
 use crate::world::{World, mounted};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("publish-ignores-read-only", read_only_is_read_only),
-    probe!("block-ignores-read-only", a_read_only_device_is_read_only),
-    probe!("publish-wrong-volume", the_target_shows_the_volume),
-    probe!("block-target-is-regular-file", the_target_is_a_device),
-    probe!("publish-stacks-mounts", publishing_again_is_one_mount),
-    probe!("publish-without-staging", the_unstaged_is_not_published),
-    probe!("publish-creates-file", published_is_mounted),
-    probe!("publish-follows-link", a_link_is_not_followed),
+    probe!("publish-ignores-read-only", read_only_target_is_read_only),
+    probe!("block-ignores-read-only", read_only_device_refuses_writes),
+    probe!("publish-wrong-volume", target_shows_the_volume),
+    probe!("block-target-is-regular-file", target_is_a_device),
+    probe!("publish-stacks-mounts", repeated_publish_is_one_mount),
+    probe!("publish-without-staging", unstaged_volume_is_not_published),
+    probe!("publish-creates-file", published_target_is_mounted),
+    probe!("publish-follows-link", link_is_not_followed),
     probe!("publish-ignores-mount-flags", flags_are_in_force),
-    probe!("publish-ignores-conflict", another_way_is_a_conflict),
-    probe!("publish-ignores-single-writer", a_single_writer_is_alone),
+    probe!("publish-ignores-conflict", other_request_is_a_conflict),
+    probe!("publish-ignores-single-writer", single_writer_has_one_target),
 ];
 
-async fn read_only_is_read_only(world: World) -> bool {
+async fn read_only_target_is_read_only(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     let mut request = scene.publish_request();
     request.readonly = true;
@@ -32,12 +32,12 @@ async fn read_only_is_read_only(world: World) -> bool {
     std::fs::write(scene.target.join("x"), "x").is_err()
 }
 
-async fn a_read_only_device_is_read_only(world: World) -> bool {
+async fn read_only_device_refuses_writes(world: World) -> bool {
     let mut scene = Scene::block(world).await.staged().await;
     let mut request = scene.publish_request();
     request.readonly = true;
     scene.csi.node.node_publish_volume(request).await.unwrap();
-    // The kernel lets a read-only device be opened for writing, and refuses the write.
+    // The kernel permits opening a read-only device for writing, and refuses the write.
     std::fs::File::options()
         .write(true)
         .open(&scene.target)
@@ -45,7 +45,7 @@ async fn a_read_only_device_is_read_only(world: World) -> bool {
         .is_err()
 }
 
-async fn the_target_shows_the_volume(world: World) -> bool {
+async fn target_shows_the_volume(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     let other = scene.csi.create("other", mounted("", WRITER)).await.volume_id;
     let path = scene.world.directory("other");
@@ -55,28 +55,28 @@ async fn the_target_shows_the_volume(world: World) -> bool {
     scene.target.join("mine").exists()
 }
 
-async fn the_target_is_a_device(world: World) -> bool {
+async fn target_is_a_device(world: World) -> bool {
     let scene = Scene::block(world).await.published().await;
     std::fs::metadata(&scene.target).unwrap().file_type().is_block_device()
 }
 
-async fn publishing_again_is_one_mount(world: World) -> bool {
+async fn repeated_publish_is_one_mount(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     scene.publish().await.unwrap();
     scene.mounts_at(&scene.target) == 1
 }
 
-async fn the_unstaged_is_not_published(world: World) -> bool {
+async fn unstaged_volume_is_not_published(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     code(&scene.publish().await) == Code::FailedPrecondition && !scene.target.exists()
 }
 
-async fn published_is_mounted(world: World) -> bool {
+async fn published_target_is_mounted(world: World) -> bool {
     let scene = Scene::mount(world).await.published().await;
     scene.mounts_at(&scene.target) == 1 && scene.target.is_dir()
 }
 
-async fn a_link_is_not_followed(world: World) -> bool {
+async fn link_is_not_followed(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     let elsewhere = scene.world.directory("elsewhere");
     std::os::unix::fs::symlink(&elsewhere, &scene.target).unwrap();
@@ -89,14 +89,14 @@ async fn flags_are_in_force(world: World) -> bool {
     mounts.iter().any(|(path, options)| *path == scene.target && options.contains("noatime"))
 }
 
-async fn another_way_is_a_conflict(world: World) -> bool {
+async fn other_request_is_a_conflict(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     let mut request = scene.publish_request();
     request.readonly = true;
     code(&scene.csi.node.node_publish_volume(request).await) == Code::AlreadyExists
 }
 
-async fn a_single_writer_is_alone(world: World) -> bool {
+async fn single_writer_has_one_target(world: World) -> bool {
     let scene = Scene::with(world, &[], mounted("", Mode::SingleNodeSingleWriter)).await;
     let mut scene = scene.published().await;
     let second = scene.world.path("pod/second");

@@ -1,4 +1,4 @@
-//! Growing, modifying and measuring volumes.
+//! Probes of expansion, modification and statistics.
 
 use std::io::Seek as _;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::scene::{Scene, WRITER, code};
 use crate::world::{World, mounted, text};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("expand-forgets-device", the_device_grows),
-    probe!("expand-forgets-file-system", the_file_system_grows),
-    probe!("expand-reports-old-size", the_new_size_is_told),
-    probe!("expand-forgets-idempotence", expanding_again_is_ok),
+    probe!("expand-forgets-device", device_grows),
+    probe!("expand-forgets-file-system", file_system_grows),
+    probe!("expand-reports-old-size", new_size_is_answered),
+    probe!("expand-forgets-idempotence", repeated_expand_is_ok),
     probe!("stats-of-the-host", statistics_are_of_the_volume),
-    probe!("stats-of-any-path", a_strange_path_is_not_found),
-    probe!("always-healthy", a_lost_mount_is_told),
-    probe!("modify-applies-half", a_refusal_changes_nothing),
+    probe!("stats-of-any-path", unknown_path_is_not_found),
+    probe!("always-healthy", lost_mount_is_abnormal),
+    probe!("modify-applies-half", refused_modify_changes_nothing),
 ];
 
 const GROWN: i64 = 384 << 20;
@@ -55,7 +55,7 @@ impl Scene {
     }
 }
 
-async fn the_device_grows(world: World) -> bool {
+async fn device_grows(world: World) -> bool {
     let mut scene = Scene::block(world).await.published().await;
     scene.expand().await.unwrap();
     scene.expand_on_node().await.unwrap();
@@ -63,8 +63,8 @@ async fn the_device_grows(world: World) -> bool {
     device.seek(std::io::SeekFrom::End(0)).unwrap() >= u64::try_from(GROWN).unwrap()
 }
 
-async fn the_file_system_grows(world: World) -> bool {
-    // Not ext4: growing that while it is mounted takes a capability that containers often lack.
+async fn file_system_grows(world: World) -> bool {
+    // Not ext4: growing a mounted one needs a capability that containers often lack.
     let mut scene = Scene::with(world, &[], mounted("btrfs", WRITER)).await.published().await;
     scene.expand().await.unwrap();
     scene.expand_on_node().await.unwrap();
@@ -72,12 +72,12 @@ async fn the_file_system_grows(world: World) -> bool {
     found.blocks() * found.fragment_size() > 320 << 20
 }
 
-async fn the_new_size_is_told(world: World) -> bool {
+async fn new_size_is_answered(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     scene.expand().await.unwrap() >= GROWN
 }
 
-async fn expanding_again_is_ok(world: World) -> bool {
+async fn repeated_expand_is_ok(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     scene.expand().await.unwrap();
     scene.expand().await.is_ok()
@@ -90,12 +90,12 @@ async fn statistics_are_of_the_volume(world: World) -> bool {
     bytes.total > 0 && bytes.total <= 16 << 20
 }
 
-async fn a_strange_path_is_not_found(world: World) -> bool {
+async fn unknown_path_is_not_found(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     code(&scene.stats(Path::new("/tmp")).await) == Code::NotFound
 }
 
-async fn a_lost_mount_is_told(world: World) -> bool {
+async fn lost_mount_is_abnormal(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     nix::mount::umount(&scene.target).unwrap();
     match scene.stats(&scene.target.clone()).await {
@@ -104,7 +104,7 @@ async fn a_lost_mount_is_told(world: World) -> bool {
     }
 }
 
-async fn a_refusal_changes_nothing(world: World) -> bool {
+async fn refused_modify_changes_nothing(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let request = v1::ControllerModifyVolumeRequest {
         volume_id: scene.id.clone(),

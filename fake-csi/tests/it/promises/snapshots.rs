@@ -1,4 +1,4 @@
-//! Snapshots and groups of them.
+//! Probes of snapshots and groups.
 
 use csi_proto::v1;
 
@@ -7,10 +7,10 @@ use crate::scene::{Scene, WRITER};
 use crate::world::{Csi, World, block, create};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("snapshot-shares-blocks", a_snapshot_stays_as_it_was),
-    probe!("snapshot-forgets-idempotence", taking_again_is_the_same),
-    probe!("group-misses-one", a_group_has_all),
-    probe!("list-snapshots-ignores-filter", a_list_has_what_was_asked),
+    probe!("snapshot-shares-blocks", snapshot_keeps_its_data),
+    probe!("snapshot-forgets-idempotence", repeated_snapshot_is_the_same),
+    probe!("group-misses-one", group_has_all_snapshots),
+    probe!("list-snapshots-ignores-filter", list_applies_the_filter),
 ];
 
 async fn taken(csi: &mut Csi, name: &str, id: &str) -> v1::Snapshot {
@@ -22,7 +22,7 @@ async fn taken(csi: &mut Csi, name: &str, id: &str) -> v1::Snapshot {
     csi.controller.create_snapshot(request).await.unwrap().into_inner().snapshot.unwrap()
 }
 
-async fn a_snapshot_stays_as_it_was(world: World) -> bool {
+async fn snapshot_keeps_its_data(world: World) -> bool {
     use csi_proto::v1::volume_content_source::{SnapshotSource, Type};
     let mut scene = Scene::block(world).await.published().await;
     std::fs::write(&scene.target, "before").unwrap();
@@ -41,13 +41,13 @@ async fn a_snapshot_stays_as_it_was(world: World) -> bool {
     std::fs::read(&scene.target).unwrap().starts_with(b"before")
 }
 
-async fn taking_again_is_the_same(world: World) -> bool {
+async fn repeated_snapshot_is_the_same(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let one = taken(&mut scene.csi, "snap", &scene.id).await;
     taken(&mut scene.csi, "snap", &scene.id).await == one
 }
 
-async fn a_group_has_all(world: World) -> bool {
+async fn group_has_all_snapshots(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let other = scene.csi.create("other", block(WRITER)).await.volume_id;
     let request = v1::CreateVolumeGroupSnapshotRequest {
@@ -59,7 +59,7 @@ async fn a_group_has_all(world: World) -> bool {
     made.group_snapshot.unwrap().snapshots.len() == 2
 }
 
-async fn a_list_has_what_was_asked(world: World) -> bool {
+async fn list_applies_the_filter(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let one = taken(&mut scene.csi, "one", &scene.id).await;
     taken(&mut scene.csi, "other", &scene.id).await;

@@ -1,4 +1,4 @@
-//! Unpublishing and unstaging: what is left.
+//! Probes of NodeUnpublishVolume and NodeUnstageVolume.
 
 use csi_proto::v1;
 
@@ -7,37 +7,37 @@ use crate::scene::Scene;
 use crate::world::{Csi, World, text};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("unpublish-leaves-mount", unpublished_is_not_mounted),
-    probe!("unpublish-keeps-target", the_target_is_gone),
-    probe!("unpublish-forgets-idempotence", unpublishing_again_is_ok),
+    probe!("unpublish-leaves-mount", unpublished_target_is_not_mounted),
+    probe!("unpublish-keeps-target", unpublished_target_is_removed),
+    probe!("unpublish-forgets-idempotence", repeated_unpublish_is_ok),
     probe!("unpublish-takes-all-targets", other_targets_stay),
-    probe!("unpublish-deletes-data", unpublishing_keeps_data),
-    probe!("unpublish-removes-siblings", what_is_beside_stays),
-    probe!("unpublish-lazily", a_target_in_use_is_not_unpublished),
-    probe!("inline-volume-stays", an_inline_volume_goes),
-    probe!("inline-unpublish-not-found", unpublishing_inline_again_is_ok),
-    probe!("unpublish-needs-mount", a_lost_mount_is_no_obstacle),
-    probe!("unstage-succeeds-but-mounted", unstaged_is_not_mounted),
-    probe!("unstage-forgets-idempotence", unstaging_again_is_ok),
-    probe!("unstage-loses-last-write", what_was_written_is_there_again),
-    probe!("stage-leaks-loop-device", a_cycle_holds_no_device),
-    probe!("unstage-removes-directory", the_staging_directory_stays),
-    probe!("unstage-while-published", the_published_is_not_unstaged),
+    probe!("unpublish-deletes-data", unpublish_keeps_the_data),
+    probe!("unpublish-removes-siblings", siblings_of_the_target_stay),
+    probe!("unpublish-lazily", target_in_use_is_not_unpublished),
+    probe!("inline-volume-stays", inline_volume_is_deleted),
+    probe!("inline-unpublish-not-found", repeated_inline_unpublish_is_ok),
+    probe!("unpublish-needs-mount", unpublish_of_a_lost_mount_is_ok),
+    probe!("unstage-succeeds-but-mounted", unstaged_path_is_not_mounted),
+    probe!("unstage-forgets-idempotence", repeated_unstage_is_ok),
+    probe!("unstage-loses-last-write", data_is_there_after_unstage),
+    probe!("stage-leaks-loop-device", cycle_leaves_no_loop_device),
+    probe!("unstage-removes-directory", staging_directory_stays),
+    probe!("unstage-while-published", published_volume_is_not_unstaged),
 ];
 
-async fn unpublished_is_not_mounted(world: World) -> bool {
+async fn unpublished_target_is_not_mounted(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     scene.unpublish().await.unwrap();
     scene.mounts_at(&scene.target) == 0
 }
 
-async fn the_target_is_gone(world: World) -> bool {
+async fn unpublished_target_is_removed(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     scene.unpublish().await.unwrap();
     !scene.target.exists()
 }
 
-async fn unpublishing_again_is_ok(world: World) -> bool {
+async fn repeated_unpublish_is_ok(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     scene.unpublish().await.unwrap();
     scene.unpublish().await.is_ok()
@@ -51,14 +51,14 @@ async fn other_targets_stay(world: World) -> bool {
     scene.mounts_at(&second) == 1
 }
 
-async fn unpublishing_keeps_data(world: World) -> bool {
+async fn unpublish_keeps_the_data(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     std::fs::write(scene.target.join("x"), "kept").unwrap();
     scene.unpublish().await.unwrap();
     scene.staging.join("x").exists()
 }
 
-async fn what_is_beside_stays(world: World) -> bool {
+async fn siblings_of_the_target_stay(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     let beside = scene.world.path("pod/vol_data.json");
     std::fs::write(&beside, "{}").unwrap();
@@ -66,7 +66,7 @@ async fn what_is_beside_stays(world: World) -> bool {
     beside.exists()
 }
 
-async fn a_target_in_use_is_not_unpublished(world: World) -> bool {
+async fn target_in_use_is_not_unpublished(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     let held = std::fs::File::create(scene.target.join("x")).unwrap();
     let refused = scene.unpublish().await.is_err();
@@ -88,7 +88,7 @@ async fn publish_inline(csi: &mut Csi, scene: &World) -> std::path::PathBuf {
     target
 }
 
-async fn an_inline_volume_goes(mut world: World) -> bool {
+async fn inline_volume_is_deleted(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let target = publish_inline(&mut csi, &world).await;
     csi.unpublish("csi-inline", &target).await.unwrap();
@@ -96,14 +96,14 @@ async fn an_inline_volume_goes(mut world: World) -> bool {
     left == 0 && world.mounts(&world.root).is_empty()
 }
 
-async fn unpublishing_inline_again_is_ok(mut world: World) -> bool {
+async fn repeated_inline_unpublish_is_ok(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let target = publish_inline(&mut csi, &world).await;
     csi.unpublish("csi-inline", &target).await.unwrap();
     csi.unpublish("csi-inline", &target).await.is_ok()
 }
 
-async fn a_lost_mount_is_no_obstacle(world: World) -> bool {
+async fn unpublish_of_a_lost_mount_is_ok(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     nix::mount::umount(&scene.target).unwrap();
     let unpublished = scene.unpublish().await.is_ok();
@@ -111,19 +111,19 @@ async fn a_lost_mount_is_no_obstacle(world: World) -> bool {
     unpublished && scene.unstage().await.is_ok()
 }
 
-async fn unstaged_is_not_mounted(world: World) -> bool {
+async fn unstaged_path_is_not_mounted(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     scene.unstage().await.unwrap();
     scene.mounts_at(&scene.staging) == 0
 }
 
-async fn unstaging_again_is_ok(world: World) -> bool {
+async fn repeated_unstage_is_ok(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     scene.unstage().await.unwrap();
     scene.unstage().await.is_ok()
 }
 
-async fn what_was_written_is_there_again(world: World) -> bool {
+async fn data_is_there_after_unstage(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     std::fs::write(scene.target.join("x"), "kept").unwrap();
     scene.unpublish().await.unwrap();
@@ -132,7 +132,7 @@ async fn what_was_written_is_there_again(world: World) -> bool {
         && std::fs::read_to_string(scene.staging.join("x")).is_ok_and(|text| text == "kept")
 }
 
-async fn a_cycle_holds_no_device(world: World) -> bool {
+async fn cycle_leaves_no_loop_device(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     scene.unstage().await.unwrap();
     for _ in 0..100 {
@@ -144,13 +144,13 @@ async fn a_cycle_holds_no_device(world: World) -> bool {
     false
 }
 
-async fn the_staging_directory_stays(world: World) -> bool {
+async fn staging_directory_stays(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     scene.unstage().await.unwrap();
     scene.staging.is_dir()
 }
 
-async fn the_published_is_not_unstaged(world: World) -> bool {
+async fn published_volume_is_not_unstaged(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     scene.unstage().await.is_err() && scene.mounts_at(&scene.target) == 1
 }

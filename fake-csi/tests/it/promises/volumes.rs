@@ -1,4 +1,4 @@
-//! Creating and deleting volumes, telling about them, and attaching them.
+//! Probes of creating, deleting, listing and attaching volumes.
 
 use std::collections::BTreeSet;
 
@@ -12,42 +12,42 @@ use crate::scene::{Scene, WRITER, code};
 use crate::world::{Csi, World, block, create, mounted};
 
 pub(super) const PROBES: Chapter = &[
-    probe!("create-forgets-idempotence", creating_again_is_the_same),
-    probe!("create-ignores-conflict", another_size_is_a_conflict),
-    probe!("create-too-small", is_as_large_as_asked),
-    probe!("create-reports-wrong-size", has_the_size_it_tells),
-    probe!("clone-is-empty", a_copy_has_the_data),
-    probe!("copy-keeps-small-file-system", a_larger_copy_is_filled),
-    probe!("create-accepts-anything", what_cannot_be_is_refused),
-    probe!("create-refuses-long-names", a_long_name_is_good),
-    probe!("create-trusts-names", a_name_leads_nowhere),
-    probe!("create-ignores-topology", a_strange_zone_is_refused),
-    probe!("delete-forgets-idempotence", deleting_again_is_ok),
-    probe!("delete-while-in-use", in_use_is_not_deleted),
-    probe!("delete-leaves-image", deleting_leaves_nothing),
-    probe!("validate-confirms-anything", only_the_possible_is_confirmed),
-    probe!("list-loses-a-volume", pages_have_all),
-    probe!("list-accepts-any-token", a_strange_token_is_refused),
-    probe!("capacity-never-shrinks", a_volume_takes_capacity),
-    probe!("attach-forgets-idempotence", attaching_again_is_the_same),
-    probe!("stale-publish-context", the_context_is_of_now),
-    probe!("attach-to-many-nodes", one_node_at_a_time),
-    probe!("attach-to-unknown-node", a_strange_node_is_refused),
-    probe!("detach-forgets-idempotence", detaching_again_is_ok),
-    probe!("attach-beyond-limit", the_limit_holds),
+    probe!("create-forgets-idempotence", repeated_create_is_the_same),
+    probe!("create-ignores-conflict", other_size_is_a_conflict),
+    probe!("create-too-small", volume_is_as_large_as_requested),
+    probe!("create-reports-wrong-size", volume_has_the_answered_size),
+    probe!("clone-is-empty", copy_has_the_data),
+    probe!("copy-keeps-small-file-system", larger_copy_fills_its_device),
+    probe!("create-accepts-anything", unsupported_capability_is_refused),
+    probe!("create-refuses-long-names", long_name_is_accepted),
+    probe!("create-trusts-names", name_is_no_path),
+    probe!("create-ignores-topology", unknown_zone_is_refused),
+    probe!("delete-forgets-idempotence", repeated_delete_is_ok),
+    probe!("delete-while-in-use", volume_in_use_is_not_deleted),
+    probe!("delete-leaves-image", delete_removes_the_image),
+    probe!("validate-confirms-anything", only_supported_capabilities_are_confirmed),
+    probe!("list-loses-a-volume", pages_list_all_volumes),
+    probe!("list-accepts-any-token", unknown_token_is_refused),
+    probe!("capacity-never-shrinks", volume_reduces_capacity),
+    probe!("attach-forgets-idempotence", repeated_attach_is_the_same),
+    probe!("stale-publish-context", publish_context_is_current),
+    probe!("attach-to-many-nodes", single_node_volume_has_one_node),
+    probe!("attach-to-unknown-node", unknown_node_is_refused),
+    probe!("detach-forgets-idempotence", repeated_detach_is_ok),
+    probe!("attach-beyond-limit", volume_limit_is_enforced),
 ];
 
 async fn made(csi: &mut Csi, request: v1::CreateVolumeRequest) -> Result<v1::Volume, Status> {
     csi.controller.create_volume(request).await.map(|made| made.into_inner().volume.unwrap())
 }
 
-async fn creating_again_is_the_same(mut world: World) -> bool {
+async fn repeated_create_is_the_same(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let request = create("data", mounted("", WRITER));
     made(&mut csi, request.clone()).await.unwrap() == made(&mut csi, request).await.unwrap()
 }
 
-async fn another_size_is_a_conflict(mut world: World) -> bool {
+async fn other_size_is_a_conflict(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let mut request = create("data", mounted("", WRITER));
     made(&mut csi, request.clone()).await.unwrap();
@@ -55,12 +55,12 @@ async fn another_size_is_a_conflict(mut world: World) -> bool {
     code(&made(&mut csi, request).await) == Code::AlreadyExists
 }
 
-async fn is_as_large_as_asked(mut world: World) -> bool {
+async fn volume_is_as_large_as_requested(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     csi.create("data", mounted("", WRITER)).await.capacity_bytes >= 16 << 20
 }
 
-async fn has_the_size_it_tells(world: World) -> bool {
+async fn volume_has_the_answered_size(world: World) -> bool {
     use std::io::Seek as _;
     let mut scene = Scene::block(world).await.published().await;
     let told = scene.csi.create("data", block(WRITER)).await.capacity_bytes;
@@ -74,17 +74,17 @@ fn copy_of(id: &str, capability: v1::VolumeCapability) -> v1::CreateVolumeReques
     v1::CreateVolumeRequest { volume_content_source: Some(source), ..create("copy", capability) }
 }
 
-async fn a_copy_has_the_data(world: World) -> bool {
+async fn copy_has_the_data(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     std::fs::write(scene.target.join("x"), "kept").unwrap();
     let copy = made(&mut scene.csi, copy_of(&scene.id, scene.capability.clone())).await.unwrap();
     let path = scene.world.directory("copy");
-    // A copy that holds nothing cannot even be mounted as what it should be.
+    // Staging an empty copy already fails.
     let staged = scene.csi.stage(&copy.volume_id, &path, scene.capability.clone()).await;
     staged.is_ok() && std::fs::read_to_string(path.join("x")).is_ok_and(|text| text == "kept")
 }
 
-async fn a_larger_copy_is_filled(world: World) -> bool {
+async fn larger_copy_fills_its_device(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;
     let mut request = copy_of(&scene.id, scene.capability.clone());
     request.capacity_range = Some(v1::CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 });
@@ -95,27 +95,27 @@ async fn a_larger_copy_is_filled(world: World) -> bool {
     found.blocks() * found.fragment_size() > 48 << 20
 }
 
-async fn what_cannot_be_is_refused(mut world: World) -> bool {
+async fn unsupported_capability_is_refused(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let many = create("data", mounted("ext4", Mode::MultiNodeMultiWriter));
     let many = v1::CreateVolumeRequest { parameters: [("backing".into(), "loop".into())].into(), ..many };
     code(&made(&mut csi, many).await) == Code::InvalidArgument
 }
 
-async fn a_long_name_is_good(mut world: World) -> bool {
+async fn long_name_is_accepted(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let longest = made(&mut csi, create(&"n".repeat(128), mounted("", WRITER))).await;
     let longer = made(&mut csi, create(&"n".repeat(129), mounted("", WRITER))).await;
     longest.is_ok() && code(&longer) == Code::InvalidArgument
 }
 
-async fn a_name_leads_nowhere(mut world: World) -> bool {
+async fn name_is_no_path(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     drop(made(&mut csi, create("../../escaped", mounted("", WRITER))).await);
     !world.root.join("escaped.json").exists()
 }
 
-async fn a_strange_zone_is_refused(mut world: World) -> bool {
+async fn unknown_zone_is_refused(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let nowhere = v1::Topology {
         segments: [("topology.fake.csi.volproof.dev/zone".to_owned(), "moon".to_owned())].into(),
@@ -128,26 +128,26 @@ async fn a_strange_zone_is_refused(mut world: World) -> bool {
     code(&made(&mut csi, request).await) == Code::ResourceExhausted
 }
 
-async fn deleting_again_is_ok(world: World) -> bool {
+async fn repeated_delete_is_ok(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     scene.csi.delete(&scene.id).await.unwrap();
     scene.csi.delete(&scene.id).await.is_ok() && scene.csi.delete("never-was").await.is_ok()
 }
 
-async fn in_use_is_not_deleted(world: World) -> bool {
+async fn volume_in_use_is_not_deleted(world: World) -> bool {
     let mut scene = Scene::mount(world).await.published().await;
     let id = scene.id.clone();
     code(&scene.csi.delete(&id).await) == Code::FailedPrecondition
 }
 
-async fn deleting_leaves_nothing(world: World) -> bool {
+async fn delete_removes_the_image(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let id = scene.id.clone();
     scene.csi.delete(&id).await.unwrap();
     std::fs::read_dir(scene.world.state().join("volumes")).unwrap().count() == 0
 }
 
-async fn only_the_possible_is_confirmed(world: World) -> bool {
+async fn only_supported_capabilities_are_confirmed(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let mut confirmed = async |capability| {
         let request = v1::ValidateVolumeCapabilitiesRequest {
@@ -161,7 +161,7 @@ async fn only_the_possible_is_confirmed(world: World) -> bool {
     confirmed(mounted("ext4", WRITER)).await && !confirmed(mounted("ext4", Mode::MultiNodeMultiWriter)).await
 }
 
-async fn pages_have_all(mut world: World) -> bool {
+async fn pages_list_all_volumes(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let mut all = BTreeSet::new();
     for number in 0..5 {
@@ -179,7 +179,7 @@ async fn pages_have_all(mut world: World) -> bool {
     }
 }
 
-async fn a_strange_token_is_refused(mut world: World) -> bool {
+async fn unknown_token_is_refused(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let mut refused = async |token: &str| {
         let request = v1::ListVolumesRequest { max_entries: 0, starting_token: token.to_owned() };
@@ -188,7 +188,7 @@ async fn a_strange_token_is_refused(mut world: World) -> bool {
     refused("invalid-token").await && refused("99999").await
 }
 
-async fn a_volume_takes_capacity(mut world: World) -> bool {
+async fn volume_reduces_capacity(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     let request = v1::GetCapacityRequest::default();
     let before = csi.controller.get_capacity(request.clone()).await.unwrap().into_inner().available_capacity;
@@ -206,7 +206,7 @@ fn attach_request(id: &str, node: &str) -> v1::ControllerPublishVolumeRequest {
     }
 }
 
-async fn attaching_again_is_the_same(world: World) -> bool {
+async fn repeated_attach_is_the_same(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let request = attach_request(&scene.id, "node-1");
     let one = scene.csi.controller.controller_publish_volume(request.clone()).await.unwrap().into_inner();
@@ -214,7 +214,7 @@ async fn attaching_again_is_the_same(world: World) -> bool {
     one == other
 }
 
-async fn the_context_is_of_now(world: World) -> bool {
+async fn publish_context_is_current(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let request = attach_request(&scene.id, "node-1");
     let answer = scene.csi.controller.controller_publish_volume(request).await.unwrap().into_inner();
@@ -225,13 +225,13 @@ async fn the_context_is_of_now(world: World) -> bool {
     scene.csi.node.node_stage_volume(request).await.is_ok()
 }
 
-/// A second node, served by a second socket of the same process.
+/// Arguments for a second node with a socket of its own in the same process.
 fn two_nodes(world: &World) -> Vec<String> {
     let second = format!("--endpoint=unix://{}", world.root.join("second.sock").display());
     vec!["--node=node-1".into(), "--node=node-2".into(), second]
 }
 
-async fn one_node_at_a_time(mut world: World) -> bool {
+async fn single_node_volume_has_one_node(mut world: World) -> bool {
     let arguments = two_nodes(&world);
     let mut csi = world.start(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let id = csi.create("data", mounted("", WRITER)).await.volume_id;
@@ -240,13 +240,13 @@ async fn one_node_at_a_time(mut world: World) -> bool {
     code(&second) == Code::FailedPrecondition
 }
 
-async fn a_strange_node_is_refused(world: World) -> bool {
+async fn unknown_node_is_refused(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let request = attach_request(&scene.id, "nobody");
     code(&scene.csi.controller.controller_publish_volume(request).await) == Code::NotFound
 }
 
-async fn detaching_again_is_ok(world: World) -> bool {
+async fn repeated_detach_is_ok(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     let request = v1::ControllerUnpublishVolumeRequest {
         volume_id: scene.id.clone(),
@@ -256,7 +256,7 @@ async fn detaching_again_is_ok(world: World) -> bool {
     scene.csi.controller.controller_unpublish_volume(request).await.is_ok()
 }
 
-async fn the_limit_holds(mut world: World) -> bool {
+async fn volume_limit_is_enforced(mut world: World) -> bool {
     let mut csi = world.start(&["--max-volumes=1"]).await;
     let one = csi.create("one", mounted("", WRITER)).await.volume_id;
     let other = csi.create("other", mounted("", WRITER)).await.volume_id;

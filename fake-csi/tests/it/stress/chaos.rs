@@ -1,14 +1,15 @@
-//! Random calls, some of them wrong, on volumes that everybody uses.
+//! Random calls, some of them invalid, on volumes that all clients share.
 
 use csi_proto::v1;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use tonic::{Code, Status};
 
-use super::{Dice, Run, WRITER, is_away, lossy, path_of};
+use super::{Dice, Run, WRITER, is_unavailable, lossy, path_of};
 use crate::world::{Csi, block, create, mounted, publish, stage};
 
-/// How many volumes, and how many targets each, the clients fight over.
+/// Number of shared volumes.
 const VOLUMES: u64 = 6;
+/// Number of targets of each.
 const TARGETS: u64 = 3;
 
 pub(super) async fn calls(mut csi: Csi, run: &Run, dice: &mut Dice) {
@@ -17,17 +18,17 @@ pub(super) async fn calls(mut csi: Csi, run: &Run, dice: &mut Dice) {
         run.calls.set(run.calls.get() + 1);
         if let Err(status) = answer {
             let is_expected = match status.code() {
-                // What random calls deserve. Anything else is a driver that did not know what to say.
+                // The codes that an invalid or conflicting call may get.
                 Code::InvalidArgument
                 | Code::NotFound
                 | Code::AlreadyExists
                 | Code::FailedPrecondition
                 | Code::OutOfRange
                 | Code::Aborted => true,
-                _ => run.killed && is_away(&status),
+                _ => run.killed && is_unavailable(&status),
             };
             assert!(is_expected, "{status:?}");
-            if is_away(&status) {
+            if is_unavailable(&status) {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What must be true when everything has come to rest.
+//! Checks after all clients have stopped.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use fake_csi::books::{Access, Books};
 
 use crate::world::{Csi, World};
 
-/// Every staging and target in the books is in the mount table, exactly once, and nothing else is.
-pub(super) async fn books_are_what_the_kernel_shows(world: &World) {
+/// Every staging and target in the books is mounted exactly once, and there is no other mount.
+pub(super) async fn assert_books_agree_with_the_kernel(world: &World) {
     let books = world.control().books().await.unwrap();
     let mut expected: Vec<PathBuf> = Vec::new();
     for volume in books.volumes.values() {
-        assert!(volume.created, "{} was never finished", volume.id);
+        assert!(volume.created, "{} was not completely created", volume.id);
         let staged = volume.staged.values().filter(|staging| staging.capability.access != Access::Block);
         expected.extend(staged.map(|staging| staging.path.clone()));
         expected.extend(volume.targets.keys().cloned());
         let finished = volume.staged.values().all(|staging| staging.finished)
             && volume.targets.values().all(|target| target.finished);
-        assert!(finished, "{} has work under way", volume.id);
+        assert!(finished, "{} has an unfinished staging or target", volume.id);
     }
     let mut mounted: Vec<PathBuf> = world.mounts(&world.root).into_iter().map(|(path, _)| path).collect();
     expected.sort();
@@ -41,7 +41,7 @@ fn images_in_use(world: &World, books: &Books) -> BTreeSet<PathBuf> {
     staged.map(|volume| world.state().join("volumes").join(format!("v{}", volume.number))).collect()
 }
 
-/// Takes down all there is by valid calls, in the right order.
+/// Unpublishes, unstages and deletes everything by valid calls.
 pub(super) async fn take_down(world: &World, csi: &mut Csi) {
     let books = world.control().books().await.unwrap();
     for volume in books.volumes.values() {
