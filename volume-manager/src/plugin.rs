@@ -296,25 +296,40 @@ pub enum Before {
     Mounted,
 }
 
+/// What clearing up after a failed call has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// Nothing of the call is left.
+    Complete,
+    /// The call has had its effect although it answered an error: only the call that undoes it can take that away.
+    Needed,
+}
+
 impl Before {
-    /// Takes away what was made for an attempt that has failed, if neither it nor an earlier one can have
-    /// left anything that it is needed for. What cannot be taken away keeps the step open, so that its undo
-    /// tries again: nothing would remember it otherwise.
+    /// Removes what was made for a failed attempt, unless the attempt or an earlier one may have left something
+    /// that needs it. If the driver's effect shows, or something cannot be removed, the outcome is uncertain, so
+    /// that the step is undone: nothing else would remember it.
     ///
-    /// The kubelet removes after any final error, and forgets what it could not remove. An earlier attempt
-    /// whose outcome is open may have worked without a mount to show for it, and its undo needs the record.
+    /// The kubelet removes after any final error, and forgets what it could not remove and what the driver has done.
+    /// An earlier attempt with an open outcome may have worked without a mount to show for it, and its undo needs
+    /// the record.
     pub(crate) async fn tidy(
         self,
         failure: Failure,
-        removal: impl Future<Output = Result<(), HostError>>,
+        removal: impl Future<Output = Result<Undo, HostError>>,
     ) -> Failure {
         if self != Self::Absent || failure.class() == ErrorClass::Uncertain {
             return failure;
         }
         match removal.await {
-            Ok(()) => failure,
+            Ok(Undo::Complete) => failure,
+            Ok(Undo::Needed) => {
+                tracing::warn!("a failed call has had its effect; it will be undone");
+                failure.with_class(ErrorClass::Uncertain)
+            }
             Err(error) => {
-                tracing::warn!(error = crate::error::chain(&error), "what a failed attempt made stays");
+                let error = crate::error::chain(&error);
+                tracing::warn!(error, "cannot remove what a failed attempt made; it will be undone");
                 failure.with_class(ErrorClass::Uncertain)
             }
         }

@@ -7,7 +7,7 @@ use super::mount::{check_affinity, check_single_pod, grow, wait_for_attach};
 use super::{Failed, MountVolume, OperationContext, Reason};
 use crate::block_map::BlockMap;
 use crate::error::{ErrorClass, Failure, Unfit};
-use crate::plugin::{Before, BlockMapper, MapDevice, Mounted, VolumePlugin};
+use crate::plugin::{Before, BlockMapper, MapDevice, Mounted, Undo, VolumePlugin};
 
 /// Maps the volume for the pod.
 pub(crate) async fn run(map: &MountVolume, cx: &OperationContext) -> Result<(), Failed> {
@@ -108,7 +108,8 @@ async fn publish(
             Ok(())
         }
         Err(failure) => {
-            let failure = request.before.tidy(failure, bridges.take_back(&*cx.host)).await;
+            let take_back = async { bridges.take_back(&*cx.host).await.map(|()| Undo::Complete) };
+            let failure = request.before.tidy(failure, take_back).await;
             cx.mark.pod_failed(failure.class()).await;
             Err(failure)
         }

@@ -22,7 +22,7 @@ use crate::error::Failure;
 use crate::names::{PluginName, PodUid, SpecName};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
-use crate::plugin::{BlockMapper, MapDevice, Spec, TearDown};
+use crate::plugin::{BlockMapper, MapDevice, Spec, TearDown, Undo};
 
 const PREPARE: &str = "failed to create data dir";
 const SAVE: &str = "failed to save volume info data";
@@ -52,7 +52,7 @@ impl BlockMapper for CsiPlugin {
         let volume = CsiVolume::persistent(&request.spec)?;
         match write_record(cx, &volume).await {
             Ok(()) => Ok(()),
-            Err(failure) => Err(request.device_before.tidy(failure, clean_up(cx, &volume.inner)).await),
+            Err(failure) => Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await),
         }
     }
 
@@ -64,7 +64,7 @@ impl BlockMapper for CsiPlugin {
         let volume = CsiVolume::persistent(&request.spec)?;
         match stage(self, cx, &volume).await {
             // The record is there whatever failed: it was written before anything could.
-            Err(failure) => Err(request.device_before.tidy(failure, clean_up(cx, &volume.inner)).await),
+            Err(failure) => Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await),
             staged => staged,
         }
     }
@@ -92,8 +92,10 @@ impl BlockMapper for CsiPlugin {
         };
         make_dir(cx, &cx.paths.csi_block_publish_dir(&volume.inner), PUBLISH_DIR).await?;
         cx.mark.pod_uncertain().await?;
-        session.publish(call).await.map_err(CsiError::from)?;
-        Ok(target)
+        match session.publish(call).await.map_err(CsiError::from) {
+            Ok(()) => Ok(target),
+            Err(error) => Err(request.before.tidy(error.into(), effect_at(cx, &target)).await),
+        }
     }
 
     async fn unmap_pod_device(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure> {
@@ -216,6 +218,20 @@ async fn clean_up(cx: &OperationContext, inner: &SpecName) -> Result<(), HostErr
         }
     }
     cx.host.remove_tree(&cx.paths.csi_block_volume(inner), Removal::OneFilesystem).await
+}
+
+/// The same after a failed call. What a driver left in a directory of its own keeps that directory.
+async fn clean_up_after_failure(cx: &OperationContext, inner: &SpecName) -> Result<Undo, HostError> {
+    clean_up(cx, inner).await.map(|()| Undo::Complete)
+}
+
+/// Whether a publish that answered an error has made its target all the same. The node never makes it.
+async fn effect_at(cx: &OperationContext, target: &Path) -> Result<Undo, HostError> {
+    match cx.host.symlink_metadata(target).await {
+        Ok(_) => Ok(Undo::Needed),
+        Err(error) if error.is_not_found() => Ok(Undo::Complete),
+        Err(error) => Err(error),
+    }
 }
 
 async fn exists(cx: &OperationContext, path: &Path) -> Result<bool, Failure> {

@@ -10,7 +10,7 @@ use csi_proto::v1::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
-use super::leftover::remove_mount_dir;
+use super::leftover::{remove_after_failure, remove_mount_dir};
 use super::stage::{delegated_group, mount_flags};
 use super::volume::CsiVolume;
 use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
@@ -50,7 +50,7 @@ pub(super) async fn set_up(
     let published = publish(cx, &session, &volume, request, call).await;
     let target = cx.paths.csi_target(&request.pod.uid(), &volume.inner);
     if let Err(failure) = published {
-        return Err(request.before.tidy(failure, remove_mount_dir(&*cx.host, &target)).await);
+        return Err(request.before.tidy(failure, remove_after_failure(&*cx.host, &target)).await);
     }
     let selinux_relabel = needs_labels(cx, request, &target).await?;
     if !delegated && let Some(gid) = request.group.filter(|_| is_ours_to_own(&volume, policy)) {
@@ -77,8 +77,11 @@ pub(super) async fn tear_down(
     };
     session.unpublish(call).await.map_err(CsiError::from)?;
     // If this fails the call is repeated: as long as the record is there, the volume counts as published.
-    let removed = remove_mount_dir(&*cx.host, &target).await;
-    Ok(removed.map_err(|source| CsiError::Directory { step: CLEAN, source })?)
+    // A driver that says OK and leaves its mount keeps the directory; the sweep for orphans tells of it.
+    remove_mount_dir(&*cx.host, &target)
+        .await
+        .map_err(|source| CsiError::Directory { step: CLEAN, source })?;
+    Ok(())
 }
 
 /// Whether the driver's object permits volumes that live as long as this one. Without an object only

@@ -10,7 +10,7 @@ use csi_proto::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
-use super::leftover::remove_mount_dir;
+use super::leftover::{remove_after_failure, remove_mount_dir};
 use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, publish_context, record};
@@ -51,7 +51,7 @@ impl DeviceMounter for CsiPlugin {
         match stage(cx, &session, &volume, request, call).await {
             Ok(()) => Ok(()),
             Err(failure) => {
-                Err(request.before.tidy(failure, remove_mount_dir(&*cx.host, &request.path)).await)
+                Err(request.before.tidy(failure, remove_after_failure(&*cx.host, &request.path)).await)
             }
         }
     }
@@ -68,8 +68,10 @@ impl DeviceMounter for CsiPlugin {
             }
         }
         // Also where nothing is staged: an earlier attempt may have got this far, and not to its end.
-        let removed = remove_mount_dir(&*cx.host, path).await;
-        Ok(removed.map_err(|source| CsiError::Directory { step: CLEAN, source })?)
+        remove_mount_dir(&*cx.host, path)
+            .await
+            .map_err(|source| CsiError::Directory { step: CLEAN, source })?;
+        Ok(())
     }
 
     async fn device_mount_refs(&self, cx: &OperationContext, path: &Path) -> Result<Vec<PathBuf>, Failure> {

@@ -69,6 +69,44 @@ async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
     }
 }
 
+/// The code is final, so nothing else would remember the mount: the pod could go, and the mount would stay.
+#[tokio::test]
+async fn failed_call_that_has_mounted_is_undone() {
+    let global = crate::names::VolumeHandle::new("h").hashed();
+    for (call, mark, at) in [
+        ("NodeStageVolume", "device", format!("{CSI}/d.example/{global}/globalmount")),
+        ("NodePublishVolume", "pod", "pods/u1/volumes/kubernetes.io~csi/pv/mount".to_owned()),
+    ] {
+        let mut refusing = Refusing::new();
+        refusing.bench.driver.fail(call, Code::Internal);
+        refusing.make(&at);
+        refusing.kernel.mount("tmpfs", &refusing.bench.path(&at), "tmpfs", &[]).unwrap();
+        let story = refusing.mount().await;
+        assert!(story.contains(&format!("mark {mark} failed: Uncertain")), "{story}");
+        assert!(refusing.has(&at));
+    }
+}
+
+#[tokio::test]
+async fn failed_publish_of_a_device_that_has_made_its_target_is_undone() {
+    let target = format!("{CSI}/volumeDevices/publish/pv/u1");
+    let mut refusing = Refusing::of_devices();
+    refusing.bench.driver.fail("NodePublishVolume", Code::Internal);
+    refusing.make(&target);
+    let story = refusing.map().await;
+    assert!(story.contains("mark pod failed: Uncertain"), "{story}");
+    assert!(refusing.has(&format!("{CSI}/volumeDevices/pv/dev/u1")), "the undo is found by this");
+}
+
+#[tokio::test]
+async fn failed_stage_of_a_device_that_has_filled_its_directory_is_undone() {
+    let mut refusing = Refusing::of_devices();
+    refusing.bench.driver.fail("NodeStageVolume", Code::Internal);
+    refusing.make(&format!("{CSI}/volumeDevices/staging/pv/device"));
+    let story = refusing.map().await;
+    assert!(story.contains("mark device failed: Uncertain"), "{story}");
+}
+
 #[tokio::test]
 async fn what_a_driver_leaves_mounted_keeps_its_record() {
     let mut refusing = Refusing::new();
