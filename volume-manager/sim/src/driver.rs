@@ -148,6 +148,11 @@ impl SimulatedDriver {
     }
 }
 
+/// What the driver keeps in the staging directory of a block volume.
+fn staged_device(staging: &Path) -> PathBuf {
+    staging.join("device")
+}
+
 fn disk(id: &str) -> PathBuf {
     Path::new("/dev").join(id)
 }
@@ -162,7 +167,9 @@ impl SimulatedDriver {
         let at = PathBuf::from(&request.staging_target_path);
         let block = is_block(request.volume_capability.as_ref());
         self.known(&request.volume_id)?;
-        if !block && !self.kernel.is_mount_point(&at) {
+        if block {
+            self.kernel.write_file(&staged_device(&at), b"", 0o600).map_err(failed)?;
+        } else if !self.kernel.is_mount_point(&at) {
             let source = disk(&request.volume_id).display().to_string();
             self.kernel.mount(&source, &at, "ext4", &[]).map_err(failed)?;
         }
@@ -180,6 +187,8 @@ impl SimulatedDriver {
             if self.kernel.is_mount_point(&at) {
                 self.kernel.unmount(&at, false).map_err(failed)?;
             }
+            // There is none where a file system was staged.
+            let _ = self.kernel.remove_file(&staged_device(&at));
             self.change(&request.volume_id, |volume| {
                 volume.staged.remove(&at);
             });
