@@ -52,7 +52,9 @@ impl BlockMapper for CsiPlugin {
         let volume = CsiVolume::persistent(&request.spec)?;
         match write_record(cx, &volume).await {
             Ok(()) => Ok(()),
-            Err(failure) => Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await),
+            Err(failure) => {
+                Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await)
+            }
         }
     }
 
@@ -64,7 +66,9 @@ impl BlockMapper for CsiPlugin {
         let volume = CsiVolume::persistent(&request.spec)?;
         match stage(self, cx, &volume).await {
             // The record is there whatever failed: it was written before anything could.
-            Err(failure) => Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await),
+            Err(failure) => {
+                Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await)
+            }
             staged => staged,
         }
     }
