@@ -83,14 +83,13 @@ fn each_recording_is_retold_but_for_what_is_argued() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What describes the manager, and holds the table of its deviations.
-fn readme() -> String {
-    fs::read_to_string(root().join("volume-manager/README.md")).expect("it is there")
+fn deviations() -> String {
+    fs::read_to_string(root().join("docs/deviations.md")).expect("the document exists")
 }
 
 #[test]
 fn each_deviation_is_a_row_of_the_table() {
-    let table = readme();
+    let table = deviations();
     let rows: BTreeSet<&str> =
         table.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(1)).collect();
     assert!(rows.len() > 20, "the table was not found");
@@ -122,22 +121,25 @@ fn named<'a>(text: &'a str, word: &'a str) -> BTreeSet<&'a str> {
 
 #[test]
 fn each_scenario_that_the_table_names_is_there() {
-    let readme = readme();
+    let document = deviations();
     for (word, part) in [("ours/", "ours"), ("golden ", "scenarios")] {
         let there = scenarios(part);
         let there: BTreeSet<&str> = there.iter().map(|scenario| number(stem(scenario))).collect();
-        let numbers = named(&readme, word);
-        assert!(!numbers.is_empty(), "the README names no `{word}NN`");
+        let numbers = named(&document, word);
+        assert!(!numbers.is_empty(), "docs/deviations.md names no `{word}NN`");
         let missing: Vec<_> = numbers.difference(&there).collect();
-        assert!(missing.is_empty(), "the README names {missing:?}, which tests/golden/{part} does not have");
+        assert!(
+            missing.is_empty(),
+            "docs/deviations.md names {missing:?}, which tests/golden/{part} does not have"
+        );
     }
 }
 
 #[test]
 fn each_deviation_shows_a_row_of_the_table() {
-    let readme = readme();
+    let document = deviations();
     let shown: String =
-        readme.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(4)).collect();
+        document.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(4)).collect();
     for entry in fs::read_dir(golden("deviations")).expect("it is there") {
         let file = entry.expect("it can be listed").path();
         let name = stem(&file);

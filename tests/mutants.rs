@@ -3,7 +3,7 @@
 //! A mutant is a patch in `mutants/`. Its first lines say what is wrong with it, which case must find it
 //! (`Found-by:`), and what that case must name as broken (`Breaks:`): an invariant, or its own story where no
 //! invariant can be judged. Adding a mutant is adding a file. Each is
-//! applied to a copy of this working tree and built there; the copy shares every registry crate with this build.
+//! applied to a copy of this working tree and built there; the copy shares no crate with the build of this test.
 //! What shows that the cases do not just fail always is `the_honest_driver_is_clean` in `sabotage.rs`.
 
 use std::fs;

@@ -139,6 +139,9 @@ const SEEN_WHEN_ASKED: &str = "capability-without-call create-ignores-conflict c
     list-loses-a-volume list-accepts-any-token wrong-code-for-missing-field wrong-code-for-unknown-volume \
     unstage-while-published stage-ignores-conflict publish-ignores-conflict stats-of-any-path";
 
+/// Found by cases that ask for a file system or for mount options, in the mount itself.
+const SEEN_IN_THE_MOUNT: &str = "stage-ignores-fs-type stage-ignores-mount-flags";
+
 #[test]
 #[file_serial(root)]
 fn each_is_found_by_a_few_cases() {
@@ -148,7 +151,7 @@ fn each_is_found_by_a_few_cases() {
     for (cases, names) in [
         ("csi::lifecycle", SEEN_IN_A_LIFE),
         ("csi::calls", SEEN_WHEN_ASKED),
-        ("asked_for", "stage-ignores-fs-type stage-ignores-mount-flags"),
+        ("asked_for", SEEN_IN_THE_MOUNT),
     ] {
         let ended = Volproof::new().args("sabotage --case").arg(cases).args(names).run();
         assert_eq!(ended.code, Some(0), "{}", ended.told());

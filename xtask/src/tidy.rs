@@ -12,6 +12,7 @@ use repository::Repository;
 
 mod arrows;
 mod cases;
+mod claims;
 mod documents;
 mod doors;
 mod headers;
@@ -42,6 +43,7 @@ type Rule = fn(&Repository) -> Vec<Violation>;
 const RULES: &[Rule] = &[
     arrows::check,
     cases::check,
+    claims::check,
     documents::check,
     doors::check,
     headers::check,

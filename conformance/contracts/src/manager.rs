@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn each_invariant_is_a_rule_or_says_why_it_is_none() {
-        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../volume-manager/README.md");
-        let readme = std::fs::read_to_string(readme).unwrap();
-        let (_, table) = readme.split_once("## What no trace can tell").unwrap();
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/behaviour/10-invariants.md");
+        let document = std::fs::read_to_string(document).unwrap();
+        let (_, table) = document.split_once("## Invariants that no trace shows").unwrap();
         let without: String = table.lines().filter_map(|row| row.split('|').nth(1)).collect();
         for number in 1..=LAST {
             let id = format!("INV-{number:03}");
