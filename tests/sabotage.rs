@@ -92,7 +92,8 @@ fn each_sabotage_is_one_finding_of_the_case_that_claims_it() {
             promises.get(*sabotage).unwrap_or_else(|| panic!("fake-csi has no sabotage `{sabotage}`"));
         let ended = run_against(&["--sabotage", sabotage]);
         let findings = ended.results().findings();
-        let found = findings.iter().map(|finding| finding.contract.as_str()).collect::<Vec<_>>();
+        let faults = findings.iter().filter(|finding| finding.consequence_of.is_empty());
+        let found = faults.map(|finding| finding.contract.as_str()).collect::<Vec<_>>();
         let claimed = findings.iter().any(|finding| finding.cases.iter().any(|found| found == case));
         if ended.code != Some(1) || found != [contract] || !claimed {
             wrong.push(format!(
@@ -102,6 +103,34 @@ fn each_sabotage_is_one_finding_of_the_case_that_claims_it() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Whatever falls in consequence, a driver that broke a promise is not acquitted.
+#[test]
+#[file_serial(root)]
+fn no_sabotaged_driver_is_acquitted() {
+    if !has_root() {
+        return;
+    }
+    let promises = promises();
+    for (sabotage, case) in [
+        ("stage-fails-but-mounts", "csi::lifecycle::file_system_in_and_out"),
+        ("publish-forgets-idempotence", "csi::lifecycle::every_call_is_made_twice"),
+        ("stage-forgets-idempotence", "csi::lifecycle::every_call_is_made_twice"),
+        ("publish-creates-file", "csi::block::is_unmapped_in_reverse_order"),
+        ("unpublish-keeps-target", "csi::block::is_unmapped_in_reverse_order"),
+        ("unstage-removes-directory", "csi::block::is_unmapped_in_reverse_order"),
+    ] {
+        let ended =
+            Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(case).run();
+        assert!(!ended.told().contains("Not the driver's fault"), "{sabotage}: {}", ended.told());
+        let findings = ended.results().findings();
+        assert!(findings.iter().all(|finding| finding.party != "manager"), "{sabotage}: {findings:#?}");
+        let named = findings.iter().any(|finding| finding.contract == promises[sabotage]);
+        if sabotage.ends_with("forgets-idempotence") {
+            assert!(named, "{sabotage}: {findings:#?}\n{}", ended.told());
+        }
+    }
 }
 
 #[test]

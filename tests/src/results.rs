@@ -20,8 +20,10 @@ pub struct Finding {
     pub method: String,
     /// How.
     pub cause: String,
-    /// Whose promise it was.
+    /// Who is at fault.
     pub party: String,
+    /// The promise whose breaking explains it, if one does.
+    pub consequence_of: String,
     /// The cases that met it; the first shows it best.
     pub cases: Vec<String>,
 }
@@ -77,6 +79,7 @@ fn finding(finding: &Value) -> Finding {
         method: text(finding, "method"),
         cause: text(finding, "cause"),
         party: text(finding, "party"),
+        consequence_of: text(finding, "consequence_of"),
         cases,
     }
 }

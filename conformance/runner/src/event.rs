@@ -86,11 +86,11 @@ pub struct Header {
 pub enum Status {
     /// The story came true and nothing was left behind.
     Passed,
-    /// The driver broke a promise.
+    /// The driver broke what CSI obliges it to, or the case's own sentence did not come true.
     Failed,
     /// The story came true, and something was left behind.
     Leaked,
-    /// The case could not be carried out, or the fault is ours.
+    /// The case could not be carried out, or the volume manager broke a rule of its own.
     Error,
     /// The driver's process ended though nobody asked it to.
     DriverExited,

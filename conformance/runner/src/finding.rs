@@ -3,6 +3,7 @@
 //! Twenty cases may trip over one fault. A finding is identified by the promise, the call it was broken in
 //! and the way it was broken; the run reports it with the case that shows it best and counts the others.
 
+use contracts::promise::Strength;
 use serde::{Deserialize, Serialize};
 
 use testbed::case::CaseId;
@@ -16,8 +17,14 @@ pub struct Finding {
     pub method: String,
     /// How it was broken, in words that are equal whenever it is the same fault: no ids, no numbers.
     pub cause: String,
-    /// Whose promise it was.
+    /// Who is at fault, as far as that is known.
     pub party: Party,
+    /// How far the promise binds a driver; none for everything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strength: Option<Strength>,
+    /// The promise that the driver broke before, if that explains it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub consequence_of: String,
     /// What happened, in one plain sentence.
     pub sentence: String,
     /// The words of the standard, and which standard.
@@ -25,22 +32,29 @@ pub struct Finding {
     pub cites: String,
 }
 
-/// Who made the promise that was broken.
+/// Who is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Party {
     /// The storage driver under test.
     Driver,
-    /// The volume manager: our bug, never the driver's failure.
+    /// The volume manager: our bug.
     Manager,
     /// The harness or the machine.
     Environment,
+    /// Nobody can tell.
+    Unknown,
 }
 
 impl Finding {
     /// What makes two findings the same.
     pub fn key(&self) -> (&str, &str, &str) {
         (&self.contract, &self.method, &self.cause)
+    }
+
+    /// Whether it fails a case by itself. What CSI only recommends does not, nor what another finding explains.
+    pub fn is_fault(&self) -> bool {
+        self.consequence_of.is_empty() && self.strength.is_none_or(|strength| strength == Strength::Must)
     }
 }
 

@@ -5,17 +5,16 @@ use crate::finding::{Finding, Party, RunFinding};
 
 /// The findings of a run, each once, in the order of the cases that show them best.
 ///
-/// Whoever breaks a numbered promise breaks stories, too: a story that did not come true is a finding of its own
-/// only in a run in which no numbered promise of the same party was broken. The case has failed all the same.
+/// A driver that breaks a numbered promise breaks stories, too: a story that did not come true is a finding of its
+/// own only in a run in which the driver broke no numbered promise. The case has failed all the same.
 pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
-    let all = || cases.iter().flat_map(|case| case.findings.iter().map(move |finding| (case, finding)));
+    let mut all = cases.iter().flat_map(|case| case.findings.iter().map(move |finding| (case, finding)));
     let is_story = |(case, finding): &(&CaseReport, &Finding)| finding.contract == case.id.as_str();
-    let numbered: Vec<Party> =
-        all().filter(|found| !is_story(found)).map(|(_, finding)| finding.party).collect();
+    let numbered = all.any(|found| !is_story(&found) && found.1.is_fault() && found.1.party == Party::Driver);
     let mut gathered: Vec<(Clarity, RunFinding)> = Vec::new();
     for (position, case) in cases.iter().enumerate() {
         for finding in &case.findings {
-            if is_story(&(case, finding)) && numbered.contains(&finding.party) {
+            if is_story(&(case, finding)) && numbered {
                 continue;
             }
             let clarity = Clarity::of(case, position);
@@ -71,6 +70,8 @@ mod tests {
             method: "NodeUnpublishVolume".into(),
             cause: cause.into(),
             party: Party::Driver,
+            strength: None,
+            consequence_of: String::new(),
             sentence: String::new(),
             cites: String::new(),
         }
@@ -78,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_story_is_a_finding_where_no_promise_explains_it() {
-        let story = |case: &str| Finding { contract: case.into(), ..finding("another story") };
+        let story =
+            |case: &str| Finding { contract: case.into(), party: Party::Unknown, ..finding("another story") };
         let cases = [
             CaseReport::sample("a", Status::Failed).with_findings([story("a")]),
             CaseReport::sample("b", Status::Failed).with_findings([finding("target still mounted")]),

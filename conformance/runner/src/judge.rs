@@ -3,35 +3,70 @@
 use std::collections::BTreeSet;
 
 use contracts::event::{Actor, Event, Irregular, TraceLine};
+use contracts::promise;
+use contracts::rule::books::is_unknown;
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::{driver, manager};
 use harness::symbols::Symbols;
 
 use crate::finding::{Finding, Party};
 
-/// Every promise that was broken.
+/// Every promise that was broken, faults first.
 ///
 /// `rest` says what is still wanted at the end; without it the trace was cut off, and what should happen
 /// eventually is not asked for.
 pub(crate) fn findings(trace: &[TraceLine], rest: Option<&Rest>, symbols: &Symbols) -> Vec<Finding> {
     let witnesses = witnesses(trace);
     let of_driver = violations(driver::RULES, trace, &witnesses, rest);
-    // What the manager does after the driver has lied to it is not held against the manager.
-    let lied_at = of_driver.iter().map(|(_, violation)| violation.seq).filter(|seq| *seq > 0).min();
-    let before_the_lie = |violation: &Violation| match lied_at {
-        Some(lied_at) => violation.seq > 0 && violation.seq < lied_at,
-        None => true,
-    };
+    let suspicions = Suspicion::all(trace, &of_driver);
     let of_manager = violations(manager::RULES, trace, &witnesses, rest);
-    let of_manager = of_manager.iter().filter(|(_, violation)| before_the_lie(violation));
 
-    let of_driver =
-        of_driver.iter().map(|(rule, violation)| finding(Party::Driver, rule, violation, symbols));
-    let of_manager = of_manager.map(|(rule, violation)| finding(Party::Manager, rule, violation, symbols));
+    let of_driver = of_driver.iter().map(|(rule, violation)| drivers(rule, violation, symbols));
+    let of_manager = of_manager.iter().map(|(rule, violation)| {
+        // What showed at the end came after everything.
+        let before = suspicions.iter().filter(|earlier| violation.seq == 0 || earlier.seq <= violation.seq);
+        managers(rule, violation, before.min_by_key(|earlier| earlier.reason), symbols)
+    });
     let mut findings: Vec<Finding> = of_driver.chain(of_manager).collect();
-    findings.sort();
-    findings.dedup_by(|a, b| a.key() == b.key());
+    sort(&mut findings);
     findings
+}
+
+/// Puts what fails the case first, and leaves out what is there already.
+pub(crate) fn sort(findings: &mut Vec<Finding>) {
+    findings.sort_by(|a, b| (!a.is_fault(), a).cmp(&(!b.is_fault(), b)));
+    findings.dedup_by(|a, b| a.key() == b.key());
+}
+
+/// Something that a driver did before the volume manager broke a rule of its own, and that may have led to it.
+struct Suspicion<'a> {
+    seq: u64,
+    reason: Reason<'a>,
+}
+
+/// The likeliest explanation first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason<'a> {
+    /// It broke this promise.
+    Broke(&'static str),
+    /// It changed mounts without being asked to.
+    Strayed,
+    /// It refused this call for good.
+    Refused(&'a str),
+}
+
+impl<'a> Suspicion<'a> {
+    fn all(trace: &'a [TraceLine], broken: &[(&'static Rule, Violation)]) -> Vec<Suspicion<'a>> {
+        let broken = broken.iter().map(|(rule, violation)| (violation.seq, Reason::Broke(rule.id)));
+        let seen = trace.iter().filter_map(|line| match &line.event {
+            Event::Stray(stray) if stray.by == Actor::Driver => Some((line.seq, Reason::Strayed)),
+            Event::RpcEnd(end) if end.code != "OK" && end.is_from_the_driver() && !is_unknown(&end.code) => {
+                Some((line.seq, Reason::Refused(&end.method)))
+            }
+            _ => None,
+        });
+        broken.chain(seen).map(|(seq, reason)| Suspicion { seq, reason }).collect()
+    }
 }
 
 fn violations(
@@ -58,22 +93,119 @@ fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
     witnesses.into_iter().collect()
 }
 
-fn finding(party: Party, rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
-    let Violation { contract, method, cause, detail, .. } = violation;
+fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
+    let strength = promise::find(rule.id).map(|promise| promise.strength);
+    Finding {
+        party: Party::Driver,
+        strength,
+        sentence: described(violation, symbols),
+        cites: promise_cited(rule.id),
+        ..blank(rule.id, &violation.method, violation.cause)
+    }
+}
+
+/// A broken rule of the volume manager. Only where the driver did nothing that can have led to it is it said to be
+/// the manager's fault: a driver can unmount, cover or remove what the manager has made.
+fn managers(
+    rule: &Rule,
+    violation: &Violation,
+    suspicion: Option<&Suspicion<'_>>,
+    symbols: &Symbols,
+) -> Finding {
+    let shared = rule.witnesses.iter().any(|witness| matches!(witness, Witness::Kernel | Witness::File));
+    let found = Finding {
+        cites: format!("{}: {}.", rule.id, rule.sentence),
+        sentence: described(violation, symbols),
+        ..blank(rule.id, &violation.method, violation.cause)
+    };
+    match suspicion.map(|suspicion| suspicion.reason) {
+        Some(Reason::Broke(promise)) => consequence(found, promise),
+        Some(Reason::Strayed) => consequence(found, "stray"),
+        Some(Reason::Refused(method)) => unattributed(found, &format!("the driver refused {method} before")),
+        None if shared => unattributed(found, "a driver that touches what is the node's can cause it"),
+        None => {
+            let sentence =
+                format!("Not the driver's fault: the volume manager broke its own rule. {}", found.sentence);
+            Finding { party: Party::Manager, sentence, ..found }
+        }
+    }
+}
+
+/// Marks what the volume manager did wrong after the driver had broken a promise in the body of the case.
+pub(crate) fn blame(findings: &mut [Finding], promise: &str) {
+    for finding in findings.iter_mut().filter(|finding| finding.is_fault()) {
+        if matches!(finding.party, Party::Manager | Party::Unknown) {
+            let found =
+                Finding { sentence: without_verdict(&finding.sentence).to_owned(), ..finding.clone() };
+            *finding = consequence(found, promise);
+        }
+    }
+}
+
+const ACQUITTAL: &str = "Not the driver's fault: the volume manager broke its own rule. ";
+const NOT_KNOWN: &str = "Who is at fault is not known: ";
+
+/// What happened, without what was said of whose fault it is.
+fn without_verdict(sentence: &str) -> &str {
+    match sentence.strip_prefix(NOT_KNOWN).and_then(|rest| rest.split_once(". ")) {
+        Some((_, what)) => what,
+        None => sentence.strip_prefix(ACQUITTAL).unwrap_or(sentence),
+    }
+}
+
+fn consequence(found: Finding, of: &str) -> Finding {
+    let sentence =
+        format!("After the driver broke {of}, the volume manager broke its own rule. {}", found.sentence);
+    Finding { party: Party::Unknown, consequence_of: of.to_owned(), sentence, ..found }
+}
+
+fn unattributed(found: Finding, why: &str) -> Finding {
+    let sentence = format!("{NOT_KNOWN}the volume manager broke its own rule, and {why}. {}", found.sentence);
+    Finding { party: Party::Unknown, sentence, ..found }
+}
+
+/// The call, what was wrong, and where.
+fn described(violation: &Violation, symbols: &Symbols) -> String {
+    let Violation { method, cause, detail, .. } = violation;
     let by = if method.is_empty() { String::new() } else { format!("{method}: ") };
     let at = if detail.is_empty() { String::new() } else { format!(" (`{}`)", symbols.text(detail)) };
-    let whose = match party {
-        Party::Driver => "",
-        _ => "Not the driver's fault: the volume manager broke its own rule. ",
-    };
+    format!("{by}{cause}{at}.")
+}
+
+/// A promise with how far it binds and why.
+pub(crate) fn promise_cited(id: &str) -> String {
+    promise::find(id).map_or_else(String::new, |promise| {
+        format!("{id}, {}: {}. {}", promise.strength, promise.sentence, promise.basis)
+    })
+}
+
+fn blank(contract: &str, method: &str, cause: &str) -> Finding {
     Finding {
-        contract: (*contract).to_owned(),
-        method: method.clone(),
-        cause: (*cause).to_owned(),
-        party,
-        sentence: format!("{whose}{by}{cause}{at}."),
-        cites: format!("{}: {}.", rule.id, rule.sentence),
+        contract: contract.to_owned(),
+        method: method.to_owned(),
+        cause: cause.to_owned(),
+        party: Party::Unknown,
+        strength: None,
+        consequence_of: String::new(),
+        sentence: String::new(),
+        cites: String::new(),
     }
+}
+
+/// The finding of a promise that a case has seen broken by itself.
+pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
+    Finding {
+        party: Party::Driver,
+        strength: promise::find(id).map(|promise| promise.strength),
+        sentence: cause.to_owned(),
+        cites: promise_cited(id),
+        ..blank(id, method, cause)
+    }
+}
+
+/// The finding of a case whose own sentence did not come true, and no promise says why.
+pub(crate) fn story_broken(case: &str, cause: &str, sentence: &str) -> Finding {
+    Finding { sentence: cause.to_owned(), cites: sentence.to_owned(), ..blank(case, "", cause) }
 }
 
 /// Strays and phantoms: what one of the two witnesses did not see.
@@ -91,24 +223,23 @@ pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding
         } else {
             ("stray", "done, and not announced")
         };
-        let party = if irregular.by == Actor::Driver { Party::Driver } else { Party::Manager };
-        let sentence = match (phantom, party) {
-            (true, _) => {
-                format!("The volume manager announced `{}`, and the kernel does not show it.", irregular.what)
+        let what = &irregular.what;
+        let (party, sentence) = match (phantom, irregular.by) {
+            // A driver may have undone it in between.
+            (true, _) => (
+                Party::Unknown,
+                format!("The volume manager announced `{what}`, and the kernel does not show it."),
+            ),
+            (false, Actor::Driver) => (
+                Party::Driver,
+                format!("The driver did `{what}` while no call for that volume was under way."),
+            ),
+            (false, Actor::Node) => {
+                (Party::Manager, format!("The node did `{what}`, and had not announced it."))
             }
-            (false, Party::Driver) => {
-                format!("The driver did `{}` while no call for that volume was under way.", irregular.what)
-            }
-            (false, _) => format!("`{}` happened, and nobody had announced it.", irregular.what),
+            (false, _) => (Party::Unknown, format!("`{what}` happened, and nobody had announced it.")),
         };
-        Finding {
-            contract: contract.to_owned(),
-            method: String::new(),
-            cause: cause.to_owned(),
-            party,
-            sentence,
-            cites: String::new(),
-        }
+        Finding { party, sentence, ..blank(contract, "", cause) }
     };
     let mut findings: Vec<Finding> = found.iter().map(finding).collect();
     findings.dedup_by(|a, b| a.key() == b.key());
@@ -117,28 +248,25 @@ pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding
 
 /// A secret that stands in a log.
 pub(crate) fn secret_told(file: &str) -> Finding {
-    let (party, who) = match file {
-        "driver.log" => (Party::Driver, "The driver"),
-        _ => (Party::Manager, "The volume manager or the suite"),
-    };
+    const PROMISE: &str = "DRV-094";
+    let cause = format!("a secret is in {file}");
+    if file == "driver.log" {
+        let sentence = format!("The driver wrote a secret into `{file}`.");
+        return Finding { sentence, ..promise_broken(PROMISE, "", &cause) };
+    }
     Finding {
-        contract: "secrets".to_owned(),
-        method: String::new(),
-        cause: format!("a secret is in {file}"),
-        party,
-        sentence: format!("{who} wrote a secret into `{file}`."),
+        party: Party::Manager,
+        sentence: format!("The volume manager or the suite wrote a secret into `{file}`."),
         cites: "CSI: fields marked csi_secret must not be logged.".to_owned(),
+        ..blank("secrets", "", &cause)
     }
 }
 
 /// A limit of the machine's that the driver has come to.
 pub(crate) fn used_up(cause: &str, limit: &str) -> Finding {
-    Finding {
-        contract: "limits".to_owned(),
-        method: String::new(),
-        cause: cause.to_owned(),
-        party: Party::Driver,
-        sentence: format!("The driver {cause}: {limit}."),
-        cites: String::new(),
-    }
+    let sentence = format!("The driver {cause}: {limit}.");
+    Finding { party: Party::Driver, sentence, ..blank("limits", "", cause) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,7 @@ use testbed::{ask, foreign};
 
 use crate::event::Status;
 use crate::finding::{Finding, Party};
+use crate::judge;
 use crate::message::{Assignment, LIFELINE_FD, Outcome, Played, REPORT_FD, Said, Script, Task};
 use aftermath::Aftermath;
 
@@ -196,28 +197,30 @@ fn outcome(
 ) -> Outcome {
     let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited } = after;
     findings.dedup_by(|a, b| a.key() == b.key());
-    let body_is_ours = matches!(failure.as_ref().map(|failure| &*failure.what), Some(What::Ours(_)));
-    let managers = findings.iter().any(|finding| finding.party != Party::Driver);
-    let status = if driver_exited.is_some() {
-        Status::DriverExited
-    } else if body_is_ours || managers {
-        Status::Error
-    } else if failure.is_some() || !findings.is_empty() || !kernel.is_empty() {
-        Status::Failed
-    } else if !left_behind.is_empty() {
-        Status::Leaked
-    } else {
-        Status::Passed
+    if let Some(broken) = failure.as_ref().and_then(|failure| broken_promise(&failure.what)) {
+        judge::blame(&mut findings, &broken.contract);
+        findings.push(broken);
+        judge::sort(&mut findings);
+    }
+    let seen = Seen {
+        driver_exited: driver_exited.is_some(),
+        body: failure.as_ref().map(|failure| &*failure.what),
+        findings: &findings,
+        kernel: &kernel,
+        left_behind: !left_behind.is_empty(),
     };
-    let promise = failure.as_ref().and_then(|failure| broken_promise(&failure.what));
+    let status = seen.status();
     let mut breakage = failure.map(|failure| failure.breakage());
     if let Some(breakage) = &mut breakage {
         breakage.cause.iter_mut().for_each(|line| *line = symbols.text(line));
     }
-    findings.extend(promise);
     // No numbered promise says it, so it is the promise of this very case that is broken.
-    if let (Status::Failed, true, Some(breakage)) = (status, findings.is_empty(), &breakage) {
-        findings.extend(breakage.cause.first().map(|cause| own_promise(case, cause)));
+    if let (Status::Failed, Some(breakage)) = (status, &breakage)
+        && !findings.iter().any(Finding::is_fault)
+    {
+        let (id, sentence) = (case.id(), case.sentence());
+        let own = breakage.cause.first().map(|cause| judge::story_broken(id.as_str(), cause, &sentence));
+        findings.splice(..0, own);
     }
     if let Some(said) = driver_exited {
         match &mut breakage {
@@ -230,29 +233,45 @@ fn outcome(
     Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked }
 }
 
+/// What a status is made of.
+struct Seen<'a> {
+    driver_exited: bool,
+    /// What ended the body of the case, if it did not come to its end.
+    body: Option<&'a What>,
+    findings: &'a [Finding],
+    kernel: &'a [String],
+    left_behind: bool,
+}
+
+impl Seen<'_> {
+    /// `Failed` and `Leaked` are the driver's, or of a case whose own assertion failed; `Error` is ours.
+    fn status(&self) -> Status {
+        let at_fault =
+            |party: Party| self.findings.iter().any(|finding| finding.is_fault() && finding.party == party);
+        let body_is_ours = matches!(self.body, Some(What::Ours(_)));
+        let body_failed = self.body.is_some() && !body_is_ours;
+        if self.driver_exited {
+            Status::DriverExited
+        } else if at_fault(Party::Driver) {
+            Status::Failed
+        } else if body_is_ours || at_fault(Party::Environment) || at_fault(Party::Manager) {
+            Status::Error
+        } else if body_failed || !self.kernel.is_empty() {
+            Status::Failed
+        } else if at_fault(Party::Unknown) {
+            Status::Error
+        } else if self.left_behind {
+            Status::Leaked
+        } else {
+            Status::Passed
+        }
+    }
+}
+
 /// The numbered promise that a case has found broken, if that is what ended it.
 fn broken_promise(what: &What) -> Option<Finding> {
     let What::Promise { contract, method, cause } = what else { return None };
-    let sentence = contracts::promise::find(contract).map_or("", |promise| promise.sentence);
-    Some(Finding {
-        contract: (*contract).to_owned(),
-        method: method.clone(),
-        cause: cause.clone(),
-        party: Party::Driver,
-        sentence: cause.clone(),
-        cites: format!("{contract}: {sentence}."),
-    })
-}
-
-fn own_promise(case: &Case, cause: &str) -> Finding {
-    Finding {
-        contract: case.id().to_string(),
-        method: String::new(),
-        cause: cause.to_owned(),
-        party: Party::Driver,
-        sentence: cause.to_owned(),
-        cites: case.sentence(),
-    }
+    Some(judge::promise_broken(contract, method, cause))
 }
 
 /// Descriptor 3.

@@ -9,6 +9,7 @@ use super::kept::Kept;
 use super::lane::Ended;
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::exit_code;
+use crate::finding::{Finding, Party};
 use crate::logs::last_words;
 use crate::message::{Outcome, Said};
 use crate::report::line::count;
@@ -177,6 +178,8 @@ pub(super) fn exit_code(run: &RunRecord) -> u8 {
     let ran = run.cases.iter().any(|case| !case.status.is_skip());
     if run.interrupted {
         exit_code::INTERRUPTED
+    } else if ran && run.kernel.is_empty() && !run.cases.iter().any(got_a_verdict) {
+        exit_code::ENVIRONMENT
     } else if !run.kernel.is_empty() || run.cases.iter().any(|case| case.status.is_bad()) {
         exit_code::CASES_FAILED
     } else if !ran {
@@ -184,6 +187,12 @@ pub(super) fn exit_code(run: &RunRecord) -> u8 {
     } else {
         exit_code::OK
     }
+}
+
+/// Whether anything was learned from a case: not from one that could not be carried out.
+fn got_a_verdict(case: &CaseReport) -> bool {
+    let learned = |finding: &Finding| finding.party != Party::Environment;
+    !case.status.is_skip() && (case.status != Status::Error || case.findings.iter().any(learned))
 }
 
 /// What a reader may want to do next.
@@ -195,6 +204,10 @@ pub(super) fn hints(run: &RunRecord) -> Vec<String> {
             "{} could not run on this machine; with --require host such a run does not start (exit 4)",
             count(host, "case")
         ));
+    }
+    if run.exit_code == exit_code::ENVIRONMENT {
+        hints
+            .push("no case could be carried out here, so nothing is known of the driver (exit 4)".to_owned());
     }
     if run.exit_code == exit_code::NOTHING_RAN {
         hints.push("nothing ran, so nothing is proven (exit 3)".to_owned());
@@ -247,5 +260,16 @@ mod tests {
             check(&[Status::Passed, status], false, exit_code::CASES_FAILED);
         }
         check(&[Status::Failed], true, exit_code::INTERRUPTED);
+    }
+
+    #[test]
+    fn run_without_a_verdict_is_the_environments() {
+        check(&[Status::Error, Status::Error], false, exit_code::ENVIRONMENT);
+        check(&[Status::Error, Status::SkippedDriver], false, exit_code::ENVIRONMENT);
+        check(&[Status::Error, Status::Passed], false, exit_code::CASES_FAILED);
+        // A rule of the volume manager that was broken is a verdict.
+        let mut found = run(&[Status::Error], false);
+        found.cases[0].findings.push(crate::judge::promise_broken("INV-001", "", "x"));
+        assert_eq!(super::exit_code(&found), exit_code::CASES_FAILED);
     }
 }

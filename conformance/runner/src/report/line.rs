@@ -4,6 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use anstyle::{AnsiColor, Style};
 
+use contracts::promise::Strength;
+
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Finding, RunFinding};
 use testbed::case::CaseId;
@@ -305,7 +307,13 @@ impl Display for FindingLine<'_> {
             0 => String::new(),
             more => format!(", also in {}", count(more, "case")),
         };
-        writeln!(f, "{style}{:>12}{style:#} {}", "Finding", found.finding.sentence)?;
+        let word = match (found.finding.strength, found.finding.consequence_of.is_empty()) {
+            (_, false) => "Consequence",
+            (Some(Strength::Should), _) => "Recommended",
+            (Some(Strength::Advice), _) => "Advice",
+            (Some(Strength::Must) | None, _) => "Finding",
+        };
+        writeln!(f, "{style}{word:>12}{style:#} {}", found.finding.sentence)?;
         writeln!(f, "{:12} {} in {}{also}", "", found.finding.contract, found.case)
     }
 }

@@ -4,6 +4,8 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::event::{Header, RunRecord, Status};
+use contracts::promise::Strength;
+
 use crate::finding::{Finding, Party};
 use crate::gather::gather;
 use testbed::failure::{Breakage, Place};
@@ -78,6 +80,8 @@ fn still_mounted() -> Finding {
         method: "NodeUnpublishVolume".into(),
         cause: "target still mounted".into(),
         party: Party::Driver,
+        strength: Some(Strength::Must),
+        consequence_of: String::new(),
         sentence: "NodeUnpublishVolume returned OK, but its target is still mounted.".into(),
         cites: "DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.".into(),
     }
@@ -337,4 +341,28 @@ fn colours_frame_words_and_change_none() {
     assert!(text.contains("\u{1b}[31m"), "{text:?}");
     let stripped = anstream::adapter::strip_str(&text).to_string();
     assert_eq!(stripped, rendered(Palette::plain(), false, [finished(broken_block())]));
+}
+
+#[test]
+fn recommendations_and_consequences_are_told_as_such() {
+    let finding = |contract: &str, strength, consequence_of: &str| Finding {
+        contract: contract.into(),
+        strength,
+        consequence_of: consequence_of.into(),
+        ..still_mounted()
+    };
+    let advised = CaseReport::sample("a::passed", Status::Passed).with_findings([
+        finding("DRV-058", Some(Strength::Should), ""),
+        finding("DRV-075", Some(Strength::Advice), ""),
+    ]);
+    let failed = CaseReport::sample("b::failed", Status::Failed)
+        .with_findings([still_mounted(), finding("INV-019", None, "DRV-031")]);
+    let record = run(vec![advised, failed]);
+    assert_eq!(record.exit_code, 1);
+    let text = rendered(Palette::plain(), false, [Event::RunFinished(Box::new(record))]);
+    let words: Vec<&str> = (text.lines())
+        .filter_map(|line| line.split_once("NodeUnpublishVolume returned"))
+        .map(|(word, _)| word.trim())
+        .collect();
+    assert_eq!(words, ["Recommended", "Advice", "Finding", "Consequence"], "{text}");
 }

@@ -1,0 +1,135 @@
+//! Who is at fault, from traces in which a driver, a manager or nobody known went wrong.
+
+use contracts::event::TraceLine;
+use contracts::promise::Strength;
+use harness::Layout;
+use serde_json::{Value, json};
+
+use super::*;
+
+const TARGET: &str = "/kl/pods/uid-a/volumes/kubernetes.io~csi/pv-v/mount";
+const RECORD: &str = "/kl/pods/uid-a/volumes/kubernetes.io~csi/pv-v/vol_data.json";
+
+/// A trace from its events.
+fn trace(events: &[Value]) -> Vec<TraceLine> {
+    let line = |(event, seq): (&Value, u64)| {
+        let mut line = event.clone();
+        line["seq"] = json!(seq);
+        line["t_ms"] = json!(0);
+        serde_json::from_value(line).expect("an event")
+    };
+    events.iter().zip(1..).map(line).collect()
+}
+
+fn call(id: u64, method: &str, code: &str, injected: Option<&str>) -> Vec<Value> {
+    let req = json!({"volumeId": "v", "targetPath": TARGET, "stagingTargetPath": "/s"});
+    let mut end = json!({"ev": "rpc_end", "id": id, "method": method, "code": code, "dur_ms": 1, "resp": {}});
+    if let Some(injected) = injected {
+        end["injected"] = json!(injected);
+    }
+    vec![json!({"ev": "rpc_start", "id": id, "method": method, "req": req}), end]
+}
+
+fn write_record() -> Value {
+    json!({"ev": "effect", "effect": "write", "path": RECORD, "confirmed": true})
+}
+
+fn found(events: &[Value]) -> Vec<Finding> {
+    findings(&trace(events), None, &Symbols::new(Layout::standard()))
+}
+
+/// Who is told to be at fault for the broken invariant, and what it is a consequence of.
+#[track_caller]
+fn check(events: &[Value], invariant: &str, party: Party, consequence_of: &str) {
+    let found = found(events);
+    let broken = found.iter().find(|finding| finding.contract == invariant);
+    let broken = broken.unwrap_or_else(|| panic!("{invariant} is not broken: {found:#?}"));
+    assert_eq!((broken.party, broken.consequence_of.as_str()), (party, consequence_of), "{broken:#?}");
+    let acquits = broken.sentence.contains("Not the driver's fault");
+    assert_eq!(acquits, party == Party::Manager, "{}", broken.sentence);
+}
+
+#[test]
+fn order_of_calls_is_the_managers_alone() {
+    check(&call(1, "NodePublishVolume", "OK", None), "INV-001", Party::Manager, "");
+}
+
+#[test]
+fn what_a_driver_can_have_removed_is_not_known_to_be_the_managers() {
+    // Published before its metadata was written, as far as the files tell.
+    let events = [call(1, "NodeStageVolume", "OK", None), call(2, "NodePublishVolume", "OK", None)].concat();
+    check(&events, "INV-050", Party::Unknown, "");
+}
+
+#[test]
+fn driver_that_broke_a_promise_before_is_named() {
+    let twice = "code= delay=0 after=0 forward=false hang=false duplicate=true";
+    let lie = call(1, "NodeStageVolume", "Internal", Some(twice));
+    let events = [lie, call(2, "NodePublishVolume", "OK", None)].concat();
+    check(&events, "INV-001", Party::Unknown, "DRV-100");
+    let found = found(&events);
+    let at = |contract: &str| found.iter().position(|finding| finding.contract == contract);
+    assert!(at("DRV-100") < at("INV-001"), "the driver's fault comes first: {found:#?}");
+    assert!(found.iter().all(|finding| finding.is_fault() == finding.contract.starts_with("DRV")));
+}
+
+#[test]
+fn driver_that_broke_a_promise_afterwards_has_not_led_to_it() {
+    let twice = "code= delay=0 after=0 forward=false hang=false duplicate=true";
+    let lie = call(2, "NodeStageVolume", "Internal", Some(twice));
+    let events = [call(1, "NodePublishVolume", "OK", None), lie].concat();
+    check(&events, "INV-001", Party::Manager, "");
+}
+
+#[test]
+fn driver_that_refused_a_call_may_have_led_to_it() {
+    let refused = call(1, "NodeStageVolume", "Internal", None);
+    let publish = call(2, "NodePublishVolume", "OK", None);
+    check(&[refused, publish.clone()].concat(), "INV-001", Party::Unknown, "");
+    // The proxy refused it in the driver's place, or nobody knows how it ended.
+    let injected = "code=Internal delay=0 after=0 forward=false hang=false";
+    let ours = call(1, "NodeStageVolume", "Internal", Some(injected));
+    check(&[ours, publish.clone()].concat(), "INV-001", Party::Manager, "");
+    let aborted = call(1, "NodeStageVolume", "Aborted", None);
+    check(&[aborted, publish].concat(), "INV-001", Party::Manager, "");
+}
+
+#[test]
+fn driver_that_unmounts_unasked_is_named() {
+    let stray = json!({"ev": "stray", "what": "umount /kl", "by": "driver"});
+    let mut events = vec![write_record(), stray];
+    events.extend(call(1, "NodePublishVolume", "OK", None));
+    check(&events, "INV-001", Party::Unknown, "stray");
+}
+
+#[test]
+fn recommendations_are_no_faults() {
+    let events = [
+        call(1, "NodeStageVolume", "OK", None),
+        call(2, "NodePublishVolume", "OK", None),
+        call(3, "NodeUnstageVolume", "OK", None),
+    ]
+    .concat();
+    let found = found(&events);
+    let advice = found.iter().find(|finding| finding.contract == "DRV-075").expect("it was unstaged");
+    assert_eq!(advice.strength, Some(Strength::Advice));
+    assert!(!advice.is_fault());
+}
+
+#[test]
+fn promise_broken_in_the_body_explains_what_the_manager_did() {
+    let mut found = found(&call(1, "NodePublishVolume", "OK", None));
+    assert!(found.iter().any(|finding| finding.party == Party::Manager));
+    blame(&mut found, "DRV-090");
+    for finding in found.iter().filter(|finding| finding.contract.starts_with("INV")) {
+        assert_eq!(finding.consequence_of, "DRV-090");
+        assert!(!finding.sentence.contains("Not the driver's fault"), "{}", finding.sentence);
+        assert!(!finding.sentence.contains("not known"), "{}", finding.sentence);
+    }
+}
+
+#[test]
+fn secret_in_the_drivers_log_breaks_its_promise() {
+    assert_eq!(secret_told("driver.log").contract, "DRV-094");
+    assert_ne!(secret_told("trace.jsonl").party, Party::Driver);
+}
