@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// where the next pod finds it, and a pod that only reads it finds it, too.
 ///
 /// Kubernetes, Persistent Volumes, Raw Block Volume Support: a block device without any filesystem on it.
-#[case(needs = [Block, Root, Owners, Loop])]
+#[case(needs = [Block, Root, Owners, Loop, Persistent])]
 async fn container_has_the_device(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
 
@@ -31,7 +31,7 @@ async fn container_has_the_device(cx: &mut Cx) -> Result {
 /// the device, gives it to the next start of the container, and takes it down.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
-#[case(needs = [Block, Root, Owners, Loop])]
+#[case(needs = [Block, Root, Owners, Loop, Persistent])]
 async fn container_outlives_the_node(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
@@ -67,7 +67,7 @@ async fn container_outlives_the_node(cx: &mut Cx) -> Result {
 /// either.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
-#[case(needs = [Block, Root, Owners, Loop])]
+#[case(needs = [Block, Root, Owners, Loop, Persistent])]
 async fn is_only_read(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let writer = cx.pod("writer").device(&disk, "/dev/xvda").start().await?;
@@ -149,7 +149,7 @@ async fn nothing_at_the_target(cx: &mut Cx) -> Result {
 /// told, and neither the driver nor the kernel is asked for anything.
 ///
 /// Kubernetes API, PersistentVolumeSpec.volumeMode: volumeDevices need Block, volumeMounts need Filesystem.
-#[case(needs = [Block, Filesystem, Root])]
+#[case(needs = [Block, Filesystem, Root, TwoVolumes])]
 async fn mode_must_fit(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let data = cx.volume("data").create().await?;
@@ -199,7 +199,7 @@ async fn is_bound_and_held_once(cx: &mut Cx) -> Result {
 /// A file where the link to a device should be is no device: the container does not start without its disk.
 ///
 /// Kubernetes, Raw Block Volume Support: the pod's link is the node's, and nothing else of that name is.
-#[case(needs = [Block, Root, Owners, Loop])]
+#[case(needs = [Block, Root, Owners, Loop, Persistent])]
 async fn file_instead_of_the_link(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A pod gets a volume of every kind at once, sees what it should of each, and is taken down with nothing left.
 ///
 /// Kubernetes, Volumes: a Pod can use any number of volume types simultaneously.
-#[case(needs = [Filesystem, Root, Owners, Loop])]
+#[case(needs = [Filesystem, Root, Owners, Loop, Persistent])]
 async fn at_once(cx: &mut Cx) -> Result {
     let ground = Ground::make(cx).await?;
     let web = ground.pod(cx, "web").start().await?;
@@ -117,7 +117,7 @@ const STRIDE: u64 = 48;
 /// everything in the end, its container keeps what it has, and nothing is left of it.
 ///
 /// Kubernetes, Pod Lifecycle: the node's agent can be restarted at any time.
-#[case(needs = [Filesystem, Root, Owners, Loop])]
+#[case(needs = [Filesystem, Root, Owners, Loop, Persistent])]
 async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
     let ground = Ground::make(cx).await?;
     let mut effects = 1 + cx.seed() % STRIDE;
@@ -162,7 +162,7 @@ async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
 /// The same pod, with the node killed while each of the driver's calls is under way.
 ///
 /// CSI: the CO may call again after any failure of its own, and the calls are idempotent.
-#[case(needs = [Filesystem, StageUnstage, Root, Owners, Loop])]
+#[case(needs = [Filesystem, StageUnstage, Root, Owners, Loop, Persistent])]
 async fn with_the_node_killed_during_each_call(cx: &mut Cx) -> Result {
     let ground = Ground::make(cx).await?;
     for (name, coming, going) in

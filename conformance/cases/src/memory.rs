@@ -9,7 +9,7 @@ use crate::prelude::*;
 /// memory is one that was killed.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
-#[case(needs = [Filesystem, OwnProcess, OwnKernel, Root])]
+#[case(needs = [Filesystem, OwnProcess, OwnKernel, Root, Persistent])]
 async fn runs_out_in_mid_publish(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let publish = cx.hold_and_lose(Method::Publish);

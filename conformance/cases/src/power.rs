@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// pod has written is all there.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent; the CO may call it again whatever it forgot.
-#[case(needs = [Filesystem, OwnProcess, PowerCut, Root])]
+#[case(needs = [Filesystem, OwnProcess, PowerCut, Root, Persistent])]
 async fn fails_in_mid_publish(cx: &mut Cx) -> Result {
     // A driver makes a volume of a name once: after the cut this is the one it made before.
     let data = cx.volume("data").create().await?;
@@ -39,7 +39,7 @@ async fn fails_in_mid_publish(cx: &mut Cx) -> Result {
 /// written durably is all there, whatever became of the rest.
 ///
 /// CSI, NodeStageVolume: this operation MUST be idempotent; POSIX, fsync: what it returned for is on the disk.
-#[case(needs = [Filesystem, OwnProcess, PowerCut, Root])]
+#[case(needs = [Filesystem, OwnProcess, PowerCut, Root, Persistent])]
 async fn kernel_panics_in_mid_write(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     if cx.cuts() == 0 {

@@ -261,7 +261,7 @@ async fn with_variables(cx: &mut Cx) -> Result {
 /// comes back.
 ///
 /// Kubernetes, Pod Lifecycle: volumes are unmounted when all of a pod's containers have ended.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root, Persistent])]
 async fn goes_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").sub_path("a").start().await?;

@@ -26,6 +26,7 @@ use tokio::task::LocalSet;
 
 use crate::event::{CaseReport, Event, Header, RunRecord, Status};
 use crate::exit_code;
+use crate::first_questions;
 use crate::gather::gather;
 use crate::message::{Assignment, Said, Task};
 use crate::report::Reporter;
@@ -158,6 +159,7 @@ impl Dispatcher {
     async fn run(mut self, mut interrupts: Interrupts) -> anyhow::Result<RunRecord> {
         let header = self.plan.header.clone();
         self.emit(&Event::RunStarted(header))?;
+        self.report_first_questions()?;
         self.report_skipped()?;
         loop {
             self.fill_lanes()?;
@@ -285,6 +287,15 @@ impl Dispatcher {
                 }
                 self.file(report)
             }
+        }
+    }
+
+    fn report_first_questions(&mut self) -> anyhow::Result<()> {
+        let Abilities { wrong, last_words, .. } = &self.plan.abilities;
+        let of = self.plan.header.cases;
+        match first_questions::report(wrong, last_words, of, &self.plan.again) {
+            Some(report) => self.file(report),
+            None => Ok(()),
         }
     }
 

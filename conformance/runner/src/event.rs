@@ -75,6 +75,12 @@ pub struct Header {
     pub lanes: usize,
     /// The seed of everything random in the run.
     pub seed: u64,
+    /// What the cases are about, if that was narrowed down.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Answers of the driver to the first questions that are odd, and break no promise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub odd: Vec<String>,
     /// What this run cannot see or promise, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,

@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod event;
 pub mod exit_code;
 pub mod finding;
+pub mod first_questions;
 mod gather;
 mod judge;
 pub mod logs;

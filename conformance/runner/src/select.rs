@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use testbed::case::{Case, CaseId};
+use testbed::case::{About, Case, CaseId};
 use testbed::need::{Missing, Who};
 
 use crate::event::Status;
@@ -18,6 +18,8 @@ pub struct Selection {
     pub filters: Vec<String>,
     /// None of these.
     pub exclude: Vec<String>,
+    /// Only cases about this; none means both.
+    pub about: Option<About>,
     /// The part of the whole that this run is.
     pub shard: Option<Shard>,
 }
@@ -83,7 +85,9 @@ impl Selection {
         let wanted =
             |id: &CaseId| self.filters.is_empty() || self.filters.iter().any(|filter| matches(filter, id));
         let unwanted = |id: &CaseId| self.exclude.iter().any(|filter| matches(filter, id));
-        let meant = all.iter().zip(&ids).filter(|(_, id)| wanted(id) && !unwanted(id)).map(|(case, _)| *case);
+        let is_about = |case: &Case| self.about.is_none_or(|about| case.about() == about);
+        let meant = all.iter().zip(&ids).filter(|(case, id)| wanted(id) && !unwanted(id) && is_about(case));
+        let meant = meant.map(|(case, _)| *case);
         Ok(match self.shard {
             None => meant.collect(),
             Some(shard) => meant.skip(shard.part - 1).step_by(shard.of).collect(),

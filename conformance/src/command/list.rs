@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use contracts::promise::{self, Promise};
 
 use super::Exit;
-use super::run::no_match;
+use super::run::{About, no_match};
 use runner::exit_code;
 use runner::select::{Selection, Shard};
 use testbed::case;
@@ -20,11 +20,14 @@ pub(super) struct Flags {
     /// Leave out what matches
     #[arg(long, value_name = "FILTER")]
     exclude: Vec<String>,
+    /// Only cases about the driver, or about the node
+    #[arg(long, value_enum, default_value_t = About::All)]
+    about: About,
     /// Only part I of N
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// Show the promises of a driver instead, and how far CSI obliges it to keep each
-    #[arg(long, conflicts_with_all = ["exclude", "shard"])]
+    #[arg(long, conflicts_with_all = ["exclude", "shard", "about"])]
     promises: bool,
     /// How to show them
     #[arg(long, value_enum, default_value_t = Format::Human)]
@@ -46,7 +49,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         return Ok(list_promises(flags));
     }
     let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
-    let selection = Selection { filters, exclude, shard: flags.shard };
+    let selection = Selection { filters, exclude, about: flags.about.chosen(), shard: flags.shard };
     let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
     let mut out = String::new();
     for case in &cases {
@@ -54,11 +57,12 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         out += &match flags.format {
             Format::Terse => format!("{}: test\n", case.id()),
             Format::Human => {
-                format!("{}\n    {}\n    needs {}\n", case.id(), case.sentence(), needs.join(", "))
+                let (id, sentence, about) = (case.id(), case.sentence(), case.about());
+                format!("{id}\n    {sentence}\n    about the {about}; needs {}\n", needs.join(", "))
             }
             Format::Json => {
                 let (id, proves) = (case.id(), case.sentence());
-                serde_json::json!({ "id": id, "proves": proves, "needs": needs, "file": case.file, "line": case.line })
+                serde_json::json!({ "id": id, "proves": proves, "about": case.about(), "needs": needs, "file": case.file, "line": case.line })
                     .to_string()
                     + "\n"
             }

@@ -111,8 +111,47 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     for (need, reason) in refused {
         reason.iter().for_each(|reason| ground.lacks(need, reason.clone()));
     }
+    ground_of_existing(&mut ground, manifest, abilities);
+    if !manifest.volume.persistent {
+        ground.lacks(Need::Persistent, "the manifest says that volumes keep nothing (`persistent = false`)");
+    }
+    if abilities.says.max_volumes == 1 {
+        ground.lacks(Need::TwoVolumes, "NodeGetInfo answers `max_volumes_per_node` = 1");
+    }
     if manifest.is_running_already() {
         ground.lacks(Need::OwnProcess, "was started by somebody else (`socket`)");
     }
     ground
+}
+
+/// Without CreateVolume there is what the manifest names.
+fn ground_of_existing(ground: &mut Ground, manifest: &Manifest, abilities: &Abilities) {
+    if abilities.creates() {
+        return;
+    }
+    let volume = &manifest.volume;
+    let none = "the driver has no CreateVolume, and the manifest names no `existing` volumes";
+    let unsaid = "the driver has no CreateVolume, and the manifest does not say what `existing` volumes are";
+    match volume.existing.len() {
+        0 => {
+            let needs = [Need::Filesystem, Need::Block, Need::Shared, Need::TwoVolumes, Need::FsTypes];
+            needs.into_iter().for_each(|need| ground.lacks(need, none));
+        }
+        count => {
+            if count == 1 {
+                let one = "the driver has no CreateVolume, and the manifest names one `existing` volume";
+                ground.lacks(Need::TwoVolumes, one);
+            }
+            if volume.file_system == Some(false) {
+                ground
+                    .lacks(Need::Filesystem, "the manifest says that there are none (`file_system = false`)");
+            }
+            if volume.block != Some(true) {
+                ground.lacks(Need::Block, format!("{unsaid} (`block = true`)"));
+            }
+            if !abilities.shares_on_a_node() {
+                ground.lacks(Need::Shared, "does not report SINGLE_NODE_MULTI_WRITER");
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use harness::facts::Fact;
-use harness::manifest::{Manifest, ManifestError, Sabotage};
+use harness::manifest::{Manifest, ManifestError, Sabotage, Span};
 use harness::nfs_export::Misbehaviour;
 
 use super::vm::{self, Chosen};
@@ -20,6 +20,7 @@ use runner::exit_code;
 use runner::report::line::count;
 use runner::select::{NoMatch, Selection, Shard, skip};
 use testbed::case::{self, Case};
+use testbed::message::Abilities;
 use testbed::need::{Need, Who};
 
 mod again;
@@ -42,6 +43,9 @@ pub(super) struct Flags {
     /// Leave out what matches
     #[arg(long, value_name = "FILTER")]
     exclude: Vec<String>,
+    /// Only cases about the driver, or about the node. Without it and without FILTER: the driver's, if it is not fake-csi
+    #[arg(long, value_enum)]
+    about: Option<About>,
     /// Only part I of N
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
@@ -102,6 +106,9 @@ pub(super) struct DriverFlags {
     /// The socket of its controller service, where that is another process
     #[arg(long, value_name = "PATH")]
     controller_socket: Option<PathBuf>,
+    /// How long the driver may take until it answers, such as 60s; the manifest's `[timeouts] start` otherwise
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    start_timeout: Option<Duration>,
     /// The manifest of the Kubernetes external storage e2e tests, beside --driver-cmd or --socket
     #[arg(long, value_name = "FILE")]
     testdriver: Option<PathBuf>,
@@ -122,6 +129,28 @@ enum Tier {
     Auto,
 }
 
+/// Which cases are meant, by what they can find a fault in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum About {
+    /// Those that ask the driver for something
+    Driver,
+    /// Those of the volume manager alone
+    Node,
+    /// All of them
+    All,
+}
+
+impl About {
+    /// What to select by; none for all.
+    pub(super) fn chosen(self) -> Option<case::About> {
+        match self {
+            Self::Driver => Some(case::About::Driver),
+            Self::Node => Some(case::About::Node),
+            Self::All => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Require {
     /// The machine must have what the selected cases need
@@ -136,6 +165,16 @@ enum Format {
 }
 
 impl Flags {
+    /// What the cases are to be about. With a foreign driver those that it cannot influence are left out, unless they
+    /// are asked for.
+    fn about(&self) -> Option<case::About> {
+        match self.about {
+            Some(about) => about.chosen(),
+            None if self.filters.is_empty() && !self.driver.is_ours() => Some(case::About::Driver),
+            None => None,
+        }
+    }
+
     /// Whether cases run in user namespaces.
     fn rootless(&self) -> bool {
         self.tier == Tier::Rootless || (self.tier == Tier::Auto && !nix::unistd::geteuid().is_root())
@@ -145,7 +184,15 @@ impl Flags {
 impl DriverFlags {
     /// Whether it is the driver inside this binary.
     pub(super) fn is_ours(&self) -> bool {
-        let Self { driver, driver_cmd, socket, testdriver, controller_socket: _, sabotage: _ } = self;
+        let Self {
+            driver,
+            driver_cmd,
+            socket,
+            testdriver,
+            controller_socket: _,
+            start_timeout: _,
+            sabotage: _,
+        } = self;
         driver.is_none() && driver_cmd.is_none() && socket.is_none() && testdriver.is_none()
     }
 
@@ -164,7 +211,7 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
 
 pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exit> {
     let (filters, exclude) = (flags.filters.clone(), flags.exclude.clone());
-    let selection = Selection { filters, exclude, shard: flags.shard };
+    let selection = Selection { filters, exclude, about: flags.about(), shard: flags.shard };
     let cases = selection.choose(&case::all()).map_err(|error| no_match(&error))?;
     if cases.is_empty() {
         return Err(Exit::new(exit_code::NOTHING_RAN, "no case is left to run")
@@ -273,6 +320,8 @@ async fn prepare(
         spoil: flags.spoil,
         away: None,
     };
+    // Of a driver with which nothing can be tried only its answers are told.
+    let cases = if main.abilities.are_unusable() { vec![] } else { cases };
     for case in cases {
         match skip(&main.ground.missing(&case.needs())) {
             None => plan.cases.push(case),
@@ -364,7 +413,7 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
     let together = ground.has(Need::OwnProcess) && !manifest.shared_backend;
     Header {
-        driver: abilities.says.name.clone(),
+        driver: name_of(abilities, manifest),
         driver_version: abilities.says.version.clone(),
         abilities: can.map(|need| need.word().to_owned()).collect(),
         kernel: facts.kernel().to_owned(),
@@ -372,12 +421,29 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
         guests: String::new(),
         has: place.told(&TOLD, true),
         lacks: place.told(&TOLD, false),
-        cases: cases.len() * flags.repeat as usize,
+        cases: match (abilities.are_unusable(), abilities.wrong.is_empty()) {
+            (true, _) => 1,
+            (false, told) => cases.len() * flags.repeat as usize + usize::from(!told),
+        },
         // Cases of a driver that already runs would see each other's mounts, those of a shared backend each
         // other's volumes.
         lanes: if together { flags.jobs.map_or(automatic, usize::from) } else { 1 },
         seed: flags.seed,
+        about: flags
+            .about()
+            .map(|about| format!("about the {about} (`--about all` runs all)"))
+            .unwrap_or_default(),
         limits: limits(manifest),
+        odd: abilities.odd.clone(),
+    }
+}
+
+/// The driver's own name; where that cannot be used, the manifest's, or the program's.
+fn name_of(abilities: &Abilities, manifest: &Manifest) -> String {
+    let program = || manifest.command.first().cloned().unwrap_or_else(|| "the driver".to_owned());
+    match abilities.says.name.as_str() {
+        "" => manifest.name.clone().unwrap_or_else(program),
+        name => name.to_owned(),
     }
 }
 
@@ -410,6 +476,9 @@ pub(super) fn manifest(flags: &DriverFlags, rootless: bool) -> Result<Manifest, 
         _ if rootless => flags.ours(&["--backing=directory"]),
         _ => flags.ours(&[]),
     };
+    if let Some(limit) = flags.start_timeout {
+        manifest.timeouts.start = Span::new(limit);
+    }
     if let Some(file) = &flags.testdriver {
         manifest = manifest.with_testdriver(file).map_err(|error| {
             let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());

@@ -2,9 +2,9 @@
 
 use harness::api::AccessMode;
 use harness::cluster::{Cluster, ProvisionError, Provisioner, VolumeRequest};
-use harness::driver::{Driver, DriverError};
+use harness::driver::{Driver, DriverError, WrongAnswer};
 use harness::journal::Journal;
-use harness::proxy::{Proxy, ProxyOptions};
+use harness::proxy::{Proxy, ProxyOptions, code_name};
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use tonic::Code;
@@ -18,19 +18,29 @@ use crate::scene::driver_options;
 /// Starts the driver, asks it, and lets it end.
 pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusal> {
     let layout = sandbox.layout();
-    // Nothing of this is told to anybody; a driver wants a journal to be started in.
+    // A driver is started with a journal; this one is read by nobody.
     let journal = Journal::new(Symbols::new(layout.clone()), None);
     let cgroup = limits::of_driver(orders, sandbox);
     let options = driver_options(&orders.manifest, &layout, &orders.directory, cgroup);
-    let mut driver =
-        Driver::start(options, journal.clone()).await.map_err(|error| Refusal::of_driver(&error))?;
-    let answer = questions(&driver, orders, sandbox, journal).await.map_err(|chain| {
-        let log = driver.log_tail(10);
-        Refusal { chain, hint: None, log, driver: true }
-    });
+    let mut driver = match Driver::start(options, journal.clone()).await {
+        Ok(driver) => driver,
+        Err(DriverError::Answers { wrong, tail }) => {
+            return Ok(Abilities { wrong, last_words: tail, ..Abilities::default() });
+        }
+        Err(error) => return Err(Refusal::of_driver(&error)),
+    };
+    let answer = questions(&driver, orders, sandbox, journal).await;
+    let log = driver.log_tail(LAST_WORDS);
     driver.terminate(orders.manifest.call_timeout()).await;
-    answer
+    match answer {
+        Ok(abilities) if abilities.wrong.is_empty() && abilities.odd.is_empty() => Ok(abilities),
+        Ok(abilities) => Ok(Abilities { last_words: log, ..abilities }),
+        Err(chain) => Err(Refusal { chain, hint: None, log, driver: true }),
+    }
 }
+
+/// So many lines explain most odd answers, and fit a terminal.
+const LAST_WORDS: usize = 10;
 
 /// Everything a need can depend on and no capability says.
 async fn questions(
@@ -47,6 +57,7 @@ async fn questions(
         says: driver.capabilities().clone(),
         no_block: lacking(settings.block, "block"),
         no_filesystem: lacking(settings.file_system, "file_system"),
+        wrong: driver.wrong_answers().to_vec(),
         ..Abilities::default()
     };
     if !abilities.creates() {
@@ -65,36 +76,93 @@ async fn questions(
     let cluster = Cluster::new(journal);
     let provisioner = Provisioner::new(cluster, channel, driver.manifest().clone(), abilities.says.clone())
         .tagged(foreign::tag(orders, sandbox));
+    let mut probes = Probes { provisioner, made: 0, odd: Vec::new(), wrong: Vec::new() };
     let plain = |name: &str| VolumeRequest::new(name, driver.manifest());
     if settings.file_system.is_none() {
-        abilities.no_filesystem = refused(&provisioner, plain("file-system")).await?;
+        abilities.no_filesystem = probes.refusal(plain("file-system")).await?;
     }
     if settings.block.is_none() {
         let block = VolumeRequest { block: true, mount_options: vec![], ..plain("block") };
-        abilities.no_block = refused(&provisioner, block).await?;
+        abilities.no_block = probes.refusal(block).await?;
     }
     if !abilities.shares_on_a_node() && abilities.no_filesystem.is_none() {
         let access_modes = vec![AccessMode::ReadWriteMany];
-        abilities.no_shared =
-            refused(&provisioner, VolumeRequest { access_modes, ..plain("shared") }).await?;
+        abilities.no_shared = probes.refusal(VolumeRequest { access_modes, ..plain("shared") }).await?;
     }
+    let Probes { made, odd, wrong, .. } = probes;
+    abilities.wrong.extend(wrong);
+    // A driver that makes no volume of any kind, and does not say that it supports none, hides its fault in skips.
+    if made == 0 && abilities.no_filesystem.is_some() && abilities.no_block.is_some() && !odd.is_empty() {
+        abilities.wrong.push(WrongAnswer {
+            method: "CreateVolume".to_owned(),
+            promise: None,
+            cause: "no volume of any kind can be made".to_owned(),
+            detail: odd.join("; "),
+            is_fatal: false,
+        });
+    }
+    abilities.odd = odd;
     Ok(abilities)
 }
 
-/// Why the driver makes no such volume, if it does not. One that it makes is deleted again.
-async fn refused(provisioner: &Provisioner, wanted: VolumeRequest) -> Result<Option<String>, Vec<String>> {
-    let Err(error) = provisioner.provision(&wanted).await else {
-        return provisioner.delete(&wanted.name).await.map(|()| None).map_err(|error| chain(&error));
-    };
-    match &error {
-        // With these a driver says that it cannot do this at all, whatever else it is asked for.
-        ProvisionError::Create { source, .. }
-            if matches!(source.code(), Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange) =>
-        {
-            let what = wanted.name.replace('-', " ");
-            Ok(Some(format!("CreateVolume refuses {what} volumes: {}", source.message())))
+/// Volumes that are made and deleted again, to see whether the driver makes such.
+struct Probes {
+    provisioner: Provisioner,
+    /// How many volumes were made.
+    made: usize,
+    odd: Vec<String>,
+    wrong: Vec<WrongAnswer>,
+}
+
+impl Probes {
+    /// Why the driver makes no such volume, if it does not. One that it makes is deleted again.
+    ///
+    /// # Errors
+    /// When the volume could not be asked for at all.
+    async fn refusal(&mut self, wanted: VolumeRequest) -> Result<Option<String>, Vec<String>> {
+        let kind = wanted.name.replace('-', " ");
+        let error = match self.provisioner.provision(&wanted).await {
+            Ok(_) => {
+                self.made += 1;
+                self.delete(&wanted.name, &kind).await;
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        match &error {
+            ProvisionError::Create { source, .. } => {
+                let code = code_name(source.code());
+                // With these a driver says that it does not support the kind at all.
+                let is_odd =
+                    !matches!(source.code(), Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange);
+                if is_odd {
+                    self.odd.push(format!(
+                        "CreateVolume answered {code} for a {kind} volume (\"{}\"): taken as not supported, for which CSI has INVALID_ARGUMENT",
+                        source.message()
+                    ));
+                }
+                Ok(Some(format!("CreateVolume refuses {kind} volumes: {code} \"{}\"", source.message())))
+            }
+            ProvisionError::Empty { .. } => {
+                self.wrong.push(WrongAnswer {
+                    method: "CreateVolume".to_owned(),
+                    promise: None,
+                    cause: "answered OK without a volume, which CSI requires".to_owned(),
+                    detail: format!("a {kind} volume"),
+                    is_fatal: false,
+                });
+                Ok(Some(format!("CreateVolume answers {kind} volumes without a volume")))
+            }
+            _ => Err(chain(&error)),
         }
-        _ => Err(chain(&error)),
+    }
+
+    async fn delete(&mut self, name: &str, kind: &str) {
+        if let Err(error) = self.provisioner.delete(name).await {
+            let said = chain(&error).join(": ");
+            self.odd
+                .push(format!("the {kind} volume that was made to ask for it may still be there: {said}"));
+        }
     }
 }
 

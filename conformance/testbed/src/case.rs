@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cx::Cx;
 use crate::failure::{Place, Result};
-use crate::need::Need;
+use crate::need::{Need, Who};
 
 #[doc(hidden)]
 pub use linkme;
@@ -68,12 +68,39 @@ impl Case {
         paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
+    /// Whether the driver can make it fail.
+    pub fn about(&self) -> About {
+        // Every volume of the driver's is asked for by a need; calls that take no volume are in `csi`.
+        let asks = |need: &Need| need.who() == Who::Driver && *need != Need::OwnProcess;
+        let is_driver = self.needs().iter().any(asks) || self.id().as_str().starts_with("csi::");
+        if is_driver { About::Driver } else { About::Node }
+    }
+
     /// All needs, each once, in order.
     pub fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = self.needs.iter().chain(self.variant_needs).copied().collect();
         needs.sort_unstable();
         needs.dedup();
         needs
+    }
+}
+
+/// What a case can find a fault in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// The driver: the case asks it for something.
+    Driver,
+    /// The node alone: the volume manager, and what it does without a driver.
+    Node,
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Driver => "driver",
+            Self::Node => "node",
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 //! Its mounts are the machine's, it outlives the case, and nobody in the sandbox sees its processes. So the node's
 //! root is on the machine, too, and whatever the driver is asked for is in the ledger first.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,15 +60,23 @@ impl Foreign {
     }
 }
 
-/// What this worker's volumes are called apart from all others of the driver.
-pub fn tag(orders: &Orders, sandbox: &Sandbox) -> String {
-    if !orders.manifest.is_running_already() {
-        return String::new();
-    }
+/// The end of the names of this worker's volumes. A backend outside the sandbox, in a cloud or a pool, is the same for
+/// all cases and runs: a name must not mean the volume of another one.
+pub(super) fn tag(orders: &Orders, sandbox: &Sandbox) -> String {
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
     };
-    format!("-{}-{}", name(orders.ledger.parent()), name(Some(sandbox.layout().root())))
+    let run = name(orders.ledger.parent());
+    match orders.manifest.is_running_already() {
+        // Its node's root is a directory of its own for each case.
+        true => format!("-{run}-{}", name(Some(sandbox.layout().root()))),
+        // Each case, and each repetition of it, has its own directory for logs.
+        false => {
+            let mut hasher = DefaultHasher::new();
+            orders.directory.hash(&mut hasher);
+            format!("-{run}-{:08x}", hasher.finish() as u32)
+        }
+    }
 }
 
 /// Whether the kernel names the process of each mount. Where it does, one that cannot be seen from inside the

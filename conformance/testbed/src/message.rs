@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use harness::driver::Capabilities;
+use harness::driver::{Capabilities, WrongAnswer};
 use harness::manifest::Manifest;
 use harness::nfs_export::Misbehaviour;
 use serde::{Deserialize, Serialize};
@@ -112,9 +112,20 @@ pub struct Abilities {
     pub no_filesystem: Option<String>,
     /// Why it makes no volume that two pods may have, if it does not.
     pub no_shared: Option<String>,
+    /// Answers that break a promise, or with which nothing can be tried.
+    pub wrong: Vec<WrongAnswer>,
+    /// Answers that are odd and break no promise: a line each in the head of the report.
+    pub odd: Vec<String>,
+    /// The last lines the driver printed, where an answer was wrong.
+    pub last_words: Vec<String>,
 }
 
 impl Abilities {
+    /// Whether no case can be tried with such answers.
+    pub fn are_unusable(&self) -> bool {
+        self.wrong.iter().any(|answer| answer.is_fatal)
+    }
+
     /// Whether it makes and deletes volumes.
     pub fn creates(&self) -> bool {
         self.says.controller_can("CREATE_DELETE_VOLUME")

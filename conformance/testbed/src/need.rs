@@ -66,6 +66,12 @@ needs! {
     /// Two pods on one node may have the volume at once: the driver reports SINGLE_NODE_MULTI_WRITER, or
     /// creates volumes with MULTI_NODE_MULTI_WRITER.
     Shared: Driver, "shared";
+    /// A volume begins empty and keeps what pods write until it is deleted: the manifest does not say
+    /// `persistent = false`.
+    Persistent: Driver, "persistent";
+    /// The node takes two of the driver's volumes: it does not report `max_volumes_per_node` = 1, and the manifest does
+    /// not name a single `existing` volume.
+    TwoVolumes: Driver, "two volumes";
     /// The driver gives volumes to groups itself: it reports VOLUME_MOUNT_GROUP.
     GivesGroups: Driver, "gives groups";
     /// The driver leaves that to the node: it does not report VOLUME_MOUNT_GROUP.
@@ -118,6 +124,8 @@ impl Need {
             | Self::Block
             | Self::Filesystem
             | Self::Shared
+            | Self::Persistent
+            | Self::TwoVolumes
             | Self::GivesGroups
             | Self::LeavesGroups
             | Self::Inline

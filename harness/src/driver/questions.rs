@@ -227,10 +227,10 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
     match name {
-        "" => Some("the name of the plugin is empty"),
-        _ if bytes.len() > 63 => Some("the name of the plugin has more than 63 characters"),
+        "" => Some("the plugin's name is empty"),
+        _ if bytes.len() > 63 => Some("the plugin's name has more than 63 characters"),
         _ if bytes.iter().copied().any(is_wrong) || !ends(bytes.first()) || !ends(bytes.last()) => {
-            Some("the name of the plugin is not a domain name")
+            Some("the plugin's name is no domain name")
         }
         _ => None,
     }

@@ -127,6 +127,6 @@ async fn name_that_is_a_path_is_refused_before_it_is_used() {
     let wrong = wrong_answers("../../../../../tmp/somewhere/x").await;
     assert_eq!(
         wrong[0],
-        "DRV-001 GetPluginInfo: the name of the plugin is not a domain name (\"../../../../../tmp/somewhere/x\")"
+        "DRV-001 GetPluginInfo: the plugin's name is no domain name (\"../../../../../tmp/somewhere/x\")"
     );
 }

@@ -51,7 +51,7 @@ async fn an_impossible_use_is_refused(cx: &mut Cx) -> Result {
 /// A volume that a pod has is not deleted.
 ///
 /// CSI, DeleteVolume: FAILED_PRECONDITION if the volume is in use by another resource.
-#[case(needs = [Creates, Filesystem, Root])]
+#[case(needs = [Creates, Filesystem, Root, Persistent])]
 async fn what_is_in_use_is_not_deleted(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -130,7 +130,7 @@ async fn a_strange_token_is_refused(cx: &mut Cx) -> Result {
 ///
 /// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
 /// CSI, NodeStageVolume, NodePublishVolume: ALREADY_EXISTS if the path is in use for an incompatible request.
-#[case(needs = [StageUnstage, Filesystem, Root])]
+#[case(needs = [StageUnstage, Filesystem, Root, Persistent])]
 async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;

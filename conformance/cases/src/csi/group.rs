@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A driver that gives volumes to groups is told which, and the group can write to what was another's.
 ///
 /// CSI, VolumeCapability.MountVolume.volume_mount_group: the volume must be readable and writable by the group.
-#[case(needs = [Filesystem, GivesGroups, Root, Owners])]
+#[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent])]
 async fn is_named_to_the_driver(cx: &mut Cx) -> Result {
     let data = of_root(cx, "data", "ext4").await?;
     let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).start().await?;
@@ -35,7 +35,7 @@ async fn is_named_when_it_stages(cx: &mut Cx) -> Result {
 /// one node whose type of file system is known.
 ///
 /// Kubernetes, CSIDriver.spec.fsGroupPolicy: ReadWriteOnceWithFSType, File, None.
-#[case(needs = [Filesystem, LeavesGroups, Root, Owners])]
+#[case(needs = [Filesystem, LeavesGroups, Root, Owners, FsTypes, Persistent])]
 async fn policy_says_whether_the_node_does_it(cx: &mut Cx) -> Result {
     use FsGroupPolicy::{File, None, ReadWriteOnceWithFsType};
     for (policy, fs_type, given) in [
@@ -63,7 +63,7 @@ async fn policy_says_whether_the_node_does_it(cx: &mut Cx) -> Result {
 /// A group that a volume belongs to is one of its containers' groups, once.
 ///
 /// Kubernetes, `pv.beta.kubernetes.io/gid`: every container that uses the volume belongs to the group.
-#[case(needs = [Filesystem, Root, Owners])]
+#[case(needs = [Filesystem, Root, Owners, Persistent, TwoVolumes])]
 async fn of_the_volume_is_the_containers(cx: &mut Cx) -> Result {
     let data = cx.volume("data").gid(3000).create().await?;
     let logs = cx.volume("logs").gid(3000).create().await?;

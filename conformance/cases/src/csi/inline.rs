@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// and the volume's name, its secret is one of the pod's namespace, and it is gone with the pod.
 ///
 /// CSI, NodePublishVolume; Kubernetes, CSI ephemeral volumes: `csi.storage.k8s.io/ephemeral` is "true".
-#[case(needs = [Inline, Root, Owners])]
+#[case(needs = [Inline, Root, Owners, Persistent])]
 async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
     cx.secret("keys", &[("password", "open-sesame")])?;
     let scratch = cx.inline_csi("web", "scratch", Some("keys"))?;

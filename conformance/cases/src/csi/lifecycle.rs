@@ -7,7 +7,7 @@ use crate::prelude::*;
 ///
 /// CSI, NodePublishVolume: called when a workload that uses the volume is placed on a node.
 /// CSI, NodeUnpublishVolume: the reverse operation of NodePublishVolume.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root, Persistent, TwoVolumes])]
 async fn file_system_in_and_out(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let logs = cx.volume("logs").create().await?;
@@ -45,7 +45,7 @@ async fn file_system_in_and_out(cx: &mut Cx) -> Result {
 /// A driver that is asked twice does as if it had been asked once: a caller who has lost the answer asks again.
 ///
 /// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root, Persistent])]
 async fn every_call_is_made_twice(cx: &mut Cx) -> Result {
     cx.repeat_every_call();
     let data = cx.volume("data").create().await?;

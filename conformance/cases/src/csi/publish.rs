@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// written before can be read.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root, Persistent])]
 async fn read_only(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let writer = cx.pod("writer").volume(&data, "/data").start().await?;

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// finds the volume on disk and takes it down.
 ///
 /// CSI: the CO is responsible for calling NodeUnpublishVolume and NodeUnstageVolume, whatever it forgot.
-#[case(needs = [Filesystem, Root])]
+#[case(needs = [Filesystem, Root, Persistent])]
 async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -28,7 +28,7 @@ async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
 /// again, which the driver must take as done, and the volume is taken down in the end.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
-#[case(needs = [Filesystem, OwnProcess, Root])]
+#[case(needs = [Filesystem, OwnProcess, Root, Persistent])]
 async fn driver_killed_in_mid_publish(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let publish = cx.hold_and_lose(Method::Publish);

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// it had worked at once.
 ///
 /// CSI, NodePublishVolume: called after NodeStageVolume succeeded, where the driver stages.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, StageUnstage, Root, Persistent])]
 async fn fails_and_then_works(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     cx.fail(Method::Stage, Code::Internal).times(2);
@@ -53,7 +53,7 @@ async fn pod_deleted_meanwhile(cx: &mut Cx) -> Result {
 /// A volume has the file system and the mount options that were asked for.
 ///
 /// CSI, MountVolume: `fs_type` and `mount_flags`.
-#[case(needs = [Filesystem, Root, FsTypes])]
+#[case(needs = [Filesystem, Root, FsTypes, Persistent])]
 async fn file_system_is_the_one_asked_for(cx: &mut Cx) -> Result {
     for fs_type in cx.fs_types() {
         let volume = cx.volume(&fs_type).fs_type(&fs_type).mount_option("noatime").create().await?;

@@ -105,7 +105,9 @@ impl Display for HeaderLines<'_> {
         if !header.guests.is_empty() {
             line(f, "Guests", &header.guests)?;
         }
-        line(f, "Cases", &format!("{} in {}", header.cases, count(header.lanes, "lane")))?;
+        let about = if header.about.is_empty() { String::new() } else { format!(" {}", header.about) };
+        line(f, "Cases", &format!("{}{about} in {}", header.cases, count(header.lanes, "lane")))?;
+        header.odd.iter().try_for_each(|odd| line(f, "Odd", odd))?;
         header.limits.iter().try_for_each(|limit| line(f, "Limit", limit))
     }
 }

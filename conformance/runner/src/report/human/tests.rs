@@ -42,6 +42,8 @@ fn header() -> Header {
         cases: 62,
         lanes: 8,
         seed: 7,
+        about: String::new(),
+        odd: vec![],
         limits: vec![],
     }
 }

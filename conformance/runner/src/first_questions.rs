@@ -1,0 +1,85 @@
+//! Answers to the first questions that break a promise, told as a case of their own.
+//!
+//! The driver is asked before the first case; a wrong answer must not end the run without a result.
+
+use harness::driver::WrongAnswer;
+use testbed::case::CaseId;
+use testbed::failure::{Breakage, Place};
+
+use crate::event::{CaseReport, Status};
+use crate::finding::Finding;
+use crate::judge::{promise_broken, story_broken};
+
+/// The id under which they are reported.
+pub const ID: &str = "first_questions";
+
+const PROVES: &str = "The driver answers the calls that come before any volume as CSI requires.";
+
+/// Their report; none if no answer was wrong.
+pub fn report(wrong: &[WrongAnswer], last_words: &[String], of: usize, again: &str) -> Option<CaseReport> {
+    if wrong.is_empty() {
+        return None;
+    }
+    let at = Place { file: file!().to_owned(), line: line!() };
+    let cause = std::iter::once("The driver's last words were:".to_owned());
+    let cause = cause.chain(last_words.iter().map(|line| format!("  {line}"))).collect();
+    let breakage = Breakage { after: String::new(), at: at.clone(), expected: None, actual: None, cause };
+    Some(CaseReport {
+        id: CaseId::new(ID),
+        status: Status::Failed,
+        seconds: 0.0,
+        number: 1,
+        of,
+        proves: PROVES.to_owned(),
+        at,
+        reasons: vec![],
+        breakage: (!last_words.is_empty()).then_some(breakage),
+        findings: wrong.iter().map(finding).collect(),
+        left_behind: vec![],
+        kernel: vec![],
+        unchecked: vec![],
+        logs: None,
+        log_files: vec![],
+        again: again.to_owned(),
+        look: None,
+    })
+}
+
+fn finding(answer: &WrongAnswer) -> Finding {
+    let WrongAnswer { method, promise, cause, .. } = answer;
+    let found = match promise {
+        Some(promise) => promise_broken(promise, method, cause),
+        None => Finding { method: method.clone(), ..story_broken(ID, cause, PROVES) },
+    };
+    Finding { sentence: format!("{answer}."), ..found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(promise: Option<&str>) -> WrongAnswer {
+        WrongAnswer {
+            method: "GetPluginInfo".to_owned(),
+            promise: promise.map(str::to_owned),
+            cause: "not implemented".to_owned(),
+            detail: String::new(),
+            is_fatal: true,
+        }
+    }
+
+    #[test]
+    fn wrong_answers_are_a_failed_case_with_a_finding_each() {
+        let wrong = [answer(Some("DRV-007")), answer(None)];
+        let told = report(&wrong, &["listening".to_owned()], 3, "volproof run").unwrap();
+        assert_eq!((told.id.as_str(), told.status), (ID, Status::Failed));
+        let contracts: Vec<_> = told.findings.iter().map(|finding| finding.contract.as_str()).collect();
+        assert_eq!(contracts, ["DRV-007", ID]);
+        assert_eq!(told.breakage.unwrap().cause, ["The driver's last words were:", "  listening"]);
+    }
+
+    #[test]
+    fn right_answers_are_not_reported() {
+        assert!(report(&[], &["listening".to_owned()], 3, "volproof run").is_none());
+    }
+}
