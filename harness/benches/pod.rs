@@ -49,8 +49,8 @@ fn main() -> ExitCode {
 }
 
 fn measure(rounds: usize) -> Result<()> {
-    let logs = tempfile::tempdir().context("cannot make a directory for logs")?;
     let sandbox = Sandbox::enter(SandboxOptions { name: "bench".to_owned(), ..Default::default() })?;
+    let logs = tempfile::tempdir().context("cannot make a directory for logs")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(compare(&sandbox, logs.path(), rounds))
 }

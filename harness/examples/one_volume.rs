@@ -14,7 +14,7 @@ use harness::manifest::Manifest;
 use harness::node::{Node, NodeOptions};
 use harness::observe::MountWatch;
 use harness::proxy::{Proxy, ProxyOptions};
-use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use volume_manager::api::pod::{VolumeDevice, VolumeMount};
 use volume_manager::api::{Container, Meta, Pod, PodVolume, VolumeSource};
@@ -37,7 +37,9 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let logs = std::env::temp_dir().join(format!("one-volume-{}", std::process::id()));
     std::fs::create_dir_all(&logs)?;
-    let sandbox = Sandbox::enter(SandboxOptions { name: "one_volume".to_owned(), ..Default::default() })?;
+    let machine = MachineOptions { open: vec![logs.clone()], ..Default::default() };
+    let name = "one_volume".to_owned();
+    let sandbox = Sandbox::enter(SandboxOptions { name, machine, ..Default::default() })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(play(&sandbox, &logs))
 }

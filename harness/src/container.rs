@@ -8,7 +8,7 @@
 
 mod build;
 mod device_group;
-mod flags;
+pub(crate) mod flags;
 mod follow;
 mod inside;
 mod look;

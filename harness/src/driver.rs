@@ -3,6 +3,7 @@
 //! Starts it, keeps what it says in a file, notices at once when it exits, and asks it what it can do.
 
 mod capabilities;
+mod machine;
 mod process;
 mod questions;
 mod registrar;
@@ -18,6 +19,7 @@ use nix::unistd::Pid;
 use tonic::Status;
 
 pub use capabilities::Capabilities;
+pub use machine::machine_options;
 pub use process::Exit;
 pub use questions::WrongAnswer;
 pub use registrar::{Registrar, RegistrarError};
@@ -367,7 +369,7 @@ fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverE
         if !root.is_dir() {
             return Err(DriverError::NoRoot { root: root.clone() });
         }
-        command = rooted::command(root, &options.layout, command);
+        command = rooted::command(root, &options.manifest.host_paths, &options.layout, command);
     }
     Process::start(&command, log, options.cgroup.as_deref(), journal)
 }

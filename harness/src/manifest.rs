@@ -53,6 +53,10 @@ pub struct Manifest {
     /// shares with the machine, such as `/var/lib/kubelet`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_dir: Option<PathBuf>,
+    /// Files, directories and devices of the machine that the driver may change. What it writes anywhere else beside
+    /// `{state}` and the node's root is thrown away, and told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_paths: Vec<PathBuf>,
     /// How many nodes may be played at once.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
@@ -135,7 +139,10 @@ impl Manifest {
         let directory = directory.parent().unwrap_or(Path::new("/"));
         let mut manifest = Self::parse(&text, path)?;
         manifest.resolve(directory);
-        Ok(manifest)
+        match manifest.host_paths.iter().find(|opened| !opened.exists()) {
+            Some(opened) => Err(ManifestError::NoHostPath { path: path.to_owned(), opened: opened.clone() }),
+            None => Ok(manifest),
+        }
     }
 
     /// A manifest from its text. Paths stay as they are; `path` is for messages.
@@ -150,6 +157,9 @@ impl Manifest {
             (false, true) => Err(ManifestError::TwoDrivers { path: path.to_owned() }),
             (true, true) if manifest.root.is_some() => {
                 Err(ManifestError::RootOfRunning { path: path.to_owned() })
+            }
+            (true, true) if !manifest.host_paths.is_empty() => {
+                Err(ManifestError::HostPathsOfRunning { path: path.to_owned() })
             }
             _ => Ok(manifest),
         }
@@ -246,7 +256,7 @@ impl Manifest {
         for path in paths.into_iter().flatten() {
             *path = directory.join(&*path);
         }
-        for file in &mut self.guest.files {
+        for file in self.guest.files.iter_mut().chain(&mut self.host_paths) {
             *file = directory.join(&*file);
         }
         self.secrets.resolve(directory);

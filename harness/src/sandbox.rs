@@ -11,6 +11,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Layout;
@@ -20,11 +21,13 @@ use crate::loop_device::table;
 mod error;
 mod furnish;
 mod init;
+mod machine;
 mod shared;
 pub mod visit;
 
 pub use error::SandboxError;
 pub use init::{LOST_LIFELINE, SIGNALLED};
+pub use machine::{Bounds, Changed, MachineOptions, Written};
 pub use shared::SharedNode;
 
 /// How a sandbox is made.
@@ -49,6 +52,8 @@ pub struct SandboxOptions {
     pub state_bytes: u64,
     /// For a driver that runs already: where the node's root is to be, so that both see the same mounts.
     pub shared: Option<SharedNode>,
+    /// What is found of the machine.
+    pub machine: MachineOptions,
 }
 
 impl Default for SandboxOptions {
@@ -63,6 +68,7 @@ impl Default for SandboxOptions {
             node_bytes: 256 << 20,
             state_bytes: state_bytes(),
             shared: None,
+            machine: MachineOptions::default(),
         }
     }
 }
@@ -83,6 +89,8 @@ pub struct Sandbox {
     layout: Layout,
     state_bytes: u64,
     devices: Vec<u64>,
+    machine: machine::Machine,
+    ledger: Option<Arc<Ledger>>,
     took: Duration,
 }
 
@@ -106,8 +114,11 @@ impl Sandbox {
         drop(options.lifeline.take());
         let is_shared = shared.is_some();
         let layout = shared.unwrap_or_else(Layout::standard);
-        let devices = match is_shared {
-            true => vec![furnish::device_of(layout.root())?],
+        let (devices, machine) = match is_shared {
+            true => {
+                let because = "a driver that runs already works on the machine itself";
+                (vec![furnish::device_of(layout.root())?], machine::Machine::open(because))
+            }
             false => furnish::furnish(&layout, &options)?,
         };
         if let Some(ledger) = &ledger {
@@ -122,7 +133,29 @@ impl Sandbox {
             })?;
         }
         let (rootless, state_bytes) = (options.user_namespace, options.state_bytes);
-        Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, took: begin.elapsed() })
+        let took = begin.elapsed();
+        let ledger = ledger.map(Arc::new);
+        Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, machine, ledger, took })
+    }
+
+    /// How far its processes are kept from the machine.
+    pub fn bounds(&self) -> &Bounds {
+        &self.machine.bounds
+    }
+
+    /// What was written over the machine's files since the sandbox was made. It is gone with the sandbox.
+    pub fn written(&self) -> Vec<Written> {
+        self.machine.written()
+    }
+
+    /// Whether there is no room left for what is written over the machine's files.
+    pub fn is_machine_full(&self) -> bool {
+        self.machine.is_full()
+    }
+
+    /// The run's ledger, which may be out of sight in here.
+    pub fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.ledger.clone()
     }
 
     /// Whether being root ends at the sandbox's edge.

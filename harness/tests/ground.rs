@@ -19,6 +19,8 @@ mod kill;
 mod limits;
 #[path = "ground/loops.rs"]
 mod loops;
+#[path = "ground/machine.rs"]
+mod machine;
 #[path = "ground/mounts.rs"]
 mod mounts;
 #[path = "ground/sandbox.rs"]
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         _ => {
             let arguments = Arguments::from_args();
             let mut trials = sandbox::trials();
+            trials.extend(machine::trials());
             trials.extend(loops::trials());
             trials.extend(limits::trials());
             trials.extend(mounts::trials());

@@ -81,6 +81,9 @@ pub struct Header {
     /// Answers of the driver to the first questions that are odd, and break no promise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub odd: Vec<String>,
+    /// How far the driver is kept from the machine, in lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machine: Vec<String>,
     /// What this run cannot see or promise, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use contracts::event::{Actor, Event, Irregular, TraceLine};
-use contracts::promise;
+use contracts::promise::{self, Strength};
 use contracts::rule::books::is_unknown;
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::{driver, manager};
+use harness::sandbox::Written;
 use harness::symbols::Symbols;
 
 use crate::finding::{Finding, Party};
@@ -260,6 +261,35 @@ pub(crate) fn secret_told(file: &str) -> Finding {
         cites: "CSI: fields marked csi_secret must not be logged.".to_owned(),
         ..blank("secrets", "", &cause)
     }
+}
+
+/// So many changes of the machine's files are told one by one.
+const CHANGES: usize = 5;
+
+/// What the driver has written to the machine: that is thrown away, and would not be outside of a sandbox.
+pub(crate) fn machine_written(all: &[Written]) -> Vec<Finding> {
+    let finding = |written: &Written, more: usize| {
+        let others = match more {
+            0 => String::new(),
+            more => format!(", and so changed {more} more of the machine's files and directories"),
+        };
+        Finding {
+            contract: "machine".to_owned(),
+            method: String::new(),
+            cause: written.to_string(),
+            party: Party::Driver,
+            // CSI does not forbid it.
+            strength: Some(Strength::Advice),
+            consequence_of: String::new(),
+            sentence: format!("The driver {written} on the machine{others}."),
+            cites: "It is thrown away. A driver keeps what is its own below `{state}`; `host_paths` in its manifest \
+                    opens more."
+                .to_owned(),
+        }
+    };
+    let more = all.len().saturating_sub(CHANGES);
+    let told = all.iter().take(CHANGES).enumerate();
+    told.map(|(index, written)| finding(written, if index + 1 == CHANGES { more } else { 0 })).collect()
 }
 
 /// A limit of the machine's that the driver has come to.

@@ -9,8 +9,9 @@ mod disk;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
@@ -18,7 +19,9 @@ use std::time::Instant;
 use anyhow::Context;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::driver::machine_options;
+use harness::facts::in_guest;
+use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 
 use testbed::case::{self, Case, CaseId};
@@ -51,7 +54,9 @@ pub fn main(player: Player) -> ExitCode {
 }
 
 fn enter(lifeline: OwnedFd) -> Result<(Assignment, Sandbox), Refusal> {
-    let assignment = read_assignment().map_err(|error| Refusal::ours(error.as_ref()))?;
+    let mut assignment = read_assignment().map_err(|error| Refusal::ours(error.as_ref()))?;
+    let directory = held(&assignment.orders.directory);
+    assignment.orders.directory = directory.map_err(|error| Refusal::ours(error.as_ref()))?;
     let Assignment { task, orders } = &assignment;
     let name = match task {
         Task::Ask => "asking the driver".to_owned(),
@@ -65,14 +70,31 @@ fn enter(lifeline: OwnedFd) -> Result<(Assignment, Sandbox), Refusal> {
     let shared = foreign::shared_node(orders);
     let disk = orders.disk.as_deref().map(|disk| disk::mounted(disk, orders.cuts == 0)).transpose();
     let disk = disk.map_err(|error| Refusal::ours(error.as_ref()))?;
-    let options =
-        SandboxOptions { lifeline, ledger, name, user_namespace, shared, disk, ..SandboxOptions::default() };
+    // All of a guest is thrown away.
+    let machine = MachineOptions { contained: !in_guest(), ..machine_options(&orders.manifest) };
+    let options = SandboxOptions {
+        lifeline,
+        ledger,
+        name,
+        user_namespace,
+        shared,
+        disk,
+        machine,
+        ..SandboxOptions::default()
+    };
     // From here on this is another process, and the one that was started only waits for it.
     let sandbox = Sandbox::enter(options).map_err(|error| {
         let hint = error.hint().map(str::to_owned);
         Refusal { chain: testbed::failure::chain(&error), hint, log: vec![], driver: false }
     })?;
     Ok((assignment, sandbox))
+}
+
+/// A path to a directory that leads there also from a sandbox that does not show it.
+fn held(directory: &Path) -> anyhow::Result<PathBuf> {
+    let opened = File::open(directory).with_context(|| format!("cannot open `{}`", directory.display()))?;
+    // Never closed: it is used to the very end.
+    Ok(PathBuf::from(format!("/proc/self/fd/{}", opened.into_raw_fd())))
 }
 
 fn read_assignment() -> anyhow::Result<Assignment> {

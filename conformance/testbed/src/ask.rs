@@ -58,6 +58,7 @@ async fn questions(
         no_block: lacking(settings.block, "block"),
         no_filesystem: lacking(settings.file_system, "file_system"),
         wrong: driver.wrong_answers().to_vec(),
+        bounds: sandbox.bounds().clone(),
         ..Abilities::default()
     };
     if !abilities.creates() {

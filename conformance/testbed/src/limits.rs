@@ -23,8 +23,9 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
     if orders.rootless || orders.manifest.is_running_already() {
         return None;
     }
-    let name = name(&orders.ledger);
-    write_down(&orders.ledger, cgroup::places(&name).ok()?)?;
+    let ledger = sandbox.ledger()?;
+    let name = name(&ledger);
+    write_down(&ledger, cgroup::places(&name).ok()?)?;
     let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
     // `doctor` tells why, where it cannot be made.
     Cgroup::create(&name, limits).ok().map(Arc::new)
@@ -34,12 +35,12 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
 #[derive(Debug)]
 pub struct DeviceGroups {
     /// Where they are written down; nothing where this user can have none.
-    ledger: Option<PathBuf>,
+    ledger: Option<Arc<Ledger>>,
 }
 
 impl DeviceGroups {
-    pub fn of(orders: &Orders) -> Self {
-        Self { ledger: (!orders.rootless).then(|| orders.ledger.clone()) }
+    pub fn of(orders: &Orders, sandbox: &Sandbox) -> Self {
+        Self { ledger: sandbox.ledger().filter(|_| !orders.rootless) }
     }
 
     /// A group in which a container uses the devices that its configuration allows; none where it cannot be made.
@@ -52,14 +53,14 @@ impl DeviceGroups {
 }
 
 /// A name nothing else has. In its PID namespace every worker has the same number.
-fn name(ledger: &Path) -> String {
-    let run = ledger.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+fn name(ledger: &Ledger) -> String {
+    let run = ledger.path().parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("volproof-{run}-{:x}", now.as_nanos())
 }
 
-fn write_down(ledger: &Path, paths: Vec<PathBuf>) -> Option<()> {
-    Ledger::open(ledger).and_then(|ledger| ledger.record(&Entry::Cgroups { paths })).ok()
+fn write_down(ledger: &Ledger, paths: Vec<PathBuf>) -> Option<()> {
+    ledger.record(&Entry::Cgroups { paths }).ok()
 }
 
 /// What the driver has used up: the cause, and the limit that it met.

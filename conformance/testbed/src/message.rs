@@ -7,6 +7,7 @@ use std::time::Duration;
 use harness::driver::{Capabilities, WrongAnswer};
 use harness::manifest::Manifest;
 use harness::nfs_export::Misbehaviour;
+use harness::sandbox::Bounds;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::chain;
@@ -16,7 +17,7 @@ use crate::failure::chain;
 pub struct Orders {
     /// The driver.
     pub manifest: Manifest,
-    /// Where its logs go. Exists, and is not below what the sandbox covers.
+    /// Where its logs go. Exists.
     pub directory: PathBuf,
     /// The run's ledger.
     pub ledger: PathBuf,
@@ -118,6 +119,9 @@ pub struct Abilities {
     pub odd: Vec<String>,
     /// The last lines the driver printed, where an answer was wrong.
     pub last_words: Vec<String>,
+    /// How far it was kept from the machine while it was asked.
+    #[serde(default)]
+    pub bounds: Bounds,
 }
 
 impl Abilities {

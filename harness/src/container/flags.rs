@@ -13,7 +13,7 @@ use crate::observe::{Mount, parse_mountinfo};
 
 /// What a mount becomes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(crate) enum Change {
     ReadOnly,
     /// One of `MS_PRIVATE`, `MS_SLAVE`, `MS_SHARED`.
     Propagation(MsFlags),
@@ -21,7 +21,7 @@ pub(super) enum Change {
 
 /// How many mounts it is that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// This one.
     Itself,
     /// It and all below it.
@@ -29,7 +29,7 @@ pub(super) enum Reach {
 }
 
 /// Changes the mount whose root is open here.
-pub(super) fn change(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix::Result<()> {
+pub(crate) fn change(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix::Result<()> {
     match at_once(root, change, reach) {
         Err(Errno::ENOSYS) => one_by_one(root, change, reach),
         done => done,

@@ -69,6 +69,8 @@ impl Process {
         let mut child = command
             .args(arguments)
             .process_group(0)
+            // It would name a directory of the machine; without it temporary files go where the sandbox has its own.
+            .env_remove("TMPDIR")
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)

@@ -74,7 +74,8 @@ pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
     })
 }
 
-fn numbers() -> Vec<u32> {
+/// The numbers of all loop devices there are, attached or not.
+pub(crate) fn numbers() -> Vec<u32> {
     let Ok(disks) = fs::read_dir("/sys/block") else { return Vec::new() };
     let names = disks.flatten().filter_map(|disk| disk.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("loop")?.parse().ok()).collect()

@@ -53,6 +53,22 @@ pub enum ManifestError {
         /// The file.
         path: PathBuf,
     },
+    /// It opens paths of the machine to a driver that has all of it.
+    #[error(
+        "cannot use `{path}`: it names `host_paths`, and the driver behind its `socket` has the whole machine"
+    )]
+    HostPathsOfRunning {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It opens a path that does not exist.
+    #[error("cannot use `{path}`: there is no `{opened}`, which it names in `host_paths`")]
+    NoHostPath {
+        /// The file.
+        path: PathBuf,
+        /// The path in it.
+        opened: PathBuf,
+    },
     /// A word of the command holds a placeholder that does not exist.
     #[error("cannot use the command: there is no placeholder `{{{name}}}`")]
     UnknownPlaceholder {
@@ -88,6 +104,10 @@ impl ManifestError {
             Self::NoDriver { .. } => Some(format!("add {EXAMPLE}")),
             Self::TwoDrivers { .. } => Some("remove one of the two".to_owned()),
             Self::RootOfRunning { .. } => Some("remove `root`".to_owned()),
+            Self::HostPathsOfRunning { .. } => Some("remove `host_paths`".to_owned()),
+            Self::NoHostPath { opened, .. } => {
+                Some(format!("make `{}` first, or remove it", opened.display()))
+            }
             Self::UnknownPlaceholder { meant: Some(meant), .. } => {
                 Some(format!("did you mean `{{{meant}}}`?"))
             }

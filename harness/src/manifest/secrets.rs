@@ -80,6 +80,22 @@ impl Secrets {
         Ok(Self::load(file)?.into_iter().map(|(key, value)| (key, value.reveal().clone())).collect())
     }
 
+    /// The files that are named.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let Self { provision, controller_publish, node_stage, node_publish, .. } = self;
+        let Self { controller_expand, node_expand, snapshot, .. } = self;
+        let files = [
+            provision,
+            controller_publish,
+            node_stage,
+            node_publish,
+            controller_expand,
+            node_expand,
+            snapshot,
+        ];
+        files.into_iter().flatten()
+    }
+
     pub(super) fn resolve(&mut self, directory: &Path) {
         let files = [
             &mut self.provision,

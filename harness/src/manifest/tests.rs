@@ -216,3 +216,25 @@ fn secrets_are_not_in_what_is_printed() {
     assert_eq!(format!("{masked:?}"), "<masked>");
     assert_eq!(masked.reveal(), "hunter2");
 }
+
+#[test]
+fn host_path_that_does_not_exist_is_an_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("driver.toml");
+    let read = |paths: &str| {
+        std::fs::write(&file, format!("command = [\"./driver\"]\nhost_paths = {paths}\n")).expect("a file");
+        Manifest::read(&file)
+    };
+    std::fs::create_dir(dir.path().join("data")).expect("a directory");
+    let manifest = read(r#"["data", "/dev/null"]"#).expect("both exist");
+    assert_eq!(manifest.host_paths, [dir.path().join("data"), PathBuf::from("/dev/null")]);
+    let error = read(r#"["data", "dta"]"#).expect_err("one does not exist");
+    let expected = format!(
+        "cannot use `{}`: there is no `{}`, which it names in `host_paths`",
+        file.display(),
+        dir.path().join("dta").display()
+    );
+    assert_eq!(error.to_string(), expected);
+    let both = parse("socket = \"x.sock\"\nhost_paths = [\"/data\"]\n").expect_err("it has them already");
+    assert!(matches!(both, ManifestError::HostPathsOfRunning { .. }), "{both}");
+}

@@ -8,19 +8,27 @@ use std::path::Path;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use super::machine::Machine;
 use super::{SandboxError, SandboxOptions};
 use crate::{Layout, ledger, observe};
 
-/// Mounts and makes everything, and returns the devices of what lives and dies with the namespace.
-pub(super) fn furnish(layout: &Layout, options: &SandboxOptions) -> Result<Vec<u64>, SandboxError> {
+/// Mounts and makes everything. Returns the devices of what lives and dies with the namespace, and the machine as it is
+/// seen from inside.
+pub(super) fn furnish(
+    layout: &Layout,
+    options: &SandboxOptions,
+) -> Result<(Vec<u64>, Machine), SandboxError> {
     // First: from here on no mount reaches the machine.
     attach("a private root", Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
-    let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    attach("proc", Path::new("/proc"), Some("proc"), proc_flags, None)?;
-    release_volumes_below(&[layout.root(), &ledger::base()]);
-    let mut devices = Vec::new();
-    if !layout.root().is_dir() || !layout.state().is_dir() {
-        devices.push(cover_var_lib(layout)?);
+    let mut machine = contain(layout, options);
+    let mut devices = machine.devices()?;
+    if machine.bounds.open_because.is_some() {
+        let proc_flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        attach("proc", Path::new("/proc"), Some("proc"), proc_flags, None)?;
+        release_volumes_below(&[layout.root(), &ledger::base()]);
+        if !layout.root().is_dir() || !layout.state().is_dir() {
+            devices.push(cover_var_lib(layout)?);
+        }
     }
     match &options.disk {
         Some(disk) => keep_on(disk, layout.root(), "node", 0o750)?,
@@ -36,7 +44,23 @@ pub(super) fn furnish(layout: &Layout, options: &SandboxOptions) -> Result<Vec<u
     fill(layout)?;
     devices.push(device_of(layout.root())?);
     devices.push(device_of(layout.state())?);
-    Ok(devices)
+    machine.disregard_until_now();
+    Ok((devices, machine))
+}
+
+/// Puts the machine's files out of reach, if that is wanted and possible.
+fn contain(layout: &Layout, options: &SandboxOptions) -> Machine {
+    if !options.machine.contained {
+        return Machine::open("nobody asked for it");
+    }
+    if options.disk.is_some() {
+        return Machine::open("what is written is to be there after a power cut");
+    }
+    let directories = [layout.root(), layout.state()];
+    Machine::enter(&options.machine, options.user_namespace, &directories).unwrap_or_else(|error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        Machine::open(format!("{error}{}", cause.unwrap_or_default()))
+    })
 }
 
 /// Binds a directory of a disk over a place, without the sockets that nobody listens on any more.
@@ -145,7 +169,7 @@ pub(super) fn device_of(path: &Path) -> Result<u64, SandboxError> {
     Ok(fs::metadata(path).map_err(|source| path_error(path, source))?.dev())
 }
 
-fn path_error(path: &Path, source: io::Error) -> SandboxError {
+pub(super) fn path_error(path: &Path, source: io::Error) -> SandboxError {
     SandboxError::Path { path: path.to_owned(), source }
 }
 

@@ -13,7 +13,7 @@ use harness::facts::{Fact, Facts};
 use harness::filesystem::{DiskFormat, Filesystem, Mounted};
 use harness::guard::Guard;
 use harness::janitor::{Janitor, Lifeline};
-use harness::ledger::{Entry, Ledger, Place, Run};
+use harness::ledger::{Entry, Place, Run};
 use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::tmpfs::Tmpfs;
@@ -41,6 +41,9 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         ("crash", [format]) => faults::crash(format),
         ("forgetful", []) => faults::forgetful(),
         ("greedy", [how]) => crate::limits::driver(how),
+        ("machine", [kind, dir]) => crate::machine::writes(*kind == "rootless", Path::new(dir)),
+        ("own", [kind, dir]) => crate::machine::own(*kind == "rootless", Path::new(dir)),
+        ("meet", [number]) => crate::machine::meet(number),
         ("threads", []) => {
             std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
             println!("{}", Sandbox::enter(SandboxOptions::default()).unwrap_err());
@@ -69,7 +72,9 @@ fn describe(user_namespace: bool) {
     println!("uid {}", nix::unistd::geteuid());
     for mount in harness::observe::snapshot().unwrap() {
         // Another run on this machine may share a node's root with a driver that runs already.
-        if mount.source == "volproof" && !mount.target.starts_with(harness::ledger::base()) {
+        let is_of_another = mount.target.starts_with(harness::ledger::base());
+        // Without root the new one is put together of pieces.
+        if mount.source == "volproof" && !is_of_another && mount.target != Path::new("/") {
             let shared = if mount.propagation.is_empty() { "private" } else { "shared" };
             println!("{} {} {shared}", mount.target.display(), mount.fstype);
         }
@@ -226,15 +231,19 @@ fn worker(ledger: &Path, tag: &str, naive: bool) {
         ..SandboxOptions::default()
     };
     let sandbox = enter(options);
+    // A careless driver keeps one image where its state is, and one on the machine.
     let state = sandbox.layout().driver_state().join(tag);
-    fs::create_dir(&state).unwrap();
+    let machine = Path::new("/").join(tag);
+    for directory in [&state, &machine] {
+        fs::create_dir(directory).unwrap();
+    }
     let name = format!("volproof-{tag}-{}", sandbox.devices().last().unwrap());
     if let Ok(paths) = cgroup::places(&name) {
-        Ledger::open(ledger).unwrap().record(&Entry::Cgroups { paths }).unwrap();
+        sandbox.ledger().unwrap().record(&Entry::Cgroups { paths }).unwrap();
         std::mem::forget(Cgroup::create(&name, Limits { tasks: 100, memory: 1 << 30 }));
     }
     for index in 0..2 {
-        let image = state.join(format!("image{index}"));
+        let image = [&state, &machine][index].join("image");
         File::create(&image).unwrap().set_len(32 << 20).unwrap();
         if naive {
             careless(&image, &sandbox.layout().root().join(format!("lock{index}-{tag}")));

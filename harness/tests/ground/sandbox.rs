@@ -25,8 +25,11 @@ fn has_the_layout(kind: &str) -> Result<(), Failed> {
         pid 2 of volproof-init
         uid 0
         /proc proc private
-        /var/lib tmpfs private
-        /var/lib overlay private
+        /dev tmpfs private
+        /dev/pts devpts private
+        /tmp tmpfs private
+        /run tmpfs private
+        /dev/shm tmpfs private
         /var/lib/kubelet tmpfs shared
         /var/lib/volproof tmpfs private
         300 MiB in the node's root: no storage space

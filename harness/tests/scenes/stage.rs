@@ -15,7 +15,7 @@ use harness::manifest::Manifest;
 use harness::node::{Node, NodeOptions};
 use harness::observe::{MountWatch, Witness};
 use harness::proxy::{Proxy, ProxyOptions};
-use harness::sandbox::{Sandbox, SandboxOptions};
+use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use volume_manager::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use volume_manager::api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
@@ -120,13 +120,18 @@ fn play_before(
     ledger: &Path,
     scene: impl AsyncFnOnce(&mut Stage) -> Result<()>,
 ) -> Result<()> {
-    let logs = tempfile::tempdir()?;
     let sandbox = Sandbox::enter(SandboxOptions {
         lifeline: Some(std::io::stdin().as_fd().try_clone_to_owned()?),
         ledger: Some(ledger.to_owned()),
         name: "scene".to_owned(),
+        // The directory of the ledger, which is opened again for each container.
+        machine: MachineOptions {
+            open: ledger.parent().map(Path::to_owned).into_iter().collect(),
+            ..Default::default()
+        },
         ..Default::default()
     })?;
+    let logs = tempfile::tempdir()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (ledger, logs) = (ledger.to_owned(), logs.path().to_owned());

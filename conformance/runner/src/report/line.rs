@@ -108,6 +108,7 @@ impl Display for HeaderLines<'_> {
         let about = if header.about.is_empty() { String::new() } else { format!(" {}", header.about) };
         line(f, "Cases", &format!("{}{about} in {}", header.cases, count(header.lanes, "lane")))?;
         header.odd.iter().try_for_each(|odd| line(f, "Odd", odd))?;
+        header.machine.iter().try_for_each(|bound| line(f, "Machine", bound))?;
         header.limits.iter().try_for_each(|limit| line(f, "Limit", limit))
     }
 }

@@ -98,7 +98,12 @@ impl Aftermath {
             scene.end(failed).await;
             after.count_processes(before.census.as_ref()).await;
         }
-        let used_up = limits::used_up(scene.cgroup(), sandbox.layout().state());
+        after.findings.extend(judge::machine_written(&sandbox.written()));
+        let mut used_up = limits::used_up(scene.cgroup(), sandbox.layout().state());
+        if sandbox.is_machine_full() {
+            let what = "what it may write beside its own directory is full, and all of that is thrown away";
+            used_up.push(("used up its room on the machine", what.to_owned()));
+        }
         after.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
         after.read_kernel_log(before.log, &devices, &orders.directory);
         if let Err(error) = scene.journal().write(&orders.directory) {

@@ -79,7 +79,7 @@ impl Scene {
         registered(&registrar, limit).await.map_err(Refusal::of_scene)?;
         Ok(Self {
             containers: RefCell::default(),
-            device_groups: DeviceGroups::of(orders),
+            device_groups: DeviceGroups::of(orders, sandbox),
             node: Mutex::new(node),
             registrar: RefCell::new(Some(registrar)),
             _attacher: attacher,

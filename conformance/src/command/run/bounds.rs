@@ -1,0 +1,70 @@
+//! How far the driver is kept from the machine, as the head of a report tells it.
+
+use std::path::Path;
+
+use harness::manifest::Manifest;
+use harness::sandbox::Bounds;
+
+/// The lines about the machine.
+pub(super) fn told(manifest: &Manifest, bounds: &Bounds, in_guests: bool) -> Vec<String> {
+    if in_guests {
+        return vec!["out of the driver's reach: all of it runs in guests".to_owned()];
+    }
+    if manifest.is_running_already() {
+        return vec!["open to the driver: it runs already, and nothing keeps it in".to_owned()];
+    }
+    if let Some(because) = &bounds.open_because {
+        return vec![format!("open to the driver, which can write anywhere: {because}")];
+    }
+    let mut lines = vec![
+        "what the driver writes beside `{state}` and the node's root is thrown away and told; this contains \
+         accidents, not malice (`--tier vm` does)"
+            .to_owned(),
+    ];
+    let list = |paths: Vec<String>| paths.join(", ");
+    let path = |path: &Path| format!("`{}`", path.display());
+    if !bounds.open.is_empty() {
+        lines.push(format!(
+            "opened by the manifest: {}",
+            list(bounds.open.iter().map(|open| path(open)).collect())
+        ));
+    }
+    if !bounds.read_only.is_empty() {
+        let one = |(at, fstype): &(std::path::PathBuf, String)| format!("{} ({fstype})", path(at));
+        lines.push(format!("can only be read: {}", list(bounds.read_only.iter().map(one).collect())));
+    }
+    if !bounds.hidden.is_empty() {
+        let hidden = bounds.hidden.iter().map(|hidden| path(hidden)).collect();
+        lines.push(format!("cannot be shown to the driver: {}", list(hidden)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told_of(bounds: &Bounds) -> Vec<String> {
+        told(&Manifest::default(), bounds, false)
+    }
+
+    #[test]
+    fn head_says_what_is_contained_and_what_is_not() {
+        let bounds = Bounds {
+            open: vec!["/data".into(), "/dev/nbd0".into()],
+            read_only: vec![("/home".into(), "nfs4".into())],
+            ..Bounds::default()
+        };
+        let lines = told_of(&bounds);
+        assert!(lines[0].contains("thrown away") && lines[0].contains("not malice"), "{lines:?}");
+        assert_eq!(
+            lines[1..],
+            ["opened by the manifest: `/data`, `/dev/nbd0`", "can only be read: `/home` (nfs4)"]
+        );
+        let open = Bounds { open_because: Some("`/` was opened".into()), ..Bounds::default() };
+        assert_eq!(told_of(&open), ["open to the driver, which can write anywhere: `/` was opened"]);
+        let running = Manifest::from_socket(Path::new("/x.sock"));
+        assert!(told(&running, &Bounds::default(), false)[0].starts_with("open to the driver"));
+        assert!(told(&running, &bounds, true)[0].starts_with("out of the driver's reach"));
+    }
+}

@@ -1,0 +1,143 @@
+//! A `/dev` of the sandbox's own: the devices that every machine has, and nodes for loop and mapped devices.
+//!
+//! Names that a driver or udev gives to disks (`/dev/disk`, `/dev/mapper`) are then the sandbox's, so that cases that
+//! run beside each other cannot meet there. The machine's disks have no node.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use nix::mount::MsFlags;
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::mount::{MoveMountFlags, move_mount};
+
+use super::cloned;
+use crate::loop_device::{LOOP_MAJOR, table};
+use crate::sandbox::SandboxError;
+use crate::sandbox::furnish::{attach, make_dir, path_error};
+
+/// Devices that are found as they are, where the machine has them.
+const FOUND: [&str; 13] = [
+    "null",
+    "zero",
+    "full",
+    "random",
+    "urandom",
+    "tty",
+    "kmsg",
+    "fuse",
+    "kvm",
+    "loop-control",
+    "btrfs-control",
+    "mapper/control",
+    "net/tun",
+];
+
+/// File systems of the kernel that programs look for.
+const MOUNTED: [&str; 2] = ["mqueue", "hugepages"];
+
+/// Loop devices come in so many, and so many more than are in use are ready to be had.
+const READY: u32 = 64;
+
+/// Furnishes the directory that will be `/dev`.
+pub(super) fn furnish(dev: &Path, user_namespace: bool) -> Result<(), SandboxError> {
+    attach("a tmpfs", dev, Some("tmpfs"), MsFlags::MS_NOSUID, Some("size=4m,mode=755,nr_inodes=8k"))?;
+    for directory in ["pts", "shm", "mapper", "net"] {
+        make_dir(&dev.join(directory), 0o755)?;
+    }
+    for name in FOUND {
+        let machines = Path::new("/dev").join(name);
+        let Ok(metadata) = fs::symlink_metadata(&machines) else { continue };
+        match user_namespace {
+            true => show(&machines, &dev.join(name))?,
+            false => {
+                let mode = metadata.mode();
+                make_node(&dev.join(name), FileType::CharacterDevice, metadata.rdev(), mode, metadata.gid())?;
+            }
+        }
+    }
+    for name in MOUNTED {
+        let machines = Path::new("/dev").join(name);
+        if machines.is_dir() {
+            make_dir(&dev.join(name), 0o755)?;
+            show(&machines, &dev.join(name))?;
+        }
+    }
+    if !user_namespace {
+        make_disks(dev)?;
+    }
+    let terminals =
+        if user_namespace { "newinstance,ptmxmode=0666" } else { "newinstance,ptmxmode=0666,mode=620,gid=5" };
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    attach("terminals", &dev.join("pts"), Some("devpts"), flags, Some(terminals))?;
+    let links = [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+    ];
+    for (name, target) in links {
+        symlink(target, dev.join(name)).map_err(|source| path_error(&dev.join(name), source))?;
+    }
+    Ok(())
+}
+
+/// Nodes for the loop and mapped devices there are and that may come: the kernel makes a device when it is asked for
+/// one, and whoever asked opens its node at once.
+fn make_disks(dev: &Path) -> Result<(), SandboxError> {
+    let mut loops: BTreeSet<u32> = table::numbers().into_iter().collect();
+    let used =
+        table::numbers().into_iter().filter(|number| table::is_bound(*number)).max().unwrap_or_default();
+    loops.extend(0..(used + READY / 2).next_multiple_of(READY));
+    let group = fs::metadata("/dev/loop0").map_or(0, |metadata| metadata.gid());
+    for number in loops {
+        let device = makedev(LOOP_MAJOR, number);
+        make_node(&dev.join(format!("loop{number}")), FileType::BlockDevice, device, 0o660, group)?;
+    }
+    let Some(major) = mapper_major() else { return Ok(()) };
+    for number in (0..READY).filter(|number| !is_of_machine(&format!("dm-{number}"), 8)) {
+        let device = makedev(major, number);
+        make_node(&dev.join(format!("dm-{number}")), FileType::BlockDevice, device, 0o660, group)?;
+    }
+    Ok(())
+}
+
+/// The number of mapped devices, where the kernel has any.
+fn mapper_major() -> Option<u32> {
+    let text = fs::read_to_string("/proc/devices").ok()?;
+    let (_, blocks) = text.split_once("Block devices:")?;
+    blocks.lines().find_map(|line| line.trim().strip_suffix(" device-mapper")?.trim().parse().ok())
+}
+
+/// Whether a mapped device stands on anything but loop devices.
+fn is_of_machine(name: &str, depth: u32) -> bool {
+    let below = fs::read_dir(format!("/sys/block/{name}/slaves")).into_iter().flatten().flatten();
+    below.filter_map(|entry| entry.file_name().into_string().ok()).any(|below| match depth.checked_sub(1) {
+        Some(depth) if below.starts_with("dm-") => is_of_machine(&below, depth),
+        _ => !below.starts_with("loop"),
+    })
+}
+
+fn make_node(place: &Path, kind: FileType, device: u64, mode: u32, group: u32) -> Result<(), SandboxError> {
+    let failed = |source: io::Error| path_error(place, source);
+    mknodat(CWD, place, kind, Mode::from_raw_mode(mode & 0o777), device)
+        .map_err(|errno| failed(errno.into()))?;
+    match group {
+        0 => Ok(()),
+        group => std::os::unix::fs::chown(place, None, Some(group)).map_err(failed),
+    }
+}
+
+/// Shows a device or a file system of the machine's `/dev` in this one.
+fn show(machines: &Path, place: &Path) -> Result<(), SandboxError> {
+    // What its user may not have is not there.
+    let Ok(tree) = cloned(machines) else { return Ok(()) };
+    if !machines.is_dir() {
+        fs::write(place, "").map_err(|source| path_error(place, source))?;
+    }
+    move_mount(&tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(|errno| path_error(place, errno.into()))
+}

@@ -1,0 +1,137 @@
+//! What a driver does to the machine beside its own directory: it is told, and nothing of it stays.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serial_test::file_serial;
+use tests::{Ended, Finding, Residue, Volproof, built, has_root, settle};
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+const CASE: &str = "csi::publish::read_only";
+
+/// fake-csi, started by a shell that does something first.
+fn manifest(first: &str, more: &str) -> String {
+    let driver = built().display();
+    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
+    format!("command = ['/bin/sh', '-c', '''{first}; exec {driver} {serve}''']\n{more}\n")
+}
+
+/// Runs one case against a driver that does this first, and expects nothing to be left.
+fn ended(first: &str, more: &str) -> Ended {
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let volproof = Volproof::new().args("run").arg(CASE).args("--report out --driver driver.toml");
+    let ended = volproof.file("driver.toml", &manifest(first, more)).env(name, &mark).run();
+    let mut left = settle(&before, &mark, PATIENCE);
+    left.extend(ended.temporary_files());
+    assert_eq!(left, Vec::<String>::new(), "{}", ended.told());
+    ended
+}
+
+fn of_machine(ended: &Ended) -> Vec<String> {
+    let findings = ended.results().findings().into_iter();
+    findings.filter(|finding: &Finding| finding.contract == "machine").map(|finding| finding.cause).collect()
+}
+
+/// A path in a directory of the machine that no other test uses.
+fn path(directory: &str, name: &str) -> PathBuf {
+    Path::new(directory).join(format!("volproof-{}-{name}", std::process::id()))
+}
+
+#[test]
+#[file_serial(root)]
+fn writes_beside_the_state_directory_are_findings_and_gone() {
+    if !has_root() {
+        return;
+    }
+    let (file, directory) = (path("/etc", "evil"), path("/", "data"));
+    let first =
+        format!("echo evil >{0}; mkdir -p {1}; echo evil >{1}/x", file.display(), directory.display());
+    let evil = ended(&first, "");
+    let expected = [
+        format!("made the file `{}` (5 bytes)", file.display()),
+        format!("made the directory `{}`", directory.display()),
+    ];
+    let mut found = of_machine(&evil);
+    found.sort_by_key(|cause| cause.contains("directory"));
+    assert_eq!(found, expected, "{}", evil.told());
+    assert!(!file.exists() && !directory.exists());
+    // No word of CSI forbids it.
+    assert_eq!(evil.code, Some(0), "{}", evil.told());
+    assert!(evil.told().contains("what the driver writes beside `{state}`"), "{}", evil.told());
+
+    let honest = ended("true", "");
+    assert_eq!((honest.code, of_machine(&honest)), (Some(0), vec![]), "{}", honest.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn path_that_the_manifest_opens_is_written_on_the_machine() {
+    if !has_root() {
+        return;
+    }
+    let directory = path("/var/lib", "opened");
+    fs::create_dir(&directory).expect("a directory");
+    let first = format!("echo good >{}/x", directory.display());
+    let opened = ended(&first, &format!("host_paths = ['{}']", directory.display()));
+    let text = fs::read_to_string(directory.join("x"));
+    fs::remove_dir_all(&directory).expect("it can be removed");
+    assert_eq!((opened.code, of_machine(&opened)), (Some(0), vec![]), "{}", opened.told());
+    assert_eq!(text.ok().as_deref(), Some("good\n"));
+    assert!(opened.told().contains("opened by the manifest"), "{}", opened.told());
+
+    let missing = Volproof::new().args("run --driver driver.toml").arg(CASE);
+    let missing = missing.file("driver.toml", &manifest("true", "host_paths = ['/no/such/path']")).run();
+    assert_eq!(missing.code, Some(2), "{}", missing.told());
+    assert!(missing.told().contains("there is no `/no/such/path`"), "{}", missing.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn ledgers_and_temporary_files_of_the_machine_are_out_of_sight() {
+    if !has_root() {
+        return;
+    }
+    // What the command names would be shown.
+    let theirs = path("/tmp", "theirs");
+    fs::write(&theirs, "somebody else's").expect("a file");
+    let mine = path("/tmp", "mine");
+    let first = format!(
+        "ls -d /run/volproof /tmp/volproof-*-theirs /dev/vda >{{state}}/seen 2>/dev/null; \
+         test -s {{state}}/seen && cat {{state}}/seen >&2 && exit 7; echo >{}; echo >/run/x; true",
+        mine.display()
+    );
+    let hidden = ended(&first, "");
+    fs::remove_file(&theirs).expect("it can be removed");
+    assert_eq!((hidden.code, of_machine(&hidden)), (Some(0), vec![]), "{}", hidden.told());
+    assert!(!mine.exists() && !Path::new("/run/x").exists());
+}
+
+#[test]
+#[file_serial(root)]
+fn removals_and_modes_are_findings_too() {
+    if !has_root() {
+        return;
+    }
+    let directory = path("/srv", "machine");
+    fs::create_dir_all(&directory).expect("a directory");
+    for file in ["gone", "mode", "kept"] {
+        fs::write(directory.join(file), "text").expect("a file");
+    }
+    let at = directory.display();
+    let changed = ended(&format!("rm {at}/gone; chmod 600 {at}/mode; cat {at}/kept >/dev/null"), "");
+    let there = ["gone", "mode", "kept"].map(|file| directory.join(file).exists());
+    fs::remove_dir_all(&directory).expect("it can be removed");
+    let expected = [format!("removed `{at}/gone`"), format!("changed `{at}/mode` from mode 644 to mode 600")];
+    let mut found = of_machine(&changed);
+    found.sort_by_key(|cause| cause.contains("changed"));
+    assert_eq!(found, expected, "{}", changed.told());
+    assert_eq!(there, [true; 3]);
+}
+
+#[test]
+fn help_says_what_a_driver_may_touch() {
+    let help = Volproof::new().args("run --help").run();
+    assert!(help.stdout.contains("contained against accidents, not malice"), "{}", help.told());
+}
