@@ -178,6 +178,11 @@ impl Scenario {
             let codes: Vec<&str> = harness::proxy::code_names().collect();
             known("code", code, &codes)?;
         }
+        // The ids of inline volumes are made by the node, and begin so.
+        let volume = step.rule.as_ref().and_then(|rule| rule.volume.as_deref());
+        if let Some(volume) = volume.filter(|volume| !volume.starts_with("csi-")) {
+            known("volume", volume, &volumes)?;
+        }
         match step.kind.as_deref() {
             None | Some("start" | "end" | "") => Ok(()),
             Some(other) => known("edge of a call", other, &["start", "end"]),

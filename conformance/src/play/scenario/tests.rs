@@ -95,6 +95,8 @@ fn a_name_that_stands_for_nothing_is_refused() {
     refused("- {do: expand, volume: v2, sizeMi: 3}", 16, "there is no volume `v2`", "did you mean `v1`?");
     let rule = "- {do: inject, rule: {method: NodeStagVolume}}";
     refused(rule, 16, "there is no method `NodeStagVolume`", "did you mean `NodeStageVolume`?");
+    let rule = "- {do: inject, rule: {method: NodeStageVolume, volume: $VOLID_v1}}";
+    refused(rule, 16, "there is no volume `$VOLID_v1`", "known here: v1");
     let rule = "- {do: inject, rule: {method: NodeStageVolume, code: Intenal}}";
     refused(rule, 16, "there is no code `Intenal`", "did you mean `Internal`?");
 }

@@ -110,9 +110,10 @@ pub enum CsiError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Growing failed. The kubelet has a blank before the colon here, too.
-    #[error("Expander.NodeExpand failed to expand the volume ")]
-    Expand(#[source] CallError),
+    /// Growing failed. As the kubelet writes it: with ` : ` before the driver's answer, and a blank where the size can
+    /// never be had.
+    #[error("Expander.NodeExpand failed to expand the volume {}", after_the_words(.0))]
+    Expand(CallError),
     /// The driver tells nothing about volumes.
     #[error("driver {0} does not report volume statistics")]
     StatsNotSupported(DriverName),
@@ -172,12 +173,21 @@ impl Classified for CsiError {
             Self::ExpandNotSupported(_) => Some(Sign::NotSupported),
             Self::Expand(error) => match error.code() {
                 Code::FailedPrecondition => Some(Sign::InUse),
-                Code::InvalidArgument | Code::OutOfRange | Code::NotFound => Some(Sign::Infeasible),
-                _ => None,
+                _ => is_infeasible(error).then_some(Sign::Infeasible),
             },
             _ => None,
         }
     }
+}
+
+fn after_the_words(error: &CallError) -> String {
+    if is_infeasible(error) { error.to_string() } else { format!(": {error}") }
+}
+
+/// Whether a driver's answer says that a volume can never have the size.
+fn is_infeasible(error: &CallError) -> bool {
+    use tonic::Code;
+    matches!(error.code(), Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
 }
 
 /// No driver of that name is registered now. It may be later: nothing has changed by asking.

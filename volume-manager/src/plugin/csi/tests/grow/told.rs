@@ -19,6 +19,17 @@ async fn a_growth_in_use_that_fails_is_told_once_and_to_the_pod_alone() {
     );
 }
 
+#[tokio::test]
+async fn size_that_can_never_be_had_is_told_without_the_colon() {
+    let mut bench = grown("NodeResizePending");
+    bench.driver.fail("NodeExpandVolume", Code::NotFound);
+    let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    assert!(
+        story.contains("failed to expand the volume rpc error: code = NotFound desc = as told"),
+        "{story}"
+    );
+}
+
 /// Progress must not overwrite what somebody else wrote meanwhile. Why it failed is told whatever was written.
 #[tokio::test]
 async fn progress_is_written_to_the_claim_that_was_read_and_a_failure_to_any() {
