@@ -1,83 +1,59 @@
-//! Mutants of the volume manager: broken on purpose, one bug each, and found on the real kernel.
+//! Mutants of the volume manager that a case finds on the real kernel: broken on purpose, one bug each.
 //!
 //! A mutant is a patch in `mutants/`. Its first lines say what is wrong with it, which case must find it
 //! (`Found-by:`), and what that case must name as broken (`Breaks:`): an invariant, or its own story where no
-//! invariant can be judged. Adding a mutant is adding a file. Each is
-//! applied to a copy of this working tree and built there; the copy shares no crate with the build of this test.
-//! What shows that the cases do not just fail always is `the_honest_driver_is_clean` in `sabotage.rs`.
+//! invariant can be judged. Adding a mutant is adding a file.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
 
 use serial_test::file_serial;
-use tests::{SourceCopy, Volproof, has_root, root};
-
-/// A patch, and what it says of itself.
-#[derive(Debug)]
-struct Mutant {
-    name: String,
-    patch: PathBuf,
-    found_by: String,
-    breaks: String,
-}
-
-impl Mutant {
-    fn read(patch: PathBuf) -> Mutant {
-        let text = fs::read_to_string(&patch).expect("a patch can be read");
-        let said = |field: &str| {
-            let mut lines = text.lines().take_while(|line| !line.starts_with("--- "));
-            let value = lines.find_map(|line| line.strip_prefix(field)).map(|value| value.trim().to_owned());
-            value.unwrap_or_else(|| panic!("`{}` has no line `{field}`", patch.display()))
-        };
-        let name = patch.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-        Mutant { name, found_by: said("Found-by:"), breaks: said("Breaks:"), patch }
-    }
-
-    fn all() -> Vec<Mutant> {
-        let listed = fs::read_dir(root().join("tests/mutants")).expect("the mutants");
-        let mut patches: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
-        patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
-        patches.sort();
-        assert!(!patches.is_empty(), "there are no mutants");
-        patches.into_iter().map(Mutant::read).collect()
-    }
-}
+use tests::{Mutant, Planted, SWITCH, Volproof, has_root, in_parallel};
 
 #[test]
 #[file_serial(root)]
 fn each_mutant_is_found_by_the_case_that_claims_it() {
-    if !has_root() {
-        return;
+    if has_root() {
+        let wrong: Vec<String> =
+            in_parallel(Mutant::all("mutants"), |mutant| judge(&mutant)).into_iter().flatten().collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     }
-    let copy = SourceCopy::new("mutants");
-    let mut wrong = Vec::new();
-    for mutant in Mutant::all() {
-        let built = copy.with(&mutant.patch, |copy| {
-            copy.build(&["--package", "conformance", "--bin", "volproof"], "debug/volproof")
-        });
-        match built {
-            Ok(program) => wrong.extend(judge(&mutant, &program)),
-            Err(error) => wrong.push(format!("{}: does not build\n{error}", mutant.name)),
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Runs the case that claims a mutant; says what is wrong if it did not find it.
-fn judge(mutant: &Mutant, program: &Path) -> Option<String> {
-    let ended = Volproof::at(program).arg("run").arg(&mutant.found_by).args("--report out").run();
+/// Runs the case that claims a mutant; says what is wrong if the case does not find it.
+fn judge(mutant: &Mutant) -> Option<String> {
+    let (found_by, breaks) = (mutant.field("Found-by"), mutant.field("Breaks"));
+    let volproof = Volproof::at(&Planted::built().volproof).env(SWITCH, &mutant.name);
+    let ended = volproof.arg("run").arg(found_by).args("--report out").run();
     let bad = ended.results().bad();
-    let named = bad.iter().any(|case| {
-        case.id == mutant.found_by && case.findings.iter().any(|finding| finding.starts_with(&mutant.breaks))
-    });
+    let named = bad
+        .iter()
+        .any(|case| case.id == found_by && case.findings.iter().any(|finding| finding.starts_with(breaks)));
     let found = ended.code == Some(1) && named;
     (!found).then(|| {
         format!(
-            "{}: {} did not find that {} is broken, but {bad:#?}\n{}",
+            "{}: {found_by} did not find that {breaks} is broken, but {bad:#?}\n{}",
             mutant.name,
-            mutant.found_by,
-            mutant.breaks,
             ended.told()
         )
     })
+}
+
+/// The control: without its mutants the copy passes the same cases.
+#[test]
+#[file_serial(root)]
+fn the_copy_without_a_mutant_is_clean() {
+    if !has_root() {
+        return;
+    }
+    let mutants = Mutant::all("mutants");
+    let cases: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.field("Found-by")).collect();
+    let mut volproof = Volproof::at(&Planted::built().volproof).args("run --report out");
+    for case in &cases {
+        volproof = volproof.arg(case);
+    }
+    let ended = volproof.run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let results = ended.results();
+    let passed = results.cases().iter().filter(|case| case.status == "passed").count();
+    assert_eq!(passed, cases.len(), "{}", ended.told());
 }

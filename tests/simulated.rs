@@ -1,71 +1,82 @@
 //! Mutants of the volume manager that the simulation has to find: broken on purpose, one bug each.
 //!
 //! A mutant is a patch in `simulated/`. Its first lines say what is wrong with it, and which invariants it may be
-//! found to break first (`Breaks:`). Each is applied to a copy of this working tree, built there, and has to be
-//! found within [`SEEDS`] seeds; adding one is adding a file. That the seeds do not just fail always is shown by the
-//! sources as they are, which come last.
+//! found to break first (`Breaks:`). Each has to be found within [`SEEDS`] seeds; adding one is adding a file.
+//!
+//! `Seed:` is where the search begins: the seed that found it last. Where it does not find the mutant any more, or is
+//! not written down, all seeds are played; with `UPDATE_EXPECT=1` the patch is corrected.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serial_test::file_serial;
-use tests::{SourceCopy, root};
+use tests::{Mutant, Planted, SWITCH, in_parallel, is_thorough};
 
 /// Within how many seeds a bug has to be found.
-const SEEDS: &str = "1000";
+const SEEDS: u64 = 1000;
+
+const SEED: &str = "Seed";
 
 #[test]
-#[file_serial(simulated)]
 fn each_bug_is_found_within_a_thousand_seeds() {
-    let copy = SourceCopy::new("simulated");
-    let wrong: Vec<String> = mutants().iter().filter_map(|mutant| judge(&copy, mutant)).collect();
+    let from_the_start =
+        is_thorough("the search for a simulated mutant begins at the seed that its patch names");
+    let judge = |mutant: Mutant| judge(&mutant, from_the_start);
+    let wrong: Vec<String> = in_parallel(Mutant::all("simulated"), judge).into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    let (clean, told) = play(&build(&copy).expect("the sources as they are can be built"), "100");
-    assert!(clean, "{told}");
 }
 
-fn mutants() -> Vec<PathBuf> {
-    let listed = fs::read_dir(root().join("tests/simulated")).expect("the mutants");
-    let mut patches: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).collect();
-    // One alone, while it is being written.
-    if let Some(only) = std::env::var_os("MUTANT") {
-        patches.retain(|patch| patch.file_stem() == Some(&only));
-    }
-    patches.sort();
-    assert!(!patches.is_empty(), "there are no mutants");
-    patches
-}
-
-/// Builds a mutant and plays seeds; says what is wrong if the bug was not found as what it is.
-fn judge(copy: &SourceCopy, mutant: &Path) -> Option<String> {
-    let text = fs::read_to_string(mutant).expect("a patch can be read");
-    let breaks = text.lines().find_map(|line| line.strip_prefix("Breaks:"));
-    let breaks = breaks.unwrap_or_else(|| panic!("`{}` has no line `Breaks:`", mutant.display()));
-    let name = mutant.file_stem().expect("a file has a name").to_string_lossy();
-    let program = match copy.with(mutant, build) {
-        Ok(program) => program,
-        Err(error) => return Some(format!("{name}: does not build\n{error}")),
+/// Plays seeds; says what is wrong if the bug was not found as one of those that it may break.
+fn judge(mutant: &Mutant, from_the_start: bool) -> Option<String> {
+    let (name, breaks) = (&mutant.name, mutant.field("Breaks"));
+    let is_named =
+        |told: &String| breaks.split(' ').any(|rule| told.lines().any(|line| line.starts_with(rule)));
+    let known = seed(mutant);
+    let at_once = known.filter(|_| !from_the_start).and_then(|seed| play(name, seed, seed + 1));
+    let Some(told) = at_once.filter(is_named).or_else(|| play(name, 0, SEEDS)) else {
+        return Some(format!("{name}: not found within {SEEDS} seeds"));
     };
-    let (clean, told) = play(&program, SEEDS);
-    let found = breaks.split_whitespace().find(|rule| told.lines().any(|line| line.starts_with(*rule)));
-    match (clean, found) {
-        (false, Some(rule)) => {
-            let seed = told.split(':').next().unwrap_or_default();
-            println!("{name}: found by {seed}, {rule}");
-            None
-        }
-        (true, _) => Some(format!("{name}: not found within {SEEDS} seeds")),
-        (false, None) => Some(format!("{name}: found, but not as any of{breaks}:\n{told}")),
+    if !is_named(&told) {
+        return Some(format!("{name}: found, but not as any of {breaks}:\n{told}"));
     }
+    // `seed 7: …`
+    let seed =
+        told.split(':').next().and_then(|words| words.split(' ').nth(1)).expect("the seed comes first");
+    println!("{name}: found by seed {seed}");
+    if known.is_none_or(|known| known.to_string() != seed) {
+        println!("{name}: its patch names the seed {known:?}; UPDATE_EXPECT=1 corrects it");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            mutant.write(SEED, seed);
+        }
+    }
+    None
 }
 
-fn build(copy: &SourceCopy) -> Result<PathBuf, String> {
-    copy.build(&["--package", "sim", "--example", "seeds"], "debug/examples/seeds")
+/// The control: without the mutant, the seed that finds it finds nothing.
+#[test]
+fn each_seed_is_clean_without_its_mutant() {
+    let mutants = Mutant::all("simulated");
+    let seeds: Vec<u64> = mutants.iter().filter_map(seed).collect();
+    assert!(!seeds.is_empty(), "no mutant names its seed");
+    let found: Vec<String> =
+        in_parallel(seeds, |seed| play("", seed, seed + 1)).into_iter().flatten().collect();
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
 }
 
-/// Plays seeds until one finds something. Whether none did, and what was told.
-fn play(program: &Path, seeds: &str) -> (bool, String) {
-    let output = Command::new(program).arg(seeds).output().expect("it can be started");
-    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+fn seed(mutant: &Mutant) -> Option<u64> {
+    mutant.optional(SEED).map(|seed| seed.parse().expect("a seed is a number"))
+}
+
+/// Plays seeds until one finds something; what it found.
+fn play(mutant: &str, first: u64, end: u64) -> Option<String> {
+    let mut seeds = Command::new(&Planted::built().seeds);
+    let output = seeds
+        .args([end, first].map(|number| number.to_string()))
+        .env(SWITCH, mutant)
+        .output()
+        .expect("`seeds` can be started");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.code() {
+        Some(0) => None,
+        Some(1) => Some(told),
+        _ => panic!("`seeds` ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)),
+    }
 }

@@ -4,6 +4,8 @@
 //! look at the machine before and after ([`Residue`]). They link nothing of the product, so that what they
 //! test is the program and not its parts.
 
+mod parallel;
+mod planted;
 mod process;
 mod residue;
 mod results;
@@ -11,11 +13,13 @@ mod running_driver;
 mod source_copy;
 mod volproof;
 
+pub use parallel::in_parallel;
+pub use planted::{Mutant, Planted, SWITCH};
 pub use process::{Process, Role};
 pub use residue::{Residue, settle};
 pub use results::{Case, Finding, Results};
 pub use running_driver::RunningDriver;
-pub use source_copy::SourceCopy;
+use source_copy::SourceCopy;
 pub use volproof::{Ended, Volproof, built, cargo, root, target};
 
 /// Says why a test that needs root does nothing without it; `cargo xtask test` counts such a test as skipped.
@@ -25,4 +29,14 @@ pub fn has_root() -> bool {
         eprintln!("skipped: needs root, to mount and to attach loop devices");
     }
     root
+}
+
+/// Whether tests run in full: `cargo xtask test --thorough` sets `VOLPROOF_THOROUGH`. Where they do not, what they do
+/// instead is printed, and `cargo xtask test` lists it.
+pub fn is_thorough(instead: &str) -> bool {
+    let thorough = std::env::var_os("VOLPROOF_THOROUGH").is_some_and(|value| value != "0");
+    if !thorough {
+        println!("not thorough: {instead}");
+    }
+    thorough
 }

@@ -1,110 +1,102 @@
-//! A copy of the sources, to be broken on purpose and built aside.
+//! A copy of the sources, to be changed and built aside.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use crate::volproof::{cargo, root, target};
 
-/// A copy of the working tree, always at the same place: cargo knows a crate by its path, so that from one
-/// mutant to the next only what was changed is built again.
+/// A copy of the working tree, always at the same place, so that only what has changed since the last time is built
+/// again.
 #[derive(Debug)]
-pub struct SourceCopy {
+pub(crate) struct SourceCopy {
     directory: PathBuf,
     built: PathBuf,
+    /// Held until the copy is built: another test process would change it meanwhile.
+    _lock: fs::File,
 }
 
-/// What a build needs, from the root of the repository.
-const COPIED: &[&str] = &[
-    ".cargo",
-    "Cargo.toml",
-    "Cargo.lock",
-    "rust-toolchain.toml",
-    "clippy.toml",
-    "conformance",
-    "fake-csi",
-    "harness",
-    "tests",
-    "vm-images",
-    "volume-manager",
-    "xtask",
-];
+/// What a copy does not need, in the root of the repository.
+const NOT_COPIED: &[&str] = &[".git", "docs", "out"];
 
 impl SourceCopy {
-    /// A copy with a name of its own: tests that have the same one take turns.
-    pub fn new(name: &str) -> SourceCopy {
+    /// A copy with a name of its own, in which some files have another text.
+    pub(crate) fn new(name: &str, changed: &BTreeMap<PathBuf, String>) -> SourceCopy {
         let aside = target().join(name);
-        let copy = SourceCopy { directory: aside.join("tree"), built: aside.join("built") };
-        for name in COPIED {
-            mirror(&root().join(name), &copy.directory.join(name));
+        fs::create_dir_all(&aside).expect("a directory for the copy");
+        let lock = fs::File::create(aside.join("lock")).expect("a lock for the copy");
+        lock.lock().expect("the copy can be locked");
+        let mut changed = changed.clone();
+        changed.insert("Cargo.toml".into(), another_version());
+        let copy = SourceCopy { directory: aside.join("tree"), built: aside.join("built"), _lock: lock };
+        let sources = names(&root()).into_iter().map(PathBuf::from);
+        let is_built = |name: &Path| root().join(name).join("CACHEDIR.TAG").exists();
+        for source in
+            sources.filter(|name| !is_built(name) && !NOT_COPIED.iter().any(|other| name == Path::new(other)))
+        {
+            copy.mirror(&source, &changed);
         }
         copy
     }
 
-    /// Does something with a patch applied, and takes the patch back.
-    pub fn with<T>(&self, patch: &Path, work: impl FnOnce(&Self) -> T) -> T {
-        self.patch(patch, &[]);
-        let done = work(self);
-        self.patch(patch, &["--reverse"]);
-        done
-    }
-
-    fn patch(&self, path: &Path, arguments: &[&str]) {
-        let patch = fs::File::open(path).expect("a patch can be read");
-        let output = Command::new("patch")
-            .args(["-p1", "--silent", "--no-backup-if-mismatch", "--reject-file=-"])
-            .args(arguments)
-            .current_dir(&self.directory)
-            .stdin(Stdio::from(patch))
-            .output()
-            .expect("patch can be started");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "`{}` does not fit the sources any more:\n{said}", path.display());
-    }
-
-    /// Builds it as cargo is told, and says where the program is or what the compiler says. Nothing is shared
-    /// with the build of this very test: cargo takes a crate of the copy for the one it was copied from, and
-    /// would find the broken one fresh where the whole one is wanted.
-    pub fn build(&self, what: &[&str], program: &str) -> Result<PathBuf, String> {
+    /// Builds programs of it as the test that calls this was built; where they are, or what the compiler says.
+    ///
+    /// Everything but the programs goes beside the build of the repository, so that crates of the registry are there
+    /// already. They have the same features only if cargo is asked for the whole workspace, and for a target that
+    /// wants the dependencies of tests.
+    pub(crate) fn build(&self, programs: &[&str]) -> Result<PathBuf, String> {
         let output = cargo()
             .current_dir(&self.directory)
             .env("CARGO_TARGET_DIR", &self.built)
-            // Built again for each patch, and read by no debugger.
-            .env("CARGO_INCREMENTAL", "1")
-            .env("CARGO_PROFILE_DEV_DEBUG", "none")
-            .args(["build", "--quiet", "--offline"])
-            .args(what)
+            .env("CARGO_BUILD_BUILD_DIR", target())
+            .args(["build", "--quiet", "--offline", "--workspace"])
+            .args(programs)
             .output()
             .expect("cargo can be started");
         match output.status.success() {
-            true => Ok(self.built.join(program)),
+            true => Ok(self.built.join("debug")),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    /// Makes a file or directory of the copy what it is in the repository, and touches nothing that is so already:
+    /// cargo builds what was touched.
+    fn mirror(&self, path: &Path, changed: &BTreeMap<PathBuf, String>) {
+        let (from, to) = (root().join(path), self.directory.join(path));
+        if from.is_file() {
+            let content = match changed.get(path) {
+                Some(text) => text.clone().into_bytes(),
+                None => fs::read(from).expect("a source can be read"),
+            };
+            if fs::read(&to).ok().as_ref() != Some(&content) {
+                fs::create_dir_all(to.parent().expect("a file is in a directory"))
+                    .expect("a directory for the copy");
+                fs::write(to, content).expect("a copy can be written");
+            }
+            return;
+        }
+        fs::create_dir_all(&to).expect("a directory for the copy");
+        let wanted = names(&from);
+        for stale in names(&to).into_iter().filter(|name| !wanted.contains(name)) {
+            let stale = to.join(stale);
+            let removed = if stale.is_dir() { fs::remove_dir_all(&stale) } else { fs::remove_file(&stale) };
+            removed.expect("a file that is no source any more can be removed from the copy");
+        }
+        for name in wanted {
+            self.mirror(&path.join(name), changed);
         }
     }
 }
 
-/// Makes `to` what `from` is, and touches nothing that is so already: cargo builds what was touched.
-fn mirror(from: &Path, to: &Path) {
-    if from.is_file() {
-        let content = fs::read(from).expect("a source can be read");
-        if fs::read(to).ok().as_ref() != Some(&content) {
-            fs::create_dir_all(to.parent().expect("a file is in a directory"))
-                .expect("a directory for the copy");
-            fs::write(to, content).expect("a copy can be written");
-        }
-        return;
-    }
-    fs::create_dir_all(to).expect("a directory for the copy");
-    let names = |directory: &Path| -> Vec<_> {
-        fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
-    };
-    let wanted = names(from);
-    for stale in names(to).into_iter().filter(|name| !wanted.contains(name)) {
-        let stale = to.join(stale);
-        let removed = if stale.is_dir() { fs::remove_dir_all(&stale) } else { fs::remove_file(&stale) };
-        removed.expect("what is no source any more can be removed from the copy");
-    }
-    for name in wanted {
-        mirror(&from.join(&name), &to.join(&name));
-    }
+/// The workspace with a version of its own. Cargo tells crates apart by name, version and place in the workspace: with
+/// the same version it would take those of the copy for those of the repository, and overwrite them.
+fn another_version() -> String {
+    let text = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace can be read");
+    let (before, package) = text.split_once("[workspace.package]\n").expect("the workspace has a version");
+    assert!(package.starts_with("version = \""), "the version comes first");
+    format!("{before}[workspace.package]\n{}", package.replacen("\"\n", "-copy\"\n", 1))
+}
+
+fn names(directory: &Path) -> Vec<std::ffi::OsString> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
 }
