@@ -1,6 +1,6 @@
 //! Playing what is written in a file instead of in a case: a scenario of the recordings' format, or manifests.
 //!
-//! [`scenario`] reads it, `world` puts the scene together as a case has it, `steps` goes through it, `snapshot` looks
+//! [`scenario`] reads it, `world` puts the testbed up, `steps` goes through it, `snapshot` looks
 //! at everything, and `trace` writes it all down in the words of the recordings, so that the two can be
 //! [compared](crate::compare). Time is the world's: where nothing is under way it skips. [`files`] reads manifests;
 //! their pods are given what they want, it is told live, and taken down again when whoever looks on has seen enough.
@@ -53,7 +53,7 @@ pub(crate) fn perform<'a>(
 async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> anyhow::Result<Played> {
     let scenario = Scenario::parse(text).map_err(|bad| anyhow::anyhow!("line {}: {bad}", bad.line))?;
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
-    let mut world = World::set(orders, sandbox, &scenario, None).await?;
+    let mut world = World::put_up(orders, sandbox, &scenario, None).await?;
     let mut failures = Vec::new();
     for (number, step) in scenario.steps.iter().enumerate() {
         tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
@@ -97,7 +97,7 @@ async fn play_files(
     voice: &Voice,
 ) -> anyhow::Result<Played> {
     let files = Files::parse(texts).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
-    let mut world = World::set(orders, sandbox, &files.scenario, Some(&files)).await?;
+    let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
     world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
     let (enough, begun) = (orders.directory.join(ENOUGH), Instant::now());

@@ -13,15 +13,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use harness::cluster::{Cluster, Provisioner, VolumeRequest, driver_object};
-use harness::driver::{Driver, DriverOptions, Registrar};
+use harness::cluster::VolumeRequest;
 use harness::journal::Journal;
 use harness::manifest::Manifest;
-use harness::node::{Node, NodeOptions};
+use harness::node::Node;
 use harness::observe::MountWatch;
-use harness::proxy::{Proxy, ProxyOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
+use harness::testbed::Testbed;
 use volume_manager::api::pod::VolumeMount;
 use volume_manager::api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
@@ -65,48 +64,26 @@ pub(crate) struct Round {
 async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
     let layout = sandbox.layout();
     let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(MountWatch::start()?)));
-    let options = DriverOptions {
-        manifest: Manifest::fake_csi(&[]),
-        layout: layout.clone(),
-        node: "node-1".to_owned(),
-        log: logs.join("driver.log"),
-        cgroup: None,
-    };
-    let mut driver = Driver::start(options, journal.clone()).await?;
-    let can = driver.capabilities().clone();
-    let listen = layout.csi_socket(&can.name);
-    let proxied = ProxyOptions { listen, driver: driver.socket().to_owned(), controller: None, ledger: None };
-    let proxy = Proxy::serve(proxied, journal.clone())?;
-    let cluster = Cluster::new(journal.clone());
-    let _served = cluster.serve(&layout.cluster_socket())?;
-    cluster.add_node("node-1")?;
-    let mut object = driver_object(&can);
-    object.attach_required = false;
-    cluster.add_driver(object)?;
-    let options = NodeOptions::new(layout.clone(), "node-1", logs.join("manager.log"));
-    let mut node = Node::start(options, cluster.clone()).await?;
-    let announced = layout.registration_socket(&can.name);
-    let registrar = Registrar::serve(&announced, &can.name, proxy.socket(), journal.clone())?;
-    registrar.registered().await.map_err(anyhow::Error::msg)?;
-    let provisioner = Provisioner::new(cluster.clone(), proxy.channel()?, driver.manifest().clone(), can);
-    provisioner.provision(&VolumeRequest::new("data", driver.manifest())).await?;
+    let bed = Testbed::builder(journal, layout, Manifest::fake_csi(&[]), logs.to_owned()).put_up().await?;
+    let (node, journal) = (&bed.node, &bed.journal);
+    bed.provisioner.provision(&VolumeRequest::new("data", bed.manifest())).await?;
 
     // The first pod has its volume formatted, and fills caches on all sides.
-    one_pod(&node, 0).await?;
+    one_pod(node, 0).await?;
     let seen = journal.trace().len();
-    one_pod(&node, 1).await?;
-    let mut bare = Bare::of(&journal.trace()[seen..], driver.socket()).await?;
+    one_pod(node, 1).await?;
+    let socket = bed.driver().lock().await.socket().to_owned();
+    let mut bare = Bare::of(&journal.trace()[seen..], &socket).await?;
     let mut pods = Vec::new();
     let mut loops = Vec::new();
     // Taken in turns: what slows the machine down for a while slows both.
     for round in 0..rounds {
-        pods.push(one_pod(&node, round + 2).await?);
+        pods.push(one_pod(node, round + 2).await?);
         loops.push(bare.round().await?);
     }
     print(&pods, &loops, bare.describe());
-    provisioner.delete("data").await?;
-    node.kill().await;
-    driver.terminate(LIMIT).await;
+    bed.provisioner.delete("data").await?;
+    bed.end(LIMIT).await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! One volume for one pod, in and out, on the real kernel: the whole stage with nothing around it.
+//! One volume for one pod, in and out, on the real kernel: a testbed with nothing around it.
 //!
 //! Needs root. `cargo run -p harness --example one_volume [block] [--driver-flag …]`: flags are for fake-csi.
 
@@ -7,15 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use harness::cluster::{Cluster, Provisioner, VolumeRequest, driver_object};
-use harness::driver::{Driver, DriverOptions, Registrar};
+use harness::cluster::VolumeRequest;
 use harness::journal::Journal;
 use harness::manifest::Manifest;
-use harness::node::{Node, NodeOptions};
 use harness::observe::MountWatch;
-use harness::proxy::{Proxy, ProxyOptions};
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
+use harness::testbed::Testbed;
 use volume_manager::api::pod::{VolumeDevice, VolumeMount};
 use volume_manager::api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
@@ -48,40 +46,15 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
     let layout = sandbox.layout();
     let witness = MountWatch::start()?;
     let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
-    let options = DriverOptions {
-        manifest: Manifest::fake_csi(&flags()),
-        layout: layout.clone(),
-        node: "node-1".to_owned(),
-        log: logs.join("driver.log"),
-        cgroup: None,
-    };
-    let mut driver = Driver::start(options, journal.clone()).await?;
-    let can = driver.capabilities().clone();
+    let manifest = Manifest::fake_csi(&flags());
+    let bed = Testbed::builder(journal, layout, manifest, logs.to_owned()).put_up().await?;
+    let can = bed.capabilities();
     println!("{} {}: {:?}", can.name, can.version, can.node);
 
-    let proxied = ProxyOptions {
-        listen: layout.csi_socket(&can.name),
-        driver: driver.socket().to_owned(),
-        controller: None,
-        ledger: None,
-    };
-    let proxy = Proxy::serve(proxied, journal.clone())?;
-    let cluster = Cluster::new(journal.clone());
-    let _served = cluster.serve(&layout.cluster_socket())?;
-    cluster.add_node("node-1")?;
-    let mut object = driver_object(&can);
-    object.attach_required = false;
-    cluster.add_driver(object)?;
-    let node = NodeOptions::new(layout.clone(), "node-1", logs.join("manager.log"));
-    let mut node = Node::start(node, cluster.clone()).await?;
-    let announced = layout.registration_socket(&can.name);
-    let registrar = Registrar::serve(&announced, &can.name, proxy.socket(), journal.clone())?;
-    registrar.registered().await.map_err(anyhow::Error::msg)?;
-
     let block = std::env::args().any(|word| word == "block");
-    let provisioner = Provisioner::new(cluster.clone(), proxy.channel()?, driver.manifest().clone(), can);
-    let wanted = VolumeRequest { block, ..VolumeRequest::new("data", driver.manifest()) };
-    provisioner.provision(&wanted).await?;
+    let wanted = VolumeRequest { block, ..VolumeRequest::new("data", bed.manifest()) };
+    bed.provisioner.provision(&wanted).await?;
+    let (node, journal) = (&bed.node, &bed.journal);
     node.add_pod(pod(block))?;
     let mounted = node.wait_mounted("web", LIMIT).await;
     node.wait_idle(LIMIT).await?;
@@ -92,9 +65,8 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
     node.wait_gone("web", LIMIT).await?;
     node.wait_idle(LIMIT).await?;
     print!("--- out\n{}", journal.look());
-    provisioner.delete("data").await?;
-    node.kill().await;
-    driver.terminate(LIMIT).await;
+    bed.provisioner.delete("data").await?;
+    bed.end(LIMIT).await;
     journal.write(logs)?;
     println!(
         "--- {} lines in {}; irregular: {:?}",
@@ -105,7 +77,7 @@ async fn play(sandbox: &Sandbox, logs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is not for this example is for the driver.
+/// All arguments but this example's own.
 fn flags() -> Vec<String> {
     std::env::args().skip(1).filter(|word| word != "block").collect()
 }

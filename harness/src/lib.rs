@@ -57,6 +57,7 @@ pub mod proxy;
 pub mod sandbox;
 mod subcommand;
 pub mod symbols;
+pub mod testbed;
 pub mod tmpfs;
 pub mod wait;
 

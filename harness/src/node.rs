@@ -97,7 +97,8 @@ pub struct Node {
     /// Pods whose containers are gone for good, which a node that is started again must know.
     gone: Arc<Mutex<BTreeSet<String>>>,
     doom: effects::Doom,
-    running: Option<Running>,
+    /// Shared with who waits for an answer, so that a node can be killed meanwhile.
+    running: Mutex<Option<Arc<Running>>>,
 }
 
 #[derive(Debug)]
@@ -131,7 +132,8 @@ impl Node {
     /// # Errors
     /// When its process does not start or does not become ready.
     pub async fn start(options: NodeOptions, cluster: Cluster) -> Result<Self, NodeError> {
-        let mut node = Self { options, cluster, gone: Arc::default(), doom: Arc::default(), running: None };
+        let (gone, doom, running) = (Arc::default(), Arc::default(), Mutex::default());
+        let node = Self { options, cluster, gone, doom, running };
         node.run().await?;
         Ok(node)
     }
@@ -179,7 +181,7 @@ impl Node {
             let failed = |source| NodeError::Api { pod: name.to_owned(), source };
             self.cluster.delete::<Pod>(NAMESPACE, name).map_err(failed)?;
         }
-        match self.running.is_some() {
+        match self.running().is_some() {
             true => self.order(Order::RuntimeGone(uid)).await.map(drop),
             // A node that is down learns it when it starts.
             false => Ok(()),
@@ -309,8 +311,9 @@ impl Node {
     }
 
     /// Kills it at once (SIGKILL), and returns when it is gone.
-    pub async fn kill(&mut self) {
-        let Some(running) = self.running.take() else { return };
+    pub async fn kill(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(running) = running else { return };
         self.journal().process("node", "kill", None);
         // A group without members is dead already.
         let _ = killpg(running.group, Signal::SIGKILL);
@@ -328,24 +331,24 @@ impl Node {
     ///
     /// # Errors
     /// When its process does not start or does not become ready.
-    pub async fn restart(&mut self) -> Result<(), NodeError> {
+    pub async fn restart(&self) -> Result<(), NodeError> {
         self.kill().await;
         self.run().await
     }
 
     /// Whether it runs.
     pub fn is_running(&self) -> bool {
-        self.exit().is_none() && self.running.is_some()
+        self.exit().is_none() && self.running().is_some()
     }
 
     /// How it ended, if it did by itself.
     pub fn exit(&self) -> Option<Exit> {
-        self.running.as_ref().and_then(|running| *running.exit.borrow())
+        self.running().and_then(|running| *running.exit.borrow())
     }
 
     /// Returns when its process has ended, with how. A node that is down never does.
     pub fn exited(&self) -> impl Future<Output = Exit> + use<> {
-        let exit = self.running.as_ref().map(|running| running.exit.clone());
+        let exit = self.running().map(|running| running.exit.clone());
         async move {
             match exit {
                 Some(exit) => exited(exit).await,
@@ -358,6 +361,10 @@ impl Node {
         self.cluster.journal()
     }
 
+    fn running(&self) -> Option<Arc<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn mark_deleting(&self, name: &str) -> Result<Arc<Pod>, NodeError> {
         let failed = |source| NodeError::Api { pod: name.to_owned(), source };
         let mark = |pod: &mut Pod| {
@@ -367,7 +374,7 @@ impl Node {
     }
 
     async fn order(&self, order: Order) -> Result<Said, NodeError> {
-        let running = self.running.as_ref().ok_or(NodeError::Down)?;
+        let running = self.running().ok_or(NodeError::Down)?;
         let (what, limit) = (order.to_string(), order.limit() + GRACE);
         match tokio::time::timeout(limit, running.conversation.ask(order)).await {
             Ok(Ok(Said::Refused(why))) => Err(NodeError::Refused(why)),
@@ -377,7 +384,7 @@ impl Node {
         }
     }
 
-    async fn run(&mut self) -> Result<(), NodeError> {
+    async fn run(&self) -> Result<(), NodeError> {
         let layout = &self.options.layout;
         let prepared = |path: &PathBuf| {
             let path = path.clone();
@@ -403,11 +410,11 @@ impl Node {
         let journal = self.journal().clone();
         let conversation = Conversation::begin(stream, move |notice| notice::record(&journal, notice));
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let running = Running { group, exit, conversation, effects };
+        let running = Arc::new(Running { group, exit, conversation, effects });
         let ready = running.conversation.ask(Order::Start { gone });
         let answered = tokio::time::timeout(READY, ready).await.map_err(not_ready)?;
         let exit = running.exit.clone();
-        self.running = Some(running);
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(&running));
         match answered {
             Ok(Said::Refused(why)) => Err(NodeError::Refused(why)),
             Ok(_) => Ok(()),

@@ -1,14 +1,14 @@
-//! The whole stage on the real kernel: sandbox, fake-csi, proxy, cluster, node and journal, and what the
-//! story says when things go well and when they do not.
+//! A testbed on the real kernel: sandbox, fake-csi, proxy, API server, node and journal, and the stories that are told
+//! of volumes when things go well and when they do not.
 //!
 //! Each scene is a process of its own, because a sandbox is entered by a process with one thread.
 
+#[path = "scenes/bed.rs"]
+mod bed;
 #[path = "scenes/opinions.rs"]
 mod opinions;
 #[path = "scenes/run.rs"]
 mod run;
-#[path = "scenes/stage.rs"]
-mod stage;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,42 +19,46 @@ use expect_test::expect;
 use harness::facts::{Fact, Facts};
 use harness::journal::Edge;
 use harness::ledger;
+use harness::node::NodeError;
 use harness::proxy::Rule;
 
-use stage::{LIMIT, PodSketch, Stage};
+use bed::{Bed, LIMIT, PodSketch};
 
 type Scene = fn(&Path) -> Result<()>;
 
 const SCENES: &[(&str, Scene)] = &[
-    ("a_file_system_goes_in_and_out", |ledger| stage::play(ledger, a_file_system_goes_in_and_out)),
-    ("a_block_volume_goes_in_and_out", |ledger| stage::play(ledger, a_block_volume_goes_in_and_out)),
+    ("a_file_system_goes_in_and_out", |ledger| bed::play(ledger, a_file_system_goes_in_and_out)),
+    ("a_block_volume_goes_in_and_out", |ledger| bed::play(ledger, a_block_volume_goes_in_and_out)),
     ("a_block_volume_goes_in_and_out_polled", |ledger| {
-        stage::play_polled(ledger, a_block_volume_goes_in_and_out)
+        bed::play_polled(ledger, a_block_volume_goes_in_and_out)
     }),
     ("a_killed_node_finds_what_it_left_polled", |ledger| {
-        stage::play_polled(ledger, a_killed_node_finds_what_it_left)
+        bed::play_polled(ledger, a_killed_node_finds_what_it_left)
     }),
     ("a_read_only_claim_is_read_only_polled", |ledger| {
-        stage::play_polled(ledger, a_read_only_claim_is_read_only)
+        bed::play_polled(ledger, a_read_only_claim_is_read_only)
     }),
-    ("two_pods_share_a_volume", |ledger| stage::play(ledger, two_pods_share_a_volume)),
-    ("a_read_only_claim_is_read_only", |ledger| stage::play(ledger, a_read_only_claim_is_read_only)),
+    ("two_pods_share_a_volume", |ledger| bed::play(ledger, two_pods_share_a_volume)),
+    ("a_read_only_claim_is_read_only", |ledger| bed::play(ledger, a_read_only_claim_is_read_only)),
     ("a_failed_stage_is_tried_again_on_the_node_s_clock", |ledger| {
-        stage::play(ledger, a_failed_stage_is_tried_again_on_the_node_s_clock)
+        bed::play(ledger, a_failed_stage_is_tried_again_on_the_node_s_clock)
     }),
     ("a_pod_that_goes_during_its_stage_is_not_published", |ledger| {
-        stage::play(ledger, a_pod_that_goes_during_its_stage_is_not_published)
+        bed::play(ledger, a_pod_that_goes_during_its_stage_is_not_published)
     }),
-    ("a_killed_node_finds_what_it_left", |ledger| stage::play(ledger, a_killed_node_finds_what_it_left)),
+    ("a_killed_node_finds_what_it_left", |ledger| bed::play(ledger, a_killed_node_finds_what_it_left)),
     ("a_driver_that_dies_in_a_publish_is_asked_again", |ledger| {
-        stage::play(ledger, a_driver_that_dies_in_a_publish_is_asked_again)
+        bed::play(ledger, a_driver_that_dies_in_a_publish_is_asked_again)
     }),
     ("runc_sees_what_our_own_container_sees", |ledger| {
-        stage::play(ledger, runc_sees_what_our_own_container_sees)
+        bed::play(ledger, runc_sees_what_our_own_container_sees)
     }),
-    ("a_lost_answer_is_asked_for_again", |ledger| stage::play(ledger, a_lost_answer_is_asked_for_again)),
+    ("wait_for_a_mount_ends_with_a_killed_node", |ledger| {
+        bed::play(ledger, wait_for_a_mount_ends_with_a_killed_node)
+    }),
+    ("a_lost_answer_is_asked_for_again", |ledger| bed::play(ledger, a_lost_answer_is_asked_for_again)),
     ("an_attachment_lives_as_long_as_the_volume_is_in_use", |ledger| {
-        stage::play(ledger, an_attachment_lives_as_long_as_the_volume_is_in_use)
+        bed::play(ledger, an_attachment_lives_as_long_as_the_volume_is_in_use)
     }),
 ];
 
@@ -119,19 +123,17 @@ fn code(ended: Result<bool>) -> ExitCode {
     }
 }
 
-async fn a_file_system_goes_in_and_out(stage: &mut Stage) -> Result<()> {
-    stage.volume("data").await?;
-    stage.start(&PodSketch::of("web").mount("data")).await?;
-    stage
-        .sees(expect![[r#"
+async fn a_file_system_goes_in_and_out(bed: &Bed) -> Result<()> {
+    bed.volume("data").await?;
+    bed.start(&PodSketch::of("web").mount("data")).await?;
+    bed.sees(expect![[r#"
         csi    Stage data
         csi    Publish data web
         mount  <publish:data/web>
     "#]])
         .await?;
-    stage.stop("web").await?;
-    stage
-        .sees(expect![[r#"
+    bed.stop("web").await?;
+    bed.sees(expect![[r#"
         csi    Unpublish data web
         umount <publish:data/web>
         csi    Unstage data
@@ -140,31 +142,30 @@ async fn a_file_system_goes_in_and_out(stage: &mut Stage) -> Result<()> {
 }
 
 /// The same configuration, carried out by us and by runc: the same mounts, devices, owners, user and groups.
-async fn runc_sees_what_our_own_container_sees(stage: &mut Stage) -> Result<()> {
+async fn runc_sees_what_our_own_container_sees(bed: &Bed) -> Result<()> {
     if let Some(absence) = Facts::get().why_not(Fact::Runc) {
         println!("skipped: {absence}");
         return Ok(());
     }
-    stage.volume("data").await?;
-    stage.block_volume("disk").await?;
+    bed.volume("data").await?;
+    bed.block_volume("disk").await?;
     let pod = PodSketch::of("web").mount("data").device("disk").read_only().memory("fast").group(2000);
-    stage.start(&pod).await?;
-    let spec = opinions::configuration(stage, "web").await?;
-    let ours = opinions::ours(stage, &spec).await?;
-    let theirs = opinions::of_runc(stage, &spec).await?;
+    bed.start(&pod).await?;
+    let spec = opinions::configuration(bed, "web").await?;
+    let ours = opinions::ours(bed, &spec).await?;
+    let theirs = opinions::of_runc(bed, &spec).await?;
     for seen in ["groups 2000", "/data/other: EROFS", "/dev/disk: EPERM", "/fast/new: done", "block  "] {
         anyhow::ensure!(ours.contains(seen), "{seen} is not among what was seen:\n{ours}");
     }
     anyhow::ensure!(ours == theirs, "ours:\n{ours}\nrunc:\n{theirs}");
-    stage.stop("web").await?;
-    stage.forget().await
+    bed.stop("web").await?;
+    bed.forget().await
 }
 
-async fn a_block_volume_goes_in_and_out(stage: &mut Stage) -> Result<()> {
-    stage.block_volume("disk").await?;
-    stage.start(&PodSketch::of("web").device("disk")).await?;
-    stage
-        .sees(expect![[r#"
+async fn a_block_volume_goes_in_and_out(bed: &Bed) -> Result<()> {
+    bed.block_volume("disk").await?;
+    bed.start(&PodSketch::of("web").device("disk")).await?;
+    bed.sees(expect![[r#"
         csi    Stage disk
         csi    Publish disk web
         bind   <publish:disk/web>  =  <device:disk>
@@ -173,9 +174,8 @@ async fn a_block_volume_goes_in_and_out(stage: &mut Stage) -> Result<()> {
         lock   <map:disk/web>
     "#]])
         .await?;
-    stage.stop("web").await?;
-    stage
-        .sees(expect![[r#"
+    bed.stop("web").await?;
+    bed.sees(expect![[r#"
         unlock <map:disk/web>
         unlink <web>/disk
         umount <map:disk/web>
@@ -187,12 +187,11 @@ async fn a_block_volume_goes_in_and_out(stage: &mut Stage) -> Result<()> {
         .await
 }
 
-async fn two_pods_share_a_volume(stage: &mut Stage) -> Result<()> {
-    stage.shared_volume("data").await?;
-    stage.start(&PodSketch::of("one").mount("data")).await?;
-    stage.start(&PodSketch::of("two").mount("data")).await?;
-    stage
-        .sees(expect![[r#"
+async fn two_pods_share_a_volume(bed: &Bed) -> Result<()> {
+    bed.shared_volume("data").await?;
+    bed.start(&PodSketch::of("one").mount("data")).await?;
+    bed.start(&PodSketch::of("two").mount("data")).await?;
+    bed.sees(expect![[r#"
         csi    Stage data
         csi    Publish data one
         mount  <publish:data/one>
@@ -200,10 +199,9 @@ async fn two_pods_share_a_volume(stage: &mut Stage) -> Result<()> {
         mount  <publish:data/two>
     "#]])
         .await?;
-    stage.stop("one").await?;
-    stage.stop("two").await?;
-    stage
-        .sees(expect![[r#"
+    bed.stop("one").await?;
+    bed.stop("two").await?;
+    bed.sees(expect![[r#"
         csi    Unpublish data one
         umount <publish:data/one>
         csi    Unpublish data two
@@ -213,68 +211,64 @@ async fn two_pods_share_a_volume(stage: &mut Stage) -> Result<()> {
         .await
 }
 
-async fn a_read_only_claim_is_read_only(stage: &mut Stage) -> Result<()> {
-    stage.volume("data").await?;
-    stage.start(&PodSketch::of("web").mount("data").read_only()).await?;
-    stage
-        .sees(expect![[r#"
+async fn a_read_only_claim_is_read_only(bed: &Bed) -> Result<()> {
+    bed.volume("data").await?;
+    bed.start(&PodSketch::of("web").mount("data").read_only()).await?;
+    bed.sees(expect![[r#"
         csi    Stage data
         csi    Publish data web
         mount  <publish:data/web>  ro
     "#]])
         .await?;
-    stage.stop("web").await
+    bed.stop("web").await
 }
 
-async fn a_failed_stage_is_tried_again_on_the_node_s_clock(stage: &mut Stage) -> Result<()> {
-    stage.proxy.inject(Rule::of("NodeStageVolume").code("Internal").times(3));
-    stage.volume("data").await?;
-    stage.add(&PodSketch::of("web").mount("data"))?;
+async fn a_failed_stage_is_tried_again_on_the_node_s_clock(bed: &Bed) -> Result<()> {
+    bed.proxy().inject(Rule::of("NodeStageVolume").code("Internal").times(3));
+    bed.volume("data").await?;
+    bed.add(&PodSketch::of("web").mount("data"))?;
     for attempt in 1..=3 {
-        anyhow::ensure!(stage.journal.wait_rpc("NodeStageVolume", Edge::End, attempt, LIMIT).await);
+        anyhow::ensure!(bed.journal.wait_rpc("NodeStageVolume", Edge::End, attempt, LIMIT).await);
         // The failed operation ends a moment after its call; what it waits for is then known.
-        stage.node.wait_idle(LIMIT).await?;
-        stage.node.advance(Duration::from_secs(200)).await?;
+        bed.node.wait_idle(LIMIT).await?;
+        bed.node.advance(Duration::from_secs(200)).await?;
     }
-    stage.node.wait_mounted("web", LIMIT).await?;
-    stage
-        .sees(expect![[r#"
+    bed.node.wait_mounted("web", LIMIT).await?;
+    bed.sees(expect![[r#"
         csi    Stage data          INTERNAL "injected", 3 times
         csi    Stage data
         csi    Publish data web
         mount  <publish:data/web>
     "#]])
         .await?;
-    stage.stop("web").await
+    bed.stop("web").await
 }
 
-async fn a_pod_that_goes_during_its_stage_is_not_published(stage: &mut Stage) -> Result<()> {
-    let gate = stage.proxy.hold("NodeStageVolume");
-    stage.volume("data").await?;
-    stage.add(&PodSketch::of("web").mount("data"))?;
+async fn a_pod_that_goes_during_its_stage_is_not_published(bed: &Bed) -> Result<()> {
+    let gate = bed.proxy().hold("NodeStageVolume");
+    bed.volume("data").await?;
+    bed.add(&PodSketch::of("web").mount("data"))?;
     gate.reached().await;
-    stage.node.remove_pod("web", false).await?;
+    bed.node.remove_pod("web", false).await?;
     gate.open();
-    stage.node.wait_gone("web", LIMIT).await?;
-    stage
-        .sees(expect![[r#"
+    bed.node.wait_gone("web", LIMIT).await?;
+    bed.sees(expect![[r#"
         csi    Stage data
         csi    Unstage data
     "#]])
         .await
 }
 
-async fn a_killed_node_finds_what_it_left(stage: &mut Stage) -> Result<()> {
-    stage.volume("data").await?;
-    stage.start(&PodSketch::of("web").mount("data")).await?;
-    stage.forget().await?;
-    stage.node.kill().await;
-    stage.node.remove_pod("web", true).await?;
-    stage.registrar.expect_again();
-    stage.node.restart().await?;
-    stage.registrar.registered().await.map_err(anyhow::Error::msg)?;
-    stage
-        .sees(expect![[r#"
+async fn a_killed_node_finds_what_it_left(bed: &Bed) -> Result<()> {
+    bed.volume("data").await?;
+    bed.start(&PodSketch::of("web").mount("data")).await?;
+    bed.forget().await?;
+    bed.node.kill().await;
+    bed.node.remove_pod("web", true).await?;
+    bed.expect_registration();
+    bed.node.restart().await?;
+    bed.registered().await?;
+    bed.sees(expect![[r#"
         csi    Unpublish data web
         umount <publish:data/web>
         csi    Unstage data
@@ -282,45 +276,57 @@ async fn a_killed_node_finds_what_it_left(stage: &mut Stage) -> Result<()> {
         .await
 }
 
-async fn a_driver_that_dies_in_a_publish_is_asked_again(stage: &mut Stage) -> Result<()> {
-    stage.proxy.inject(Rule { delay_ms: 300, ..Rule::of("NodePublishVolume").times(1) });
-    stage.volume("data").await?;
-    stage.add(&PodSketch::of("web").mount("data"))?;
-    anyhow::ensure!(stage.journal.wait_rpc("NodePublishVolume", Edge::Start, 1, LIMIT).await);
-    stage.driver.kill().await;
-    anyhow::ensure!(stage.journal.wait_rpc("NodePublishVolume", Edge::End, 1, LIMIT).await);
-    anyhow::ensure!(stage.order(&["NodePublishVolume"]).is_empty());
-    stage.driver.restart().await?;
-    stage.node.wait_idle(LIMIT).await?;
-    stage.node.advance(Duration::from_secs(200)).await?;
-    stage.node.wait_mounted("web", LIMIT).await?;
-    anyhow::ensure!(stage.order(&["NodePublishVolume"]).len() == 1);
-    stage.stop("web").await
+/// A node can be killed while somebody waits for a pod of it, who is then told of its end.
+async fn wait_for_a_mount_ends_with_a_killed_node(bed: &Bed) -> Result<()> {
+    let gate = bed.proxy().hold("NodeStageVolume");
+    bed.volume("data").await?;
+    bed.add(&PodSketch::of("web").mount("data"))?;
+    gate.reached().await;
+    let (waited, ()) = tokio::join!(bed.node.wait_mounted("web", LIMIT), bed.node.kill());
+    anyhow::ensure!(matches!(waited, Err(NodeError::Exited { .. })), "{waited:?}");
+    gate.open();
+    bed.node.restart().await?;
+    bed.stop("web").await
 }
 
-async fn a_lost_answer_is_asked_for_again(stage: &mut Stage) -> Result<()> {
-    stage.proxy.inject(Rule::of("NodePublishVolume").code("Unavailable").forward().times(1));
-    stage.volume("data").await?;
-    stage.start(&PodSketch::of("web").mount("data")).await?;
-    stage
-        .sees(expect![[r#"
+async fn a_driver_that_dies_in_a_publish_is_asked_again(bed: &Bed) -> Result<()> {
+    bed.proxy().inject(Rule { delay_ms: 300, ..Rule::of("NodePublishVolume").times(1) });
+    bed.volume("data").await?;
+    bed.add(&PodSketch::of("web").mount("data"))?;
+    anyhow::ensure!(bed.journal.wait_rpc("NodePublishVolume", Edge::Start, 1, LIMIT).await);
+    bed.kill_driver().await;
+    anyhow::ensure!(bed.journal.wait_rpc("NodePublishVolume", Edge::End, 1, LIMIT).await);
+    anyhow::ensure!(bed.order(&["NodePublishVolume"]).is_empty());
+    bed.start_driver_unannounced().await?;
+    bed.node.wait_idle(LIMIT).await?;
+    bed.node.advance(Duration::from_secs(200)).await?;
+    bed.node.wait_mounted("web", LIMIT).await?;
+    anyhow::ensure!(bed.order(&["NodePublishVolume"]).len() == 1);
+    bed.stop("web").await
+}
+
+async fn a_lost_answer_is_asked_for_again(bed: &Bed) -> Result<()> {
+    bed.proxy().inject(Rule::of("NodePublishVolume").code("Unavailable").forward().times(1));
+    bed.volume("data").await?;
+    bed.start(&PodSketch::of("web").mount("data")).await?;
+    bed.sees(expect![[r#"
         csi    Stage data
         csi    Publish data web    UNAVAILABLE "injected"
         mount  <publish:data/web>
         csi    Publish data web
     "#]])
         .await?;
-    stage.stop("web").await
+    bed.stop("web").await
 }
 
-async fn an_attachment_lives_as_long_as_the_volume_is_in_use(stage: &mut Stage) -> Result<()> {
-    stage.attach_required()?;
-    stage.volume("data").await?;
-    stage.start(&PodSketch::of("web").mount("data")).await?;
-    anyhow::ensure!(stage.attachments() == ["attached"], "{:?}", stage.attachments());
-    stage.stop("web").await?;
-    anyhow::ensure!(stage.journal.wait_rpc("ControllerUnpublishVolume", Edge::End, 1, LIMIT).await);
-    let order = stage.order(&[
+async fn an_attachment_lives_as_long_as_the_volume_is_in_use(bed: &Bed) -> Result<()> {
+    bed.attach_required()?;
+    bed.volume("data").await?;
+    bed.start(&PodSketch::of("web").mount("data")).await?;
+    anyhow::ensure!(bed.attachments() == ["attached"], "{:?}", bed.attachments());
+    bed.stop("web").await?;
+    anyhow::ensure!(bed.journal.wait_rpc("ControllerUnpublishVolume", Edge::End, 1, LIMIT).await);
+    let order = bed.order(&[
         "ControllerPublishVolume",
         "NodeStageVolume",
         "NodeUnstageVolume",

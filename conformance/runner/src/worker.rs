@@ -24,11 +24,11 @@ use harness::facts::in_guest;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 
+use testbed::bed::{self, Bed};
 use testbed::case::{self, Case, CaseId};
 use testbed::cx::{Cx, Doing};
 use testbed::failure::{Failure, What};
 use testbed::message::{Abilities, Orders, Refusal};
-use testbed::scene::{self, Scene};
 use testbed::{ask, foreign};
 
 use crate::event::Status;
@@ -138,24 +138,24 @@ async fn run_case(
         let chain = vec![format!("there is no case `{id}` in this binary")];
         return Said::Refused(Refusal { chain, hint: None, log: vec![], driver: false });
     };
-    let scene = match Scene::set(orders, sandbox, abilities).await {
-        Ok(scene) => scene,
+    let bed = match Bed::put_up(orders, sandbox, abilities).await {
+        Ok(bed) => bed,
         Err(refusal) => return Said::Refused(refusal),
     };
     let begin = Instant::now();
     let before = aftermath::Before::take(sandbox);
     let speak = voice.clone();
-    let mut cx = Cx::new(scene, case.place(), orders, Box::new(move |said| speak.say(&Said::Progress(said))));
+    let mut cx = Cx::new(bed, case.place(), orders, Box::new(move |said| speak.say(&Said::Progress(said))));
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
-    let after = Aftermath::see(&cx.shared().scene, orders, sandbox, before, failure.is_some()).await;
-    let outcome = outcome(case, failure, after, cx.shared().scene.journal().symbols(), seconds);
+    let after = Aftermath::see(&cx.shared().bed, orders, sandbox, before, failure.is_some()).await;
+    let outcome = outcome(case, failure, after, cx.shared().bed.journal.symbols(), seconds);
     let stays = orders.keep && outcome.status.is_bad();
     let said = Said::Outcome(Box::new(outcome));
     if stays {
         voice.say(&said);
         voice.say(&Said::Kept);
-        // The scene goes on meanwhile: what still runs in it has its calls answered.
+        // The bed goes on meanwhile: what still runs in it has its calls answered.
         return std::future::pending().await;
     }
     said
@@ -169,10 +169,10 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
     let ended = tokio::select! {
         biased;
         // Nothing that a case waits for will come from a dead driver.
-        exit = shared.scene.driver_lost() => {
-            let (Doing { step, at }, mut chain) = (shared.last(), vec![scene::ended_by_itself(exit)]);
-            chain.extend(shared.scene.last_words().await.map(|words| format!("its last words: {words}")));
-            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.scene.look()) }.into() });
+        exit = shared.bed.driver_crashes() => {
+            let (Doing { step, at }, mut chain) = (shared.last(), vec![bed::ended_by_itself(exit)]);
+            chain.extend(shared.bed.last_words().await.map(|words| format!("its last words: {words}")));
+            return Err(Failure { after: step, at, what: What::Broken { chain, seen: Some(shared.bed.look()) }.into() });
         }
         ended = run => ended,
     };
@@ -180,8 +180,8 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
     match ended {
         Ok(Ok(Ok(()))) => Ok(()),
         Ok(Ok(Err(failure))) => {
-            let failure = failure.after_step(&last.step).with_story(|| shared.scene.look());
-            Err(failure.with_under_way(shared.scene.under_way().await))
+            let failure = failure.after_step(&last.step).with_story(|| shared.bed.look());
+            Err(failure.with_under_way(shared.bed.under_way().await))
         }
         Ok(Err(_)) => {
             let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
@@ -191,7 +191,7 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
             let chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
             let failure =
                 Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None }.into() };
-            Err(failure.with_under_way(shared.scene.under_way().await))
+            Err(failure.with_under_way(shared.bed.under_way().await))
         }
     }
 }

@@ -34,7 +34,7 @@ impl World {
             "label": label,
             "loop_devices": or_null(self.loop_devices()),
             "mounts": or_null(lines),
-            "pvcs": or_null(self.cluster.list::<Claim>().iter().map(|claim| status(claim)).collect::<Vec<_>>()),
+            "pvcs": or_null(self.api_server.list::<Claim>().iter().map(|claim| status(claim)).collect::<Vec<_>>()),
             "tree": walk.tree,
             "vol_data": walk.vol_data,
         });

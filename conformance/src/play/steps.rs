@@ -69,8 +69,11 @@ impl World {
                 Ok(())
             }
             Action::Restart => self.restart(step).await,
-            Action::KillDriver => self.kill_driver().await,
-            Action::StartDriver => self.start_driver().await,
+            Action::KillDriver => {
+                self.stop_driver().await;
+                Ok(())
+            }
+            Action::StartDriver => self.resume_driver().await,
             Action::Expand => self.expand(step).await,
             Action::UpdateConfigMap => self.update_config_map(step),
             Action::Sleep => {
@@ -154,14 +157,14 @@ impl World {
             1 => format!("no call of {method} has {ended}"),
             _ => format!("{count} calls of {method} have not {ended}"),
         };
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = self.try_proxy() {
             // What follows is done at the moment of that call, and not after what it leads to.
             proxy.shut_at(&method, edge, count);
         }
         let wanted = method.clone();
         let done = async move |world: &mut Self| (world.journal.count(&wanted, edge) >= count).then_some(());
         let failure = self.wait(step, &what, done).await;
-        if let Some(proxy) = self.proxy.as_ref().filter(|_| failure.is_some()) {
+        if let Some(proxy) = self.try_proxy().filter(|_| failure.is_some()) {
             proxy.open();
         }
         self.log.line("rpc_seen", json!({ "method": method, "ok": failure.is_none() }));
@@ -207,7 +210,7 @@ impl World {
     }
 
     fn inject(&mut self, step: &Step) -> Result<(), Vec<String>> {
-        let proxy = self.proxy.as_ref().ok_or_else(|| vec!["there is no driver".to_owned()])?;
+        let proxy = self.try_proxy().ok_or_else(|| vec!["there is no driver".to_owned()])?;
         let mut rule = step.rule.clone().unwrap_or_default();
         rule.code = rule.code.filter(|code| !code.is_empty());
         proxy.inject_in_turn(rule);
@@ -215,7 +218,7 @@ impl World {
     }
 
     async fn restart(&mut self, step: &Step) -> Result<(), Vec<String>> {
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = self.try_proxy() {
             // The call in whose moment the node dies reaches the driver. What it led to would have come later.
             proxy.let_in();
         }
@@ -223,7 +226,7 @@ impl World {
         self.snapshot("before restart").await;
         let after = step.register_after_ms.unwrap_or_default();
         if after > 0 {
-            self.registrar.take();
+            self.withdraw();
         }
         self.node.kill().await;
         self.log.node_was_killed();
@@ -238,14 +241,15 @@ impl World {
             "dropped_volume_objects": or_null(volumes),
         });
         self.log.line("restart", restart);
-        if let Some(registrar) = &self.registrar {
-            registrar.expect_again();
-        }
+        self.expect_registration();
         self.node.restart().await.map_err(|error| chain(&error))?;
         self.log.line("volume_manager_start", json!({ "resumed": true }));
         self.log.resume(self.time.now());
         match after {
-            0 => self.wait_for_registration().await?,
+            0 => {
+                let answer = self.registered().await;
+                self.log_registration(answer).map_err(|error| vec![format!("{error:#}")])?;
+            }
             _ => self.announce_at = Some(self.time.now() + Duration::from_millis(after)),
         }
         lost
@@ -255,7 +259,7 @@ impl World {
     fn drop_objects(&mut self, pods: &[String], volumes: &[String]) -> Result<(), Vec<String>> {
         for name in pods {
             self.pods.remove(name);
-            match self.cluster.delete::<Pod>(NAMESPACE, name) {
+            match self.api_server.delete::<Pod>(NAMESPACE, name) {
                 Err(error) if !error.is_not_found() => return Err(chain(&error)),
                 _ => {}
             }
@@ -263,51 +267,34 @@ impl World {
         volumes.iter().try_for_each(|name| self.drop_volume(name))
     }
 
-    async fn wait_for_registration(&mut self) -> Result<(), Vec<String>> {
-        let Some(registrar) = &self.registrar else { return Ok(()) };
-        let registered = tokio::time::timeout(super::world::PATIENCE, registrar.registered()).await;
-        let error = match registered {
-            Ok(Ok(())) => String::new(),
-            Ok(Err(why)) => why,
-            Err(_) => "the node did not look at the driver".to_owned(),
-        };
-        self.log.line("driver_registered", json!({ "err": error }));
-        Ok(())
-    }
-
     /// Takes the objects of a volume away, whoever protects them.
     fn drop_volume(&mut self, name: &str) -> Result<(), Vec<String>> {
         let failed = |error: harness::api::ApiError| chain(&error);
-        if self.cluster.get::<Claim>(NAMESPACE, name).is_some() {
+        if self.api_server.get::<Claim>(NAMESPACE, name).is_some() {
             let unprotected = |claim: &mut Claim| claim.meta.finalizers.clear();
-            self.cluster.change(NAMESPACE, name, unprotected).map_err(failed)?;
-            self.cluster.delete::<Claim>(NAMESPACE, name).map_err(failed)?;
+            self.api_server.change(NAMESPACE, name, unprotected).map_err(failed)?;
+            self.api_server.delete::<Claim>(NAMESPACE, name).map_err(failed)?;
         }
         let volume = format!("pv-{name}");
-        if self.cluster.get::<Volume>("", &volume).is_some() {
+        if self.api_server.get::<Volume>("", &volume).is_some() {
             let unprotected = |volume: &mut Volume| volume.meta.finalizers.clear();
-            self.cluster.change("", &volume, unprotected).map_err(failed)?;
-            self.cluster.delete::<Volume>("", &volume).map_err(failed)?;
+            self.api_server.change("", &volume, unprotected).map_err(failed)?;
+            self.api_server.delete::<Volume>("", &volume).map_err(failed)?;
         }
         Ok(())
     }
 
-    async fn kill_driver(&mut self) -> Result<(), Vec<String>> {
-        if let Some(driver) = &mut self.driver {
-            self.driver_is_dead = true;
-            driver.kill().await;
+    async fn stop_driver(&mut self) {
+        if self.has_driver() {
+            self.kill_driver().await;
             self.log.line("driver_stopped", json!({ "kill": true }));
         }
-        Ok(())
     }
 
-    async fn start_driver(&mut self) -> Result<(), Vec<String>> {
-        let Some(driver) = &mut self.driver else { return Ok(()) };
-        driver.restart().await.map_err(|error| chain(&error))?;
-        self.driver_is_dead = false;
-        self.log.line("driver_started", json!({ "args": null }));
-        if let Some(proxy) = &self.proxy {
-            proxy.reconnect();
+    async fn resume_driver(&mut self) -> Result<(), Vec<String>> {
+        if self.has_driver() {
+            self.start_driver_unannounced().await.map_err(|error| chain(&error))?;
+            self.log.line("driver_started", json!({ "args": null }));
         }
         Ok(())
     }
@@ -323,7 +310,7 @@ impl World {
     fn update_config_map(&mut self, step: &Step) -> Result<(), Vec<String>> {
         let (name, value) = (step.label.as_deref().unwrap_or_default(), step.cmd.clone().unwrap_or_default());
         let written = |map: &mut ConfigMap| drop(map.data.insert("k".to_owned(), value));
-        self.cluster.change(NAMESPACE, name, written).map(drop).map_err(|error| chain(&error))
+        self.api_server.change(NAMESPACE, name, written).map(drop).map_err(|error| chain(&error))
     }
 
     async fn sh(&mut self, cmd: &str) -> Result<(), Vec<String>> {
@@ -369,11 +356,11 @@ impl World {
     /// Takes down whatever is still there, the way it would be in a cluster. Says what would not go.
     pub(super) async fn take_down(&mut self) -> Vec<String> {
         let mut left = Vec::new();
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = self.try_proxy() {
             proxy.clear("");
         }
-        if self.driver_is_dead
-            && let Err(chain) = self.start_driver().await
+        if self.driver_is_killed()
+            && let Err(chain) = self.resume_driver().await
         {
             left.push(format!("the driver does not start again: {}", chain.join(": ")));
         }
@@ -400,11 +387,7 @@ impl World {
             // Its objects may be gone; then the sandbox's end takes what the driver has.
             drop(self.provisioner.delete(&volume).await);
         }
-        self.node.kill().await;
-        if let Some(driver) = self.driver.as_mut() {
-            let within = driver.manifest().call_timeout();
-            driver.terminate(within).await;
-        }
+        self.end(self.manifest().call_timeout()).await;
         left
     }
 }

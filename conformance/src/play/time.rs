@@ -110,7 +110,7 @@ impl World {
     async fn skip(&mut self, by: Duration) {
         let before = self.journal.position().0;
         self.time.skipped += by;
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = self.try_proxy() {
             proxy.advance(by);
         }
         // A node that is down has no clock. That it was told to skip is a line of its own.

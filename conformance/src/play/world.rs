@@ -1,6 +1,7 @@
-//! The world a scenario is played in: driver, proxy, cluster and node, as the recordings had them.
+//! The world a scenario is played in: a testbed as the recordings had it.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,20 +9,20 @@ use anyhow::{Context, Result};
 use harness::Layout;
 use harness::api::Node as NodeObject;
 use harness::api::{Attachment, Bytes, Volume};
-use harness::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served};
-use harness::driver::{Capabilities, Driver, DriverOptions, Registrar};
-use harness::journal::{Journal, Witness};
+use harness::driver::Capabilities;
+use harness::journal::Journal;
 use harness::manifest::ExistingVolume;
-use harness::node::{Node, NodeOptions};
+use harness::node::NodeOptions;
 use harness::observe::MountWatch;
-use harness::proxy::{self, Proxy, ProxyOptions};
+use harness::proxy::Proxy;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
+use harness::testbed::{Builder, Surroundings, Testbed, TestbedError};
 use serde_json::{Value, json};
 
 use super::files::{self, Files};
 use super::objects::{create_bound, create_objects, driver_as_written, driver_object, request};
-use super::scenario::Scenario;
+use super::scenario::{Scenario, VolumeConf};
 use super::time::Time;
 use super::trace::Log;
 use testbed::message::Orders;
@@ -47,24 +48,12 @@ const REST: Duration = Duration::from_millis(20);
 /// How long a driver may take to be registered, and a node to say something.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Everything that is played on. Fields go in this order: first who asks, then who answers.
+/// A testbed, and what a scenario has made of it.
 #[derive(Debug)]
 pub(crate) struct World {
+    bed: Testbed,
     pub(super) scenario: Scenario,
-    pub(super) node: Node,
-    pub(super) registrar: Option<Registrar>,
-    _attacher: AttachDetach,
-    pub(super) provisioner: Provisioner,
-    pub(super) resizer: Resizer,
-    pub(super) proxy: Option<Proxy>,
-    _served: Served,
-    pub(super) driver: Option<Driver>,
-    pub(super) driver_is_dead: bool,
-    pub(super) cluster: Cluster,
-    pub(super) journal: Journal,
-    pub(super) layout: Layout,
     pub(super) devices: Vec<u64>,
-    pub(super) name: String,
     pub(super) log: Log,
     pub(super) time: Time,
     /// When the driver is to be announced, if it is not yet.
@@ -79,9 +68,17 @@ pub(crate) struct World {
     pub(super) volumes: BTreeSet<String>,
 }
 
+impl Deref for World {
+    type Target = Testbed;
+
+    fn deref(&self) -> &Testbed {
+        &self.bed
+    }
+}
+
 impl World {
-    /// Puts everything together. The witness comes first, so that nothing happens unseen.
-    pub(super) async fn set(
+    /// Puts everything up, and announces the driver unless the scenario wants that later.
+    pub(super) async fn put_up(
         orders: &Orders,
         sandbox: &Sandbox,
         scenario: &Scenario,
@@ -90,101 +87,27 @@ impl World {
         let layout = sandbox.layout();
         furnish(&layout)?;
         let witness = MountWatch::start().context("cannot watch mounts")?;
-        let witness: Box<dyn Witness> = Box::new(witness);
-        let journal = Journal::new(Symbols::new(layout.clone()), Some(witness));
+        let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
         let mut log = Log::new(journal.clone(), &layout);
         log.scenario(scenario);
-        let cluster = Cluster::new(journal.clone());
-        let served = cluster.serve(&layout.cluster_socket())?;
-        cluster.add_node(NODE)?;
-        cluster.change::<NodeObject>("", NODE, |node| node.allocatable.memory = MEMORY)?;
-
-        let driver = match scenario.driver.disable {
-            true => None,
-            false => {
-                let (manifest, node) = (orders.manifest.clone(), NODE.to_owned());
-                let log = orders.directory.join("driver.log");
-                let options = DriverOptions { manifest, layout: layout.clone(), node, log, cgroup: None };
-                Some(Driver::start(options, journal.clone()).await?)
-            }
-        };
-        let capabilities = match &driver {
-            Some(driver) => driver.capabilities().clone(),
-            None => {
-                Capabilities { name: DRIVER.to_owned(), node_id: NODE.to_owned(), ..Capabilities::default() }
-            }
-        };
-        let name = capabilities.name.clone();
-        if let Some(files) = files {
-            files.refuse(&name).map_err(|bad| anyhow::anyhow!(bad.what))?;
-        }
-        cluster.add_driver(match files {
-            Some(files) => driver_as_written(&capabilities, files)?,
-            None => driver_object(&name, scenario),
-        })?;
-        let proxy = driver.as_ref().map(|driver| stand_between(driver, &layout, &journal)).transpose()?;
-        if let Some(proxy) = &proxy {
-            proxy.hide_node_capabilities(scenario.driver.strip_node_caps.clone());
-        }
-        // What a controller says to the driver is in no recording: it has a way of its own.
-        let socket =
-            driver.as_ref().map_or_else(|| layout.driver_socket(), |driver| driver.socket().to_owned());
-        let socket = orders.manifest.controller_socket.clone().unwrap_or(socket);
-        let channel = proxy::connect(&socket)?;
-        let delay = Duration::from_millis(scenario.attach_delay_ms);
-        let attacher =
-            AttachDetach::start(cluster.clone(), channel.clone(), capabilities.clone(), NODE, delay);
-        let mut manifest = orders.manifest.clone();
-        if driver.is_none() {
-            // Volumes of a driver that never ran are objects and nothing else.
-            manifest.volume.existing = scenario
-                .volumes
-                .iter()
-                .map(|volume| ExistingVolume::new(format!("no-volume-{}", volume.name)))
-                .collect();
-        }
-        let provisioner = Provisioner::new(cluster.clone(), channel.clone(), manifest, capabilities.clone());
-        let resizer = Resizer::new(cluster.clone(), channel, capabilities);
+        let around = builder(orders, scenario, journal, layout).surround().await?;
+        add_objects(&around, scenario, files)?;
         log.line("driver_started", json!({ "args": null }));
-        let mut volumes = BTreeSet::new();
-        for volume in &scenario.volumes {
-            let made = provisioner.provision(&request(volume)).await?;
-            if files.is_none() {
-                // Volumes of the recordings were there for any node, also for one that no driver has labelled yet.
-                cluster.change::<Volume>("", &made.volume, |volume| volume.affinity = None)?;
-            }
-            journal.symbols().expect_attachment(&volume.name, &name, NODE);
-            log.line("volume_created", json!({ "conf": volume, "name": volume.name }));
-            volumes.insert(volume.name.clone());
-        }
-        create_objects(&cluster, scenario, &layout)?;
+        let volumes = create_volumes(&around, scenario, files, &mut log).await?;
+        create_objects(&around.api_server, scenario, &around.layout)?;
         for (volume, claim) in files.iter().flat_map(|files| &files.bound) {
-            create_bound(&cluster, files::bound(volume, claim))?;
+            create_bound(&around.api_server, files::bound(volume, claim))?;
         }
-
         let options = match files {
-            // As a kubelet is.
-            Some(_) => NodeOptions::new(layout.clone(), NODE, orders.directory.join("manager.log")),
-            None => node_options(orders, scenario, &layout),
+            Some(_) => around.node_options(),
+            None => as_recorded(around.node_options(), scenario),
         };
-        let node = Node::start(options, cluster.clone()).await?;
+        let bed = Testbed::start(around, options).await?;
         log.line("volume_manager_start", json!({ "resumed": false }));
         let mut world = Self {
+            bed,
             scenario: scenario.clone(),
-            node,
-            registrar: None,
-            _attacher: attacher,
-            provisioner,
-            resizer,
-            proxy,
-            _served: served,
-            driver,
-            driver_is_dead: false,
-            cluster,
-            journal,
-            layout,
             devices: sandbox.devices().to_vec(),
-            name,
             log,
             time: Time::new(files.is_none()),
             announce_at: None,
@@ -200,35 +123,31 @@ impl World {
 
     /// Tells the node of the driver: now, and waits until the node has heard, or later.
     pub(super) async fn announce_after(&mut self, millis: u64) -> Result<()> {
-        if self.driver.is_none() {
+        if !self.has_driver() {
             return Ok(());
         }
         if millis > 0 {
             self.announce_at = Some(self.time.now() + Duration::from_millis(millis));
             return Ok(());
         }
-        self.announce().await
+        let answer = self.announce().await;
+        self.log_registration(answer)
     }
 
-    async fn announce(&mut self) -> Result<()> {
-        let Some(proxy) = &self.proxy else { return Ok(()) };
-        self.registrar.take();
-        let socket = self.layout.registration_socket(&self.name);
-        let registrar = Registrar::serve(&socket, &self.name, proxy.socket(), self.journal.clone())?;
-        let registered = tokio::time::timeout(PATIENCE, registrar.registered()).await;
-        let error = match registered {
-            Ok(Ok(())) => String::new(),
-            Ok(Err(why)) => why,
-            Err(_) => format!("the node did not look at the driver within {} s", PATIENCE.as_secs()),
+    /// Notes what the node has said to an announcement.
+    pub(super) fn log_registration(&mut self, answer: Result<(), TestbedError>) -> Result<()> {
+        let error = match answer {
+            Ok(()) => String::new(),
+            Err(error @ (TestbedError::Refused(_) | TestbedError::NotRegistered { .. })) => error.to_string(),
+            Err(error) => return Err(error.into()),
         };
         self.log.line("driver_registered", json!({ "err": error }));
-        self.registrar = Some(registrar);
         Ok(())
     }
 
     /// Begins a moment: no call gets to the driver before it is over.
     pub(super) fn stand_still(&mut self) {
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = self.try_proxy() {
             proxy.shut();
         }
     }
@@ -243,7 +162,7 @@ impl World {
         };
         // A pod that is removed in the moment it appears in is not heard of.
         drop(tokio::time::timeout(MOMENT, heard).await);
-        if let Some(proxy) = &self.proxy {
+        if let Some(proxy) = self.try_proxy() {
             proxy.open();
         }
     }
@@ -264,7 +183,8 @@ impl World {
     pub(super) async fn tick(&mut self) {
         if self.announce_at.is_some_and(|at| at <= self.time.now()) {
             self.announce_at = None;
-            if let Err(error) = self.announce().await {
+            let answer = self.announce().await;
+            if let Err(error) = self.log_registration(answer) {
                 self.log.line("driver_registered", json!({ "err": format!("{error:#}") }));
             }
         }
@@ -286,12 +206,12 @@ impl World {
 
     /// Whether nothing is being done: what is under way is held by a rule, and nothing is about to begin.
     pub(super) async fn is_quiet(&self) -> bool {
-        let held = self.proxy.as_ref().map_or(0, Proxy::held);
+        let held = self.try_proxy().map_or(0, Proxy::held);
         if self.journal.in_flight().len() > held {
             return false;
         }
         let attaching = |attachment: &std::sync::Arc<Attachment>| !attachment.attached;
-        if self.cluster.list::<Attachment>().iter().any(attaching) {
+        if self.api_server.list::<Attachment>().iter().any(attaching) {
             return false;
         }
         match held {
@@ -355,27 +275,64 @@ fn furnish(layout: &Layout) -> Result<()> {
         .with_context(|| format!("cannot make `{}`", link.display()))
 }
 
-fn stand_between(driver: &Driver, layout: &Layout, journal: &Journal) -> Result<Proxy> {
-    use std::os::unix::fs::DirBuilderExt;
-    let listen = layout.csi_socket(&driver.capabilities().name);
-    if let Some(directory) = listen.parent() {
-        // A node's own mode; the proxy would make it as everybody does.
-        std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+/// The testbed of a scenario.
+fn builder(orders: &Orders, scenario: &Scenario, journal: Journal, layout: Layout) -> Builder {
+    let (manifest, logs) = (orders.manifest.clone(), orders.directory.clone());
+    let builder = Testbed::builder(journal, layout, manifest, logs)
+        .attach_after(Duration::from_millis(scenario.attach_delay_ms))
+        // No recording has what a controller said to the driver.
+        .controllers_unrecorded()
+        .patience(PATIENCE);
+    if !scenario.driver.disable {
+        return builder;
     }
-    let controller = driver.manifest().controller_socket.clone();
-    let sockets = ProxyOptions { listen, driver: driver.socket().to_owned(), controller, ledger: None };
-    Ok(Proxy::serve(sockets, journal.clone())?)
+    let said = Capabilities { name: DRIVER.to_owned(), node_id: NODE.to_owned(), ..Capabilities::default() };
+    let volume = |volume: &VolumeConf| ExistingVolume::new(format!("no-volume-{}", volume.name));
+    builder.never_started(said, scenario.volumes.iter().map(volume).collect())
 }
 
-fn node_options(orders: &Orders, scenario: &Scenario, layout: &Layout) -> NodeOptions {
-    let log = orders.directory.join("manager.log");
-    let period = match scenario.node_status_ms {
+/// Makes the driver's object, and changes the node's to that of the recordings.
+fn add_objects(around: &Surroundings, scenario: &Scenario, files: Option<&Files>) -> Result<()> {
+    around.api_server.change::<NodeObject>("", NODE, |node| node.allocatable.memory = MEMORY)?;
+    if let Some(files) = files {
+        files.refuse(around.driver_name()).map_err(|bad| anyhow::anyhow!(bad.what))?;
+    }
+    around.api_server.add_driver(match files {
+        Some(files) => driver_as_written(around.capabilities(), files)?,
+        None => driver_object(around.driver_name(), scenario),
+    })?;
+    if let Some(proxy) = around.try_proxy() {
+        proxy.hide_node_capabilities(scenario.driver.strip_node_caps.clone());
+    }
+    Ok(())
+}
+
+/// Has the driver make the volumes of a scenario. Returns their names.
+async fn create_volumes(
+    around: &Surroundings,
+    scenario: &Scenario,
+    files: Option<&Files>,
+    log: &mut Log,
+) -> Result<BTreeSet<String>> {
+    for volume in &scenario.volumes {
+        let made = around.provisioner.provision(&request(volume)).await?;
+        if files.is_none() {
+            // Volumes of the recordings were there for any node, also for one that no driver has labelled yet.
+            around.api_server.change::<Volume>("", &made.volume, |volume| volume.affinity = None)?;
+        }
+        around.journal.symbols().expect_attachment(&volume.name, around.driver_name(), NODE);
+        log.line("volume_created", json!({ "conf": volume, "name": volume.name }));
+    }
+    Ok(scenario.volumes.iter().map(|volume| volume.name.clone()).collect())
+}
+
+/// A node as in the recordings: pods were synced and nothing else, and the status came with its period only.
+fn as_recorded(mut options: NodeOptions, scenario: &Scenario) -> NodeOptions {
+    options.status_period = match scenario.node_status_ms {
         0 => Duration::from_millis(100),
         given => Duration::from_millis(given),
     };
-    // As in the recordings: pods were synced and nothing else, and the status came with its period only.
-    let mut options = NodeOptions::new(layout.clone(), NODE, log);
-    (options.status_period, options.prompt_status) = (period, false);
+    options.prompt_status = false;
     (options.sweep, options.pod_events) = (false, false);
     options
 }

@@ -1,37 +1,37 @@
 //! Asking a driver what it can do, by starting it once.
 
 use harness::api::AccessMode;
-use harness::cluster::{Cluster, ProvisionError, Provisioner, VolumeRequest};
-use harness::driver::{Driver, DriverError, WrongAnswer};
+use harness::cluster::{ProvisionError, Provisioner, VolumeRequest};
+use harness::driver::{DriverError, WrongAnswer};
 use harness::journal::Journal;
-use harness::proxy::{Proxy, ProxyOptions, code_name};
+use harness::proxy::code_name;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
+use harness::testbed::{Surroundings, TestbedError};
 use tonic::Code;
 
+use crate::bed::builder;
 use crate::failure::chain;
-use crate::foreign::{self, Foreign};
+use crate::foreign::Foreign;
 use crate::limits;
 use crate::message::{Abilities, Orders, Refusal};
-use crate::scene::driver_options;
 
 /// Starts the driver, asks it, and lets it end.
 pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusal> {
-    let layout = sandbox.layout();
-    // A driver is started with a journal; this one is read by nobody.
-    let journal = Journal::new(Symbols::new(layout.clone()), None);
+    // A testbed has a journal; this one is read by nobody, so that it has no witness.
+    let journal = Journal::new(Symbols::new(sandbox.layout()), None);
+    let foreign = Foreign::of(orders)?;
     let cgroup = limits::of_driver(orders, sandbox);
-    let options = driver_options(&orders.manifest, &layout, &orders.directory, cgroup);
-    let mut driver = match Driver::start(options, journal.clone()).await {
-        Ok(driver) => driver,
-        Err(DriverError::Answers { wrong, tail }) => {
+    let around = match builder(orders, sandbox, journal, foreign.as_ref(), cgroup).surround().await {
+        Ok(around) => around,
+        Err(TestbedError::Driver(DriverError::Answers { wrong, tail })) => {
             return Ok(Abilities { wrong, last_words: tail, ..Abilities::default() });
         }
-        Err(error) => return Err(Refusal::of_driver(&error)),
+        Err(error) => return Err(Refusal::of_testbed(&error)),
     };
-    let answer = questions(&driver, orders, sandbox, journal).await;
-    let log = driver.log_tail(LAST_WORDS);
-    driver.terminate(orders.manifest.call_timeout()).await;
+    let answer = questions(&around, sandbox).await;
+    let log = around.driver().lock().await.log_tail(LAST_WORDS);
+    around.end_driver(orders.manifest.call_timeout()).await;
     match answer {
         Ok(abilities) if abilities.wrong.is_empty() && abilities.odd.is_empty() => Ok(abilities),
         Ok(abilities) => Ok(Abilities { last_words: log, ..abilities }),
@@ -43,21 +43,16 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
 const LAST_WORDS: usize = 10;
 
 /// Everything a need can depend on and no capability says.
-async fn questions(
-    driver: &Driver,
-    orders: &Orders,
-    sandbox: &Sandbox,
-    journal: Journal,
-) -> Result<Abilities, Vec<String>> {
-    let settings = &driver.manifest().volume;
+async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities, Vec<String>> {
+    let settings = &around.manifest().volume;
     let lacking = |said: Option<bool>, key: &str| {
         (said == Some(false)).then(|| format!("the manifest says that there are none (`{key} = false`)"))
     };
     let mut abilities = Abilities {
-        says: driver.capabilities().clone(),
+        says: around.capabilities().clone(),
         no_block: lacking(settings.block, "block"),
         no_filesystem: lacking(settings.file_system, "file_system"),
-        wrong: driver.wrong_answers().to_vec(),
+        wrong: around.driver().lock().await.wrong_answers().to_vec(),
         bounds: sandbox.bounds().clone(),
         ..Abilities::default()
     };
@@ -65,20 +60,8 @@ async fn questions(
         // What exists is taken as the manifest describes it.
         return Ok(abilities);
     }
-    let foreign = Foreign::of(orders).map_err(|refusal| refusal.chain)?;
-    let sockets = ProxyOptions {
-        listen: sandbox.layout().csi_socket(&abilities.says.name),
-        driver: driver.socket().to_owned(),
-        controller: orders.manifest.controller_socket.clone(),
-        ledger: foreign.as_ref().map(Foreign::ledger),
-    };
-    let proxy = Proxy::serve(sockets, journal.clone()).map_err(|error| chain(&error))?;
-    let channel = proxy.channel().map_err(|error| chain(&error))?;
-    let cluster = Cluster::new(journal);
-    let provisioner = Provisioner::new(cluster, channel, driver.manifest().clone(), abilities.says.clone())
-        .tagged(foreign::tag(orders, sandbox));
-    let mut probes = Probes { provisioner, made: 0, odd: Vec::new(), wrong: Vec::new() };
-    let plain = |name: &str| VolumeRequest::new(name, driver.manifest());
+    let mut probes = Probes { provisioner: &around.provisioner, made: 0, odd: Vec::new(), wrong: Vec::new() };
+    let plain = |name: &str| VolumeRequest::new(name, around.manifest());
     if settings.file_system.is_none() {
         abilities.no_filesystem = probes.refusal(plain("file-system")).await?;
     }
@@ -107,15 +90,15 @@ async fn questions(
 }
 
 /// Volumes that are made and deleted again, to see whether the driver makes such.
-struct Probes {
-    provisioner: Provisioner,
+struct Probes<'a> {
+    provisioner: &'a Provisioner,
     /// How many volumes were made.
     made: usize,
     odd: Vec<String>,
     wrong: Vec<WrongAnswer>,
 }
 
-impl Probes {
+impl Probes<'_> {
     /// Why the driver makes no such volume, if it does not. One that it makes is deleted again.
     ///
     /// # Errors
@@ -164,13 +147,5 @@ impl Probes {
             self.odd
                 .push(format!("the {kind} volume that was made to ask for it may still be there: {said}"));
         }
-    }
-}
-
-impl Refusal {
-    /// A driver that cannot be tested.
-    pub fn of_driver(error: &DriverError) -> Self {
-        let (hint, log) = (error.hint().map(str::to_owned), error.tail().to_vec());
-        Self { chain: chain(error), hint, log, driver: true }
     }
 }

@@ -21,10 +21,10 @@ use std::rc::Rc;
 
 use expect_test::Expect;
 
+use crate::bed::{Bed, StepError};
 use crate::call::{Code, Method};
 use crate::failure::{Failure, Place, Result, What, place};
 use crate::message::{Expectation, Orders, Progress};
-use crate::scene::{Scene, SceneError};
 
 pub use calls::Answer;
 pub use container::Container;
@@ -42,7 +42,7 @@ pub struct Cx {
 
 /// What handles of one case share.
 pub struct Shared {
-    pub scene: Scene,
+    pub bed: Bed,
     last: RefCell<Doing>,
     update: bool,
     cuts: u32,
@@ -57,10 +57,10 @@ pub struct Doing {
 }
 
 impl Cx {
-    pub fn new(scene: Scene, at: Place, orders: &Orders, say: Box<dyn Fn(Progress)>) -> Self {
+    pub fn new(bed: Bed, at: Place, orders: &Orders, say: Box<dyn Fn(Progress)>) -> Self {
         let last = RefCell::new(Doing { step: String::new(), at });
         let (update, cuts) = (orders.update, orders.cuts);
-        Self { shared: Rc::new(Shared { scene, last, update, cuts, say }) }
+        Self { shared: Rc::new(Shared { bed, last, update, cuts, say }) }
     }
 
     /// How often the power was cut already. A case that cuts it begins anew, with what was on the disk.
@@ -81,7 +81,7 @@ impl Cx {
     pub fn panic_kernel(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.panic_kernel()", Location::caller());
         async move {
-            doing.done(self.shared.scene.panic_kernel())?;
+            doing.done(self.shared.bed.panic_kernel())?;
             std::future::pending().await
         }
     }
@@ -90,7 +90,7 @@ impl Cx {
     #[track_caller]
     pub fn memory_runs_out(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.memory_runs_out()", Location::caller());
-        async move { doing.done(self.shared.scene.starve_driver().await) }
+        async move { doing.done(self.shared.bed.starve_driver().await) }
     }
 
     pub fn shared(&self) -> Rc<Shared> {
@@ -104,7 +104,7 @@ impl Cx {
 
     /// The file systems that the driver's manifest names.
     pub fn fs_types(&self) -> Vec<String> {
-        self.shared.scene.fs_types()
+        self.shared.bed.fs_types()
     }
 
     /// A pod, to be given to the node.
@@ -119,25 +119,25 @@ impl Cx {
 
     /// Has every call made a second time when the driver has answered it, as by a caller who has lost the answer.
     pub fn repeat_every_call(&self) {
-        self.shared().scene.repeat_every_call();
+        self.shared().bed.repeat_every_call();
     }
 
     /// Holds the answer of the next such call, once the driver has done its work.
     pub fn hold(&self, method: Method) -> Held {
-        self.shared.scene.hold(method);
+        self.shared.bed.hold(method);
         Held::new(self.shared(), method)
     }
 
     /// Holds the answer of the next such call, once the driver has done its work, and then loses it: the node
     /// is told that the driver cannot be reached.
     pub fn hold_and_lose(&self, method: Method) -> Held {
-        self.shared.scene.hold_and_lose(method);
+        self.shared.bed.hold_and_lose(method);
         Held::new(self.shared(), method)
     }
 
     /// What everything random of this case is made from.
     pub fn seed(&self) -> u64 {
-        self.shared.scene.seed()
+        self.shared.bed.seed()
     }
 
     /// The node, which holds the volume manager.
@@ -155,8 +155,8 @@ impl Cx {
     pub fn forget(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.forget()", Location::caller());
         async move {
-            let pending = self.shared.scene.settle().await;
-            self.shared.scene.look();
+            let pending = self.shared.bed.settle().await;
+            self.shared.bed.look();
             match pending.is_empty() {
                 true => Ok(()),
                 false => Err(Failure {
@@ -177,9 +177,9 @@ impl Cx {
     pub fn sees(&self, story: Expect) -> impl Future<Output = Result> {
         let at = place(Location::caller());
         async move {
-            let pending = self.shared.scene.settle().await;
-            let actual = self.shared.scene.look();
-            let expected = for_this_driver(unindented(story.data()), self.shared.scene.stages());
+            let pending = self.shared.bed.settle().await;
+            let actual = self.shared.bed.look();
+            let expected = for_this_driver(unindented(story.data()), self.shared.bed.stages());
             if expected == actual || self.shared.updates(&story, &actual) {
                 return Ok(());
             }
@@ -207,13 +207,13 @@ impl Process {
     /// Ends it at once, in the middle of whatever it does (SIGKILL).
     #[track_caller]
     pub fn kill(&self) -> impl Future<Output = Result> {
-        let doing = self.shared.begin(&format!("{}.kill()", self.who), Location::caller());
+        self.shared.begin(&format!("{}.kill()", self.who), Location::caller());
         async move {
-            let scene = &self.shared.scene;
-            doing.done(match self.who {
-                Who::Node => scene.kill_node().await,
-                Who::Driver => scene.kill_driver().await,
-            })
+            match self.who {
+                Who::Node => self.shared.bed.node.kill().await,
+                Who::Driver => self.shared.bed.kill_driver().await,
+            }
+            Ok(())
         }
     }
 
@@ -222,24 +222,24 @@ impl Process {
     pub fn start(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin(&format!("{}.start()", self.who), Location::caller());
         async move {
-            let scene = &self.shared.scene;
+            let bed = &self.shared.bed;
             doing.done(match self.who {
-                Who::Node => scene.start_node().await,
-                Who::Driver => scene.start_driver().await,
+                Who::Node => bed.node.restart().await.map_err(|error| StepError::ours(&error)),
+                Who::Driver => bed.start_driver().await.map_err(|error| StepError::of_testbed(&error)),
             })
         }
     }
 
     /// Lets the node die by itself when it has done so many things more to the machine.
     pub async fn dies_after(&self, effects: u64) {
-        self.shared.scene.doom_node(effects).await;
+        self.shared.bed.doom_node(effects).await;
     }
 
     /// Waits until the node is at rest; one that has died meanwhile is started again. Says whether it had.
     #[track_caller]
     pub fn revive(&self) -> impl Future<Output = Result<bool>> {
         let doing = self.shared.begin(&format!("{}.revive()", self.who), Location::caller());
-        async move { doing.done(self.shared.scene.revive_node().await) }
+        async move { doing.done(self.shared.bed.revive_node().await) }
     }
 
     /// Kills it and starts it again.
@@ -267,7 +267,7 @@ impl Shared {
     pub(crate) fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
         let doing = Doing { step: step.to_owned(), at: place(location) };
         self.last.replace(doing.clone());
-        self.scene.step(&doing.step, &doing.at);
+        self.bed.step(&doing.step, &doing.at);
         (self.say)(Progress::Step(doing.step.clone()));
         doing
     }
@@ -300,7 +300,7 @@ impl Shared {
 
 impl Doing {
     /// The result of the step, with the step's place if it failed.
-    pub(crate) fn done<T>(&self, result: std::result::Result<T, SceneError>) -> Result<T> {
+    pub(crate) fn done<T>(&self, result: std::result::Result<T, StepError>) -> Result<T> {
         result.map_err(|error| Failure {
             after: self.step.clone(),
             at: self.at.clone(),

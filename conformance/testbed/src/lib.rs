@@ -9,6 +9,7 @@
 //! says what went [wrong](failure::Failure).
 
 pub mod ask;
+pub mod bed;
 pub mod call;
 pub mod case;
 pub mod cx;
@@ -18,4 +19,3 @@ pub mod limits;
 pub mod message;
 pub mod need;
 pub mod prelude;
-pub mod scene;

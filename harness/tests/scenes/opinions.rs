@@ -10,34 +10,34 @@ use harness::container::{self, Container, ContainerError, DeviceGroup, Spec};
 use harness::guard::Guard;
 use harness::node::Wanted;
 
-use crate::stage::Stage;
+use crate::bed::Bed;
 
 /// The configuration of a pod's container, as the node writes it.
-pub(crate) async fn configuration(stage: &Stage, pod: &str) -> Result<Spec> {
+pub(crate) async fn configuration(bed: &Bed, pod: &str) -> Result<Spec> {
     let rootfs = Layout::standard().state().join("rootfs");
     std::fs::create_dir_all(&rootfs)?;
     let wanted = Wanted { pod: pod.to_owned(), container: "c".to_owned(), attempt: 0, rootfs };
-    Ok(stage.node.configure(wanted).await?)
+    Ok(bed.node.configure(wanted).await?)
 }
 
 /// What our own sees.
-pub(crate) async fn ours(stage: &Stage, spec: &Spec) -> Result<String> {
+pub(crate) async fn ours(bed: &Bed, spec: &Spec) -> Result<String> {
     let own = std::fs::metadata("/proc/self/ns/pid").map(|own| std::os::unix::fs::MetadataExt::ino(&own))?;
     let group = container::device_group(&format!("volproof-scene-{own}"))?;
-    stage.will_make(vec![group.clone()])?;
+    bed.will_make(vec![group.clone()])?;
     let group = DeviceGroup::create(&group, spec)?;
-    let mut container = Container::start(spec, &stage.log("container.log"), Some(group)).await?;
-    let seen = seen(stage, &mut container).await?;
+    let mut container = Container::start(spec, &bed.log("container.log"), Some(group)).await?;
+    let seen = seen(bed, &mut container).await?;
     container.close()?;
     Ok(seen)
 }
 
 /// What runc's sees.
-pub(crate) async fn of_runc(stage: &Stage, spec: &Spec) -> Result<String> {
+pub(crate) async fn of_runc(bed: &Bed, spec: &Spec) -> Result<String> {
     let directory = Layout::standard().state().join("runc");
     std::fs::create_dir_all(&directory)?;
-    stage.will_make(container::runc_groups(&directory))?;
-    let log = stage.log("runc.log");
+    bed.will_make(container::runc_groups(&directory))?;
+    let log = bed.log("runc.log");
     let mut container = match Container::start_with_runc(spec, &log, &directory).await {
         Ok(container) => container,
         Err(error) => {
@@ -48,12 +48,12 @@ pub(crate) async fn of_runc(stage: &Stage, spec: &Spec) -> Result<String> {
             )
         }
     };
-    let seen = seen(stage, &mut container).await?;
+    let seen = seen(bed, &mut container).await?;
     container.close()?;
     Ok(seen)
 }
 
-async fn seen(stage: &Stage, container: &mut Container) -> Result<String> {
+async fn seen(bed: &Bed, container: &mut Container) -> Result<String> {
     let identity = container.identity().await?;
     // A runtime looks the home directory up in the image, and there is none here.
     let lines = identity.lines().filter(|line| !line.starts_with("env    HOME="));
@@ -65,7 +65,7 @@ async fn seen(stage: &Stage, container: &mut Container) -> Result<String> {
     // 7:255 is no device of anybody here.
     writeln!(seen, "node: {}", word(container.open_node(7, 255).await)?)?;
     // Last, so that both see what the first of them has left.
-    seen += &container.look().await?.told(stage.journal.symbols(), &[]);
+    seen += &container.look().await?.told(bed.journal.symbols(), &[]);
     Ok(seen)
 }
 

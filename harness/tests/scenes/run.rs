@@ -8,7 +8,7 @@ use harness::janitor::{Janitor, Lifeline};
 use harness::ledger::{self, Entry, Place, Run};
 use harness::wait::Deadline;
 
-use crate::stage::LIMIT;
+use crate::bed::LIMIT;
 
 /// Plays the scene of this name, with its ledger below `base`. Whether it went well.
 pub(crate) fn play(base: &Path, name: &str) -> Result<bool> {

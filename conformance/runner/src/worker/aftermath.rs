@@ -13,10 +13,10 @@ use harness::sandbox::Sandbox;
 use crate::finding::Finding;
 use crate::judge;
 use crate::logs;
+use testbed::bed::Bed;
 use testbed::failure::{Breakage, Place};
 use testbed::limits;
 use testbed::message::Orders;
-use testbed::scene::Scene;
 
 /// So many forgotten processes are told one by one: a driver that forks without end leaves thousands.
 const PROCESSES: usize = 10;
@@ -57,33 +57,33 @@ impl Aftermath {
     /// leftover while it exists, and the node and the driver are asked to end last, since a driver that dies
     /// of old age must not look like one that crashed.
     pub(super) async fn see(
-        scene: &Scene,
+        bed: &Bed,
         orders: &Orders,
         sandbox: &Sandbox,
         before: Before,
         failed: bool,
     ) -> Self {
-        let mut after = Self { driver_exited: scene.driver_exit().await, ..Self::default() };
+        let mut after = Self { driver_exited: bed.driver_exit().await, ..Self::default() };
         // What somebody wants to look at is not taken down first.
         let stays = failed && orders.keep;
         if stays {
             after.unchecked.push("leftovers: everything stays as it was when the case broke".to_owned());
         } else if after.driver_exited.is_none() {
-            after.left_behind = scene.wind_up(failed).await;
+            after.left_behind = bed.wind_up(failed).await;
         }
         let settled = !stays && after.driver_exited.is_none() && after.left_behind.is_empty();
         if settled {
-            after.check_books(scene).await;
+            after.check_books(bed).await;
         }
-        let devices = scene.devices();
+        let devices = bed.devices();
         if !stays {
-            after.take_census(sandbox, before.census.as_ref(), scene);
-            after.left_behind.extend(scene.foreign_loops());
+            after.take_census(sandbox, before.census.as_ref(), bed);
+            after.left_behind.extend(bed.foreign_loops());
         }
-        let trace = scene.journal().trace();
+        let trace = bed.journal.trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
-        after.findings = judge::findings(&trace, settled.then_some(&rest), scene.journal().symbols());
+        after.findings = judge::findings(&trace, settled.then_some(&rest), bed.journal.symbols());
         if orders.cuts > 0 {
             // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
             after.findings.retain(|finding| finding.contract != MADE_BEFORE);
@@ -91,37 +91,37 @@ impl Aftermath {
                 .unchecked
                 .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
         }
-        after.findings.extend(judge::irregular(&scene.journal().irregular(), &trace));
-        let symbols = scene.journal().symbols();
+        after.findings.extend(judge::irregular(&bed.journal.irregular(), &trace));
+        let symbols = bed.journal.symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         if !stays {
-            scene.end(failed).await;
+            bed.end(failed).await;
             after.count_processes(before.census.as_ref()).await;
         }
         after.findings.extend(judge::machine_written(&sandbox.written()));
-        let mut used_up = limits::used_up(scene.cgroup(), sandbox.layout().state());
+        let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
         if sandbox.is_machine_full() {
             let what = "what it may write beside its own directory is full, and all of that is thrown away";
             used_up.push(("used up its room on the machine", what.to_owned()));
         }
         after.findings.extend(used_up.iter().map(|(cause, limit)| judge::used_up(cause, limit)));
         after.read_kernel_log(before.log, &devices, &orders.directory);
-        if let Err(error) = scene.journal().write(&orders.directory) {
+        if let Err(error) = bed.journal.write(&orders.directory) {
             after.unchecked.push(format!("the journal: {error}"));
         }
         // After everything that is written.
-        after.scan_for_secrets(scene, &orders.directory);
+        after.scan_for_secrets(bed, &orders.directory);
         after
     }
 
-    fn take_census(&mut self, sandbox: &Sandbox, before: Option<&Census>, scene: &Scene) {
+    fn take_census(&mut self, sandbox: &Sandbox, before: Option<&Census>, bed: &Bed) {
         match (before, Census::take(sandbox, &[])) {
             (Some(before), Ok(census)) => {
-                let symbols = scene.journal().symbols();
+                let symbols = bed.journal.symbols();
                 let left = census.leftovers(before);
                 let left = left.iter().filter(|left| !matches!(left, Leftover::Process(_)));
                 let left =
-                    left.filter(|left| !is_the_nodes_own(left, sandbox.layout().root(), scene.driver_name()));
+                    left.filter(|left| !is_the_nodes_own(left, sandbox.layout().root(), bed.driver_name()));
                 self.left_behind.extend(left.map(|left| symbols.text(&left.to_string())));
             }
             (_, Err(error)) => self.unchecked.push(format!("leftovers: {error}")),
@@ -149,11 +149,11 @@ impl Aftermath {
         }
     }
 
-    async fn check_books(&mut self, scene: &Scene) {
-        if let Err(chain) = scene.introduce_again().await {
+    async fn check_books(&mut self, bed: &Bed) {
+        if let Err(chain) = bed.introduce_again().await {
             self.unchecked.push(format!("what the driver says of itself: {}", chain.join(": ")));
         }
-        match scene.books().await {
+        match bed.books().await {
             Ok(None) => {}
             Ok(Some(volumes)) => {
                 let line = |volume| format!("volume {volume} is still in the driver's books (ListVolumes)");
@@ -189,8 +189,8 @@ impl Aftermath {
             .extend(splats(&messages).iter().filter(|splat| ours(&splat.devices)).map(ToString::to_string));
     }
 
-    fn scan_for_secrets(&mut self, scene: &Scene, directory: &Path) {
-        let secrets = scene.secrets();
+    fn scan_for_secrets(&mut self, bed: &Bed, directory: &Path) {
+        let secrets = bed.secrets();
         for file in ["driver.log", "manager.log", "kernel.log", "trace.jsonl", "journal.txt"] {
             let text = std::fs::read(directory.join(file)).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);

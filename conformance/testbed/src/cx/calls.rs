@@ -25,7 +25,7 @@ impl Cx {
         let doing = self.shared().begin(&format!("cx.call(\"{method}\")"), Location::caller());
         let (shared, method) = (self.shared(), method.to_owned());
         async move {
-            let answer = doing.done(shared.scene.call(&method, request).await)?;
+            let answer = doing.done(shared.bed.call(&method, request).await)?;
             let (code, message, said) = match answer {
                 Ok(said) => ("OK", String::new(), said),
                 Err(status) => {
@@ -40,17 +40,17 @@ impl Cx {
     #[track_caller]
     pub fn last_request(&self, method: &str) -> Result<Value> {
         let doing = self.shared().begin(&format!("looking at {method}"), Location::caller());
-        doing.done(self.shared().scene.last_request(method))
+        doing.done(self.shared().bed.last_request(method))
     }
 
     /// The calls that the driver has, of those whose requests may not be empty.
     pub fn calls_that_need_a_field(&self) -> Vec<&'static str> {
-        self.shared().scene.calls_that_need_a_field()
+        self.shared().bed.calls_that_need_a_field()
     }
 
     /// The driver's own name for a volume.
     pub fn handle(&self, volume: &Volume) -> String {
-        self.shared().scene.handle(&volume.name)
+        self.shared().bed.handle(&volume.name)
     }
 
     /// Finds that a promise is kept.

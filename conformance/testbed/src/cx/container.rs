@@ -7,8 +7,8 @@ use std::rc::Rc;
 use expect_test::Expect;
 
 use super::{Doing, Shared};
+use crate::bed::{PodSpec, Running};
 use crate::failure::Result;
-use crate::scene::{PodSpec, Running};
 
 /// A running container of a pod.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl Container {
     pub fn sees(&self, view: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("sees()", Location::caller());
         async move {
-            let actual = doing.done(self.shared.scene.view(&self.running, &self.pod).await)?;
+            let actual = doing.done(self.shared.bed.view(&self.running, &self.pod).await)?;
             self.shared.compare(&view, actual, &doing.at)
         }
     }
@@ -39,7 +39,7 @@ impl Container {
     pub fn is(&self, identity: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("is()", Location::caller());
         async move {
-            let actual = doing.done(self.shared.scene.identity(&self.running).await)?;
+            let actual = doing.done(self.shared.bed.identity(&self.running).await)?;
             self.shared.compare(&identity, actual, &doing.at)
         }
     }
@@ -48,14 +48,14 @@ impl Container {
     #[track_caller]
     pub fn writes(&self, path: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("writes(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.write_inside(&self.running, path, text).await) }
+        async move { doing.done(self.shared.bed.write_inside(&self.running, path, text).await) }
     }
 
     /// Reads a file, or the beginning of a device, and compares it.
     #[track_caller]
     pub fn reads(&self, path: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("reads(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.read_inside(&self.running, path, text).await) }
+        async move { doing.done(self.shared.bed.read_inside(&self.running, path, text).await) }
     }
 
     /// Reads files of a directory together, while they are replaced, until all hold `last`: they are of one
@@ -69,7 +69,7 @@ impl Container {
     ) -> impl Future<Output = Result<usize>> {
         let doing = self.begin(&format!("follows(\"{directory}\")"), Location::caller());
         async move {
-            let seen = self.shared.scene.follow_inside(&self.running, directory, names, last).await;
+            let seen = self.shared.bed.follow_inside(&self.running, directory, names, last).await;
             doing.done(seen)
         }
     }
@@ -78,14 +78,14 @@ impl Container {
     #[track_caller]
     pub fn cannot_write(&self, path: &str, reason: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("cannot_write(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.refused_inside(&self.running, path, reason).await) }
+        async move { doing.done(self.shared.bed.refused_inside(&self.running, path, reason).await) }
     }
 
     /// Tries to mount, and is refused for this reason.
     #[track_caller]
     pub fn cannot_mount(&self, path: &str, reason: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("cannot_mount(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.mount_refused_inside(&self.running, path, reason).await) }
+        async move { doing.done(self.shared.bed.mount_refused_inside(&self.running, path, reason).await) }
     }
 
     /// Makes a node for a disk of the machine, and opens it.
@@ -93,7 +93,7 @@ impl Container {
     pub fn opens_node_of(&self, disk: &Path) -> impl Future<Output = Result> {
         let doing = self.begin("opens_node_of()", Location::caller());
         let disk = disk.to_owned();
-        async move { doing.done(self.shared.scene.open_node_inside(&self.running, &disk, None).await) }
+        async move { doing.done(self.shared.bed.open_node_inside(&self.running, &disk, None).await) }
     }
 
     /// The same, and is refused for this reason.
@@ -101,28 +101,28 @@ impl Container {
     pub fn cannot_open_node_of(&self, disk: &Path, reason: &str) -> impl Future<Output = Result> {
         let doing = self.begin("cannot_open_node_of()", Location::caller());
         let disk = disk.to_owned();
-        async move { doing.done(self.shared.scene.open_node_inside(&self.running, &disk, Some(reason)).await) }
+        async move { doing.done(self.shared.bed.open_node_inside(&self.running, &disk, Some(reason)).await) }
     }
 
     /// Gives a file another name.
     #[track_caller]
     pub fn renames(&self, from: &str, to: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("renames(\"{from}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.rename_inside(&self.running, from, to).await) }
+        async move { doing.done(self.shared.bed.rename_inside(&self.running, from, to).await) }
     }
 
     /// Mounts an empty file system on a directory, which is made if it is missing.
     #[track_caller]
     pub fn mounts(&self, path: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("mounts(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.mount_inside(&self.running, path).await) }
+        async move { doing.done(self.shared.bed.mount_inside(&self.running, path).await) }
     }
 
     /// Unmounts it again.
     #[track_caller]
     pub fn unmounts(&self, path: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("unmounts(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.unmount_inside(&self.running, path).await) }
+        async move { doing.done(self.shared.bed.unmount_inside(&self.running, path).await) }
     }
 
     fn begin(&self, step: &str, location: &Location<'_>) -> Doing {

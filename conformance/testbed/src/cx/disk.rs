@@ -9,8 +9,8 @@ use harness::device_mapper::Manner;
 use harness::device_mapper::write_log::{Cut, WriteLog};
 
 use super::{Cx, Doing, Shared};
+use crate::bed::StepError;
 use crate::failure::Result;
-use crate::scene::SceneError;
 
 /// A disk whose faults the case chooses. It begins as a sound one.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Cx {
     #[track_caller]
     pub fn plugged_disk(&self) -> Result<PluggedDisk> {
         let doing = self.shared.begin("cx.plugged_disk()", Location::caller());
-        let path = doing.done(self.shared.scene.add_plugged_disk())?;
+        let path = doing.done(self.shared.bed.add_plugged_disk())?;
         Ok(PluggedDisk { shared: self.shared(), path })
     }
 
@@ -47,7 +47,7 @@ impl Cx {
     #[track_caller]
     pub fn spotty_disk(&self) -> Result<SpottyDisk> {
         let doing = self.shared.begin("cx.spotty_disk()", Location::caller());
-        let path = doing.done(self.shared.scene.add_spotty_disk())?;
+        let path = doing.done(self.shared.bed.add_spotty_disk())?;
         Ok(SpottyDisk { shared: self.shared(), path })
     }
 
@@ -67,12 +67,12 @@ impl Cx {
     #[track_caller]
     pub fn disk_as_of(&self, log: &WriteLog, cut: Cut) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.disk_as_of()", Location::caller());
-        doing.done(self.shared.scene.add_disk_of(log, cut))
+        doing.done(self.shared.bed.add_disk_of(log, cut))
     }
 
     fn disk_over(&self, step: &str, logged: bool, at: &Location<'_>) -> Result<FaultyDisk> {
         let doing = self.shared.begin(step, at);
-        let (number, path) = doing.done(self.shared.scene.add_faulty_disk(logged))?;
+        let (number, path) = doing.done(self.shared.bed.add_faulty_disk(logged))?;
         Ok(FaultyDisk { shared: self.shared(), number, path })
     }
 }
@@ -87,35 +87,35 @@ impl FaultyDisk {
     #[track_caller]
     pub fn is(&self, manner: Manner) -> Result {
         let doing = self.begin(&format!("is({manner:?})"), Location::caller());
-        doing.done(self.shared.scene.with_disk(self.number, |disk| disk.behave(manner)))
+        doing.done(self.shared.bed.with_disk(self.number, |disk| disk.behave(manner)))
     }
 
     /// It answers nobody any more.
     #[track_caller]
     pub fn hangs(&self) -> Result {
         let doing = self.begin("hangs()", Location::caller());
-        doing.done(self.shared.scene.with_disk(self.number, harness::device_mapper::MappedDisk::hang))
+        doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::hang))
     }
 
     /// It answers again, also what it was asked for meanwhile.
     #[track_caller]
     pub fn goes_on(&self) -> Result {
         let doing = self.begin("goes_on()", Location::caller());
-        doing.done(self.shared.scene.with_disk(self.number, harness::device_mapper::MappedDisk::go_on))
+        doing.done(self.shared.bed.with_disk(self.number, harness::device_mapper::MappedDisk::go_on))
     }
 
     /// Notes in the log of what is written that it has come to this.
     #[track_caller]
     pub fn mark(&self, word: &str) -> Result {
         let doing = self.begin(&format!("mark(\"{word}\")"), Location::caller());
-        doing.done(self.shared.scene.with_disk(self.number, |disk| disk.mark(word)))
+        doing.done(self.shared.bed.with_disk(self.number, |disk| disk.mark(word)))
     }
 
     /// Takes it out of the machine, and reads the log of what was written.
     #[track_caller]
     pub fn log(self) -> Result<WriteLog> {
         let doing = self.begin("log()", Location::caller());
-        doing.done(self.shared.scene.end_logged_disk(self.number))
+        doing.done(self.shared.bed.end_logged_disk(self.number))
     }
 
     fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
@@ -133,7 +133,7 @@ impl PluggedDisk {
     #[track_caller]
     pub fn is_pulled_out(&self) -> Result {
         let doing = self.shared.begin("disk.is_pulled_out()", Location::caller());
-        doing.done(self.shared.scene.with_plugged_disk(harness::module_disk::PluggedDisk::pull_out))
+        doing.done(self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::pull_out))
     }
 
     /// Its driver cannot be taken out of the kernel: somebody uses the disk.
@@ -150,7 +150,7 @@ impl PluggedDisk {
 
     fn goes(&self, step: &str, expected: bool, at: &Location<'_>) -> Result {
         let doing = self.shared.begin(step, at);
-        let went = self.shared.scene.with_plugged_disk(harness::module_disk::PluggedDisk::unload);
+        let went = self.shared.bed.with_plugged_disk(harness::module_disk::PluggedDisk::unload);
         doing.done(went.and_then(|went| match (went, expected) {
             (true, false) => {
                 Err(broken("The disk's driver could be taken out of the kernel: nobody uses the disk."))
@@ -173,17 +173,17 @@ impl SpottyDisk {
     #[track_caller]
     pub fn is_bad_at(&self, sectors: Range<u64>) -> Result {
         let doing = self.shared.begin(&format!("disk.is_bad_at({sectors:?})"), Location::caller());
-        doing.done(self.shared.scene.with_spotty_disk(|disk| disk.spoil(sectors)))
+        doing.done(self.shared.bed.with_spotty_disk(|disk| disk.spoil(sectors)))
     }
 
     /// They are good again.
     #[track_caller]
     pub fn is_good_at(&self, sectors: Range<u64>) -> Result {
         let doing = self.shared.begin(&format!("disk.is_good_at({sectors:?})"), Location::caller());
-        doing.done(self.shared.scene.with_spotty_disk(|disk| disk.mend(sectors)))
+        doing.done(self.shared.bed.with_spotty_disk(|disk| disk.mend(sectors)))
     }
 }
 
-fn broken(said: &str) -> SceneError {
-    SceneError::Broken(vec![said.to_owned()])
+fn broken(said: &str) -> StepError {
+    StepError::Broken(vec![said.to_owned()])
 }

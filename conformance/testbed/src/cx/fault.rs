@@ -22,7 +22,7 @@ impl Fault {
 
     /// Lets the next `times` calls fail.
     pub fn times(self, times: u32) {
-        self.shared.scene.fail(self.method, self.code, times);
+        self.shared.bed.fail(self.method, self.code, times);
     }
 }
 
@@ -42,11 +42,11 @@ impl Held {
     #[track_caller]
     pub fn reached(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin(&format!("{}.reached()", self.method.name()), Location::caller());
-        async move { doing.done(self.shared.scene.held(self.method).await) }
+        async move { doing.done(self.shared.bed.held(self.method).await) }
     }
 
     /// Lets it go on.
     pub fn release(self) {
-        self.shared.scene.release(self.method);
+        self.shared.bed.release(self.method);
     }
 }

@@ -9,9 +9,9 @@ use nix::errno::Errno;
 use tokio::task::JoinHandle;
 
 use super::{Cx, Doing, Pod, Shared, Volume};
+use crate::bed::NfsSpec;
 use crate::failure::Result;
 use crate::need::Need;
-use crate::scene::NfsSpec;
 
 /// A version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Cx {
         let shared = self.shared();
         let doing = shared.begin("cx.nfs_server()", Location::caller());
         async move {
-            doing.done(shared.scene.start_nfs().await)?;
+            doing.done(shared.bed.start_nfs().await)?;
             Ok(NfsServer { shared })
         }
     }
@@ -81,7 +81,7 @@ impl NfsServer {
         let doing = self.begin(&format!("volume(\"{name}\")"), Location::caller());
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let spec = NfsSpec { name: name.to_owned(), version: version.number(), options };
-        let made = doing.done(self.shared.scene.create_nfs_volume(&spec));
+        let made = doing.done(self.shared.bed.create_nfs_volume(&spec));
         ready(made.map(|()| Volume { name: name.to_owned() }))
     }
 
@@ -89,49 +89,49 @@ impl NfsServer {
     #[track_caller]
     pub fn stop(&self) -> impl Future<Output = Result> {
         let doing = self.begin("stop()", Location::caller());
-        async move { doing.done(self.shared.scene.with_nfs(|server| server.stop()).await) }
+        async move { doing.done(self.shared.bed.with_nfs(|server| server.stop()).await) }
     }
 
     /// It comes back.
     #[track_caller]
     pub fn start(&self) -> impl Future<Output = Result> {
         let doing = self.begin("start()", Location::caller());
-        async move { doing.done(self.shared.scene.with_nfs(|server| server.start_again()).await) }
+        async move { doing.done(self.shared.bed.with_nfs(|server| server.start_again()).await) }
     }
 
     /// It takes the export back, and knows no handle of it any more.
     #[track_caller]
     pub fn unexport(&self) -> impl Future<Output = Result> {
         let doing = self.begin("unexport()", Location::caller());
-        async move { doing.done(self.shared.scene.with_nfs(|server| server.unexport()).await) }
+        async move { doing.done(self.shared.bed.with_nfs(|server| server.unexport()).await) }
     }
 
     /// It exports again what it has taken back.
     #[track_caller]
     pub fn export(&self) -> impl Future<Output = Result> {
         let doing = self.begin("export()", Location::caller());
-        async move { doing.done(self.shared.scene.with_nfs(|server| server.export()).await) }
+        async move { doing.done(self.shared.bed.with_nfs(|server| server.export()).await) }
     }
 
     /// The export is this user's alone from now on, and root of a node is nobody there.
     #[track_caller]
     pub fn close_to_root(&self, owner: u32) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("close_to_root({owner})"), Location::caller());
-        async move { doing.done(self.shared.scene.with_nfs(move |server| server.close_to_root(owner)).await) }
+        async move { doing.done(self.shared.bed.with_nfs(move |server| server.close_to_root(owner)).await) }
     }
 
     /// Puts a file into the export, on the server's side, where no client has seen it.
     #[track_caller]
     pub fn puts(&self, file: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("puts(\"{file}\")"), Location::caller());
-        ready(doing.done(self.shared.scene.put_on_server(file, text)))
+        ready(doing.done(self.shared.bed.put_on_server(file, text)))
     }
 
     /// Finds a file in the export, on the server's side.
     #[track_caller]
     pub fn has(&self, file: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("has(\"{file}\")"), Location::caller());
-        ready(doing.done(self.shared.scene.server_has(file, text)))
+        ready(doing.done(self.shared.bed.server_has(file, text)))
     }
 
     fn begin(&self, step: &str, location: &Location<'_>) -> Doing {
@@ -149,14 +149,14 @@ impl Pod {
             ReadError::GivenUp => Errno::EIO,
             ReadError::Denied => Errno::EACCES,
         };
-        async move { doing.done(self.shared.scene.read_fails(&self.spec, path, errno).await) }
+        async move { doing.done(self.shared.bed.read_fails(&self.spec, path, errno).await) }
     }
 
     /// Waits a moment, in which it does not get its volumes.
     #[track_caller]
     pub fn is_refused(&self) -> impl Future<Output = Result> {
         let doing = self.begin("is_refused()", Location::caller());
-        async move { doing.done(self.shared.scene.mount_is_refused(&self.spec.name).await) }
+        async move { doing.done(self.shared.bed.mount_is_refused(&self.spec.name).await) }
     }
 
     /// Begins to read a file, and finds that nobody answers.
@@ -164,9 +164,9 @@ impl Pod {
     pub fn waits_for(&self, path: &str) -> impl Future<Output = Result<Reading>> {
         let doing = self.begin(&format!("waits_for(\"{path}\")"), Location::caller());
         async move {
-            let scene = &self.shared.scene;
-            let mut handle = doing.done(scene.begin_reading(&self.spec, path))?;
-            doing.done(scene.is_held(&mut handle, path).await)?;
+            let bed = &self.shared.bed;
+            let mut handle = doing.done(bed.begin_reading(&self.spec, path))?;
+            doing.done(bed.is_held(&mut handle, path).await)?;
             Ok(Reading { pod: self.clone(), path: path.to_owned(), handle })
         }
     }
@@ -179,7 +179,7 @@ impl Reading {
         let doing = self.pod.begin(&format!("waits_for(\"{}\").ends_with()", self.path), Location::caller());
         async move {
             let Self { pod, path, handle } = self;
-            doing.done(pod.shared.scene.end_reading(&pod.spec, &path, text, handle).await)
+            doing.done(pod.shared.bed.end_reading(&pod.spec, &path, text, handle).await)
         }
     }
 }

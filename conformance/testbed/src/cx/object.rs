@@ -8,23 +8,23 @@ use harness::api::{VolumeMode, VolumeSource};
 use harness::fault_fs::Rule as FileRule;
 
 use super::{Cx, Pod, Volume};
+use crate::bed::StepError;
 use crate::call::Method;
 use crate::failure::Result;
-use crate::scene::SceneError;
 
 impl Cx {
     /// Makes a config map, or changes the one there is.
     #[track_caller]
     pub fn config_map(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let doing = self.shared.begin(&format!("cx.config_map(\"{name}\")"), Location::caller());
-        doing.done(self.shared.scene.write_config_map(name, data))
+        doing.done(self.shared.bed.write_config_map(name, data))
     }
 
     /// Makes a secret.
     #[track_caller]
     pub fn secret(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let doing = self.shared.begin(&format!("cx.secret(\"{name}\")"), Location::caller());
-        doing.done(self.shared.scene.write_secret(name, data))
+        doing.done(self.shared.bed.write_secret(name, data))
     }
 
     /// Makes a service: its namespace and name, its address (empty for one that the API server chooses, `None` for
@@ -32,21 +32,21 @@ impl Cx {
     #[track_caller]
     pub fn service(&self, name: (&str, &str), address: &str, ports: &[(&str, i32)]) -> Result {
         let doing = self.shared.begin(&format!("cx.service(\"{}\")", name.1), Location::caller());
-        doing.done(self.shared.scene.write_service(name, address, ports))
+        doing.done(self.shared.bed.write_service(name, address, ports))
     }
 
     /// A directory of the node's machine.
     #[track_caller]
     pub fn machine(&self) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.machine()", Location::caller());
-        doing.done(self.shared.scene.machine())
+        doing.done(self.shared.bed.machine())
     }
 
     /// A disk of the node's machine, with nothing on it.
     #[track_caller]
     pub fn disk(&self) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.disk()", Location::caller());
-        doing.done(self.shared.scene.add_disk())
+        doing.done(self.shared.bed.add_disk())
     }
 
     /// Compares a part of the last request of a method, by its JSON pointer, with what it should be; an empty one is
@@ -54,10 +54,10 @@ impl Cx {
     #[track_caller]
     pub fn was_asked(&self, method: Method, part: &str, wanted: &str) -> Result {
         let doing = self.shared.begin(&format!("looking at {} {part}", method.name()), Location::caller());
-        let asked = doing.done(self.shared.scene.asked(method, part))?;
+        let asked = doing.done(self.shared.bed.asked(method, part))?;
         let said = || {
             let name = method.name();
-            SceneError::Broken(vec![format!(
+            StepError::Broken(vec![format!(
                 "{name} should be asked with {part} {wanted:?}, and is with {asked:?}."
             )])
         };
@@ -68,21 +68,21 @@ impl Cx {
     #[track_caller]
     pub fn place(&self, volume: &str, pod: &Pod) -> Result<PathBuf> {
         let doing = self.shared.begin(&format!("cx.place(\"{volume}\")"), Location::caller());
-        doing.done(self.shared.scene.place(volume, &pod.spec.name))
+        doing.done(self.shared.bed.place(volume, &pod.spec.name))
     }
 
     /// What the driver's object says of groups.
     #[track_caller]
     pub fn group_policy(&self, policy: FsGroupPolicy) -> Result {
         let doing = self.shared.begin(&format!("cx.group_policy({policy:?})"), Location::caller());
-        doing.done(self.shared.scene.change_driver(|driver| driver.fs_group_policy = Some(policy)))
+        doing.done(self.shared.bed.change_driver(|driver| driver.fs_group_policy = Some(policy)))
     }
 
     /// A volume of the driver's that lives as long as its pod, published with a secret of the pod's namespace.
     #[track_caller]
     pub fn inline_csi(&self, pod: &str, volume: &str, secret: Option<&str>) -> Result<VolumeSource> {
         let doing = self.shared.begin(&format!("cx.inline_csi(\"{volume}\")"), Location::caller());
-        doing.done(self.shared.scene.inline_csi(pod, volume, secret))
+        doing.done(self.shared.bed.inline_csi(pod, volume, secret))
     }
 
     /// Whether the device that the driver has put at its target is one that nobody can write to.
@@ -90,21 +90,21 @@ impl Cx {
     pub fn target_is_read_only(&self, volume: &Volume, pod: &Pod) -> Result<bool> {
         let doing =
             self.shared.begin(&format!("looking at the device of `{}`", volume.name), Location::caller());
-        doing.done(self.shared.scene.target_is_read_only(&volume.name, &pod.spec.name))
+        doing.done(self.shared.bed.target_is_read_only(&volume.name, &pod.spec.name))
     }
 
     /// Takes away what the driver has put at its target for a device, behind its back and the node's.
     #[track_caller]
     pub fn loses_target(&self, volume: &Volume, pod: &Pod) -> Result {
         let doing = self.shared.begin(&format!("cx.loses_target(\"{}\")", volume.name), Location::caller());
-        doing.done(self.shared.scene.lose_target(&volume.name, &pod.spec.name))
+        doing.done(self.shared.bed.lose_target(&volume.name, &pod.spec.name))
     }
 
     /// A disk of the node's machine with an ext4 that has lost its root.
     #[track_caller]
     pub fn corrupt_disk(&self) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.corrupt_disk()", Location::caller());
-        doing.done(self.shared.scene.add_corrupt_disk())
+        doing.done(self.shared.bed.add_corrupt_disk())
     }
 
     /// Compares something the case has looked up itself.
@@ -112,7 +112,7 @@ impl Cx {
     pub fn same(&self, what: &str, seen: &str, wanted: &str) -> Result {
         let doing = self.shared.begin(&format!("looking at {what}"), Location::caller());
         let said =
-            || SceneError::Broken(vec![format!("Expected {what} to be {wanted:?}, but it is {seen:?}.")]);
+            || StepError::Broken(vec![format!("Expected {what} to be {wanted:?}, but it is {seen:?}.")]);
         doing.done(if seen == wanted { Ok(()) } else { Err(said()) })
     }
 
@@ -134,47 +134,47 @@ impl Cx {
         let name = format!("{pod}-{volume}");
         self.local_as(&name, path, VolumeMode::Filesystem, Location::caller())?;
         let doing = self.shared.begin(&format!("cx.local_of_pod(\"{name}\")"), Location::caller());
-        doing.done(self.shared.scene.give_to_pod(&name, pod))
+        doing.done(self.shared.bed.give_to_pod(&name, pod))
     }
 
     /// A directory of the machine that a process serves (FUSE).
     #[track_caller]
     pub fn fuse(&self) -> Result<PathBuf> {
         let doing = self.shared.begin("cx.fuse()", Location::caller());
-        doing.done(self.shared.scene.start_fuse())
+        doing.done(self.shared.bed.start_fuse())
     }
 
     /// Lets some of its answers go wrong from now on.
     #[track_caller]
     pub fn spoil_fuse(&self, rule: FileRule) -> Result {
         let doing = self.shared.begin("cx.spoil_fuse()", Location::caller());
-        doing.done(self.shared.scene.spoil_fuse(rule))
+        doing.done(self.shared.bed.spoil_fuse(rule))
     }
 
     /// Waits until a call is not answered because of that.
     #[track_caller]
     pub fn fuse_hangs(&self) -> impl Future<Output = Result> {
         let doing = self.shared.begin("cx.fuse_hangs()", Location::caller());
-        async move { doing.done(self.shared.scene.fuse_hangs().await) }
+        async move { doing.done(self.shared.bed.fuse_hangs().await) }
     }
 
     /// Lets all go well again. What was not answered fails.
     #[track_caller]
     pub fn mend_fuse(&self) -> Result {
         let doing = self.shared.begin("cx.mend_fuse()", Location::caller());
-        doing.done(self.shared.scene.mend_fuse())
+        doing.done(self.shared.bed.mend_fuse())
     }
 
     /// Ends that process at once.
     #[track_caller]
     pub fn kill_fuse(&self) -> Result {
         let doing = self.shared.begin("cx.kill_fuse()", Location::caller());
-        doing.done(self.shared.scene.kill_fuse())
+        doing.done(self.shared.bed.kill_fuse())
     }
 
     fn local_as(&self, name: &str, path: &Path, mode: VolumeMode, at: &Location<'_>) -> Result<Volume> {
         let doing = self.shared.begin(&format!("cx.local(\"{name}\")"), at);
-        doing.done(self.shared.scene.write_local(name, path, mode))?;
+        doing.done(self.shared.bed.write_local(name, path, mode))?;
         Ok(Volume { name: name.to_owned() })
     }
 }

@@ -9,8 +9,8 @@ use harness::api::VolumeSource;
 use harness::api::environment::{Origin, Variable};
 
 use super::{Container, Doing, Shared, Volume};
+use crate::bed::{MountSpec, PodSpec};
 use crate::failure::Result;
-use crate::scene::{MountSpec, PodSpec};
 
 /// A pod that is about to be started.
 #[derive(Debug, Clone)]
@@ -192,7 +192,7 @@ impl PodBuilder {
         let doing = self.shared.begin(&format!("cx.pod(\"{}\").start()", self.spec.name), Location::caller());
         async move {
             let pod = self.hand_over(&doing).await?;
-            doing.done(pod.shared.scene.wait_mounted(&pod.spec.name).await)?;
+            doing.done(pod.shared.bed.wait_mounted(&pod.spec.name).await)?;
             Ok(pod)
         }
     }
@@ -205,7 +205,7 @@ impl PodBuilder {
     }
 
     async fn hand_over(self, doing: &Doing) -> Result<Pod> {
-        doing.done(self.shared.scene.add_pod(&self.spec).await)?;
+        doing.done(self.shared.bed.add_pod(&self.spec).await)?;
         Ok(Pod { shared: self.shared, spec: self.spec })
     }
 }
@@ -216,7 +216,7 @@ impl Pod {
     pub fn container(&self) -> impl Future<Output = Result<Container>> {
         let doing = self.begin("container()", Location::caller());
         async move {
-            let running = doing.done(self.shared.scene.start_container(&self.spec.name).await)?;
+            let running = doing.done(self.shared.bed.start_container(&self.spec.name).await)?;
             Ok(Container::new(Rc::clone(&self.shared), running, self.spec.clone()))
         }
     }
@@ -226,7 +226,7 @@ impl Pod {
     pub fn container_is_refused(&self, told: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("container_is_refused()", Location::caller());
         async move {
-            let refused = doing.done(self.shared.scene.refused_container(&self.spec.name).await)?;
+            let refused = doing.done(self.shared.bed.refused_container(&self.spec.name).await)?;
             self.shared.compare(&told, refused, &doing.at)
         }
     }
@@ -236,7 +236,7 @@ impl Pod {
     pub fn is_told(&self, told: Expect) -> impl Future<Output = Result> {
         let doing = self.begin("is_told()", Location::caller());
         async move {
-            let complaint = doing.done(self.shared.scene.complaint(&self.spec.name).await)?;
+            let complaint = doing.done(self.shared.bed.complaint(&self.spec.name).await)?;
             self.shared.compare(&told, complaint, &doing.at)
         }
     }
@@ -245,14 +245,14 @@ impl Pod {
     #[track_caller]
     pub fn sync(&self) -> impl Future<Output = Result> {
         let doing = self.begin("sync()", Location::caller());
-        async move { doing.done(self.shared.scene.sync(&self.spec.name).await) }
+        async move { doing.done(self.shared.bed.sync(&self.spec.name).await) }
     }
 
     /// Waits until its containers may run.
     #[track_caller]
     pub fn runs(&self) -> impl Future<Output = Result> {
         let doing = self.begin("runs()", Location::caller());
-        async move { doing.done(self.shared.scene.wait_mounted(&self.spec.name).await) }
+        async move { doing.done(self.shared.bed.wait_mounted(&self.spec.name).await) }
     }
 
     /// Waits until the node has taken note of it, and of every other pod that came or went until now. Whether
@@ -260,7 +260,7 @@ impl Pod {
     #[track_caller]
     pub fn is_noticed(&self) -> impl Future<Output = Result> {
         let doing = self.begin("is_noticed()", Location::caller());
-        async move { doing.done(self.shared.scene.wait_noticed().await) }
+        async move { doing.done(self.shared.bed.wait_noticed().await) }
     }
 
     /// Deletes it, its containers having ended, and waits until nothing of it is left on the node.
@@ -268,8 +268,8 @@ impl Pod {
     pub fn stop(&self) -> impl Future<Output = Result> {
         let doing = self.begin("stop()", Location::caller());
         async move {
-            doing.done(self.shared.scene.remove_pod(&self.spec.name).await)?;
-            doing.done(self.shared.scene.wait_gone(&self.spec.name).await)
+            doing.done(self.shared.bed.remove_pod(&self.spec.name).await)?;
+            doing.done(self.shared.bed.wait_gone(&self.spec.name).await)
         }
     }
 
@@ -278,42 +278,42 @@ impl Pod {
     #[track_caller]
     pub fn is_gone_within(&self, time: Duration) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("is_gone_within({} s)", time.as_secs()), Location::caller());
-        async move { doing.done(self.shared.scene.wait_gone_within(&self.spec.name, time).await) }
+        async move { doing.done(self.shared.bed.wait_gone_within(&self.spec.name, time).await) }
     }
 
     /// Deletes it, its containers having ended, and does not wait.
     #[track_caller]
     pub fn remove(&self) -> impl Future<Output = Result> {
         let doing = self.begin("remove()", Location::caller());
-        async move { doing.done(self.shared.scene.remove_pod(&self.spec.name).await) }
+        async move { doing.done(self.shared.bed.remove_pod(&self.spec.name).await) }
     }
 
     /// Writes a file below a volume's path, as its container would, and reads it back.
     #[track_caller]
     pub fn writes(&self, path: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("writes(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.write_file(&self.spec, path, text).await) }
+        async move { doing.done(self.shared.bed.write_file(&self.spec, path, text).await) }
     }
 
     /// Begins to write a file below a volume's path over and over, and never makes it durable.
     #[track_caller]
     pub fn keeps_writing(&self, path: &str) -> Result {
         let doing = self.begin(&format!("keeps_writing(\"{path}\")"), Location::caller());
-        doing.done(self.shared.scene.begin_writing(&self.spec, path))
+        doing.done(self.shared.bed.begin_writing(&self.spec, path))
     }
 
     /// Reads a file below a volume's path, and compares it.
     #[track_caller]
     pub fn reads(&self, path: &str, text: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("reads(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.read_file(&self.spec, path, text).await) }
+        async move { doing.done(self.shared.bed.read_file(&self.spec, path, text).await) }
     }
 
     /// Tries to write a file below a volume's path, and finds the file system read-only.
     #[track_caller]
     pub fn cannot_write(&self, path: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("cannot_write(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.scene.write_is_refused(&self.spec, path).await) }
+        async move { doing.done(self.shared.bed.write_is_refused(&self.spec, path).await) }
     }
 
     pub(super) fn begin(&self, step: &str, location: &Location<'_>) -> Doing {

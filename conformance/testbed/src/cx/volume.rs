@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use super::{Doing, Shared};
+use crate::bed::VolumeSpec;
 use crate::failure::Result;
-use crate::scene::VolumeSpec;
 
 /// A volume that is about to be made.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl VolumeBuilder {
     }
 
     async fn finish(self, doing: Doing) -> Result<Volume> {
-        doing.done(self.shared.scene.create_volume(&self.spec).await)?;
+        doing.done(self.shared.bed.create_volume(&self.spec).await)?;
         Ok(Volume { name: self.spec.name })
     }
 }

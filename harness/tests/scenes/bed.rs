@@ -1,5 +1,6 @@
 //! Everything a scene needs, put together in a sandbox and judged at its end.
 
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,35 +8,33 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use contracts::event::Event;
 use expect_test::Expect;
-use harness::cluster::{AttachDetach, Cluster, Provisioner, Served, VolumeRequest, driver_object};
-use harness::driver::{Driver, DriverOptions, Registrar};
+use harness::cluster::VolumeRequest;
 use harness::journal::Journal;
 use harness::ledger::{Entry, Ledger};
 use harness::manifest::Manifest;
-use harness::node::{Node, NodeOptions};
 use harness::observe::{MountWatch, Witness};
-use harness::proxy::{Proxy, ProxyOptions};
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
+use harness::testbed::Testbed;
 use volume_manager::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use volume_manager::api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
 
 /// Longer than anything takes here, however busy the machine is.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A stage; what was put up last goes first.
-pub(crate) struct Stage {
-    pub(crate) node: Node,
-    pub(crate) registrar: Registrar,
-    controller: Option<AttachDetach>,
-    provisioner: Provisioner,
-    pub(crate) cluster: Cluster,
-    _served: Served,
-    pub(crate) proxy: Proxy,
-    pub(crate) driver: Driver,
-    pub(crate) journal: Journal,
+/// The testbed of a scene, and where its run keeps things.
+pub(crate) struct Bed {
+    testbed: Testbed,
     ledger: PathBuf,
     logs: PathBuf,
+}
+
+impl Deref for Bed {
+    type Target = Testbed;
+
+    fn deref(&self) -> &Testbed {
+        &self.testbed
+    }
 }
 
 /// A pod as a scene describes it.
@@ -106,20 +105,16 @@ impl PodSketch {
 
 /// Plays one scene in a sandbox of the run with this ledger, which holds the other end of standard input. Looks
 /// afterwards whether the journal found anything irregular.
-pub(crate) fn play(ledger: &Path, scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+pub(crate) fn play(ledger: &Path, scene: impl AsyncFnOnce(&Bed) -> Result<()>) -> Result<()> {
     play_before(Witness::Fanotify, ledger, scene)
 }
 
 /// The same with mounts seen as on a kernel that reports none: by comparing tables, and without names.
-pub(crate) fn play_polled(ledger: &Path, scene: impl AsyncFnOnce(&mut Stage) -> Result<()>) -> Result<()> {
+pub(crate) fn play_polled(ledger: &Path, scene: impl AsyncFnOnce(&Bed) -> Result<()>) -> Result<()> {
     play_before(Witness::Poll, ledger, scene)
 }
 
-fn play_before(
-    witness: Witness,
-    ledger: &Path,
-    scene: impl AsyncFnOnce(&mut Stage) -> Result<()>,
-) -> Result<()> {
+fn play_before(witness: Witness, ledger: &Path, scene: impl AsyncFnOnce(&Bed) -> Result<()>) -> Result<()> {
     let sandbox = Sandbox::enter(SandboxOptions {
         lifeline: Some(std::io::stdin().as_fd().try_clone_to_owned()?),
         ledger: Some(ledger.to_owned()),
@@ -135,12 +130,12 @@ fn play_before(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (ledger, logs) = (ledger.to_owned(), logs.path().to_owned());
-        let mut stage = Stage::set(&sandbox, witness, ledger, logs).await?;
-        let played = tokio::time::timeout(2 * LIMIT, scene(&mut stage)).await.context("the scene hangs")?;
-        let irregular = stage.journal.irregular();
+        let bed = Bed::put_up(&sandbox, witness, ledger, logs).await?;
+        let played = tokio::time::timeout(2 * LIMIT, scene(&bed)).await.context("the scene hangs")?;
+        let irregular = bed.journal.irregular();
         if played.is_err() || !irregular.is_empty() {
-            stage.journal.write(&stage.logs)?;
-            let log = |name: &str| std::fs::read_to_string(stage.logs.join(name)).unwrap_or_default();
+            bed.journal.write(&bed.logs)?;
+            let log = |name: &str| std::fs::read_to_string(bed.logs.join(name)).unwrap_or_default();
             eprintln!(
                 "--- journal\n{}--- manager\n{}--- driver\n{}",
                 log("journal.txt"),
@@ -154,52 +149,14 @@ fn play_before(
     })
 }
 
-impl Stage {
-    async fn set(sandbox: &Sandbox, witness: Witness, ledger: PathBuf, logs: PathBuf) -> Result<Self> {
+impl Bed {
+    async fn put_up(sandbox: &Sandbox, witness: Witness, ledger: PathBuf, logs: PathBuf) -> Result<Self> {
         let layout = sandbox.layout();
         // A kernel that reports no mounts has the other witness only.
         let witness = MountWatch::start_with(witness).or_else(|_| MountWatch::start())?;
         let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
-        let options = DriverOptions {
-            manifest: Manifest::fake_csi(&[]),
-            layout: layout.clone(),
-            node: "node-1".to_owned(),
-            log: logs.join("driver.log"),
-            cgroup: None,
-        };
-        let driver = Driver::start(options, journal.clone()).await?;
-        let can = driver.capabilities().clone();
-        let (listen, socket) = (layout.csi_socket(&can.name), driver.socket().to_owned());
-        let proxy = Proxy::serve(
-            ProxyOptions { listen, driver: socket, controller: None, ledger: None },
-            journal.clone(),
-        )?;
-        let cluster = Cluster::new(journal.clone());
-        let served = cluster.serve(&layout.cluster_socket())?;
-        cluster.add_node("node-1")?;
-        let object = CsiDriver { attach_required: false, ..driver_object(&can) };
-        cluster.add_driver(object)?;
-        let node = NodeOptions::new(layout.clone(), "node-1", logs.join("manager.log"));
-        let node = Node::start(node, cluster.clone()).await?;
-        let announced = layout.registration_socket(&can.name);
-        let registrar = Registrar::serve(&announced, &can.name, proxy.socket(), journal.clone())?;
-        registrar.registered().await.map_err(anyhow::Error::msg)?;
-        let manifest = driver.manifest().clone();
-        let provisioner = Provisioner::new(cluster.clone(), proxy.channel()?, manifest, can);
-        let controller = None;
-        Ok(Self {
-            node,
-            registrar,
-            controller,
-            provisioner,
-            cluster,
-            _served: served,
-            proxy,
-            driver,
-            journal,
-            ledger,
-            logs,
-        })
+        let builder = Testbed::builder(journal, layout, Manifest::fake_csi(&[]), logs.clone());
+        Ok(Self { testbed: builder.put_up().await?, ledger, logs })
     }
 
     /// Writes control groups down that are about to be made.
@@ -212,32 +169,28 @@ impl Stage {
         self.logs.join(name)
     }
 
-    pub(crate) fn attach_required(&mut self) -> Result<()> {
-        let can = self.driver.capabilities().clone();
-        self.cluster.change::<CsiDriver>("", &can.name, |driver| driver.attach_required = true)?;
-        let (cluster, channel) = (self.cluster.clone(), self.proxy.channel()?);
-        self.controller = Some(AttachDetach::start(cluster, channel, can, "node-1", Duration::ZERO));
-        Ok(())
+    pub(crate) fn attach_required(&self) -> Result<()> {
+        self.api_server
+            .change::<CsiDriver>("", self.driver_name(), |driver| driver.attach_required = true)?;
+        Ok(self.attach_after(Duration::ZERO)?)
     }
 
     pub(crate) fn attachments(&self) -> Vec<&'static str> {
         let told = |attachment: &Attachment| if attachment.attached { "attached" } else { "detached" };
-        self.cluster.list::<Attachment>().iter().map(|attachment| told(attachment)).collect()
+        self.api_server.list::<Attachment>().iter().map(|attachment| told(attachment)).collect()
     }
 
     pub(crate) async fn volume(&self, name: &str) -> Result<()> {
-        self.provision(VolumeRequest::new(name, self.driver.manifest())).await
+        self.provision(VolumeRequest::new(name, self.manifest())).await
     }
 
     pub(crate) async fn block_volume(&self, name: &str) -> Result<()> {
-        self.provision(VolumeRequest { block: true, ..VolumeRequest::new(name, self.driver.manifest()) })
-            .await
+        self.provision(VolumeRequest { block: true, ..VolumeRequest::new(name, self.manifest()) }).await
     }
 
     pub(crate) async fn shared_volume(&self, name: &str) -> Result<()> {
         let access_modes = vec![AccessMode::ReadWriteOnce];
-        self.provision(VolumeRequest { access_modes, ..VolumeRequest::new(name, self.driver.manifest()) })
-            .await
+        self.provision(VolumeRequest { access_modes, ..VolumeRequest::new(name, self.manifest()) }).await
     }
 
     async fn provision(&self, wanted: VolumeRequest) -> Result<()> {

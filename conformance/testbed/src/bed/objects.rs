@@ -13,22 +13,22 @@ use harness::tmpfs::Tmpfs;
 use nix::mount::MsFlags;
 
 use super::disks::DISK;
-use super::{Result, Scene, SceneError};
+use super::{Bed, Result, StepError};
 
 /// The namespace of everything.
 const NAMESPACE: &str = "default";
 
-impl Scene {
+impl Bed {
     /// Writes a config map, whether there is one or not.
     pub(crate) fn write_config_map(&self, name: &str, data: &[(&str, &str)]) -> Result {
         let text: BTreeMap<String, String> =
             data.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
-        if self.cluster.get::<ConfigMap>(NAMESPACE, name).is_some() {
-            let changed = self.cluster.change(NAMESPACE, name, |map: &mut ConfigMap| map.data = text);
-            return changed.map(drop).map_err(|error| SceneError::ours(&error));
+        if self.api_server.get::<ConfigMap>(NAMESPACE, name).is_some() {
+            let changed = self.api_server.change(NAMESPACE, name, |map: &mut ConfigMap| map.data = text);
+            return changed.map(drop).map_err(|error| StepError::ours(&error));
         }
         let map = ConfigMap { meta: Meta::named(NAMESPACE, name), data: text, ..ConfigMap::default() };
-        self.cluster.create(map).map(drop).map_err(|error| SceneError::ours(&error))
+        self.api_server.create(map).map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// Writes a secret.
@@ -36,7 +36,7 @@ impl Scene {
         let hidden = |text: &str| Sensitive::new(text.as_bytes().to_vec());
         let data = data.iter().map(|(key, text)| ((*key).to_owned(), hidden(text))).collect();
         let secret = Secret { meta: Meta::named(NAMESPACE, name), data };
-        self.cluster.create(secret).map(drop).map_err(|error| SceneError::ours(&error))
+        self.api_server.create(secret).map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// Writes a service.
@@ -48,7 +48,7 @@ impl Scene {
         };
         let (meta, address) = (Meta::named(name.0, name.1), address.to_owned());
         let service = Service { meta, address, ports: ports.iter().map(port).collect() };
-        self.cluster.create(service).map(drop).map_err(|error| SceneError::ours(&error))
+        self.api_server.create(service).map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// A persistent volume that is a path of the node, and its claim.
@@ -58,8 +58,8 @@ impl Scene {
         }
         let path = path.to_string_lossy().into_owned();
         let source = PersistentSource::Local { path, fs_type: String::new() };
-        let added = self.cluster.add_volume(name, source, mode, Bytes(DISK));
-        added.map_err(|error| SceneError::ours(&error))
+        let added = self.api_server.add_volume(name, source, mode, Bytes(DISK));
+        added.map_err(|error| StepError::ours(&error))
     }
 
     /// The directory of the node's machine that pods may be given: it is no volume's, and the node's root is
@@ -69,12 +69,12 @@ impl Scene {
             return Ok(machine.path().to_owned());
         }
         let directory = harness::Layout::standard().machine();
-        std::fs::create_dir_all(&directory).map_err(|error| SceneError::ours(&error))?;
-        let machine = Tmpfs::mount(&directory, DISK).map_err(|error| SceneError::ours(&error))?;
+        std::fs::create_dir_all(&directory).map_err(|error| StepError::ours(&error))?;
+        let machine = Tmpfs::mount(&directory, DISK).map_err(|error| StepError::ours(&error))?;
         // As the root of a machine is: a mount that a pod makes there shows on the machine, if it may.
         let shared =
             nix::mount::mount(None::<&str>, &directory, None::<&str>, MsFlags::MS_SHARED, None::<&str>);
-        shared.map_err(|error| SceneError::ours(&error))?;
+        shared.map_err(|error| StepError::ours(&error))?;
         self.machine.replace(Some(machine));
         Ok(directory)
     }
@@ -84,7 +84,7 @@ impl Scene {
         let annotate = |volume: &mut Volume| {
             volume.meta.annotations.insert("pv.beta.kubernetes.io/gid".to_owned(), gid.to_string());
         };
-        self.cluster.change("", volume, annotate).map(drop).map_err(|error| SceneError::ours(&error))
+        self.api_server.change("", volume, annotate).map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// Makes a claim a pod's own.
@@ -97,8 +97,8 @@ impl Scene {
             ..Owner::default()
         };
         let given =
-            self.cluster.change(NAMESPACE, claim, |claim: &mut Claim| claim.meta.owners = vec![owner]);
-        given.map(drop).map_err(|error| SceneError::ours(&error))
+            self.api_server.change(NAMESPACE, claim, |claim: &mut Claim| claim.meta.owners = vec![owner]);
+        given.map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// A directory of the machine that is served by a process of its own.
@@ -106,11 +106,11 @@ impl Scene {
         let machine = self.machine()?;
         let (backing, target) = (machine.join("backing"), machine.join("served"));
         for directory in [&backing, &target] {
-            std::fs::create_dir_all(directory).map_err(|error| SceneError::ours(&error))?;
+            std::fs::create_dir_all(directory).map_err(|error| StepError::ours(&error))?;
         }
         let control = harness::Layout::standard().state().join("fuse.sock");
         let options = FaultFsOptions { backing, target: target.clone(), control, seed: self.seed };
-        let fuse = FaultFs::start(options).map_err(|error| SceneError::ours(&error))?;
+        let fuse = FaultFs::start(options).map_err(|error| StepError::ours(&error))?;
         self.fuse.replace(Some(fuse));
         Ok(target)
     }
@@ -118,19 +118,19 @@ impl Scene {
     /// Lets some of its answers go wrong.
     pub(crate) fn spoil_fuse(&self, rule: Rule) -> Result {
         let ordered = self.served()?.arm(rule);
-        ordered.map(drop).map_err(|error| SceneError::ours(&error))
+        ordered.map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// Waits until a call to it is not answered.
     pub(crate) async fn fuse_hangs(&self) -> Result {
         let control = self.served()?;
         let waiting = async {
-            while control.status().map_err(|error| SceneError::ours(&error))?.hanging == 0 {
+            while control.status().map_err(|error| StepError::ours(&error))?.hanging == 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             Ok(())
         };
-        let late = |_| SceneError::Broken(vec!["No call came that is not to be answered.".to_owned()]);
+        let late = |_| StepError::Broken(vec!["No call came that is not to be answered.".to_owned()]);
         tokio::time::timeout(self.limit, waiting).await.map_err(late)?
     }
 
@@ -138,26 +138,26 @@ impl Scene {
     pub(crate) fn mend_fuse(&self) -> Result {
         let control = self.served()?;
         let mended = control.clear().and_then(|()| control.release());
-        mended.map_err(|error| SceneError::ours(&error))
+        mended.map_err(|error| StepError::ours(&error))
     }
 
     fn served(&self) -> Result<Client> {
-        let none = || SceneError::Ours(vec!["no file system is served".to_owned()]);
+        let none = || StepError::Ours(vec!["no file system is served".to_owned()]);
         self.fuse.borrow().as_ref().map(FaultFs::control).ok_or_else(none)
     }
 
     /// Kills that process.
     pub(crate) fn kill_fuse(&self) -> Result {
         match &mut *self.fuse.borrow_mut() {
-            Some(fuse) => fuse.die().map_err(|error| SceneError::ours(&error)),
-            None => Err(SceneError::Ours(vec!["no file system is served".to_owned()])),
+            Some(fuse) => fuse.die().map_err(|error| StepError::ours(&error)),
+            None => Err(StepError::Ours(vec!["no file system is served".to_owned()])),
         }
     }
 
     /// Has a pod synced, as happens once a minute, and waits until nothing is under way.
     pub(crate) async fn sync(&self, pod: &str) -> Result {
-        let synced = self.node.lock().await.sync_pod(pod).await;
-        synced.map_err(|error| SceneError::of_node(&error))
+        let synced = self.node.sync_pod(pod).await;
+        synced.map_err(|error| StepError::of_node(&error))
     }
 
     /// What the node last told of a pod whose volumes it cannot mount.
@@ -167,14 +167,14 @@ impl Scene {
         };
         let waiting = async {
             loop {
-                let told = self.cluster.list::<Notification>();
+                let told = self.api_server.list::<Notification>();
                 if let Some(told) = told.into_iter().find(|told| about(told)) {
                     return format!("{}: {}\n", told.reason, self.journal.symbols().text(&told.message));
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        let late = |_| SceneError::Broken(vec![format!("Nothing is said about the pod `{pod}`.")]);
+        let late = |_| StepError::Broken(vec![format!("Nothing is said about the pod `{pod}`.")]);
         tokio::time::timeout(self.limit, waiting).await.map_err(late)
     }
 }

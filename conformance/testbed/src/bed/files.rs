@@ -10,12 +10,12 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::task::JoinHandle;
 
-use super::{PodSpec, Result, Scene, SceneError, nfs};
+use super::{Bed, PodSpec, Result, StepError, nfs};
 
 /// How long a file may take. A driver's file system may be dead behind a living mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Scene {
+impl Bed {
     /// Writes a file, makes it durable and reads it back.
     pub(crate) async fn write_file(&self, pod: &PodSpec, path: &str, text: &str) -> Result {
         let (file, content) = (self.real(pod, path)?, text.to_owned());
@@ -40,7 +40,7 @@ impl Scene {
             Err(error) => {
                 Err(broken(format!("writing `{path}` in `{}` fails, but not as read-only", pod.name), &error))
             }
-            Ok(()) => Err(SceneError::Broken(vec![format!(
+            Ok(()) => Err(StepError::Broken(vec![format!(
                 "`{path}` could be written in `{}`, which has the volume read-only.",
                 pod.name
             )])),
@@ -50,7 +50,7 @@ impl Scene {
     /// Reads a file, and finds that it fails just so.
     pub(crate) async fn read_fails(&self, pod: &PodSpec, path: &str, expected: Errno) -> Result {
         let file = self.real(pod, path)?;
-        let wrong = |said: String| Err(SceneError::Broken(vec![said]));
+        let wrong = |said: String| Err(StepError::Broken(vec![said]));
         match in_time(path, move || read(&file)).await? {
             Err(error) if error.raw_os_error() == Some(expected as i32) => Ok(()),
             Err(error) => wrong(format!("Reading `{path}` fails, but not with {expected}: {error}.")),
@@ -67,7 +67,7 @@ impl Scene {
     /// Begins to write a file over and over, of which nothing need ever be durable. It ends with this process.
     pub(crate) fn begin_writing(&self, pod: &PodSpec, path: &str) -> Result {
         let file = self.real(pod, path)?;
-        let mut file = File::create(file).map_err(|error| SceneError::ours(&error))?;
+        let mut file = File::create(file).map_err(|error| StepError::ours(&error))?;
         drop(std::thread::spawn(move || {
             let block = vec![b'x'; 64 << 10];
             for number in 0_u64.. {
@@ -85,7 +85,7 @@ impl Scene {
     pub(crate) async fn is_held(&self, reading: &mut JoinHandle<io::Result<String>>, path: &str) -> Result {
         match tokio::time::timeout(HELD, reading).await {
             Err(_) => Ok(()),
-            Ok(answer) => Err(SceneError::Broken(vec![format!(
+            Ok(answer) => Err(StepError::Broken(vec![format!(
                 "`{path}` answers though its server does not: {answer:?}."
             )])),
         }
@@ -101,8 +101,8 @@ impl Scene {
     ) -> Result {
         match tokio::time::timeout(self.limit, reading).await {
             Ok(Ok(answer)) => compare(pod, path, text, answer),
-            Ok(Err(panicked)) => Err(SceneError::ours(&panicked)),
-            Err(_) => Err(SceneError::Broken(vec![format!(
+            Ok(Err(panicked)) => Err(StepError::ours(&panicked)),
+            Err(_) => Err(StepError::Broken(vec![format!(
                 "`{path}` did not answer within {} s after its server came back.",
                 self.limit.as_secs()
             )])),
@@ -115,18 +115,14 @@ impl Scene {
             |mount: &&super::MountSpec| !mount.device && Path::new(path).starts_with(&mount.mount.path);
         let mount = pod.mounts.iter().find(inside);
         let Some(mount) = mount else {
-            return Err(SceneError::Ours(vec![format!(
-                "`{path}` is in no volume of the pod `{}`",
-                pod.name
-            )]));
+            return Err(StepError::Ours(vec![format!("`{path}` is in no volume of the pod `{}`", pod.name)]));
         };
         let symbol = format!("<publish:{}/{}>", mount.volume, pod.name);
         let target = match self.nfs.serves(&mount.volume) {
             true => self.journal.symbols().in_pod(nfs::PLUGIN, &mount.volume, &pod.name),
             false => self.journal.symbols().real(&symbol),
         };
-        let target =
-            target.ok_or_else(|| SceneError::Ours(vec![format!("`{symbol}` stands for no path")]))?;
+        let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{symbol}` stands for no path")]))?;
         let below = Path::new(path).strip_prefix(&mount.mount.path).expect("it was just looked at");
         Ok(target.join(below))
     }
@@ -138,9 +134,9 @@ const HELD: Duration = Duration::from_secs(1);
 async fn in_time<T: Send + 'static>(path: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(panicked)) => Err(SceneError::ours(&panicked)),
+        Ok(Err(panicked)) => Err(StepError::ours(&panicked)),
         Err(_) => {
-            Err(SceneError::Broken(vec![format!("`{path}` did not answer within {} s.", PATIENCE.as_secs())]))
+            Err(StepError::Broken(vec![format!("`{path}` did not answer within {} s.", PATIENCE.as_secs())]))
         }
     }
 }
@@ -161,7 +157,7 @@ fn read(path: &Path) -> io::Result<String> {
 fn compare(pod: &PodSpec, path: &str, expected: &str, read: io::Result<String>) -> Result {
     match read {
         Ok(text) if text == expected => Ok(()),
-        Ok(text) => Err(SceneError::Broken(vec![format!(
+        Ok(text) => Err(StepError::Broken(vec![format!(
             "`{path}` in `{}` should hold {expected:?}, and holds {text:?}.",
             pod.name
         )])),
@@ -169,6 +165,6 @@ fn compare(pod: &PodSpec, path: &str, expected: &str, read: io::Result<String>) 
     }
 }
 
-fn broken(what: String, error: &io::Error) -> SceneError {
-    SceneError::Broken(vec![super::sentence(&what), error.to_string()])
+fn broken(what: String, error: &io::Error) -> StepError {
+    StepError::Broken(vec![super::sentence(&what), error.to_string()])
 }

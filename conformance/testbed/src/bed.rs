@@ -1,4 +1,4 @@
-//! The scene of a case: driver, proxy, cluster and node, put together inside the sandbox.
+//! The testbed of a case: driver, proxy, API server and node, put up inside the sandbox, and what the case makes on it.
 //!
 //! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
 
@@ -9,7 +9,7 @@ mod disks;
 mod files;
 mod nfs;
 mod objects;
-mod setting;
+mod put_up;
 mod spec;
 mod winding_up;
 
@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -25,16 +26,15 @@ use std::time::{Duration, Instant};
 use harness::api::AccessMode;
 use harness::census;
 use harness::cgroup::Cgroup;
-use harness::cluster::{AttachDetach, Cluster, Provisioned, Provisioner, Served, VolumeRequest};
-use harness::driver::{Driver, Exit, Registrar};
+use harness::cluster::{Provisioned, VolumeRequest};
+use harness::driver::Exit;
 use harness::facts;
 use harness::fault_fs::FaultFs;
-use harness::journal::Journal;
 use harness::manifest::Sensitive;
-use harness::node::{Node, NodeError};
-use harness::proxy::{Gate, Proxy, Rule};
+use harness::node::NodeError;
+use harness::proxy::{Gate, Rule};
+use harness::testbed::{Testbed, TestbedError};
 use harness::tmpfs::Tmpfs;
-use tokio::sync::{Mutex, Notify};
 
 use crate::call::{Code, Method};
 use crate::failure::{Place, What, chain};
@@ -44,34 +44,23 @@ use crate::message::Abilities;
 pub(crate) use containers::Running;
 use containers::Started;
 pub(crate) use nfs::NfsSpec;
-pub(crate) use setting::driver_options;
+pub(crate) use put_up::builder;
 pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
 
-/// What a case plays on. Fields go in this order when it ends: first who asks, then who answers.
+/// A testbed, and what a case has made on it.
 #[derive(Debug)]
-pub struct Scene {
+pub struct Bed {
+    // Fields are dropped in this order: first who uses volumes, then who provides them.
     /// By pod.
     containers: RefCell<BTreeMap<String, Started>>,
     device_groups: DeviceGroups,
-    node: Mutex<Node>,
-    registrar: RefCell<Option<Registrar>>,
-    _attacher: AttachDetach,
-    provisioner: Provisioner,
-    proxy: Proxy,
-    _served: Served,
-    driver: Mutex<Driver>,
-    /// After the driver, which is in it.
+    testbed: Testbed,
+    // After the driver, whose processes are in it.
     cgroup: Option<Arc<Cgroup>>,
-    cluster: Cluster,
-    journal: Journal,
     abilities: Abilities,
     /// What belongs to a driver that somebody else has started.
     foreign: Option<Foreign>,
     secrets: Vec<Sensitive<String>>,
-    /// The file systems that the manifest names.
-    fs_types: Vec<String>,
-    /// `volumeAttributes` of the inline volumes.
-    inline_attributes: BTreeMap<String, String>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
     pods: RefCell<BTreeSet<String>>,
     /// Pods that were deleted and are not known to be gone.
@@ -79,14 +68,11 @@ pub struct Scene {
     gates: RefCell<BTreeMap<&'static str, Gate>>,
     /// The NFS server of the case, and the volumes that are on it.
     nfs: nfs::Nfs,
-    /// Whether the driver is dead because the case wanted that.
-    driver_killed: Cell<bool>,
-    driver_is_back: Notify,
     /// Whether each call is made twice, to the end.
     repeats: Cell<bool>,
     limit: Duration,
     disks: disks::Disks,
-    /// What is served in it, which goes first.
+    // A file system that is served lies on the part of the machine below, so it goes first.
     fuse: RefCell<Option<FaultFs>>,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,
@@ -95,16 +81,24 @@ pub struct Scene {
     seed: u64,
 }
 
+impl Deref for Bed {
+    type Target = Testbed;
+
+    fn deref(&self) -> &Testbed {
+        &self.testbed
+    }
+}
+
 /// Why a step of a case failed.
 #[derive(Debug)]
-pub(crate) enum SceneError {
+pub(crate) enum StepError {
     /// The world is not as the case says.
     Broken(Vec<String>),
     /// The suite could not do its part.
     Ours(Vec<String>),
 }
 
-impl SceneError {
+impl StepError {
     pub(crate) fn what(self) -> What {
         match self {
             Self::Broken(chain) => What::Broken { chain, seen: None },
@@ -112,12 +106,22 @@ impl SceneError {
         }
     }
 
-    fn ours(error: &(dyn Error + 'static)) -> Self {
+    pub(crate) fn ours(error: &(dyn Error + 'static)) -> Self {
         Self::Ours(chain(error))
     }
 
+    pub(crate) fn of_testbed(error: &TestbedError) -> Self {
+        match error {
+            TestbedError::Driver(error) => Self::Broken(chain(error)),
+            TestbedError::Refused(why) => {
+                Self::Broken(vec!["The node does not take the driver.".to_owned(), why.clone()])
+            }
+            error => Self::ours(error),
+        }
+    }
+
     /// What the node says is about the volumes, and what it does not say is about us.
-    fn of_node(error: &NodeError) -> Self {
+    pub(crate) fn of_node(error: &NodeError) -> Self {
         match error {
             NodeError::Refused(why) => Self::Broken(vec![sentence(why)]),
             _ => Self::ours(error),
@@ -155,13 +159,12 @@ const CHANGING: [&str; 8] = [
     "NodeUnpublishVolume",
 ];
 
-type Result<T = ()> = std::result::Result<T, SceneError>;
+type Result<T = ()> = std::result::Result<T, StepError>;
 
-impl Scene {
+impl Bed {
     /// Has the driver make a volume, and binds a claim to it.
     pub(crate) async fn create_volume(&self, spec: &VolumeSpec) -> Result {
-        let manifest = self.driver.lock().await.manifest().clone();
-        let mut request = VolumeRequest::new(&spec.name, &manifest);
+        let mut request = VolumeRequest::new(&spec.name, self.manifest());
         request.block = spec.block;
         if let Some(fs_type) = &spec.fs_type {
             request.fs_type.clone_from(fs_type);
@@ -172,7 +175,7 @@ impl Scene {
             request.access_modes = vec![AccessMode::ReadWriteMany];
         }
         let made = self.provisioner.provision(&request).await;
-        let made = made.map_err(|error| SceneError::Broken(chain(&error)))?;
+        let made = made.map_err(|error| StepError::Broken(chain(&error)))?;
         if let Some(gid) = spec.gid {
             self.give_group(&made.volume, gid)?;
         }
@@ -182,24 +185,24 @@ impl Scene {
 
     /// Gives a pod to the node.
     pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
-        self.node.lock().await.add_pod(spec.pod()).map_err(|error| SceneError::ours(&error))?;
+        self.node.add_pod(spec.pod()).map_err(|error| StepError::ours(&error))?;
         self.pods.borrow_mut().insert(spec.name.clone());
         Ok(())
     }
 
     /// Waits until a pod has its volumes.
     pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
-        let node = self.node.lock().await;
+        let node = &self.node;
         let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
-        waited.map_err(|error| SceneError::of_node(&error))
+        waited.map_err(|error| StepError::of_node(&error))
     }
 
     /// Finds that a pod does not get its volumes, for a reason that the node tells.
     pub(crate) async fn mount_is_refused(&self, pod: &str) -> Result {
-        match self.node.lock().await.wait_mounted(pod, REFUSED).await {
+        match self.node.wait_mounted(pod, REFUSED).await {
             Err(NodeError::Refused(_)) => Ok(()),
-            Err(error) => Err(SceneError::ours(&error)),
-            Ok(()) => Err(SceneError::Broken(vec![format!("The pod `{pod}` has its volumes all the same.")])),
+            Err(error) => Err(StepError::ours(&error)),
+            Ok(()) => Err(StepError::Broken(vec![format!("The pod `{pod}` has its volumes all the same.")])),
         }
     }
 
@@ -208,34 +211,34 @@ impl Scene {
         self.end_container(pod).await?;
         self.pods.borrow_mut().remove(pod);
         self.leaving.borrow_mut().insert(pod.to_owned());
-        let node = self.node.lock().await;
+        let node = &self.node;
         match node.remove_pod(pod, false).await {
             // It dies as it was told to, and learns of the pod when it is back.
             Err(NodeError::Exited { .. }) => Ok(()),
-            removed => removed.map_err(|error| SceneError::ours(&error)),
+            removed => removed.map_err(|error| StepError::ours(&error)),
         }
     }
 
     /// Waits until nothing of a deleted pod is left on the node.
     pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
-        let node = self.node.lock().await;
+        let node = &self.node;
         let waited = self.patiently(|limit| node.wait_gone(pod, limit)).await;
-        waited.map_err(|error| SceneError::of_node(&error))?;
+        waited.map_err(|error| StepError::of_node(&error))?;
         self.leaving.borrow_mut().remove(pod);
         Ok(())
     }
 
     /// The same where the node's time passes: by so much, each time it comes to nothing for a moment.
     pub(crate) async fn wait_gone_within(&self, pod: &str, time: Duration) -> Result {
-        let node = self.node.lock().await;
+        let node = &self.node;
         let end = Instant::now() + self.limit;
         loop {
             match node.wait_gone(pod, MOMENT).await {
                 Ok(()) => break,
                 Err(NodeError::Refused(_)) if Instant::now() < end => {}
-                Err(error) => return Err(SceneError::of_node(&error)),
+                Err(error) => return Err(StepError::of_node(&error)),
             }
-            node.advance(time).await.map_err(|error| SceneError::ours(&error))?;
+            node.advance(time).await.map_err(|error| StepError::ours(&error))?;
         }
         self.leaving.borrow_mut().remove(pod);
         Ok(())
@@ -243,27 +246,27 @@ impl Scene {
 
     /// Lets the next calls fail before they reach the driver.
     pub(crate) fn fail(&self, method: Method, code: Code, times: u32) {
-        self.proxy.inject(Rule::of(method.name()).code(code.name()).times(times));
+        self.proxy().inject(Rule::of(method.name()).code(code.name()).times(times));
     }
 
     /// Has each call that changes anything made twice.
     pub(crate) fn repeat_every_call(&self) {
         self.repeats.set(true);
         for method in CHANGING {
-            self.proxy.inject(Rule { duplicate: true, ..Rule::of(method) });
+            self.proxy().inject(Rule { duplicate: true, ..Rule::of(method) });
         }
     }
 
     /// Holds the next answer.
     pub(crate) fn hold(&self, method: Method) {
-        let gate = self.proxy.hold(method.name());
+        let gate = self.proxy().hold(method.name());
         self.gates.borrow_mut().insert(method.name(), gate);
     }
 
     /// Holds the next answer and then loses it.
     pub(crate) fn hold_and_lose(&self, method: Method) {
         let lost = Rule::of(method.name()).code("Unavailable").times(1).forward();
-        let gate = self.proxy.hold_with(lost);
+        let gate = self.proxy().hold_with(lost);
         self.gates.borrow_mut().insert(method.name(), gate);
     }
 
@@ -272,7 +275,7 @@ impl Scene {
         let Some(gate) = self.gates.borrow().get(method.name()).cloned() else { return Ok(()) };
         match tokio::time::timeout(self.limit, gate.reached()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(SceneError::Broken(vec![format!(
+            Err(_) => Err(StepError::Broken(vec![format!(
                 "No {} was answered within {} s.",
                 method.name(),
                 self.limit.as_secs()
@@ -287,25 +290,14 @@ impl Scene {
         }
     }
 
-    /// Ends the node's process at once.
-    pub(crate) async fn kill_node(&self) -> Result {
-        self.node.lock().await.kill().await;
-        Ok(())
-    }
-
-    /// Starts a node that was killed.
-    pub(crate) async fn start_node(&self) -> Result {
-        self.node.lock().await.restart().await.map_err(|error| SceneError::ours(&error))
-    }
-
     /// Lets the node die after so many effects more.
     pub(crate) async fn doom_node(&self, effects: u64) {
-        self.node.lock().await.dies_after(effects);
+        self.node.dies_after(effects);
     }
 
     /// Waits until the node is at rest, or has died and was started again: whether it had.
     pub(crate) async fn revive_node(&self) -> Result<bool> {
-        let mut node = self.node.lock().await;
+        let node = &self.node;
         let rested = match node.is_running() {
             true => self.patiently(|limit| node.wait_idle(limit)).await,
             false => Err(NodeError::Down),
@@ -313,28 +305,21 @@ impl Scene {
         match rested {
             Ok(()) => Ok(false),
             Err(NodeError::Down | NodeError::Exited { .. }) => {
-                node.restart().await.map_err(|error| SceneError::ours(&error))?;
+                node.restart().await.map_err(|error| StepError::ours(&error))?;
                 Ok(true)
             }
-            Err(error) => Err(SceneError::of_node(&error)),
+            Err(error) => Err(StepError::of_node(&error)),
         }
-    }
-
-    /// Ends the driver's processes at once.
-    pub(crate) async fn kill_driver(&self) -> Result {
-        self.driver_killed.set(true);
-        self.driver.lock().await.kill().await;
-        Ok(())
     }
 
     /// Has the machine run out of memory, and the driver killed for it.
     pub(crate) async fn starve_driver(&self) -> Result {
-        self.driver_killed.set(true);
+        self.expect_driver_death();
         let (driver, exited) = {
-            let driver = self.driver.lock().await;
+            let driver = self.driver().lock().await;
             (driver.pid(), driver.exited())
         };
-        let ours = |error: io::Error| SceneError::ours(&error);
+        let ours = |error: io::Error| StepError::ours(&error);
         let score = driver.map(|pid| format!("/proc/{pid}/oom_score_adj")).ok_or(io::ErrorKind::NotFound);
         std::fs::write(score.map_err(io::Error::from).map_err(ours)?, FIRST_TO_DIE).map_err(ours)?;
         // It keeps the last line, and there is never an end of a line. After the driver, it is the next to die.
@@ -344,47 +329,19 @@ impl Scene {
         let died = tokio::time::timeout(self.limit, async { tokio::join!(exited, hog.wait()) }).await;
         match died {
             Ok((Exit::Signal(_), _)) => Ok(()),
-            Ok((exit, _)) => Err(SceneError::Broken(vec![ended_by_itself(exit)])),
-            Err(_) => Err(SceneError::Ours(vec!["memory did not run out in time".to_owned()])),
-        }
-    }
-
-    /// Starts a driver that was killed, and announces it to the node.
-    pub(crate) async fn start_driver(&self) -> Result {
-        let mut driver = self.driver.lock().await;
-        driver.restart().await.map_err(|error| SceneError::Broken(chain(&error)))?;
-        self.proxy.reconnect();
-        self.driver_killed.set(false);
-        self.driver_is_back.notify_waiters();
-        // A registrar dies with its driver's pod and comes back with it: the socket is another one.
-        self.registrar.replace(None);
-        let registrar = setting::announce(&driver, &self.proxy, &self.journal)?;
-        setting::registered(&registrar, self.limit).await?;
-        self.registrar.replace(Some(registrar));
-        Ok(())
-    }
-
-    /// Returns when the driver has ended though nobody asked it to.
-    pub async fn driver_lost(&self) -> Exit {
-        loop {
-            let back = self.driver_is_back.notified();
-            let exited = self.driver.lock().await.exited();
-            let exit = exited.await;
-            if !self.driver_killed.get() {
-                return exit;
-            }
-            back.await;
+            Ok((exit, _)) => Err(StepError::Broken(vec![ended_by_itself(exit)])),
+            Err(_) => Err(StepError::Ours(vec!["memory did not run out in time".to_owned()])),
         }
     }
 
     /// The last line the driver printed.
     pub async fn last_words(&self) -> Option<String> {
-        self.driver.lock().await.log_tail(1).pop()
+        self.driver().lock().await.log_tail(1).pop()
     }
 
     /// Ends the kernel: what it had not written yet is lost, and nobody says goodbye to anybody.
     pub(crate) fn panic_kernel(&self) -> Result {
-        std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| SceneError::ours(&error))
+        std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| StepError::ours(&error))
     }
 
     /// Notes a step of the case in the journal.
@@ -394,13 +351,13 @@ impl Scene {
 
     /// Waits until the node has taken note of all pods.
     pub(crate) async fn wait_noticed(&self) -> Result {
-        let node = self.node.lock().await;
-        node.wait_noticed(FUTILE.min(self.limit)).await.map_err(|error| SceneError::of_node(&error))
+        let node = &self.node;
+        node.wait_noticed(FUTILE.min(self.limit)).await.map_err(|error| StepError::of_node(&error))
     }
 
     /// Waits until nothing is under way; says what still is when the time is over.
     pub(crate) async fn settle(&self) -> Vec<String> {
-        let node = self.node.lock().await;
+        let node = &self.node;
         if !node.is_running() {
             return vec![];
         }
@@ -453,11 +410,6 @@ impl Scene {
         calls.chain(stuck.iter().map(ToString::to_string)).collect()
     }
 
-    /// Everything that happened.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
     /// Whether the driver stages volumes.
     pub(crate) fn stages(&self) -> bool {
         self.abilities.stages()
@@ -473,14 +425,9 @@ impl Scene {
         self.cgroup.as_deref()
     }
 
-    /// The driver's name.
-    pub fn driver_name(&self) -> &str {
-        &self.abilities.says.name
-    }
-
     /// The values that must stand nowhere: the driver's, and those of the cluster that no innocent word has in it.
     pub fn secrets(&self) -> Vec<Sensitive<String>> {
-        let confided = self.cluster.confided();
+        let confided = self.api_server.confided();
         let confided = confided.iter().map(|secret| String::from_utf8_lossy(secret.reveal()).into_owned());
         let telling = confided.filter(|secret| secret.len() >= TELLING).map(Sensitive::new);
         self.secrets.iter().cloned().chain(telling).collect()

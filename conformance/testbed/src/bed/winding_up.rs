@@ -14,7 +14,7 @@ use harness::guard::Guard;
 use harness::proxy::within;
 use tonic::Status;
 
-use super::Scene;
+use super::Bed;
 use crate::failure::chain;
 use crate::foreign::Foreign;
 
@@ -27,31 +27,30 @@ const IMPATIENCE: Duration = Duration::from_secs(3);
 /// How long one call to the driver may take.
 const CALL: Duration = Duration::from_secs(10);
 
-impl Scene {
+impl Bed {
     /// How the driver ended, if nobody asked it to.
     pub async fn driver_exit(&self) -> Option<String> {
-        let exit = self.driver.lock().await.exit();
-        exit.filter(|_| !self.driver_killed.get()).map(super::ended_by_itself)
+        self.driver_crash().await.map(super::ended_by_itself)
     }
 
     /// Deletes every pod, waits until the node is at rest, then deletes every volume. Says what would not go.
     pub async fn wind_up(&self, failed: bool) -> Vec<String> {
         let end = Instant::now() + patience(failed);
-        self.proxy.clear("");
+        self.proxy().clear("");
         if self.repeats.get() && !failed {
             self.repeat_every_call();
         }
         self.gates.take().into_values().for_each(|gate| gate.open());
         self.disks_recover();
-        if self.driver_killed.get()
+        if self.driver_is_killed()
             && let Err(error) = self.start_driver().await
         {
-            return vec![format!("the driver does not start again: {error:?}")];
+            return vec![format!("the driver does not start again: {}", chain(&error).join(": "))];
         }
-        if !self.node.lock().await.is_running()
-            && let Err(error) = self.start_node().await
+        if !self.node.is_running()
+            && let Err(error) = self.node.restart().await
         {
-            return vec![format!("the node does not start again: {error:?}")];
+            return vec![format!("the node does not start again: {}", chain(&error).join(": "))];
         }
         let left = self.pods_leave(end).await;
         if !left.is_empty() {
@@ -76,7 +75,7 @@ impl Scene {
             }
         }
         let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
-        let node = self.node.lock().await;
+        let node = &self.node;
         for pod in leaving {
             if let Err(error) = node.wait_gone(&pod, left_until(end)).await {
                 left.push(format!("pod {pod}: {error}"));
@@ -87,7 +86,7 @@ impl Scene {
     }
 
     async fn attachments_leave(&self, end: Instant) -> Option<String> {
-        while !self.cluster.list::<Attachment>().is_empty() {
+        while !self.api_server.list::<Attachment>().is_empty() {
             if Instant::now() > end {
                 return Some("a volume is still attached".to_owned());
             }
@@ -117,7 +116,7 @@ impl Scene {
 
     /// Has the driver say once more who it is and which node it is on: the rules hold that against the first time.
     pub async fn introduce_again(&self) -> Result<(), Vec<String>> {
-        let channel = self.proxy.channel().map_err(|error| chain(&error))?;
+        let channel = self.proxy().channel().map_err(|error| chain(&error))?;
         let failed = |status: Status| vec![status.message().to_owned()];
         let mut identity = IdentityClient::new(channel.clone());
         identity.get_plugin_info(within(GetPluginInfoRequest {}, CALL)).await.map_err(failed)?;
@@ -130,7 +129,7 @@ impl Scene {
         if !self.abilities.lists() {
             return Ok(None);
         }
-        let channel = self.proxy.channel().map_err(|error| chain(&error))?;
+        let channel = self.proxy().channel().map_err(|error| chain(&error))?;
         let mut client = ControllerClient::new(channel);
         let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
         loop {
@@ -172,9 +171,7 @@ impl Scene {
         if let Some(fuse) = self.fuse.borrow_mut().as_mut() {
             drop(fuse.die());
         }
-        self.node.lock().await.kill().await;
-        self.driver_killed.set(true);
-        self.driver.lock().await.terminate(patience(failed)).await;
+        self.testbed.end(patience(failed)).await;
     }
 }
 

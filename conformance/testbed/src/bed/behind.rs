@@ -9,10 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use super::{Result, Scene, SceneError};
+use super::{Bed, Result, StepError};
 use crate::call::Method;
 
-impl Scene {
+impl Bed {
     /// A part of the last request of a method, as text; empty if there is no such part.
     pub(crate) fn asked(&self, method: Method, part: &str) -> Result<String> {
         let trace = self.journal.trace();
@@ -20,7 +20,7 @@ impl Scene {
             Event::RpcStart(start) if start.method == method.name() => Some(&start.req),
             _ => None,
         });
-        let never = || SceneError::Broken(vec![format!("No {} was called.", method.name())]);
+        let never = || StepError::Broken(vec![format!("No {} was called.", method.name())]);
         let request = requests.next().ok_or_else(never)?;
         Ok(match request.pointer(part) {
             None => String::new(),
@@ -38,14 +38,14 @@ impl Scene {
         let plugins = ["volumes", "volumeDevices"].into_iter().flat_map(|kind| children(below.join(kind)));
         let found = plugins.flat_map(children).find(|path| self.journal.symbols().path(path) == symbol);
         found.ok_or_else(|| {
-            SceneError::Broken(vec![format!("The node keeps no `{volume}` for the pod `{pod}`.")])
+            StepError::Broken(vec![format!("The node keeps no `{volume}` for the pod `{pod}`.")])
         })
     }
 
     /// Changes the object of the driver.
     pub(crate) fn change_driver(&self, change: impl FnOnce(&mut CsiDriver)) -> Result {
-        let changed = self.cluster.change("", self.driver_name(), change);
-        changed.map(drop).map_err(|error| SceneError::ours(&error))
+        let changed = self.api_server.change("", self.driver_name(), change);
+        changed.map(drop).map_err(|error| StepError::ours(&error))
     }
 
     /// A volume of the driver's that lives as long as its pod.
@@ -55,25 +55,25 @@ impl Scene {
         self.change_driver(|driver| driver.pod_info = true)?;
         let driver = self.driver_name().into();
         let secret = secret.map(str::to_owned);
-        let attributes = self.inline_attributes.clone();
+        let attributes = self.manifest().volume.inline_attributes.clone();
         Ok(VolumeSource::Csi(InlineCsi { driver, secret, attributes, ..InlineCsi::default() }))
     }
 
     /// Whether the device at the driver's target is one that nobody can write to.
     pub(crate) fn target_is_read_only(&self, volume: &str, pod: &str) -> Result<bool> {
         let target = self.journal.symbols().block_target(volume, pod);
-        let target = target.ok_or_else(|| SceneError::Ours(vec![format!("`{volume}` has no target")]))?;
-        let there = fs::metadata(&target).map_err(|error| SceneError::ours(&error))?;
+        let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{volume}` has no target")]))?;
+        let there = fs::metadata(&target).map_err(|error| StepError::ours(&error))?;
         let (major, minor) = (nix::sys::stat::major(there.rdev()), nix::sys::stat::minor(there.rdev()));
         let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
-        Ok(said.map_err(|error| SceneError::ours(&error))?.trim() == "1")
+        Ok(said.map_err(|error| StepError::ours(&error))?.trim() == "1")
     }
 
     /// Takes away what is at the driver's target for a device.
     pub(crate) fn lose_target(&self, volume: &str, pod: &str) -> Result {
         let target = self.journal.symbols().block_target(volume, pod);
-        let target = target.ok_or_else(|| SceneError::Ours(vec![format!("`{volume}` has no target")]))?;
-        nix::mount::umount(&target).map_err(|error| SceneError::ours(&error))?;
-        fs::remove_file(&target).map_err(|error| SceneError::ours(&error))
+        let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{volume}` has no target")]))?;
+        nix::mount::umount(&target).map_err(|error| StepError::ours(&error))?;
+        fs::remove_file(&target).map_err(|error| StepError::ours(&error))
     }
 }

@@ -9,7 +9,7 @@ use harness::manifest::Secrets;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::{Result, Scene, SceneError};
+use super::{Bed, Result, StepError};
 
 /// Calls that are about all there is, if nothing else is said.
 const MAY_BE_EMPTY: [&str; 3] = ["ListVolumes", "GetCapacity", "ListSnapshots"];
@@ -17,14 +17,14 @@ const MAY_BE_EMPTY: [&str; 3] = ["ListVolumes", "GetCapacity", "ListSnapshots"];
 /// How long one may take.
 const CALL: Duration = Duration::from_secs(20);
 
-impl Scene {
+impl Bed {
     /// Calls the driver.
     pub(crate) async fn call(
         &self,
         method: &str,
         mut request: Value,
     ) -> Result<std::result::Result<Value, Status>> {
-        let secrets = self.driver.lock().await.manifest().secrets.clone();
+        let secrets = self.manifest().secrets.clone();
         let file = match method {
             "CreateVolume" | "DeleteVolume" => secrets.provision,
             "ControllerPublishVolume" | "ControllerUnpublishVolume" => secrets.controller_publish,
@@ -33,7 +33,7 @@ impl Scene {
             _ => None,
         };
         let secrets: BTreeMap<String, String> =
-            Secrets::revealed(file.as_deref()).map_err(|error| SceneError::ours(&error))?;
+            Secrets::revealed(file.as_deref()).map_err(|error| StepError::ours(&error))?;
         if let Some(fields) = request.as_object_mut() {
             // Those of a request that somebody has looked at are masked.
             fields.remove("secrets");
@@ -41,9 +41,9 @@ impl Scene {
                 fields.insert("secrets".to_owned(), json!(secrets));
             }
         }
-        let called = tokio::time::timeout(CALL, self.proxy.call(method, request)).await;
-        let late = || SceneError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);
-        called.map_err(|_| late())?.map_err(|error| SceneError::ours(&error))
+        let called = tokio::time::timeout(CALL, self.proxy().call(method, request)).await;
+        let late = || StepError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);
+        called.map_err(|_| late())?.map_err(|error| StepError::ours(&error))
     }
 
     /// The last request of a method.
@@ -53,12 +53,12 @@ impl Scene {
             Event::RpcStart(start) if start.method == method => Some(start.req),
             _ => None,
         });
-        last.ok_or_else(|| SceneError::Broken(vec![format!("No {method} was called.")]))
+        last.ok_or_else(|| StepError::Broken(vec![format!("No {method} was called.")]))
     }
 
     /// The file systems that the manifest names.
     pub(crate) fn fs_types(&self) -> Vec<String> {
-        self.fs_types.clone()
+        self.manifest().volume.fs_types.clone()
     }
 
     /// The calls that the driver reports, of those whose requests may not be empty, and those that every driver has.

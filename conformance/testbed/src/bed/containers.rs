@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use tokio::sync::Mutex;
 
 use super::spec::CONTAINER;
-use super::{MountSpec, PodSpec, Result, Scene, SceneError};
+use super::{Bed, MountSpec, PodSpec, Result, StepError};
 use crate::failure::chain;
 
 /// A running container, as cases and the scene share it. Empty once it has ended.
@@ -25,7 +25,7 @@ pub(super) struct Started {
     attempts: Cell<u32>,
 }
 
-impl Scene {
+impl Bed {
     /// Starts the container of a pod that has its volumes; ends the one that runs, as a restart does.
     pub(crate) async fn start_container(&self, pod: &str) -> Result<Running> {
         let (running, attempt) = {
@@ -35,11 +35,11 @@ impl Scene {
         };
         end(&running).await?;
         let rootfs = harness::Layout::standard().state().join("containers").join(pod);
-        std::fs::create_dir_all(&rootfs).map_err(|error| SceneError::ours(&error))?;
+        std::fs::create_dir_all(&rootfs).map_err(|error| StepError::ours(&error))?;
         let (container, log) = (CONTAINER.to_owned(), self.directory.join("container.log"));
         let wanted = Wanted { pod: pod.to_owned(), container, attempt, rootfs };
-        let spec = self.node.lock().await.configure(wanted).await;
-        let spec = spec.map_err(|error| SceneError::of_node(&error))?;
+        let spec = self.node.configure(wanted).await;
+        let spec = spec.map_err(|error| StepError::of_node(&error))?;
         let group = self.device_groups.make(&spec);
         let container = Container::start(&spec, &log, group).await.map_err(|error| about(&error))?;
         // What it mounts where its volumes are shared both ways is no stray.
@@ -51,9 +51,9 @@ impl Scene {
     /// What is said when the container of a pod cannot be started, for want of a configuration.
     pub(crate) async fn refused_container(&self, pod: &str) -> Result<String> {
         match self.start_container(pod).await {
-            Err(SceneError::Broken(said)) => Ok(said.join(": ") + "\n"),
+            Err(StepError::Broken(said)) => Ok(said.join(": ") + "\n"),
             Err(error) => Err(error),
-            Ok(_) => Err(SceneError::Broken(vec![format!("The container of `{pod}` starts.")])),
+            Ok(_) => Err(StepError::Broken(vec![format!("The container of `{pod}` starts.")])),
         }
     }
 
@@ -97,7 +97,7 @@ impl Scene {
             return Ok(());
         }
         let said = format!("`{path}` should hold {text:?} in the container, and holds {read:?}.");
-        Err(SceneError::Broken(vec![said]))
+        Err(StepError::Broken(vec![said]))
     }
 
     /// Tries to write a file from inside, and is refused for that reason.
@@ -129,7 +129,7 @@ impl Scene {
         let mixed = |texts: &&Vec<String>| texts.iter().any(|text| *text != texts[0]);
         match read.iter().find(mixed) {
             None => Ok(read.len()),
-            Some(texts) => Err(SceneError::Broken(vec![format!(
+            Some(texts) => Err(StepError::Broken(vec![format!(
                 "The files {names:?} of `{directory}` were read together and are of several generations: {texts:?}."
             )])),
         }
@@ -150,7 +150,7 @@ impl Scene {
         reason: Option<&str>,
     ) -> Result {
         use std::os::unix::fs::MetadataExt;
-        let device = std::fs::metadata(disk).map_err(|error| SceneError::ours(&error))?.rdev();
+        let device = std::fs::metadata(disk).map_err(|error| StepError::ours(&error))?.rdev();
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
         let mut running = running.lock().await;
@@ -181,25 +181,25 @@ fn refused(done: std::result::Result<(), ContainerError>, reason: &str, otherwis
     match done {
         Err(ContainerError::Refused { source, .. }) if word(&source).as_deref() == Some(reason) => Ok(()),
         Err(error) => Err(about(&error)),
-        Ok(()) => Err(SceneError::Broken(vec![otherwise.to_owned()])),
+        Ok(()) => Err(StepError::Broken(vec![otherwise.to_owned()])),
     }
 }
 
 async fn end(running: &Running) -> Result {
     match running.lock().await.take() {
-        Some(container) => container.close().map_err(|error| SceneError::ours(&error)),
+        Some(container) => container.close().map_err(|error| StepError::ours(&error)),
         None => Ok(()),
     }
 }
 
 fn alive(running: &mut Option<Container>) -> Result<&mut Container> {
-    running.as_mut().ok_or_else(|| SceneError::Ours(vec!["the container has ended".to_owned()]))
+    running.as_mut().ok_or_else(|| StepError::Ours(vec!["the container has ended".to_owned()]))
 }
 
 /// What a container cannot have or do is about its volumes; that it cannot be asked is about us.
-fn about(error: &ContainerError) -> SceneError {
+fn about(error: &ContainerError) -> StepError {
     match error {
-        ContainerError::Build { .. } | ContainerError::Refused { .. } => SceneError::Broken(chain(error)),
-        _ => SceneError::ours(error),
+        ContainerError::Build { .. } | ContainerError::Refused { .. } => StepError::Broken(chain(error)),
+        _ => StepError::ours(error),
     }
 }

@@ -8,7 +8,7 @@ use harness::Layout;
 use harness::guard::Guard;
 use harness::nfs_export::{Misbehaviour, NfsError, NfsExport};
 
-use super::{Result, Scene, SceneError};
+use super::{Bed, Result, StepError};
 use crate::failure::chain;
 
 /// The plugin these volumes belong to.
@@ -46,14 +46,14 @@ impl Nfs {
     }
 }
 
-impl Scene {
+impl Bed {
     /// Starts the server.
     pub(crate) async fn start_nfs(&self) -> Result {
         let spoil = self.nfs.spoil;
         let directory = Layout::standard().state().join("export");
         let started = tokio::task::spawn_blocking(move || NfsExport::start(&directory, spoil)).await;
-        let server = started.map_err(|error| SceneError::ours(&error))?;
-        self.nfs.server.replace(Some(server.map_err(|error| SceneError::ours(&error))?));
+        let server = started.map_err(|error| StepError::ours(&error))?;
+        self.nfs.server.replace(Some(server.map_err(|error| StepError::ours(&error))?));
         Ok(())
     }
 
@@ -69,9 +69,9 @@ impl Scene {
             let done = what(&mut server);
             (server, done)
         });
-        let (server, done) = done.await.map_err(|error| SceneError::ours(&error))?;
+        let (server, done) = done.await.map_err(|error| StepError::ours(&error))?;
         self.nfs.server.replace(Some(server));
-        done.map_err(|error| SceneError::ours(&error))
+        done.map_err(|error| StepError::ours(&error))
     }
 
     /// Where a file of the export is on the server's side.
@@ -87,25 +87,25 @@ impl Scene {
         let server = server.as_ref().ok_or_else(no_server)?;
         let version = if spec.version == 3 { "vers=3" } else { "vers=4.2" };
         let options = spec.options.iter().cloned().chain([version.to_owned()]).collect();
-        let bound = server.bind(&self.cluster, &spec.name, &server.path(spec.version), options);
-        bound.map_err(|error| SceneError::ours(&error))?;
+        let bound = server.bind(&self.api_server, &spec.name, &server.path(spec.version), options);
+        bound.map_err(|error| StepError::ours(&error))?;
         self.nfs.volumes.borrow_mut().insert(spec.name.clone());
         Ok(())
     }
 
     /// Writes a file on the server's side.
     pub(crate) fn put_on_server(&self, file: &str, text: &str) -> Result {
-        std::fs::write(self.on_server(file)?, text).map_err(|error| SceneError::ours(&error))
+        std::fs::write(self.on_server(file)?, text).map_err(|error| StepError::ours(&error))
     }
 
     /// Compares a file on the server's side.
     pub(crate) fn server_has(&self, file: &str, text: &str) -> Result {
         match std::fs::read_to_string(self.on_server(file)?) {
             Ok(found) if found == text => Ok(()),
-            Ok(found) => Err(SceneError::Broken(vec![format!(
+            Ok(found) => Err(StepError::Broken(vec![format!(
                 "The server's `{file}` should hold {text:?}, and holds {found:?}."
             )])),
-            Err(error) => Err(SceneError::Broken(vec![
+            Err(error) => Err(StepError::Broken(vec![
                 format!("The server's `{file}` cannot be read."),
                 error.to_string(),
             ])),
@@ -123,6 +123,6 @@ impl Scene {
     }
 }
 
-fn no_server() -> SceneError {
-    SceneError::Ours(vec!["the case has no NFS server".to_owned()])
+fn no_server() -> StepError {
+    StepError::Ours(vec!["the case has no NFS server".to_owned()])
 }

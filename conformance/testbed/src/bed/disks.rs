@@ -11,7 +11,7 @@ use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::module_disk::{DiskError, PluggedDisk, SpottyDisk};
 use harness::observe::Device;
 
-use super::{Result, Scene, SceneError};
+use super::{Bed, Result, StepError};
 
 /// How large a disk of the machine is: ext4 fits, and little is written to make one.
 pub(super) const DISK: u64 = 16 << 20;
@@ -49,11 +49,11 @@ impl Disks {
     }
 }
 
-impl Scene {
+impl Bed {
     /// A disk of the node's machine, which is there until the case has ended.
     pub(crate) fn add_disk(&self) -> Result<PathBuf> {
         let disk = LoopDevice::create(&directory(), DISK, &LoopOptions::default());
-        let disk = disk.map_err(|error| SceneError::ours(&error))?;
+        let disk = disk.map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
         self.disks.sound.borrow_mut().push(disk);
         Ok(path)
@@ -65,10 +65,10 @@ impl Scene {
         let run = |program: &str, arguments: &[&str]| {
             let done = Command::new(program).args(arguments).arg(&disk).output();
             let done =
-                done.map_err(|error| SceneError::Ours(vec![format!("cannot run `{program}`: {error}")]))?;
+                done.map_err(|error| StepError::Ours(vec![format!("cannot run `{program}`: {error}")]))?;
             match done.status.success() {
                 true => Ok(()),
-                false => Err(SceneError::Ours(vec![String::from_utf8_lossy(&done.stderr).into_owned()])),
+                false => Err(StepError::Ours(vec![String::from_utf8_lossy(&done.stderr).into_owned()])),
             }
         };
         run("mkfs.ext4", &["-q", "-F"])?;
@@ -87,7 +87,7 @@ impl Scene {
             true => MappedDisk::logged(&name, &directory(), DISK, LOG),
             false => MappedDisk::create(&name, &directory(), DISK),
         };
-        let disk = disk.map_err(|error| SceneError::ours(&error))?;
+        let disk = disk.map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
         mapped.push(Some(disk));
         Ok((number, path))
@@ -101,25 +101,25 @@ impl Scene {
     ) -> Result {
         let mut mapped = self.disks.mapped.borrow_mut();
         let disk = mapped.get_mut(number).and_then(Option::as_mut).ok_or_else(ended)?;
-        what(disk).map_err(|error| SceneError::ours(&error))
+        what(disk).map_err(|error| StepError::ours(&error))
     }
 
     /// Ends one that has a log; the log.
     pub(crate) fn end_logged_disk(&self, number: usize) -> Result<WriteLog> {
         let disk = self.disks.mapped.borrow_mut().get_mut(number).and_then(Option::take).ok_or_else(ended)?;
-        disk.into_log().map_err(|error| SceneError::ours(&error))
+        disk.into_log().map_err(|error| StepError::ours(&error))
     }
 
     /// A disk that holds what another did when the power was cut.
     pub(crate) fn add_disk_of(&self, log: &WriteLog, cut: Cut) -> Result<PathBuf> {
         let path = self.add_disk()?;
-        log.replay(cut, &path).map_err(|error| SceneError::ours(&error))?;
+        log.replay(cut, &path).map_err(|error| StepError::ours(&error))?;
         Ok(path)
     }
 
     /// One that can be pulled out; its path.
     pub(crate) fn add_plugged_disk(&self) -> Result<PathBuf> {
-        let disk = PluggedDisk::create(DISK >> 20).map_err(|error| SceneError::ours(&error))?;
+        let disk = PluggedDisk::create(DISK >> 20).map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
         self.disks.plugged.replace(Some(disk));
         Ok(path)
@@ -131,12 +131,12 @@ impl Scene {
         what: impl FnOnce(&mut PluggedDisk) -> std::result::Result<T, DiskError>,
     ) -> Result<T> {
         let mut plugged = self.disks.plugged.borrow_mut();
-        what(plugged.as_mut().ok_or_else(ended)?).map_err(|error| SceneError::ours(&error))
+        what(plugged.as_mut().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
     }
 
     /// One whose sectors can go bad; its path.
     pub(crate) fn add_spotty_disk(&self) -> Result<PathBuf> {
-        let disk = SpottyDisk::create(DISK >> 20).map_err(|error| SceneError::ours(&error))?;
+        let disk = SpottyDisk::create(DISK >> 20).map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
         self.disks.spotty.replace(Some(disk));
         Ok(path)
@@ -148,7 +148,7 @@ impl Scene {
         what: impl FnOnce(&SpottyDisk) -> std::result::Result<(), DiskError>,
     ) -> Result {
         let spotty = self.disks.spotty.borrow();
-        what(spotty.as_ref().ok_or_else(ended)?).map_err(|error| SceneError::ours(&error))
+        what(spotty.as_ref().ok_or_else(ended)?).map_err(|error| StepError::ours(&error))
     }
 
     /// The device and the node of the disk that a path, or a link at it, leads to.
@@ -170,6 +170,6 @@ fn directory() -> PathBuf {
     harness::Layout::standard().state().to_owned()
 }
 
-fn ended() -> SceneError {
-    SceneError::Ours(vec!["the disk is not there any more".to_owned()])
+fn ended() -> StepError {
+    StepError::Ours(vec!["the disk is not there any more".to_owned()])
 }

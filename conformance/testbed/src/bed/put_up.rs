@@ -1,0 +1,125 @@
+//! Puts up the testbed of a case as its orders say, and tells why it could not be.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::cgroup::Cgroup;
+use harness::driver::DriverError;
+use harness::journal::{Journal, Witness};
+use harness::manifest::{Manifest, Secrets, Sensitive};
+use harness::observe::MountWatch;
+use harness::sandbox::Sandbox;
+use harness::symbols::Symbols;
+use harness::testbed::{Builder, Testbed, TestbedError};
+
+use super::disks::Disks;
+use super::{Bed, nfs};
+use crate::failure::chain;
+use crate::foreign::{self, Foreign};
+use crate::limits::{self, DeviceGroups};
+use crate::message::{Abilities, Orders, Refusal};
+
+impl Bed {
+    /// Puts everything up, and waits until the node has taken the driver.
+    pub async fn put_up(orders: &Orders, sandbox: &Sandbox, abilities: &Abilities) -> Result<Self, Refusal> {
+        let foreign = Foreign::of(orders)?;
+        let journal = journal(orders, sandbox, foreign.as_ref())?;
+        let cgroup = limits::of_driver(orders, sandbox);
+        let limit = orders.timeout.mul_f64(0.5);
+        let builder = builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone());
+        let builder = builder.attach_after(Duration::ZERO).patience(limit);
+        let testbed = builder.put_up().await.map_err(|error| Refusal::of_testbed(&error))?;
+        Ok(Self {
+            containers: RefCell::default(),
+            device_groups: DeviceGroups::of(orders, sandbox),
+            testbed,
+            cgroup,
+            abilities: abilities.clone(),
+            foreign,
+            secrets: secrets(&orders.manifest)?,
+            volumes: RefCell::default(),
+            pods: RefCell::default(),
+            leaving: RefCell::default(),
+            gates: RefCell::default(),
+            nfs: nfs::Nfs::new(orders.spoil),
+            repeats: Cell::new(false),
+            limit,
+            disks: Disks::default(),
+            fuse: RefCell::default(),
+            machine: RefCell::default(),
+            directory: orders.directory.clone(),
+            seed: orders.seed,
+        })
+    }
+}
+
+/// A journal whose witness watches from now on.
+fn journal(orders: &Orders, sandbox: &Sandbox, foreign: Option<&Foreign>) -> Result<Journal, Refusal> {
+    let layout = sandbox.layout();
+    let watch = MountWatch::start().map_err(|error| Refusal::ours(&error))?;
+    let driver_is_outside = foreign.is_some() && foreign::names_processes(&watch);
+    let witness: Box<dyn Witness> = match foreign {
+        Some(foreign) => foreign.witness(watch, layout.root()),
+        None => Box::new(watch),
+    };
+    let journal = Journal::new(Symbols::new(layout), Some(witness));
+    journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);
+    // A worker that is killed leaves what it saw; one that ends writes the trace anew, with symbols.
+    journal.keep(&orders.directory.join("trace.jsonl")).map_err(|error| Refusal::ours(&error))?;
+    Ok(journal)
+}
+
+/// A testbed in this sandbox, with the driver that the orders name.
+pub(crate) fn builder(
+    orders: &Orders,
+    sandbox: &Sandbox,
+    journal: Journal,
+    foreign: Option<&Foreign>,
+    cgroup: Option<Arc<Cgroup>>,
+) -> Builder {
+    let (manifest, logs) = (orders.manifest.clone(), orders.directory.clone());
+    Testbed::builder(journal, sandbox.layout(), manifest, logs)
+        .cgroup(cgroup)
+        .outlived(foreign.map(Foreign::ledger), foreign::tag(orders, sandbox))
+}
+
+/// Every secret value of the manifest.
+fn secrets(manifest: &Manifest) -> Result<Vec<Sensitive<String>>, Refusal> {
+    let files = &manifest.secrets;
+    let files = [
+        &files.provision,
+        &files.controller_publish,
+        &files.node_stage,
+        &files.node_publish,
+        &files.controller_expand,
+        &files.node_expand,
+        &files.snapshot,
+    ];
+    let mut secrets = Vec::new();
+    for file in files {
+        let values = Secrets::load(file.as_deref()).map_err(|error| Refusal::ours(&error))?;
+        // A value that is empty would be found everywhere.
+        secrets.extend(values.into_values().filter(|value| !value.reveal().is_empty()));
+    }
+    Ok(secrets)
+}
+
+impl Refusal {
+    pub(crate) fn of_testbed(error: &TestbedError) -> Self {
+        match error {
+            TestbedError::Driver(error) => Self::of_driver(error),
+            TestbedError::Refused(why) => {
+                let chain = vec!["The node does not take the driver.".to_owned(), why.clone()];
+                Self { chain, hint: None, log: vec![], driver: true }
+            }
+            error => Self::ours(error),
+        }
+    }
+
+    /// A driver that cannot be tested.
+    fn of_driver(error: &DriverError) -> Self {
+        let (hint, log) = (error.hint().map(str::to_owned), error.tail().to_vec());
+        Self { chain: chain(error), hint, log, driver: true }
+    }
+}

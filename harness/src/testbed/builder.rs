@@ -1,0 +1,210 @@
+//! Puts up a testbed.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use volume_manager::api::CsiDriver;
+
+use super::{Surroundings, Testbed, TestbedError};
+use crate::Layout;
+use crate::cgroup::Cgroup;
+use crate::cluster::{AttachDetach, Cluster, Provisioner, Resizer, driver_object};
+use crate::driver::{Capabilities, Driver, DriverOptions};
+use crate::journal::Journal;
+use crate::ledger::Ledger;
+use crate::manifest::{ExistingVolume, Manifest};
+use crate::node::NodeOptions;
+use crate::proxy::{self, Proxy, ProxyOptions};
+
+/// What a testbed is to be like.
+#[derive(Debug)]
+#[must_use = "nothing is started before `surround` or `put_up`"]
+pub struct Builder {
+    journal: Journal,
+    layout: Layout,
+    manifest: Manifest,
+    logs: PathBuf,
+    node: String,
+    cgroup: Option<Arc<Cgroup>>,
+    ledger: Option<Arc<Ledger>>,
+    tag: String,
+    attach_after: Option<Duration>,
+    controllers_unrecorded: bool,
+    never_started: Option<Capabilities>,
+    patience: Duration,
+}
+
+/// How long a node may take to look at a driver, if nothing else is said: longer than any machine needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Testbed {
+    /// A testbed with one node, `node-1`, and without attachments. Logs go to the directory `logs`.
+    ///
+    /// The journal is the caller's to make: its witness has to watch before anything is started, so that nothing
+    /// happens unseen.
+    pub fn builder(journal: Journal, layout: Layout, manifest: Manifest, logs: PathBuf) -> Builder {
+        Builder {
+            journal,
+            layout,
+            manifest,
+            logs,
+            node: "node-1".to_owned(),
+            cgroup: None,
+            ledger: None,
+            tag: String::new(),
+            attach_after: None,
+            controllers_unrecorded: false,
+            never_started: None,
+            patience: PATIENCE,
+        }
+    }
+}
+
+impl Builder {
+    /// Limits the driver.
+    pub fn cgroup(self, cgroup: Option<Arc<Cgroup>>) -> Self {
+        Self { cgroup, ..self }
+    }
+
+    /// Writes down what the driver is asked for: it outlives the testbed, and volumes of another one with the same
+    /// names, which `tag` tells apart.
+    pub fn outlived(self, ledger: Option<Arc<Ledger>>, tag: String) -> Self {
+        Self { ledger, tag, ..self }
+    }
+
+    /// Runs the controller that attaches volumes; each attachment takes at least so long.
+    pub fn attach_after(self, delay: Duration) -> Self {
+        Self { attach_after: Some(delay), ..self }
+    }
+
+    /// Gives the node so long to look at the driver.
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Leaves what controllers say to the driver out of the record.
+    pub fn controllers_unrecorded(self) -> Self {
+        Self { controllers_unrecorded: true, ..self }
+    }
+
+    /// With a driver of which there are objects and nothing else: these volumes, and what it would say of itself.
+    pub fn never_started(mut self, capabilities: Capabilities, volumes: Vec<ExistingVolume>) -> Self {
+        self.manifest.volume.existing = volumes;
+        Self { never_started: Some(capabilities), ..self }
+    }
+
+    /// Starts everything but the node, which knows its name and no driver: the caller adds the driver's object.
+    ///
+    /// # Errors
+    /// When the driver cannot be used, or a socket cannot be made.
+    pub async fn surround(self) -> Result<Surroundings, TestbedError> {
+        let api_server = Cluster::new(self.journal.clone());
+        api_server.add_node(&self.node)?;
+        // The driver comes before the proxy, which listens at a path that has the driver's name in it.
+        let driver = match &self.never_started {
+            None => Some(Driver::start(self.driver_options(), self.journal.clone()).await?),
+            Some(_) => None,
+        };
+        let capabilities = match (&driver, self.never_started) {
+            (Some(driver), _) => driver.capabilities().clone(),
+            (None, never_started) => never_started.unwrap_or_default(),
+        };
+        let socket = match &driver {
+            Some(driver) => driver.socket().to_owned(),
+            None => self.layout.driver_socket(),
+        };
+        let proxy = match &driver {
+            Some(_) => {
+                let options = ProxyOptions {
+                    listen: plugin_socket(&self.layout, &capabilities.name)?,
+                    driver: socket.clone(),
+                    controller: self.manifest.controller_socket.clone(),
+                    ledger: self.ledger,
+                };
+                Some(Proxy::serve(options, self.journal.clone())?)
+            }
+            None => None,
+        };
+        // Controllers come after the proxy, since all they say goes through it.
+        let channel = match &proxy {
+            Some(proxy) if !self.controllers_unrecorded => proxy.channel()?,
+            _ => proxy::connect(self.manifest.controller_socket.as_ref().unwrap_or(&socket))?,
+        };
+        let attacher = self.attach_after.map(|delay| {
+            let (api_server, channel) = (api_server.clone(), channel.clone());
+            AttachDetach::start(api_server, channel, capabilities.clone(), &self.node, delay)
+        });
+        let provisioner = Provisioner::new(
+            api_server.clone(),
+            channel.clone(),
+            self.manifest.clone(),
+            capabilities.clone(),
+        );
+        Ok(Surroundings {
+            attacher: attacher.into(),
+            provisioner: provisioner.tagged(self.tag),
+            resizer: Resizer::new(api_server.clone(), channel, capabilities.clone()),
+            proxy,
+            served: None,
+            driver: driver.map(Mutex::new),
+            driver_killed: false.into(),
+            driver_is_back: tokio::sync::Notify::new(),
+            api_server,
+            journal: self.journal,
+            layout: self.layout,
+            node: self.node,
+            manifest: self.manifest,
+            capabilities,
+            logs: self.logs,
+            patience: self.patience,
+        })
+    }
+
+    /// Starts everything, the node last, as one that boots and finds its driver installed. Waits until the node has
+    /// taken the driver.
+    ///
+    /// # Errors
+    /// When a part does not start, or the node does not take the driver.
+    pub async fn put_up(self) -> Result<Testbed, TestbedError> {
+        let attaches = self.attach_after.is_some();
+        let surroundings = self.surround().await?;
+        let object = driver_object(&surroundings.capabilities);
+        let attach_required = attaches && object.attach_required;
+        surroundings.api_server.add_driver(CsiDriver { attach_required, ..object })?;
+        let options = surroundings.node_options();
+        let bed = Testbed::start(surroundings, options).await?;
+        bed.announce().await?;
+        Ok(bed)
+    }
+
+    fn driver_options(&self) -> DriverOptions {
+        DriverOptions {
+            manifest: self.manifest.clone(),
+            layout: self.layout.clone(),
+            node: self.node.clone(),
+            log: self.logs.join("driver.log"),
+            cgroup: self.cgroup.clone(),
+        }
+    }
+}
+
+/// The socket at which a node looks for the driver, in a directory with the mode that a node gives it.
+fn plugin_socket(layout: &Layout, driver: &str) -> Result<PathBuf, TestbedError> {
+    let socket = layout.csi_socket(driver);
+    if let Some(directory) = socket.parent() {
+        let made = DirBuilder::new().recursive(true).mode(0o750).create(directory);
+        made.map_err(|source| TestbedError::Prepare { path: directory.to_owned(), source })?;
+    }
+    Ok(socket)
+}
+
+impl Surroundings {
+    /// How a node is started in them, if nothing else is said: as the kubelet is.
+    pub fn node_options(&self) -> NodeOptions {
+        NodeOptions::new(self.layout.clone(), &self.node, self.logs.join("manager.log"))
+    }
+}

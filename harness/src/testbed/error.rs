@@ -1,0 +1,40 @@
+//! Why a testbed cannot be put up, or a part of it not be started again.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use volume_manager::api::ApiError;
+
+use crate::cluster::ServeError;
+use crate::driver::{DriverError, RegistrarError};
+use crate::node::NodeError;
+use crate::proxy::ProxyError;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TestbedError {
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Registrar(#[from] RegistrarError),
+    #[error("cannot write the objects of the node and its driver")]
+    Api(#[from] ApiError),
+    #[error("cannot make `{path}`")]
+    Prepare {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The node's own words.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the node did not look at the driver within {} s", within.as_secs())]
+    NotRegistered { within: Duration },
+}

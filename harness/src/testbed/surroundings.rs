@@ -1,0 +1,153 @@
+//! Everything a node has around it.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Notify};
+
+use super::TestbedError;
+use crate::Layout;
+use crate::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served};
+use crate::driver::{Capabilities, Driver, Exit};
+use crate::journal::Journal;
+use crate::manifest::Manifest;
+use crate::proxy::Proxy;
+
+/// Driver, proxy, API server and controllers.
+#[derive(Debug)]
+pub struct Surroundings {
+    // Fields are dropped in this order: first who asks, then who answers. A controller calls the driver through the
+    // proxy, on account of the API's objects, and is in the middle of that at any time.
+    pub(super) attacher: RefCell<Option<AttachDetach>>,
+    pub provisioner: Provisioner,
+    pub resizer: Resizer,
+    pub(super) proxy: Option<Proxy>,
+    pub(super) served: Option<Served>,
+    // After the proxy: calls that it passes on are refused by nobody but itself.
+    pub(super) driver: Option<Mutex<Driver>>,
+    /// Whether the driver is dead because somebody wanted that.
+    pub(super) driver_killed: Cell<bool>,
+    pub(super) driver_is_back: Notify,
+    pub api_server: Cluster,
+    // The record, after everybody who writes to it.
+    pub journal: Journal,
+    pub layout: Layout,
+    pub(super) node: String,
+    pub(super) manifest: Manifest,
+    pub(super) capabilities: Capabilities,
+    pub(super) logs: PathBuf,
+    /// How long a node may take to look at a driver that is announced to it.
+    pub(super) patience: Duration,
+}
+
+impl Surroundings {
+    /// Whether a driver was ever started in them.
+    pub fn has_driver(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// # Panics
+    /// In surroundings without a driver.
+    pub fn driver(&self) -> &Mutex<Driver> {
+        self.driver.as_ref().expect("a driver was started")
+    }
+
+    /// # Panics
+    /// In surroundings without a driver.
+    pub fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("a driver was started")
+    }
+
+    /// The proxy, where there is a driver behind it.
+    pub fn try_proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// What the driver said of itself when it was started first.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    pub fn driver_name(&self) -> &str {
+        &self.capabilities.name
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Runs the controller that attaches volumes from now on.
+    ///
+    /// # Errors
+    /// When the driver's socket is none to connect to.
+    pub fn attach_after(&self, delay: Duration) -> Result<(), TestbedError> {
+        let (api_server, channel) = (self.api_server.clone(), self.proxy().channel()?);
+        let capabilities = self.capabilities.clone();
+        let attacher = AttachDetach::start(api_server, channel, capabilities, &self.node, delay);
+        self.attacher.replace(Some(attacher));
+        Ok(())
+    }
+
+    /// Kills the driver, at once and with all its processes.
+    pub async fn kill_driver(&self) {
+        // Before it dies: who waits for its end must not take this for a crash.
+        self.driver_killed.set(true);
+        self.driver().lock().await.kill().await;
+    }
+
+    /// Notes that the driver is about to be killed by somebody else, because that is wanted.
+    pub fn expect_driver_death(&self) {
+        self.driver_killed.set(true);
+    }
+
+    /// Whether the driver is dead because that was wanted.
+    pub fn driver_is_killed(&self) -> bool {
+        self.driver_killed.get()
+    }
+
+    /// Starts a driver that was killed. Its announcement to the node stays as it is.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_driver_unannounced(&self) -> Result<(), TestbedError> {
+        self.driver().lock().await.restart().await?;
+        self.proxy().reconnect();
+        self.driver_killed.set(false);
+        self.driver_is_back.notify_waiters();
+        Ok(())
+    }
+
+    /// Has the driver end, and kills it when it has not within that time.
+    pub async fn end_driver(&self, within: Duration) {
+        self.driver_killed.set(true);
+        if let Some(driver) = &self.driver {
+            driver.lock().await.terminate(within).await;
+        }
+    }
+
+    /// How the driver ended, if nobody wanted that.
+    pub async fn driver_crash(&self) -> Option<Exit> {
+        let exit = self.driver().lock().await.exit();
+        exit.filter(|_| !self.driver_killed.get())
+    }
+
+    /// Returns when the driver has ended though nobody wanted that.
+    pub async fn driver_crashes(&self) -> Exit {
+        loop {
+            let back = self.driver_is_back.notified();
+            let exited = self.driver().lock().await.exited();
+            let exit = exited.await;
+            if !self.driver_killed.get() {
+                return exit;
+            }
+            back.await;
+        }
+    }
+
+    /// Serves the API where the node looks for it.
+    pub(super) fn serve_api(&mut self) -> Result<(), TestbedError> {
+        self.served = Some(self.api_server.serve(&self.layout.cluster_socket())?);
+        Ok(())
+    }
+}
