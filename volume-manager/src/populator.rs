@@ -357,7 +357,7 @@ fn add_volume(
     let spec = Arc::new(found.spec);
     let inner = checked_inner(&spec)?;
     let plugin = books.registry.pick(&spec).map_err(|error| match error {
-        PickError::None | PickError::Several { .. } => {
+        PickError::None { .. } | PickError::Several { .. } => {
             format!("failed to get Plugin from volumeSpec for volume \"{inner}\" err={error}")
         }
     })?;

@@ -195,7 +195,7 @@ async fn kinds_nobody_takes_are_refused() {
     let world = World::new().await;
     let mut web = pod("web", &["data"]);
     web.volumes[0].source = VolumeSource::Other { kind: "flocker".to_owned() };
-    expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched"#]].assert_eq(&outcome(&world, web).await);
+    expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched: there is none for flocker"#]].assert_eq(&outcome(&world, web).await);
 }
 
 /// The kubelet has them done by the drivers that came after them.
@@ -213,7 +213,7 @@ async fn a_clouds_own_kinds_are_not_its_drivers() {
         } else {
             web.volumes[0].source = VolumeSource::Other { kind };
         }
-        expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched"#]].assert_eq(&outcome(&world, web).await);
+        expect![[r#"unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched: there is none for awsElasticBlockStore"#]].assert_eq(&outcome(&world, web).await);
     }
 }
 

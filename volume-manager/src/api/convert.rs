@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -184,6 +185,14 @@ fn secret(secret: core::Secret, meta: Meta) -> Result<Secret, Bad> {
 fn config_map(map: core::ConfigMap, meta: Meta) -> Result<ConfigMap, Bad> {
     let binary = map.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
     Ok(ConfigMap { meta, data: map.data.unwrap_or_default(), binary: binary.collect() })
+}
+
+/// The name of the field that is set besides the `common` ones: the kind of a volume that no plugin is for. It is
+/// `unknown` for a field that the API of this version does not have.
+fn kind_of(object: &impl Serialize, common: &[&str]) -> String {
+    let fields = serde_json::to_value(object).unwrap_or_default();
+    let set = fields.as_object().into_iter().flat_map(|fields| fields.keys());
+    set.map(String::as_str).find(|field| !common.contains(field)).unwrap_or("unknown").to_owned()
 }
 
 fn quantity(quantity: &Quantity) -> Result<Bytes, Bad> {

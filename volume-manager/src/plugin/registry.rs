@@ -13,7 +13,8 @@ use super::local::LocalPlugin;
 use super::nfs::NfsPlugin;
 use super::projected::ProjectedSource;
 use super::secret::SecretSource;
-use super::{Spec, VolumePlugin};
+use super::{Spec, SpecSource, VolumePlugin};
+use crate::api::{PersistentSource, VolumeSource};
 use crate::error::Unfit;
 use crate::names::PluginName;
 
@@ -26,9 +27,12 @@ pub struct Registry {
 /// Why no plugin could be picked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
-    /// None takes it.
-    #[error("no volume plugin matched")]
-    None,
+    /// None takes it. The kind is known if it is one that no plugin here is for.
+    #[error("no volume plugin matched{}", kind.as_ref().map(|kind| format!(": there is none for {kind}")).unwrap_or_default())]
+    None {
+        /// The field that names the kind, such as `iscsi`.
+        kind: Option<String>,
+    },
     /// Several would take it.
     #[error("multiple volume plugins matched: {}", names.join(","))]
     Several {
@@ -43,7 +47,8 @@ impl Registry {
         Self { plugins }
     }
 
-    /// Every kind of volume a kubelet knows.
+    /// The kubelet's plugins, without those of in-tree volumes that need tools of their own (iSCSI, Fibre Channel,
+    /// FlexVolume) and those that are translated to CSI.
     pub fn kubelet() -> Self {
         Self::new(vec![
             Arc::new(CsiPlugin::new()),
@@ -69,7 +74,7 @@ impl Registry {
     /// The one plugin that takes a volume.
     pub fn pick(&self, spec: &Spec) -> Result<&Arc<dyn VolumePlugin>, PickError> {
         let mut takers = self.plugins.iter().filter(|plugin| plugin.supports(spec));
-        let first = takers.next().ok_or(PickError::None)?;
+        let first = takers.next().ok_or_else(|| PickError::None { kind: kind_without_plugin(spec) })?;
         let mut names: Vec<_> = takers.map(|plugin| plugin.name().to_string()).collect();
         if names.is_empty() {
             return Ok(first);
@@ -88,6 +93,21 @@ impl Registry {
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn VolumePlugin>> {
         self.plugins.iter()
     }
+}
+
+fn kind_without_plugin(spec: &Spec) -> Option<String> {
+    let kind = match &spec.source {
+        SpecSource::Inline(volume) => match &volume.source {
+            VolumeSource::Other { kind } => kind.as_str(),
+            VolumeSource::GitRepo { .. } => "gitRepo",
+            _ => return None,
+        },
+        SpecSource::Persistent(volume) => match &volume.source {
+            PersistentSource::Other { kind } => kind.as_str(),
+            _ => return None,
+        },
+    };
+    (!kind.is_empty()).then(|| kind.to_owned())
 }
 
 #[cfg(test)]
@@ -234,8 +254,9 @@ mod tests {
         let spec = inline(VolumeSource::EmptyDir { medium: String::new(), size_limit: None });
         let text = "multiple volume plugins matched: kubernetes.io/empty-dir,kubernetes.io/empty-dir";
         assert_eq!(registry.pick(&spec).unwrap_err().to_string(), text);
-        let nobodys = inline(VolumeSource::Other { kind: "paper".into() });
-        assert_eq!(registry.pick(&nobodys).unwrap_err().to_string(), "no volume plugin matched");
+        let unknown = inline(VolumeSource::Other { kind: "paper".into() });
+        let text = "no volume plugin matched: there is none for paper";
+        assert_eq!(registry.pick(&unknown).unwrap_err().to_string(), text);
     }
 
     #[test]

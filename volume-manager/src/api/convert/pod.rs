@@ -244,7 +244,7 @@ fn content(volume: core::Volume) -> Result<VolumeSource, Bad> {
         let sources = projected.sources.unwrap_or_default().into_iter().map(projection);
         return Ok(VolumeSource::Projected { sources: sources.collect::<Result<_, _>>()?, default_mode });
     }
-    Ok(VolumeSource::Other { kind: "unknown".to_owned() })
+    Ok(VolumeSource::Other { kind: super::kind_of(&volume, &["name"]) })
 }
 
 fn files(name: String, items: Option<Vec<core::KeyToPath>>, optional: Option<bool>) -> Result<Content, Bad> {
@@ -287,5 +287,5 @@ fn projection(projection: core::VolumeProjection) -> Result<Projection, Bad> {
             path: token.path,
         });
     }
-    Ok(Projection::Other { kind: "unknown".to_owned() })
+    Ok(Projection::Other { kind: super::kind_of(&projection, &[]) })
 }

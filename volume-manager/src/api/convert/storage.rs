@@ -109,7 +109,18 @@ fn source(spec: core::PersistentVolumeSpec) -> PersistentSource {
     if let Some(local) = spec.local {
         return PersistentSource::Local { path: local.path, fs_type: local.fs_type.unwrap_or_default() };
     }
-    PersistentSource::Other { kind: "unknown".to_owned() }
+    const COMMON: &[&str] = &[
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    ];
+    PersistentSource::Other { kind: super::kind_of(&spec, COMMON) }
 }
 
 fn secret(reference: core::SecretReference) -> Namespaced {

@@ -4,8 +4,8 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::*;
-use crate::api::ServicePort;
 use crate::api::environment::Variable;
+use crate::api::{PersistentSource, ServicePort};
 
 fn read(document: Value) -> String {
     match objects(document) {
@@ -35,7 +35,9 @@ fn a_pod_keeps_what_its_volumes_need() {
                 {"name": "in", "csi": {"driver": "d", "volumeAttributes": {"a": "b"}}},
                 {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {
                     "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}},
-                {"name": "tok", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+                {"name": "tok", "projected": {"sources": [
+                    {"serviceAccountToken": {"path": "t"}},
+                    {"clusterTrustBundle": {"name": "b", "path": "p"}}]}},
                 {"name": "old", "flocker": {"datasetName": "x"}},
             ],
         },
@@ -58,8 +60,8 @@ fn a_pod_keeps_what_its_volumes_need() {
         PodVolume { name: "cfg", source: ConfigMap(Content { name: "m", items: [KeyFile { key: "k", path: "p", mode: Some(256) }], default_mode: 420, optional: false }) }
         PodVolume { name: "in", source: Csi(InlineCsi { driver: "d", fs_type: "", read_only: false, attributes: {"a": "b"}, secret: None }) }
         PodVolume { name: "own", source: Ephemeral { template: ClaimTemplate { labels: {}, annotations: {}, spec: ClaimSpec { access_modes: [ReadWriteOnce], request: Bytes(1073741824), volume: "", mode: Filesystem, class: None, data_source: None } } } }
-        PodVolume { name: "tok", source: Projected { sources: [ServiceAccountToken { audience: "", expiration: 3600, path: "t" }], default_mode: 420 } }
-        PodVolume { name: "old", source: Other { kind: "unknown" } }
+        PodVolume { name: "tok", source: Projected { sources: [ServiceAccountToken { audience: "", expiration: 3600, path: "t" }, Other { kind: "clusterTrustBundle" }], default_mode: 420 } }
+        PodVolume { name: "old", source: Other { kind: "flocker" } }
     "#]].assert_eq(&sources);
 }
 
@@ -237,6 +239,22 @@ fn defaults_are_those_of_the_api_server() {
     let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {}});
     let [Object::Claim(claim)] = &objects(claim).expect("it is well-formed")[..] else { panic!() };
     assert_eq!((claim.status.phase, claim.spec.mode), Default::default());
+}
+
+#[test]
+fn volume_without_a_plugin_has_the_name_of_its_kind() {
+    let volume = json!({
+        "kind": "PersistentVolume", "metadata": {"name": "pv"},
+        "spec": {
+            "capacity": {"storage": "16Mi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "claimRef": {"namespace": "default", "name": "c"}, "mountOptions": ["ro"], "storageClassName": "s",
+            "persistentVolumeReclaimPolicy": "Retain", "volumeAttributesClassName": "v",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": []}},
+            "iscsi": {"targetPortal": "10.0.0.1", "iqn": "i", "lun": 0},
+        },
+    });
+    let [Object::Volume(volume)] = &objects(volume).expect("it is well-formed")[..] else { panic!() };
+    assert_eq!(volume.source, PersistentSource::Other { kind: "iscsi".to_owned() });
 }
 
 #[test]
