@@ -105,6 +105,49 @@ fn each_sabotage_is_one_finding_of_the_case_that_claims_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// What CSI does not ask of a driver fails no case, and where it asks, the same answer does.
+#[test]
+#[file_serial(root)]
+fn only_a_duty_of_the_driver_fails_a_case() {
+    if !has_root() {
+        return;
+    }
+    const IN_USE: &str = "csi::calls::what_is_in_use_is_not_deleted";
+    let rows: [(&str, &str, u8, &[(&str, &str)]); 4] = [
+        (
+            "--without told-capacity --sabotage create-ignores-conflict",
+            "csi::calls::a_name_is_given_once",
+            0,
+            &[],
+        ),
+        ("--without publish-unpublish --sabotage delete-while-in-use", IN_USE, 0, &[]),
+        ("--sabotage delete-while-in-use", IN_USE, 1, &[("DRV-021", "must")]),
+        (
+            "--sabotage unstage-while-published",
+            "csi::calls::what_a_pod_has_stays_as_it_is",
+            0,
+            &[("DRV-075", "advice")],
+        ),
+    ];
+    for (arguments, case, code, expected) in rows {
+        let driver = format!(
+            "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} {arguments}",
+            built().display()
+        );
+        let ended =
+            Volproof::new().args("run --report out --timeout 15s --driver-cmd").arg(driver).arg(case).run();
+        let findings = ended.results().findings();
+        let found: Vec<(&str, &str)> =
+            findings.iter().map(|finding| (finding.contract.as_str(), finding.strength.as_str())).collect();
+        assert_eq!(
+            (ended.code, found.as_slice()),
+            (Some(i32::from(code)), expected),
+            "{arguments}: {}",
+            ended.told()
+        );
+    }
+}
+
 /// Whatever falls in consequence, a driver that broke a promise is not acquitted.
 #[test]
 #[file_serial(root)]

@@ -30,6 +30,8 @@ pub enum Ability {
     Topology,
     GroupSnapshot,
     SnapshotMetadata,
+    /// Answers how large a volume is; without it the capacity is 0, which stands for unknown.
+    ToldCapacity,
     OnlineExpansion,
 }
 

@@ -112,6 +112,20 @@ pub struct Outcome {
     pub abandoned: bool,
 }
 
+/// Why a driver may change mounts for a call that nobody records.
+#[derive(Debug)]
+pub struct Excuse {
+    journal: Journal,
+    call: u64,
+}
+
+impl Drop for Excuse {
+    fn drop(&mut self) {
+        // What was done until now is drained first, and excused.
+        self.journal.change(|state| drop(state.flights.remove(&self.call)));
+    }
+}
+
 /// An edge of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
@@ -254,6 +268,18 @@ impl Journal {
             }
             state.push(Event::RpcEnd(end));
         });
+    }
+
+    /// Takes what a driver does for a call that is in no trace for work with a reason, until the excuse is dropped: a
+    /// case may ask the driver itself.
+    pub fn excuse(&self, method: &str, req: &Value) -> Excuse {
+        let mut call = 0;
+        self.change(|state| {
+            call = state.next_call;
+            state.next_call += 1;
+            state.flights.insert(call, Flight::new(method, req, &state.symbols));
+        });
+        Excuse { journal: self.clone(), call }
     }
 
     /// Records an effect the node announces, after a look at the kernel. Returns whether the kernel shows it.

@@ -22,6 +22,8 @@ pub struct Finding {
     pub cause: String,
     /// Who is at fault.
     pub party: String,
+    /// How far the promise binds a driver; empty for everything else.
+    pub strength: String,
     /// The promise whose breaking explains it, if one does.
     pub consequence_of: String,
     /// The cases that met it; the first shows it best.
@@ -79,6 +81,7 @@ fn finding(finding: &Value) -> Finding {
         method: text(finding, "method"),
         cause: text(finding, "cause"),
         party: text(finding, "party"),
+        strength: text(finding, "strength"),
         consequence_of: text(finding, "consequence_of"),
         cases,
     }

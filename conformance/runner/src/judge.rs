@@ -9,6 +9,7 @@ use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
 use contracts::{driver, manager};
 use harness::sandbox::Written;
 use harness::symbols::Symbols;
+use testbed::cx::Ignored;
 
 use crate::finding::{Finding, Party};
 
@@ -202,6 +203,12 @@ pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
         cites: promise_cited(id),
         ..blank(id, method, cause)
     }
+}
+
+/// The finding of a recommendation that a driver did not follow when a case asked it.
+pub(crate) fn ignored(ignored: &Ignored) -> Finding {
+    let Ignored { contract, method, cause, strength } = ignored;
+    Finding { strength: Some(*strength), ..promise_broken(contract, method, cause) }
 }
 
 /// The finding of a case whose own sentence did not come true, and no promise says why.

@@ -26,7 +26,7 @@ use harness::symbols::Symbols;
 
 use testbed::bed::{self, Bed};
 use testbed::case::{self, Case, CaseId};
-use testbed::cx::{Cx, Doing};
+use testbed::cx::{Claims, Cx, Doing};
 use testbed::failure::{Failure, What};
 use testbed::message::{Abilities, Orders, Refusal};
 use testbed::{ask, foreign};
@@ -149,7 +149,8 @@ async fn run_case(
     let failure = body(case, &mut cx, orders).await.err();
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().bed, orders, sandbox, before, failure.is_some()).await;
-    let outcome = outcome(case, failure, after, cx.shared().bed.journal.symbols(), seconds);
+    let claims = cx.shared().claimed();
+    let outcome = outcome(case, failure, after, claims, cx.shared().bed.journal.symbols(), seconds);
     let stays = orders.keep && outcome.status.is_bad();
     let said = Said::Outcome(Box::new(outcome));
     if stays {
@@ -214,16 +215,19 @@ fn outcome(
     case: &Case,
     failure: Option<Failure>,
     after: Aftermath,
+    claims: Claims,
     symbols: &Symbols,
     seconds: f64,
 ) -> Outcome {
-    let Aftermath { mut findings, left_behind, kernel, unchecked, driver_exited } = after;
+    let Aftermath { mut findings, left_behind, kernel, mut unchecked, driver_exited } = after;
+    unchecked.extend(claims.not_tried);
+    findings.extend(claims.ignored.iter().map(judge::ignored));
     findings.dedup_by(|a, b| a.key() == b.key());
     if let Some(broken) = failure.as_ref().and_then(|failure| broken_promise(&failure.what)) {
         judge::blame(&mut findings, &broken.contract);
         findings.push(broken);
-        judge::sort(&mut findings);
     }
+    judge::sort(&mut findings);
     let seen = Seen {
         driver_exited: driver_exited.is_some(),
         body: failure.as_ref().map(|failure| &*failure.what),

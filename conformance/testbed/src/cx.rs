@@ -15,10 +15,12 @@ pub mod source;
 mod volume;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
 
+use contracts::promise::Strength;
 use expect_test::Expect;
 
 use crate::bed::{Bed, StepError};
@@ -47,6 +49,27 @@ pub struct Shared {
     update: bool,
     cuts: u32,
     say: Box<dyn Fn(Progress)>,
+    claims: RefCell<Claims>,
+}
+
+/// What a case has found out about numbered promises by asking the driver itself, and that did not end it.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// Promises that the driver kept when it was asked.
+    pub kept: BTreeSet<&'static str>,
+    /// Recommendations that it did not follow.
+    pub ignored: Vec<Ignored>,
+    /// What could not be asked, and why.
+    pub not_tried: Vec<String>,
+}
+
+/// A recommendation that a driver did not follow.
+#[derive(Debug, Clone)]
+pub struct Ignored {
+    pub contract: &'static str,
+    pub method: String,
+    pub cause: String,
+    pub strength: Strength,
 }
 
 /// A step of a case: what it is called, and where it stands.
@@ -60,7 +83,8 @@ impl Cx {
     pub fn new(bed: Bed, at: Place, orders: &Orders, say: Box<dyn Fn(Progress)>) -> Self {
         let last = RefCell::new(Doing { step: String::new(), at });
         let (update, cuts) = (orders.update, orders.cuts);
-        Self { shared: Rc::new(Shared { bed, last, update, cuts, say }) }
+        let claims = RefCell::default();
+        Self { shared: Rc::new(Shared { bed, last, update, cuts, say, claims }) }
     }
 
     /// How often the power was cut already. A case that cuts it begins anew, with what was on the disk.

@@ -68,10 +68,11 @@ impl Driver {
         let accessible_topology =
             if self.can(Ability::Topology) { vec![topology::of(&volume.zone)] } else { Vec::new() };
         v1::Volume {
-            capacity_bytes: signed(match self.breaks(Sabotage::CreateReportsWrongSize) {
-                true => volume.capacity * 2,
-                false => volume.capacity,
-            }),
+            capacity_bytes: match self.can(Ability::ToldCapacity) {
+                true if self.breaks(Sabotage::CreateReportsWrongSize) => signed(volume.capacity * 2),
+                true => signed(volume.capacity),
+                false => 0,
+            },
             volume_id: volume.id.clone(),
             volume_context: [(BACKING_KEY.to_owned(), backing_name(volume.backing))].into(),
             content_source: volume.source.as_ref().map(Source::describe),

@@ -240,6 +240,22 @@ fn abandoned_call_ends_with_success_at_its_path_only() {
     );
 }
 
+#[test]
+fn call_past_the_journal_excuses_what_the_driver_does_for_it() {
+    let (journal, kernel) = journal();
+    let pid = nix::unistd::getppid().as_raw();
+    let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).unwrap().as_raw();
+    journal.with_actors(|actors| actors.drivers.insert(group));
+    let unpublish = json!({"volumeId": "handle-data", "targetPath": TARGET});
+    let excuse = journal.excuse("NodeUnpublishVolume", &unpublish);
+    kernel.send(added(TARGET, pid)).unwrap();
+    drop(excuse);
+    assert!(journal.irregular().is_empty());
+    kernel.send(added(TARGET, pid)).unwrap();
+    assert_eq!(journal.irregular().len(), 1);
+    assert!(journal.in_flight().is_empty());
+}
+
 #[tokio::test]
 async fn a_wait_ends_with_the_call_it_waits_for() {
     let (journal, _kernel) = journal();

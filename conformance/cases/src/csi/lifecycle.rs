@@ -15,6 +15,9 @@ async fn file_system_in_and_out(cx: &mut Cx) -> Result {
     let web = cx.pod("web").volume(&data, "/data").volume(&logs, "/logs").start().await?;
     web.writes("/data/greeting", "hello").await?;
     web.writes("/logs/greeting", "adieu").await?;
+    let mixed_up = web.holds("/data/greeting", "adieu").await?;
+    let told = "The target of one volume shows what was written to another.";
+    cx.keeps("DRV-051", "NodePublishVolume", !mixed_up, told)?;
     web.reads("/data/greeting", "hello").await?;
     cx.sees(expect![[r#"
         csi    Stage data

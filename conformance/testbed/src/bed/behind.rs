@@ -59,11 +59,16 @@ impl Bed {
         Ok(VolumeSource::Csi(InlineCsi { driver, secret, attributes, ..InlineCsi::default() }))
     }
 
-    /// Whether the device at the driver's target is one that nobody can write to.
+    /// Whether the driver has put a device at its target for reading only: a device that cannot be written, or a
+    /// read-only bind of one that others may write. What keeps the container from writing is its device rule.
     pub(crate) fn target_is_read_only(&self, volume: &str, pod: &str) -> Result<bool> {
         let target = self.journal.symbols().block_target(volume, pod);
         let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{volume}` has no target")]))?;
         let there = fs::metadata(&target).map_err(|error| StepError::ours(&error))?;
+        let bound = nix::sys::statvfs::statvfs(&target).map_err(|error| StepError::ours(&error))?;
+        if bound.flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
+            return Ok(true);
+        }
         let (major, minor) = (nix::sys::stat::major(there.rdev()), nix::sys::stat::minor(there.rdev()));
         let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
         Ok(said.map_err(|error| StepError::ours(&error))?.trim() == "1")

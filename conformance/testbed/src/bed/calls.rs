@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contracts::driver::{CAPABILITIES, NODE};
 use contracts::event::Event;
-use harness::manifest::Secrets;
+use harness::manifest::{Secrets, UnknownIds};
 use serde_json::{Value, json};
 use tonic::Status;
 
@@ -41,6 +41,8 @@ impl Bed {
                 fields.insert("secrets".to_owned(), json!(secrets));
             }
         }
+        // What the driver does for it is no work that nobody has asked for.
+        let _excuse = self.journal.excuse(method, &request);
         let called = tokio::time::timeout(CALL, self.proxy().call(method, request)).await;
         let late = || StepError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);
         called.map_err(|_| late())?.map_err(|error| StepError::ours(&error))
@@ -54,6 +56,25 @@ impl Bed {
             _ => None,
         });
         last.ok_or_else(|| StepError::Broken(vec![format!("No {method} was called.")]))
+    }
+
+    /// The last answer to a method that was OK.
+    pub(crate) fn last_answer(&self, method: &str) -> Result<Value> {
+        let trace = self.journal.trace();
+        let last = trace.into_iter().rev().find_map(|line| match line.event {
+            Event::RpcEnd(end) if end.method == method && end.code == "OK" => Some(end.resp),
+            _ => None,
+        });
+        last.ok_or_else(|| StepError::Broken(vec![format!("No {method} was answered OK.")]))
+    }
+
+    pub(crate) fn attaches(&self) -> bool {
+        self.abilities.says.controller_can("PUBLISH_UNPUBLISH_VOLUME")
+    }
+
+    /// Ids of things that do not exist.
+    pub(crate) fn unknown_ids(&self) -> UnknownIds {
+        self.manifest().unknown_ids.clone()
     }
 
     /// The file systems that the manifest names.

@@ -32,6 +32,12 @@ impl Bed {
         compare(pod, path, text, in_time(path, move || read(&file)).await?)
     }
 
+    /// Whether a file can be read and holds a text.
+    pub(crate) async fn file_holds(&self, pod: &PodSpec, path: &str, text: &str) -> Result<bool> {
+        let file = self.real(pod, path)?;
+        Ok(in_time(path, move || read(&file)).await?.is_ok_and(|found| found == text))
+    }
+
     /// Tries to write a file, and finds that it may not.
     pub(crate) async fn write_is_refused(&self, pod: &PodSpec, path: &str) -> Result {
         let file = self.real(pod, path)?;

@@ -1,15 +1,19 @@
 //! Calls that no node makes: a case asks the driver itself, and holds its answer against a promise.
 
+use std::fmt;
 use std::panic::Location;
+use std::rc::Rc;
 
+use contracts::promise::{self, Strength};
+use harness::manifest::UnknownIds;
 use serde_json::Value;
 
-use super::{Cx, Volume};
+use super::{Claims, Cx, Ignored, Shared, Volume};
 use crate::failure::{Failure, Place, Result, What, place};
 
 /// What a driver has answered.
-#[derive(Debug)]
 pub struct Answer {
+    shared: Rc<Shared>,
     method: String,
     /// In Go's spelling.
     code: &'static str,
@@ -32,7 +36,7 @@ impl Cx {
                     (harness::proxy::code_name(status.code()), status.message().to_owned(), Value::Null)
                 }
             };
-            Ok(Answer { method, code, message, said })
+            Ok(Answer { shared, method, code, message, said })
         }
     }
 
@@ -41,6 +45,37 @@ impl Cx {
     pub fn last_request(&self, method: &str) -> Result<Value> {
         let doing = self.shared().begin(&format!("looking at {method}"), Location::caller());
         doing.done(self.shared().bed.last_request(method))
+    }
+
+    /// What the driver has answered last to a method that the node or the cluster called.
+    #[track_caller]
+    pub fn last_answer(&self, method: &str) -> Result<Value> {
+        let doing = self.shared().begin(&format!("looking at the answer to {method}"), Location::caller());
+        doing.done(self.shared().bed.last_answer(method))
+    }
+
+    /// Whether the driver attaches volumes, so that its controller can know which node uses one.
+    pub fn driver_attaches(&self) -> bool {
+        self.shared().bed.attaches()
+    }
+
+    /// The id of a node that does not exist, and the codes that are right for it.
+    pub fn unknown_node(&self) -> (String, &'static [&'static str]) {
+        let ids = self.shared().bed.unknown_ids();
+        let codes = unknown_id_codes(ids.node == UnknownIds::default().node);
+        (ids.node, codes)
+    }
+
+    /// The id of a volume that does not exist, and the codes that are right for it.
+    pub fn unknown_volume(&self) -> (String, &'static [&'static str]) {
+        let ids = self.shared().bed.unknown_ids();
+        let codes = unknown_id_codes(ids.volume == UnknownIds::default().volume);
+        (ids.volume, codes)
+    }
+
+    /// Notes that a promise could not be tried, and why.
+    pub fn not_tried(&self, promise: &str, why: &str) {
+        self.shared().claims.borrow_mut().not_tried.push(format!("{promise}: {why}"));
     }
 
     /// The calls that the driver has, of those whose requests may not be empty.
@@ -53,35 +88,70 @@ impl Cx {
         self.shared().bed.handle(&volume.name)
     }
 
-    /// Finds that a promise is kept.
+    /// Finds that a promise is kept. A recommendation that is not followed is noted and ends nothing.
     #[track_caller]
     pub fn keeps(&self, promise: &'static str, method: &str, kept: bool, cause: &str) -> Result {
-        let at = place(Location::caller());
-        if kept { Ok(()) } else { Err(broken(promise, method, cause.to_owned(), at)) }
+        let cause = (!kept).then(|| cause.to_owned());
+        self.shared().claims(promise, method, cause, place(Location::caller()))
     }
+}
+
+impl Shared {
+    /// What the case has found out about promises so far.
+    pub fn claimed(&self) -> Claims {
+        self.claims.borrow().clone()
+    }
+
+    fn claims(&self, contract: &'static str, method: &str, broken: Option<String>, at: Place) -> Result {
+        let strength = promise::find(contract).map_or(Strength::Must, |promise| promise.strength);
+        let mut claims = self.claims.borrow_mut();
+        let method = method.to_owned();
+        match broken {
+            None => {
+                claims.kept.insert(contract);
+                Ok(())
+            }
+            Some(cause) if strength == Strength::Must => {
+                let what = What::Promise { contract, method, cause };
+                Err(Failure { after: String::new(), at, what: what.into() })
+            }
+            Some(cause) => {
+                claims.ignored.push(Ignored { contract, method, cause, strength });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A driver whose ids have a form may say so of an id that has not: only of one from its manifest is more known.
+fn unknown_id_codes(is_made_up: bool) -> &'static [&'static str] {
+    if is_made_up { &["NotFound", "InvalidArgument"] } else { &["NotFound"] }
 }
 
 impl Answer {
     /// Finds that the code is one of those that a promise allows.
     #[track_caller]
     pub fn is(&self, promise: &'static str, codes: &[&str]) -> Result {
-        if codes.contains(&self.code) {
-            return Ok(());
-        }
-        let Self { method, code, message, .. } = self;
-        let why = if message.is_empty() { String::new() } else { format!(" ({message})") };
-        let cause = format!("{method} answered {code}{why}, and not {}.", codes.join(" or "));
-        Err(broken(promise, method, cause, place(Location::caller())))
+        let broken = self.other_than(codes);
+        self.shared.claims(promise, &self.method, broken, place(Location::caller()))
     }
 
     /// Finds that the call was refused, in whatever words: all that a promise asks for.
     #[track_caller]
     pub fn is_refused(&self, promise: &'static str) -> Result {
-        if self.code != "OK" {
-            return Ok(());
-        }
-        let cause = format!("{} answered OK, and should have refused.", self.method);
-        Err(broken(promise, &self.method, cause, place(Location::caller())))
+        let broken = self.is_ok().then(|| format!("{} answered OK, and should have refused.", self.method));
+        self.shared.claims(promise, &self.method, broken, place(Location::caller()))
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.code == "OK"
+    }
+
+    fn other_than(&self, codes: &[&str]) -> Option<String> {
+        let Self { method, code, message, .. } = self;
+        let why = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        (!codes.contains(code))
+            .then(|| format!("{method} answered {code}{why}, and not {}.", codes.join(" or ")))
     }
 
     /// A part of what was answered, by its JSON pointer; empty where it is left out.
@@ -100,7 +170,9 @@ impl Answer {
     }
 }
 
-fn broken(contract: &'static str, method: &str, cause: String, at: Place) -> Failure {
-    let what = What::Promise { contract, method: method.to_owned(), cause };
-    Failure { after: String::new(), at, what: what.into() }
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, code, message, said, .. } = self;
+        write!(f, "{method}: {code} {message} {said}")
+    }
 }

@@ -85,7 +85,7 @@ impl Cx {
         doing.done(self.shared.bed.inline_csi(pod, volume, secret))
     }
 
-    /// Whether the device that the driver has put at its target is one that nobody can write to.
+    /// Whether the driver has put a device at its target for reading only: the device, or the bind of it.
     #[track_caller]
     pub fn target_is_read_only(&self, volume: &Volume, pod: &Pod) -> Result<bool> {
         let doing =

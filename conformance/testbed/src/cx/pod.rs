@@ -309,6 +309,13 @@ impl Pod {
         async move { doing.done(self.shared.bed.read_file(&self.spec, path, text).await) }
     }
 
+    /// Whether a file below a volume's path holds this text.
+    #[track_caller]
+    pub fn holds(&self, path: &str, text: &str) -> impl Future<Output = Result<bool>> {
+        let doing = self.begin(&format!("holds(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.bed.file_holds(&self.spec, path, text).await) }
+    }
+
     /// Tries to write a file below a volume's path, and finds the file system read-only.
     #[track_caller]
     pub fn cannot_write(&self, path: &str) -> impl Future<Output = Result> {
