@@ -17,6 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use api::clock::AdvancingClock;
+use api::names::PodUid;
+use api::pod::{Content, PodSecurity, VolumeMount};
+use api::{
+    Bytes, Container, Meta, PersistentSource, Pod, PodVolume, Secret, Sensitive, VolumeMode, VolumeSource,
+};
 use harness::cluster::Cluster;
 use harness::journal::Journal;
 use harness::sandbox::{Sandbox, SandboxOptions};
@@ -24,12 +30,6 @@ use harness::symbols::Symbols;
 use harness::tmpfs::Tmpfs;
 use host::linux::LinuxHost;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use volume_manager::api::pod::{Content, PodSecurity, VolumeMount};
-use volume_manager::api::{
-    Bytes, Container, Meta, PersistentSource, Pod, PodVolume, Secret, Sensitive, VolumeMode, VolumeSource,
-};
-use volume_manager::clock::AdvancingClock;
-use volume_manager::names::PodUid;
 use volume_manager::plugin::csi::socket::SocketDialer;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{Config, Parts, PodState, VolumeManager};

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use api::pod::VolumeMount;
+use api::{Container, Meta, Pod, PodVolume, VolumeSource};
 use harness::cluster::VolumeRequest;
 use harness::journal::Journal;
 use harness::manifest::Manifest;
@@ -21,8 +23,6 @@ use harness::observe::MountWatch;
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use harness::testbed::Testbed;
-use volume_manager::api::pod::VolumeMount;
-use volume_manager::api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
 use bare::Bare;
 

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::pod::{VolumeDevice, VolumeMount};
+use api::{Container, Meta, Pod, PodVolume, VolumeSource};
 use harness::cluster::VolumeRequest;
 use harness::journal::Journal;
 use harness::manifest::Manifest;
@@ -14,8 +16,6 @@ use harness::observe::MountWatch;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use harness::testbed::Testbed;
-use volume_manager::api::pod::{VolumeDevice, VolumeMount};
-use volume_manager::api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

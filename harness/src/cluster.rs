@@ -22,10 +22,12 @@ mod wire;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::{ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Sensitive, Token, TokenRequest, Watch};
 use async_trait::async_trait;
-use volume_manager::api::{
-    ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Sensitive, Token, TokenRequest, Watch,
-};
+
+use crate::journal::Journal;
+use disturbance::Disturbances;
+use store::Store;
 
 pub use attach_detach::AttachDetach;
 pub use client::{ApiClient, ClientError};
@@ -35,10 +37,6 @@ pub use provisioner::{ProvisionError, Provisioned, Provisioner, VolumeRequest};
 pub use resizer::{ResizeError, Resizer};
 pub use serve::{ServeError, Served};
 pub(crate) use time::now;
-
-use crate::journal::Journal;
-use disturbance::Disturbances;
-use store::Store;
 
 /// The API objects of one cluster. Clones are the same cluster.
 #[derive(Debug, Clone)]

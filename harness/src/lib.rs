@@ -63,4 +63,3 @@ pub mod wait;
 
 pub use layout::Layout;
 pub use subcommand::main;
-pub use volume_manager::api;

@@ -27,19 +27,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::Pod;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use oci_spec::runtime::Spec;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use volume_manager::MountedVolume;
-use volume_manager::api::Pod;
 use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
-
-pub use child::main as child_main;
-pub use configure::Wanted;
-pub use error::NodeError;
 
 use crate::Layout;
 use crate::cluster::Cluster;
@@ -48,6 +44,10 @@ use crate::journal::Journal;
 use crate::proxy;
 use line::{Conversation, Lost};
 use protocol::{Order, Said, Settings};
+
+pub use child::main as child_main;
+pub use configure::Wanted;
+pub use error::NodeError;
 
 /// How a node is started.
 #[derive(Debug, Clone)]

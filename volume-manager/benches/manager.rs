@@ -11,14 +11,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "what is measured here is real time")]
 
-#[expect(dead_code, reason = "nothing fails here")]
-#[path = "../tests/world/api.rs"]
-mod api;
 #[path = "manager/driver.rs"]
 mod driver;
 #[expect(dead_code, reason = "how often is not asked here")]
 #[path = "manager/memory.rs"]
 mod memory;
+#[expect(dead_code, reason = "nothing fails here")]
+#[path = "../tests/world/memory_api.rs"]
+mod memory_api;
 #[path = "manager/node.rs"]
 mod node;
 

@@ -9,9 +9,10 @@ mod record;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::{AttachedVolume, Bytes};
-use crate::error::ErrorClass;
-use crate::names::{PluginName, PodUid, VolumeName};
+use api::error::ErrorClass;
+use api::names::{PluginName, PodUid, VolumeName};
+use api::{AttachedVolume, Bytes};
+
 use crate::operation::{PodRecord, Transition};
 use crate::plugin::{Rebuilt, Spec};
 

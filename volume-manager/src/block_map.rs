@@ -7,9 +7,8 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::{PodUid, SpecName};
 use host::{FileKind, Host, HostError, Removal};
-
-use crate::names::{PodUid, SpecName};
 
 /// Where one pod's bridges to one block volume are.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,6 +27,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use api::names::OuterName;
+use api::runtime::{Port, Program};
+use api::{ApiError, ApiSource, Bytes, Container, Pod, Sensitive};
 use host::{Host, HostError};
 
 use self::devices::Device;
@@ -35,10 +38,7 @@ use self::mounts::Mount;
 use self::resources::Resources;
 use self::security::{Security, User};
 use self::services::Services;
-use crate::api::runtime::{Port, Program};
-use crate::api::{ApiError, ApiSource, Bytes, Container, Pod, Sensitive};
 use crate::event::MountedVolume;
-use crate::names::OuterName;
 use crate::paths::Paths;
 
 /// What a configuration is made of.

@@ -7,8 +7,9 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::api::{Bytes, Pod};
-use crate::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
+use api::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
+use api::{Bytes, Pod};
+
 use crate::plugin::Spec;
 
 /// The book of what should be.
@@ -227,8 +228,9 @@ pub(crate) fn describe(wanted: &Wanted, by: &WantedBy) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::{Meta, Volume};
+
     use super::*;
-    use crate::api::{Meta, Volume};
 
     fn pod(name: &str) -> Arc<Pod> {
         Arc::new(Pod { meta: Meta { uid: name.into(), ..Meta::named("default", name) }, ..Pod::default() })

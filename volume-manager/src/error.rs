@@ -7,21 +7,10 @@
 use std::error::Error;
 use std::fmt;
 
+use api::ApiError;
+use api::error::{ErrorClass, chain};
 use host::HostError;
 use host::format::FormatError;
-
-use crate::api::ApiError;
-
-/// What an error says about the step it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ErrorClass {
-    /// The step is over and certainly did nothing that lasts.
-    Final,
-    /// The step may have been done, or may still be under way.
-    Uncertain,
-    /// The step was not begun: something it needs is not there yet.
-    Transient,
-}
 
 /// Something an error means beyond its class, for the few places that act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,18 +96,6 @@ impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source()
     }
-}
-
-/// An error and all its causes in one line.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// An error and its causes as users are told them. The host's own errors name paths, and each has words without.

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::follow::News;
+use api::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
+use api::{ApiError, Kind, Node, Pod, Volume, VolumeMode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::api::follow::News;
-use crate::api::{ApiError, Kind, Node, Pod, Volume, VolumeMode};
 use crate::error::{Failure, Withdrawn};
 use crate::manager::dump::Dump;
 use crate::manager::waits::WaitError;
-use crate::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use crate::operation::context::Told;
 use crate::operation::{Failed, OperationName, Transition};
 use crate::plugin::{Found, Mounted};

@@ -12,22 +12,18 @@
 #![warn(missing_docs)]
 
 pub mod actual;
-pub mod api;
 mod block_map;
-pub mod clock;
 pub mod container;
 pub mod controller;
 pub mod desired;
 pub mod error;
 pub mod event;
 pub mod manager;
-pub mod names;
 pub mod operation;
 mod ownership;
 pub mod paths;
 pub mod plugin;
 pub mod populator;
-mod quantity;
 pub mod reconciler;
 pub mod reconstruct;
 pub mod subpath;

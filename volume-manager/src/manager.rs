@@ -20,15 +20,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use api::Bytes;
+use api::clock::Instant;
+use api::names::{Namespaced, VolumeName};
+use api::timely::Timely;
 use tokio::sync::{mpsc, watch as latest};
 
 use crate::actual::ActualState;
-use crate::api::Bytes;
-use crate::api::timely::Timely;
-use crate::clock::Instant;
 use crate::desired::DesiredState;
 use crate::event::{Event, Notice, OperationId};
-use crate::names::{Namespaced, VolumeName};
 use crate::operation::context::{EventSink, Mark, OperationContext};
 use crate::operation::executor::Executor;
 use crate::operation::pending::{Admission, Pending};
@@ -272,7 +272,7 @@ impl Manager {
     }
 }
 
-async fn until(clock: &dyn crate::clock::Clock, due: Option<Instant>) {
+async fn until(clock: &dyn api::clock::Clock, due: Option<Instant>) {
     match due {
         Some(due) => clock.sleep_until(due).await,
         None => std::future::pending().await,

@@ -23,9 +23,10 @@ pub mod verify;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::api::{Bytes, Pod};
+use api::names::{NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName};
+use api::{Bytes, Pod};
+
 use crate::error::Failure;
-use crate::names::{NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use crate::plugin::{Before, Mounted, Spec};
 
 pub use context::{EventSink, Mark, OperationContext, Reason};

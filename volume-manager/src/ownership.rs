@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use api::Pod;
 use host::{HostError, OwnershipChange, WalkProgress};
 
-use crate::api::Pod;
 use crate::operation::{OperationContext, Reason};
 
 /// When the pod is first told, and how often after that.
@@ -89,9 +89,9 @@ impl Drop for StopOnDrop {
 mod tests {
     use std::sync::Arc;
 
+    use api::PersistentSource;
     use host::fake::{Order, Rule};
 
-    use crate::api::PersistentSource;
     use crate::operation::Operation;
     use crate::plugin::testing::Bench;
 

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::names::{ContainerName, DriverName, PluginName, PodUid, SpecName, VolumeHandle, escape};
+use api::names::{ContainerName, DriverName, PluginName, PodUid, SpecName, VolumeHandle, escape};
 
 /// The layout below one root directory, `/var/lib/kubelet` on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,8 +199,9 @@ impl Paths {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use expect_test::expect;
+
+    use super::*;
 
     #[test]
     fn the_layout_is_the_kubelets() {

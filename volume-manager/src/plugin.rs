@@ -33,19 +33,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::clock::Clock;
+use api::error::ErrorClass;
+use api::names::{AttachmentName, DriverName, NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName};
+use api::{
+    AccessMode, ApiSource, Attachment, Bytes, CsiDriver, Node, PersistentSource, Pod, PodVolume, Volume,
+    VolumeMode,
+};
 use async_trait::async_trait;
 use host::HostError;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{
-    AccessMode, ApiSource, Attachment, Bytes, CsiDriver, Node, PersistentSource, Pod, PodVolume, Volume,
-    VolumeMode,
-};
-use crate::clock::Clock;
-use crate::error::{ErrorClass, Failure};
-use crate::names::{
-    AttachmentName, DriverName, NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName,
-};
+use crate::error::Failure;
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 
@@ -328,7 +327,7 @@ impl Before {
                 failure.with_class(ErrorClass::Uncertain)
             }
             Err(error) => {
-                let error = crate::error::chain(&error);
+                let error = api::error::chain(&error);
                 tracing::warn!(error, "cannot remove what a failed attempt made; it will be undone");
                 failure.with_class(ErrorClass::Uncertain)
             }

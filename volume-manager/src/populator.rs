@@ -15,12 +15,13 @@ mod size;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::clock::Instant;
+use api::names::{Namespaced, OuterName, PodUid, SpecName, VolumeName, is_path_component};
+use api::{Bytes, Pod};
+
 use crate::actual::ActualState;
-use crate::api::{Bytes, Pod};
-use crate::clock::Instant;
 use crate::desired::{DesiredState, Wanted};
 use crate::event::PodState;
-use crate::names::{Namespaced, OuterName, PodUid, SpecName, VolumeName, is_path_component};
 use crate::operation::pending::delay_after;
 use crate::plugin::registry::{PickError, Registry};
 use crate::plugin::{Facts, Spec, VolumePlugin};

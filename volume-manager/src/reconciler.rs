@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::VolumeMode;
+use api::names::{PodUid, SpecName, VolumeName};
+
 use crate::actual::{ActualState, Device, PodEntry, PodView, VolumeRecord};
-use crate::api::VolumeMode;
 use crate::desired::{DesiredState, Wanted, WantedBy};
-use crate::names::{PodUid, SpecName, VolumeName};
 use crate::operation::{ExpandVolume, MountVolume, Operation, UnmountDevice, UnmountVolume, VerifyAttached};
 use crate::plugin::registry::Registry;
 use crate::plugin::{Before, Facts, Spec};

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use api::VolumeMode;
+use api::names::{PluginName, PodUid, SpecName, VolumeName};
 use host::{DirEntry, FileKind};
 
-use crate::api::VolumeMode;
 use crate::error::{Failure, Unfit};
-use crate::names::{PluginName, PodUid, SpecName, VolumeName};
 use crate::plugin::registry::Registry;
 use crate::plugin::{Facts, Found, Lost, Rebuilt, Scene, Staged, VolumePlugin};
 
@@ -170,7 +170,7 @@ impl Scan<'_> {
             Ok(entries) => return entries,
             Err(error) if error.is_not_found() || error.is_not_a_directory() => {}
             Err(error) => {
-                tracing::warn!(path = %path.display(), error = crate::error::chain(&error), "cannot read a directory back");
+                tracing::warn!(path = %path.display(), error = api::error::chain(&error), "cannot read a directory back");
                 self.complete = false;
             }
         }

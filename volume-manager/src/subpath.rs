@@ -6,10 +6,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use api::names::{ContainerName, PodUid, SpecName};
 use host::cleanup::Check;
 use host::{Host, HostError, OpenedBeneath};
 
-use crate::names::{ContainerName, PodUid, SpecName};
 use crate::paths::Paths;
 
 /// One sub-path of one volume mount of one container.

@@ -18,15 +18,14 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock::TokioClock;
+use api::error::ErrorClass::Final;
+use api::{AccessMode, ApiSource, Key, Kind, Meta, Node, Object, Patch, PatchBody, Taint, get};
 use expect_test::{Expect, expect};
-use volume_manager::api::{
-    AccessMode, ApiSource, Key, Kind, Meta, Node, Object, Patch, PatchBody, Taint, get,
-};
-use volume_manager::clock::TokioClock;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
-use volume_manager::error::ErrorClass::Final;
 use volume_manager::plugin::registry::Registry;
-use world::api::MemoryApi;
+
+use world::memory_api::MemoryApi;
 use world::toy::Toy;
 use world::{pod, unique, volume};
 

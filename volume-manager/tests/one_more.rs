@@ -1,14 +1,14 @@
 //! What one more pod costs does not depend on how many volumes the node has: counted, since no test may ask a clock.
 #![allow(clippy::disallowed_methods, reason = "a test may let time pass")]
 
-#[allow(dead_code, reason = "nothing fails here")]
-#[path = "world/api.rs"]
-mod api;
 #[path = "../benches/manager/driver.rs"]
 mod driver;
 #[allow(dead_code, reason = "how much is not asked here")]
 #[path = "../benches/manager/memory.rs"]
 mod memory;
+#[allow(dead_code, reason = "nothing fails here")]
+#[path = "world/memory_api.rs"]
+mod memory_api;
 #[allow(dead_code, reason = "nothing is restarted here")]
 #[path = "../benches/manager/node.rs"]
 mod node;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::clock::Instant;
+use api::names::VolumeName;
 use proptest::prelude::*;
-use volume_manager::clock::Instant;
 use volume_manager::event::OperationId;
-use volume_manager::names::VolumeName;
 use volume_manager::operation::pending::{Admission, Ended, Pending, delay_after};
 use volume_manager::operation::{Key, OperationName};
 

@@ -9,16 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::error::ErrorClass;
+use api::names::{PluginName, PodUid, SpecName, VolumeName};
+use api::object::Bytes;
+use api::{AttachedVolume, Meta, Node, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
 use async_trait::async_trait;
 use expect_test::{Expect, expect};
 use volume_manager::actual::ActualState;
-use volume_manager::api::object::Bytes;
-use volume_manager::api::{
-    AttachedVolume, Meta, Node, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
-};
 use volume_manager::desired::{DesiredState, Wanted};
-use volume_manager::error::{ErrorClass, Failure};
-use volume_manager::names::{PluginName, PodUid, SpecName, VolumeName};
+use volume_manager::error::Failure;
 use volume_manager::operation::{Operation, OperationContext, PodRecord, Transition};
 use volume_manager::paths::Paths;
 use volume_manager::plugin::registry::Registry;

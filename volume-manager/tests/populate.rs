@@ -6,16 +6,17 @@ mod world;
 
 use std::sync::Arc;
 
-use expect_test::{Expect, expect};
-use volume_manager::api::object::Bytes;
-use volume_manager::api::pod::{PodVolume, SeLinuxOptions, VolumeDevice};
-use volume_manager::api::storage::{AttachmentError, ClaimTemplate};
-use volume_manager::api::{
+use api::names::AttachmentName;
+use api::object::Bytes;
+use api::pod::{PodVolume, SeLinuxOptions, VolumeDevice};
+use api::storage::{AttachmentError, ClaimTemplate};
+use api::{
     AccessMode, Attachment, Claim, ClaimPhase, CsiDriver, Key, Kind, Meta, Object, Owner, PersistentSource,
     Pod, Volume, VolumeMode, VolumeSource, get,
 };
-use volume_manager::names::AttachmentName;
+use expect_test::{Expect, expect};
 use volume_manager::{PodState, WAIT_LIMIT, WaitError};
+
 use world::{World, pod, unique, volume};
 
 /// The annotation with the group of a volume.

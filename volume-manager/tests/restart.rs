@@ -18,11 +18,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::error::ErrorClass::{Final, Transient, Uncertain};
+use api::object::Bytes;
+use api::{Kind, Object, Volume};
 use expect_test::expect;
-use volume_manager::api::object::Bytes;
-use volume_manager::api::{Kind, Object, Volume};
-use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
 use volume_manager::{PodState, WAIT_LIMIT};
+
 use world::{ROOT, World, unique, volume};
 
 /// A node that has just started and was left `data` in `web`.

@@ -7,17 +7,16 @@ mod world;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::error::ErrorClass::Transient;
+use api::names::AttachmentName;
+use api::pod::SeLinuxOptions;
+use api::storage::AttachmentError;
+use api::{AccessMode, AttachedVolume, Attachment, Claim, CsiDriver, Key, Kind, Meta, Node, Object, get};
 use expect_test::expect;
-use volume_manager::api::pod::SeLinuxOptions;
-use volume_manager::api::storage::AttachmentError;
-use volume_manager::api::{
-    AccessMode, AttachedVolume, Attachment, Claim, CsiDriver, Key, Kind, Meta, Node, Object, get,
-};
-use volume_manager::error::ErrorClass::Transient;
 use volume_manager::event::Registration;
-use volume_manager::names::AttachmentName;
 use volume_manager::operation::OperationName;
 use volume_manager::{WAIT_LIMIT, WaitError};
+
 use world::toy::GrownBy;
 use world::{LONG, World, pod, unique, volume};
 

@@ -10,13 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::error::ErrorClass::{Final, Transient, Uncertain};
+use api::names::PodUid;
+use api::storage::{NodeAffinity, Requirement};
+use api::{AccessMode, Claim, Kind, Object, get};
 use expect_test::expect;
-use volume_manager::api::storage::{NodeAffinity, Requirement};
-use volume_manager::api::{AccessMode, Claim, Kind, Object, get};
-use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
-use volume_manager::names::PodUid;
 use volume_manager::operation::OperationName;
 use volume_manager::{PodState, WAIT_LIMIT};
+
 use world::{LONG, World, labelled, volume};
 
 macro_rules! paused {

@@ -9,16 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::error::ErrorClass::{Final, Uncertain};
+use api::pod::VolumeDevice;
+use api::{Kind, Object, PersistentSource, VolumeMode};
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
 use tokio::sync::mpsc::UnboundedReceiver;
-use volume_manager::api::pod::VolumeDevice;
-use volume_manager::api::{Kind, Object, PersistentSource, VolumeMode};
-use volume_manager::error::ErrorClass::{Final, Uncertain};
 use volume_manager::event::Notice;
 use volume_manager::operation::OperationName;
 use volume_manager::{WAIT_LIMIT, WaitError};
+
 use world::{LONG, ROOT, World, pod, unique, volume};
 
 const SECOND: Duration = Duration::from_secs(1);

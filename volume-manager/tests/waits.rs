@@ -8,14 +8,15 @@ mod world;
 use std::path::Path;
 use std::time::Duration;
 
+use api::error::ErrorClass::{Transient, Uncertain};
+use api::names::PodUid;
+use api::{AccessMode, Kind, PersistentSource};
 use expect_test::expect;
 use host::fake::{Order, Rule};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use volume_manager::api::{AccessMode, Kind, PersistentSource};
-use volume_manager::error::ErrorClass::{Transient, Uncertain};
-use volume_manager::names::PodUid;
 use volume_manager::{PodState, WAIT_LIMIT, WaitError};
+
 use world::{LONG, ROOT, World, labelled, volume};
 
 type Waiting = JoinHandle<(Result<(), WaitError>, Duration)>;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use harness::api::{Bytes, Object};
+use api::{Bytes, Object};
 use serde::Deserialize;
 use serde_json::Value;
 

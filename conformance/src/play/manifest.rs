@@ -1,7 +1,7 @@
 //! Manifests in a scenario or in files, as objects of the API. Touches nothing.
 
-use harness::api::convert::{self, ConvertError};
-use harness::api::{Object, Pod, Resource};
+use api::{Object, Pod, Resource};
+use api_convert::ConvertError;
 use serde_json::{Value, json};
 
 use super::scenario::{Bad, known};
@@ -54,7 +54,7 @@ pub(crate) fn of_kind(kind: &str, document: &Value, root: &str) -> Result<Object
 pub(crate) fn objects(mut document: Value, root: &str) -> Result<Vec<Object>, ConvertError> {
     as_yaml_1_1(&mut document, "");
     place(&mut document, root);
-    convert::objects(document)
+    api_convert::objects(document)
 }
 
 /// A pod of a scenario.

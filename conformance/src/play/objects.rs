@@ -1,10 +1,10 @@
 //! The objects of a played world, from what a scenario or manifests say. Writes to the cluster and nothing else.
 
 use anyhow::Result;
+use api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
+use api::{AccessMode, Claim, ClaimPhase, ConfigMap, CsiDriver, Meta, Object};
+use api::{PersistentSource, Resource, Secret, Service, Volume};
 use harness::Layout;
-use harness::api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
-use harness::api::{AccessMode, Claim, ClaimPhase, ConfigMap, CsiDriver, Meta, Object};
-use harness::api::{PersistentSource, Resource, Secret, Service, Volume};
 use harness::cluster::{Cluster, VolumeRequest};
 use harness::driver::Capabilities;
 

@@ -5,12 +5,13 @@
 
 mod step;
 
-use harness::api::Bytes;
+use api::Bytes;
 use harness::manifest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{manifest, yaml};
+
 pub(crate) use step::{Action, Step};
 
 /// One scenario.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use harness::api::{Bytes, Claim};
+use api::{Bytes, Claim};
 use harness::loop_device::table;
 use harness::observe;
 use serde_json::{Map, Value, json};
@@ -67,7 +67,7 @@ fn status(claim: &Claim) -> Value {
         status["capacity"] = storage(claim.status.capacity);
     }
     if !claim.status.conditions.is_empty() {
-        let condition = |condition: &harness::api::storage::Condition| {
+        let condition = |condition: &api::storage::Condition| {
             let mut told = json!({
                 "type": condition.kind, "status": condition.status,
                 "lastProbeTime": null, "lastTransitionTime": null,

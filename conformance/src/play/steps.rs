@@ -3,14 +3,14 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use harness::api::{Claim, ConfigMap, Pod, Volume};
+use api::{Claim, ConfigMap, Pod, Volume};
 use harness::journal::Edge;
 use serde_json::json;
+use testbed::failure::chain;
 
 use super::manifest;
 use super::scenario::{Action, Step};
 use super::world::{NAMESPACE, World, or_null};
-use testbed::failure::chain;
 
 /// How long a wait lasts that does not say it: longer than a pod waits for its volumes, and than a call may take.
 /// Where nothing is under way it costs no time.
@@ -269,7 +269,7 @@ impl World {
 
     /// Takes the objects of a volume away, whoever protects them.
     fn drop_volume(&mut self, name: &str) -> Result<(), Vec<String>> {
-        let failed = |error: harness::api::ApiError| chain(&error);
+        let failed = |error: api::ApiError| chain(&error);
         if self.api_server.get::<Claim>(NAMESPACE, name).is_some() {
             let unprotected = |claim: &mut Claim| claim.meta.finalizers.clear();
             self.api_server.change(NAMESPACE, name, unprotected).map_err(failed)?;

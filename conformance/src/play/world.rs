@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::Node as NodeObject;
+use api::{Attachment, Bytes, Volume};
 use harness::Layout;
-use harness::api::Node as NodeObject;
-use harness::api::{Attachment, Bytes, Volume};
 use harness::driver::Capabilities;
 use harness::journal::Journal;
 use harness::manifest::ExistingVolume;
@@ -19,13 +19,13 @@ use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use harness::testbed::{Builder, Surroundings, Testbed, TestbedError};
 use serde_json::{Value, json};
+use testbed::message::Orders;
 
 use super::files::{self, Files};
 use super::objects::{create_bound, create_objects, driver_as_written, driver_object, request};
 use super::scenario::{Scenario, VolumeConf};
 use super::time::Time;
 use super::trace::Log;
-use testbed::message::Orders;
 
 /// The node of every recording.
 pub(super) const NODE: &str = "node-1";

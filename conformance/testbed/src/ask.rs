@@ -1,6 +1,6 @@
 //! Asking a driver what it can do, by starting it once.
 
-use harness::api::AccessMode;
+use api::AccessMode;
 use harness::cluster::{ProvisionError, Provisioner, VolumeRequest};
 use harness::driver::{DriverError, WrongAnswer};
 use harness::journal::Journal;

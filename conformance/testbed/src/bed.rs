@@ -23,7 +23,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::api::AccessMode;
+use api::AccessMode;
 use harness::census;
 use harness::cgroup::Cgroup;
 use harness::cluster::{Provisioned, VolumeRequest};
@@ -41,8 +41,9 @@ use crate::failure::{Place, What, chain};
 use crate::foreign::Foreign;
 use crate::limits::DeviceGroups;
 use crate::message::Abilities;
-pub(crate) use containers::Running;
 use containers::Started;
+
+pub(crate) use containers::Running;
 pub(crate) use nfs::NfsSpec;
 pub(crate) use put_up::builder;
 pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use volume_manager::api::{Object, Service};
+use api::{Object, Service};
 
 /// The first address of the range that clusters usually have.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);

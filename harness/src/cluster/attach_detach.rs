@@ -6,18 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::names::{AttachmentName, VolumeName};
+use api::node::AttachedVolume;
+use api::storage::{AttachmentError, CsiSource};
+use api::{
+    ApiError, Attachment, Change, Claim, CsiDriver, Key, Kind, Meta, Node, Patch, PatchBody,
+    PersistentSource, Pod, Volume, VolumeMode, Watch,
+};
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
 use tokio::task::AbortHandle;
 use tonic::Status;
 use tonic::transport::Channel;
-use volume_manager::api::node::AttachedVolume;
-use volume_manager::api::storage::{AttachmentError, CsiSource};
-use volume_manager::api::{
-    ApiError, Attachment, Change, Claim, CsiDriver, Key, Kind, Meta, Node, Patch, PatchBody,
-    PersistentSource, Pod, Volume, VolumeMode, Watch,
-};
-use volume_manager::names::{AttachmentName, VolumeName};
 
 use super::Cluster;
 use crate::driver::Capabilities;
@@ -156,7 +156,7 @@ impl Controller {
             let (attacher, node, volume) = (driver.to_string(), self.node.clone(), wanted.volume.clone());
             self.cluster
                 .seen_by(super::CONTROLLER)
-                .create(volume_manager::api::Object::Attachment(
+                .create(api::Object::Attachment(
                     Attachment { meta, attacher, node, volume, ..Attachment::default() }.into(),
                 ))
                 .await?;

@@ -1,10 +1,8 @@
 //! Volumes that no driver makes: an administrator writes them down, with a claim that is bound.
 
-use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus};
-use volume_manager::api::{
-    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode,
-};
-use volume_manager::names::Namespaced;
+use api::names::Namespaced;
+use api::storage::{ClaimReference, ClaimSpec, ClaimStatus};
+use api::{AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode};
 
 use super::Cluster;
 use crate::node::NAMESPACE;

@@ -5,14 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::{ApiError, ApiSource, Change, Key, Kind, Object, Patch, Token, TokenRequest, Watch};
 use async_trait::async_trait;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, oneshot};
-use volume_manager::api::{
-    ApiError, ApiSource, Change, Key, Kind, Object, Patch, Token, TokenRequest, Watch,
-};
 
 use super::wire::{Answer, Ask, Question, Tell};
 

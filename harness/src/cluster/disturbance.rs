@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use volume_manager::api::{ApiError, Kind};
+use api::{ApiError, Kind};
 
 /// What happens to requests of a kind.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,7 @@
 //! What a cluster holds about a node and a driver before any pod comes.
 
-use volume_manager::api::storage::LifecycleMode;
-use volume_manager::api::{ApiError, CsiDriver, CsiNode, Meta, Node};
+use api::storage::LifecycleMode;
+use api::{ApiError, CsiDriver, CsiNode, Meta, Node};
 
 use super::Cluster;
 use crate::driver::Capabilities;

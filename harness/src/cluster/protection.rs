@@ -1,6 +1,6 @@
 //! What keeps a claim alive while a pod uses it, and a volume while a claim does. Touches nothing.
 
-use volume_manager::api::Object;
+use api::Object;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use api::names::Namespaced;
+use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource, NodeAffinity, Requirement};
+use api::{
+    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Secret, Sensitive, Volume,
+    VolumeMode,
+};
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
 use tonic::Status;
 use tonic::transport::Channel;
-use volume_manager::api::storage::{
-    ClaimReference, ClaimSpec, ClaimStatus, CsiSource, NodeAffinity, Requirement,
-};
-use volume_manager::api::{
-    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Secret, Sensitive, Volume,
-    VolumeMode,
-};
-use volume_manager::names::Namespaced;
 
 use super::Cluster;
 use crate::driver::Capabilities;

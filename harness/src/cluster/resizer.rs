@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use api::patch::ClaimStatusPatch;
+use api::storage::Condition;
+use api::{ApiError, Bytes, Claim, Key, Kind, Patch, PatchBody, PersistentSource, Volume};
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
 use tonic::Status;
 use tonic::transport::Channel;
-use volume_manager::api::patch::ClaimStatusPatch;
-use volume_manager::api::storage::Condition;
-use volume_manager::api::{ApiError, Bytes, Claim, Key, Kind, Patch, PatchBody, PersistentSource, Volume};
 
 use super::Cluster;
 use crate::driver::Capabilities;

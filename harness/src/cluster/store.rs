@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contracts::event::{ApiChange, Emitted, Event};
-use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use volume_manager::api::convert::shape;
-use volume_manager::api::{
+use api::shape::shape;
+use api::{
     ApiError, Change, Key, Kind, Notification, Object, Patch, PatchBody, Sensitive, Token, TokenRequest,
     Watch,
 };
+use contracts::event::{ApiChange, Emitted, Event};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::{addresses, protection, time};
 use crate::journal::Journal;

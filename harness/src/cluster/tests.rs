@@ -1,7 +1,7 @@
 //! The store, directly and through a socket.
 
-use volume_manager::api::storage::ClaimSpec;
-use volume_manager::api::{
+use api::storage::ClaimSpec;
+use api::{
     Change, Claim, Kind, Meta, Notification, Pod, PodVolume, Reference, Service, Severity, VolumeSource,
 };
 

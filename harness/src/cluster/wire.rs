@@ -1,7 +1,7 @@
 //! What goes over the cluster's socket: JSON, one line a message. Touches nothing.
 
+use api::{ApiError, Change, Key, Kind, Object, Patch, Token, TokenRequest};
 use serde::{Deserialize, Serialize};
-use volume_manager::api::{ApiError, Change, Key, Kind, Object, Patch, Token, TokenRequest};
 
 /// From the node.
 #[derive(Debug, Serialize, Deserialize)]

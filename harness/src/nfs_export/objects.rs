@@ -1,10 +1,8 @@
 //! A volume that is the export, as the objects of the cluster describe it.
 
-use volume_manager::api::storage::{ClaimReference, ClaimSpec};
-use volume_manager::api::{
-    AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode,
-};
-use volume_manager::names::Namespaced;
+use api::names::Namespaced;
+use api::storage::{ClaimReference, ClaimSpec};
+use api::{AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode};
 
 use super::NfsExport;
 use crate::cluster::Cluster;

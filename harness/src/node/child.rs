@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::clock::{AdvancingClock, Clock};
+use api::{ApiSource, Sensitive};
 use async_trait::async_trait;
 use host::linux::LinuxHost;
 use host::{FileKind, Host};
@@ -18,8 +20,6 @@ use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
-use volume_manager::api::{ApiSource, Sensitive};
-use volume_manager::clock::{AdvancingClock, Clock};
 use volume_manager::container::services::Services;
 use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
 use volume_manager::plugin::csi::registration::{Registrar, allocatable, watch};

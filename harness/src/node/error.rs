@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use volume_manager::api::ApiError;
+use api::ApiError;
 
 use crate::driver::Exit;
 

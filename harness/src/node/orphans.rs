@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use api::names::PodUid;
 use host::{FileKind, Host};
 use tokio::task::JoinSet;
-use volume_manager::names::PodUid;
 
 use super::child::Surroundings;
 use super::pod::Pods;

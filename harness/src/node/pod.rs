@@ -9,14 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use api::clock::Clock;
+use api::names::PodUid;
+use api::{ApiError, Change, Key, Kind, Notification, Object, Pod, Reference, Resource, Severity, Watch};
 use tokio::sync::{Notify, watch};
 use volume_manager::PodState;
-use volume_manager::api::{
-    ApiError, Change, Key, Kind, Notification, Object, Pod, Reference, Resource, Severity, Watch,
-};
-use volume_manager::clock::Clock;
 use volume_manager::manager::waits::{WaitCause, WaitError};
-use volume_manager::names::PodUid;
 
 use super::child::{LIMIT, RETRY, Surroundings};
 use super::sweep;

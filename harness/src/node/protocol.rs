@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use api::Sensitive;
 use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
-use volume_manager::api::Sensitive;
 use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
 use volume_manager::{MountedVolume, Notice};

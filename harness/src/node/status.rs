@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use api::clock::Clock;
+use api::{ApiError, Key, Kind, Node, Patch, PatchBody};
 use tokio::sync::mpsc;
 use volume_manager::Notice;
-use volume_manager::api::{self, ApiError, Key, Kind, Node, Patch, PatchBody};
-use volume_manager::clock::Clock;
 
 use super::child::Surroundings;
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::PodUid;
 use host::{FileKind, Host, Removal};
-use volume_manager::names::PodUid;
 
 /// A volume of the pod that still is mounted below its directory, or why that cannot be known.
 pub(super) async fn volume_left(host: &dyn Host, root: &Path, pod: &PodUid) -> Option<String> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use api::clock::Instant;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tonic::body::Body;
@@ -15,7 +16,6 @@ use tonic::codegen::{Body as HttpBody, Service, http};
 use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
-use volume_manager::clock::Instant;
 
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;

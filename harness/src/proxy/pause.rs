@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::clock::{AdvancingClock, Clock, Instant};
 use bytes::Bytes;
 use csi_proto::v1::node_service_capability::Type;
 use csi_proto::v1::{NodeGetCapabilitiesResponse, NodePublishVolumeRequest};
 use prost::Message;
 use tokio::sync::watch;
 use tonic::Response;
-use volume_manager::clock::{AdvancingClock, Clock, Instant};
 
 use crate::journal::{Edge, Journal};
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::CsiDriver;
 use tokio::sync::Mutex;
-use volume_manager::api::CsiDriver;
 
 use super::{Surroundings, Testbed, TestbedError};
 use crate::Layout;

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use api::pod::{PodSecurity, VolumeDevice, VolumeMount};
+use api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
 use contracts::event::Event;
 use expect_test::Expect;
 use harness::cluster::VolumeRequest;
@@ -16,8 +18,6 @@ use harness::observe::{MountWatch, Witness};
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 use harness::testbed::Testbed;
-use volume_manager::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
-use volume_manager::api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
 
 /// Longer than anything takes here, however busy the machine is.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

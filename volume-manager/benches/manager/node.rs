@@ -5,22 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use host::fake::{FakeHost, FakeKernel};
-use volume_manager::api::pod::VolumeMount;
-use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
-use volume_manager::api::{
+use api::clock::TokioClock;
+use api::names::{Namespaced, PodUid};
+use api::pod::VolumeMount;
+use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
+use api::{
     AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Key, Kind, Meta, PersistentSource, Pod,
     PodVolume, Resource, Volume, VolumeMode, VolumeSource,
 };
-use volume_manager::clock::TokioClock;
+use host::fake::{FakeHost, FakeKernel};
 use volume_manager::event::Notice;
-use volume_manager::names::{Namespaced, PodUid};
 use volume_manager::plugin::csi::CsiPlugin;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
-use super::api::MemoryApi;
 use super::driver::{Driver, NAME};
+use super::memory_api::MemoryApi;
 
 const ROOT: &str = "/var/lib/kubelet";
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -48,7 +48,7 @@ impl Node {
         let kernel = FakeKernel::new();
         kernel.make_dir_all(Path::new(ROOT), 0o750).expect("the kernel is empty");
         let api = Arc::new(MemoryApi::default());
-        let node = volume_manager::api::Node { meta: Meta::named("", "node"), ..Default::default() };
+        let node = api::Node { meta: Meta::named("", "node"), ..Default::default() };
         api.put(node.into_object());
         let driver = CsiDriver { meta: Meta::named("", NAME), attach_required: false, ..Default::default() };
         api.put(driver.into_object());

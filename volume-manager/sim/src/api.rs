@@ -8,15 +8,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::shape::shape;
+use api::{
+    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Node, Object, Patch, PatchBody, Resource, Token,
+    TokenRequest, Watch,
+};
 use async_trait::async_trait;
 use contracts::event::{ApiChange, Event, Step};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use volume_manager::api::convert::shape;
-use volume_manager::api::{
-    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Node, Object, Patch, PatchBody, Resource, Token,
-    TokenRequest, Watch,
-};
 
 use self::pace::Pace;
 use self::token::Issued;

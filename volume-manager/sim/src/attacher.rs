@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use api::storage::AttachmentError;
+use api::{Attachment, Key, Kind, PersistentSource, Volume};
 use tokio::task::AbortHandle;
 use tonic::Status;
-use volume_manager::api::storage::AttachmentError;
-use volume_manager::api::{Attachment, Key, Kind, PersistentSource, Volume};
 
 use crate::api::SimulatedApi;
 use crate::driver::SimulatedDriver;

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::names::PodUid;
 use contracts::event::{Event, Step};
 use host::errno::{ENOTCONN, Errno};
 use host::fake::FakeKernel;
-use volume_manager::names::PodUid;
 
 use crate::world::{ROOT, World};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use volume_manager::api::storage::Condition;
-use volume_manager::api::{Bytes, Claim, Volume};
+use api::storage::Condition;
+use api::{Bytes, Claim, Volume};
 
 use crate::api::SimulatedApi;
 use crate::driver::{SIZE, SimulatedDriver};

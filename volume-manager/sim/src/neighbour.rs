@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::names::{PluginName, VolumeName};
+use api::{Claim, Kind, Node, PersistentSource, Pod, Volume};
 use contracts::event::{Event, Step};
 use tokio::time::Instant;
-use volume_manager::api::{Claim, Kind, Node, PersistentSource, Pod, Volume};
-use volume_manager::names::{PluginName, VolumeName};
 use volume_manager::plugin::csi;
 
 use crate::api::SimulatedApi;

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use volume_manager::api::node::AttachedVolume;
-use volume_manager::api::object::Owner;
-use volume_manager::api::pod::{InlineCsi, SeLinuxOptions, VolumeDevice, VolumeMount};
-use volume_manager::api::storage::{
+use api::names::{AttachmentName, DriverName, Namespaced, NodeName, PluginName, VolumeHandle, VolumeName};
+use api::node::AttachedVolume;
+use api::object::Owner;
+use api::pod::{InlineCsi, SeLinuxOptions, VolumeDevice, VolumeMount};
+use api::storage::{
     Attachment, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate, CsiSource, DriverToken, FsGroupPolicy,
     LifecycleMode, NodeAffinity, Requirement,
 };
-use volume_manager::api::{
+use api::{
     AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Meta, Node, PersistentSource, Pod, PodVolume,
     Secret, Sensitive, Volume, VolumeMode, VolumeSource,
-};
-use volume_manager::names::{
-    AttachmentName, DriverName, Namespaced, NodeName, PluginName, VolumeHandle, VolumeName,
 };
 use volume_manager::plugin::csi;
 

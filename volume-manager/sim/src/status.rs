@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use api::{ApiError, Key, Kind, Node, Patch, PatchBody};
 use tokio::task::AbortHandle;
-use volume_manager::api::{self, ApiError, Key, Kind, Node, Patch, PatchBody};
 use volume_manager::{Notice, VolumeManager};
 
 use crate::api::SimulatedApi;

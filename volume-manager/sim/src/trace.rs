@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use api::Severity;
+use api::names::PodUid;
 use contracts::event::{
     Actor, Effect, Emitted, Event, Mount, MountDel, OperationEdge, StateChange, TraceLine, WaitReturned,
 };
@@ -20,8 +22,6 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry;
 use volume_manager::Notice;
-use volume_manager::api::Severity;
-use volume_manager::names::PodUid;
 use volume_manager::operation::OperationName;
 
 use crate::faults::KernelFaults;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock::TokioClock;
+use api::names::{DriverName, PodUid};
+use api::{Attachment, Key, Node, Pod, Resource};
 use contracts::event::{Event, ProcessEdge, Step as Told};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
 use tokio::task::AbortHandle;
-use volume_manager::api::{Attachment, Key, Node, Pod, Resource};
-use volume_manager::clock::TokioClock;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
-use volume_manager::names::{DriverName, PodUid};
 use volume_manager::plugin::csi::CsiPlugin;
 use volume_manager::plugin::empty_dir::EmptyDirPlugin;
 use volume_manager::plugin::registry::Registry;

@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::api::Bytes;
-use crate::names::{PluginName, PodUid};
+use api::Bytes;
+use api::names::{PluginName, PodUid};
+
 use crate::operation::PodRecord;
 use crate::plugin::{Before, Mounted, Spec};
 

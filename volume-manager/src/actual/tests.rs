@@ -5,10 +5,10 @@ mod attachment;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use api::{AttachedVolume, Meta, Volume};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::api::{AttachedVolume, Meta, Volume};
 use crate::plugin::Mounted;
 
 const CLASSES: [ErrorClass; 3] = [ErrorClass::Final, ErrorClass::Uncertain, ErrorClass::Transient];

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use api::runtime::Powers;
+
 use super::ContainerError;
-use crate::api::runtime::Powers;
 
 /// What an ordinary container may do.
 const USUAL: &str = "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID \

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::OuterName;
 use host::{FileKind, Host};
 
 use super::{ContainerError, Request};
-use crate::names::OuterName;
 use crate::paths::Paths;
 
 /// A device a container may use.

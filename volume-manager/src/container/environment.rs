@@ -5,12 +5,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use api::environment::{Holder, HolderKind, Origin};
+use api::names::ContainerName;
+use api::{Allocatable, ApiError, ApiSource, ConfigMap, Container, Node, Pod, Secret, Sensitive};
+
 use super::{ContainerError, expand};
-use crate::api::environment::{Holder, HolderKind, Origin};
-use crate::api::{
-    self, Allocatable, ApiError, ApiSource, ConfigMap, Container, Node, Pod, Secret, Sensitive,
-};
-use crate::names::ContainerName;
 use crate::plugin::downward_api;
 
 /// Variables by their names. Any value may come from a secret.

@@ -1,8 +1,9 @@
 //! Variables in words and sub-paths: `$(NAME)`, and `$$` for a dollar. Pure.
 
+use api::Sensitive;
+
 use super::ContainerError;
 use super::environment::Environment;
-use crate::api::Sensitive;
 
 /// Puts the environment's values in place of its names. A name without a value, or with an empty one, is an
 /// error that names all of them.

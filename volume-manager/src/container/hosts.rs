@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use api::Pod;
 use host::{Host, HostError};
 
 use super::mounts::{Mount, Propagation, Source};
 use super::{ContainerError, Request};
-use crate::api::Pod;
 use crate::paths::Paths;
 
 /// Where a container has it.
@@ -144,10 +144,11 @@ fn aliases(pod: &Pod) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::api::Meta;
-    use crate::api::pod::HostAlias;
+    use api::Meta;
+    use api::pod::HostAlias;
     use expect_test::expect;
+
+    use super::*;
 
     fn pod() -> Pod {
         let aliases = vec![HostAlias { ip: "10.1.1.1".into(), names: vec!["a".into(), "b".into()] }];

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::api::{Container, Pod};
+use api::{Container, Pod};
 
 /// Who it is.
 pub(super) fn labels(pod: &Pod, container: &Container) -> BTreeMap<&'static str, String> {
@@ -56,9 +56,10 @@ fn hash(container: &Container) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use api::Meta;
+    use api::runtime::Port;
+
     use super::*;
-    use crate::api::Meta;
-    use crate::api::runtime::Port;
 
     /// The value that Kubernetes' own tests say must never change.
     #[test]

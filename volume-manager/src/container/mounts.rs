@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use api::VolumeSource;
+use api::names::{ContainerName, OuterName};
+use api::pod::VolumeMount;
 use host::Host;
 
 use super::environment::Environment;
 use super::expand::expand;
 use super::{ContainerError, Request};
-use crate::api::VolumeSource;
-use crate::api::pod::VolumeMount;
 use crate::event::MountedVolume;
-use crate::names::{ContainerName, OuterName};
 use crate::paths::Paths;
 use crate::subpath::{self, SubPath, SubPathError};
 
@@ -164,7 +164,7 @@ fn image<'a>(request: &Request<'a>, wanted: &VolumeMount) -> Option<&'a str> {
 
 /// What users are told: which mount, and nothing of the host. The rest goes to the log.
 fn generic(error: SubPathError, request: &Request<'_>, wanted: &VolumeMount) -> ContainerError {
-    tracing::warn!(error = crate::error::chain(&error), volume = wanted.volume, "no sub-path");
+    tracing::warn!(error = api::error::chain(&error), volume = wanted.volume, "no sub-path");
     let (volume, container) = (wanted.volume.clone(), request.container.name.clone());
     match error {
         SubPathError::Absolute(_) | SubPathError::Backwards(_) => ContainerError::SubPath(error),

@@ -7,6 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use api::pod::SeLinuxOptions;
+use api::runtime::Profile;
 use host::{FileKind, Host, HostError};
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -21,8 +23,6 @@ use super::ContainerConfig;
 use super::devices::Device;
 use super::mounts::{self, Propagation, Source};
 use super::security::{Namespaces, Scope, Security, User};
-use crate::api::pod::SeLinuxOptions;
-use crate::api::runtime::Profile;
 
 /// What an OCI runtime needs beside the configuration.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::runtime::Port;
+use api::runtime::Port;
 
 /// The ports that are mapped: of two with one name, or without a name and alike in all else, the first.
 pub(super) fn of(ports: &[Port]) -> Vec<Port> {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity::thousandths;
+use api::{Bytes, Container, ContainerKind, Pod};
+
 use super::NodeFacts;
-use crate::api::{Bytes, Container, ContainerKind, Pod};
-use crate::quantity::thousandths;
 
 /// Limits as the kernel's control groups take them; zero is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use api::names::OuterName;
+use api::pod::SeLinuxOptions;
+use api::runtime::Profile;
+use api::{Container, Pod};
 use host::Host;
 
 use super::{ContainerError, Request, capabilities};
-use crate::api::pod::SeLinuxOptions;
-use crate::api::runtime::Profile;
-use crate::api::{Container, Pod};
 use crate::event::MountedVolume;
-use crate::names::OuterName;
 use crate::paths::Paths;
 
 /// Paths an ordinary container does not see.

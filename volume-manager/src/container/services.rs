@@ -7,12 +7,11 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::clock::Clock;
+use api::follow::{Following, News};
+use api::names::Namespaced;
+use api::{ApiSource, Kind, Resource, Service};
 use tokio::sync::watch;
-
-use crate::api::follow::{Following, News};
-use crate::api::{ApiSource, Kind, Resource, Service};
-use crate::clock::Clock;
-use crate::names::Namespaced;
 
 /// The namespace and the name of the service that is the API. Every container is told of it.
 const API: (&str, &str) = ("default", "kubernetes");

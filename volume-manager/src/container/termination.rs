@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::ContainerName;
 use host::{Host, HostError};
 
 use super::Request;
 use super::mounts::{Mount, Propagation, Source, absolute};
-use crate::names::ContainerName;
 use crate::paths::Paths;
 
 /// How much of them is read.
@@ -32,7 +32,7 @@ pub(super) async fn mount(host: &dyn Host, paths: &Paths, request: &Request<'_>)
             selinux_relabel: true,
         }),
         Err(error) => {
-            let error = crate::error::chain(&error);
+            let error = api::error::chain(&error);
             tracing::warn!(container = request.container.name, error, "no last words will be heard");
             None
         }

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::environment::Variable;
+use api::names::OuterName;
+use api::pod::{VolumeDevice, VolumeMount};
+use api::{Container, PodVolume, VolumeMode, VolumeSource};
 use expect_test::expect;
 
 use super::mounts::{Mount, Source};
 use super::security::User;
 use super::services::Services;
 use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure, log_directory, termination};
-use crate::api::environment::Variable;
-use crate::api::pod::{VolumeDevice, VolumeMount};
-use crate::api::{Container, PodVolume, VolumeMode, VolumeSource};
 use crate::event::MountedVolume;
-use crate::names::OuterName;
 use crate::operation::Operation;
 use crate::plugin::Mounted;
 use crate::plugin::testing::Bench;
@@ -280,7 +280,7 @@ async fn what_cannot_be_is_told_without_a_path_of_the_host() {
         scene.container.mounts.clear();
         scene.mount(change);
         let error = scene.configure().await.unwrap_err();
-        assert_eq!(crate::error::chain(&error), text);
+        assert_eq!(api::error::chain(&error), text);
     }
 }
 

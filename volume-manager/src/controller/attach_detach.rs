@@ -14,22 +14,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
-
-use crate::api::follow::{Following, News};
-use crate::api::timely::Timely;
-use crate::api::{
+use api::clock::{Clock, Instant};
+use api::follow::{Following, News};
+use api::names::{NodeName, VolumeName};
+use api::timely::Timely;
+use api::{
     ApiError, ApiSource, Key as ObjectKey, Kind, Notification, Object, Patch, PatchBody, Pod, Reference,
     Severity,
 };
-use crate::clock::{Clock, Instant};
-use crate::names::{NodeName, VolumeName};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
 use crate::operation::pending::{Admission, Ended, Pending};
 use crate::operation::{AttachVolume, DetachVolume, Failed, Key, Operation, Reason, attach, detach};
 use crate::plugin::registry::Registry;
 use crate::plugin::{Facts, Remote, Spec};
-
 use book::{Book, Entry};
 use cluster::{Cluster, Desired};
 use plan::{PATIENCE, Step};

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::names::{PodUid, VolumeName};
+use api::{ApiSource, Notification, Object};
+
 use super::Manager;
 use crate::actual::VolumeRecord;
-use crate::api::{ApiSource, Notification, Object};
 use crate::desired;
 use crate::event::Notice;
-use crate::names::{PodUid, VolumeName};
 use crate::operation::Transition;
 use crate::operation::context::Told;
 use crate::plugin::Facts;
@@ -214,6 +215,6 @@ async fn write_event(api: Arc<dyn ApiSource>, told: Told) {
     let notification = Notification::about(told.about, told.severity, told.reason, told.message);
     // Events are best effort everywhere in Kubernetes: one that is lost changes nothing.
     if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {
-        tracing::debug!(error = crate::error::chain(&error), "cannot write an event");
+        tracing::debug!(error = api::error::chain(&error), "cannot write an event");
     }
 }

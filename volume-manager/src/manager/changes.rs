@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Manager;
-use crate::api::follow::News;
-use crate::api::{
+use api::follow::News;
+use api::names::{AttachmentName, DriverName, SpecName};
+use api::{
     Attachment, Claim, CsiDriver, Key, Kind, Node, Object, PersistentSource, Resource, Volume, VolumeSource,
 };
+
+use super::Manager;
 use crate::event::Registration;
-use crate::names::{AttachmentName, DriverName, SpecName};
 use crate::operation::{NODE_RESIZE_PENDING, OperationName};
 use crate::plugin::{RegisteredDriver, Spec};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use api::names::{OuterName, PodUid, VolumeName};
 use tokio::sync::oneshot;
 
 use super::Manager;
@@ -11,7 +12,6 @@ use super::waits::Goal;
 use crate::actual::PodEntry;
 use crate::desired;
 use crate::event::{Command, MountedVolume, PodState};
-use crate::names::{OuterName, PodUid, VolumeName};
 use crate::operation::pending::{Rung, Running};
 
 impl Manager {

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::ApiSource;
+use api::clock::Clock;
+use api::names::NodeName;
 use async_trait::async_trait;
 use host::Host;
 use host::exec::Containers;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Channel;
 
-use crate::api::ApiSource;
-use crate::clock::Clock;
-use crate::names::NodeName;
 use crate::plugin::registry::Registry;
 
 /// How a manager is started.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Pod;
+use api::names::{DriverName, OuterName, PodUid, VolumeName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::dump::Dump;
 use super::waits::WaitError;
-use crate::api::Pod;
 use crate::event::{Command, Event, MountedVolume, Notice, PodState, Registration};
-use crate::names::{DriverName, OuterName, PodUid, VolumeName};
 
 /// How long the kubelet waits for the volumes of a pod, in either direction.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(123);

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::names::PodUid;
+use api::{ApiError, Volume, VolumeMode};
+
 use super::Manager;
 use super::world::{SEARCH_AGAIN, Search};
-use crate::api::{self, ApiError, Volume, VolumeMode};
 use crate::event::Event;
-use crate::names::PodUid;
 use crate::paths::Paths;
 use crate::plugin::{Lost, Rebuilt, Spec, VolumePlugin};
 use crate::reconstruct::{self, Recovered};
@@ -120,7 +121,7 @@ impl Manager {
             }
             Err(error) => {
                 *search = search.ended(Search::Unanswered(again));
-                tracing::warn!(path = %at.display(), error = crate::error::chain(&error), "nobody can be asked");
+                tracing::warn!(path = %at.display(), error = api::error::chain(&error), "nobody can be asked");
                 return self.count("lost_search_errors");
             }
         };

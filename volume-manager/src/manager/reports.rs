@@ -1,9 +1,10 @@
 //! What running operations say: what they learn on their way, and how they end.
 
+use api::names::VolumeName;
+
 use super::Manager;
 use crate::error::{Sign, Withdrawn};
 use crate::event::{Notice, OperationId, Outcome, Report};
-use crate::names::VolumeName;
 use crate::operation::pending::Ended;
 use crate::operation::{OperationName, Transition};
 

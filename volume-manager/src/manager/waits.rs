@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::clock::Instant;
+use api::names::{AttachmentName, OuterName, PodUid, VolumeName};
+use api::{PersistentSource, Pod};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{Manager, commands};
-use crate::api::{PersistentSource, Pod};
-use crate::clock::Instant;
 use crate::event::Notice;
-use crate::names::{AttachmentName, OuterName, PodUid, VolumeName};
 use crate::plugin::Spec;
 
 /// Why a wait came back without what it waited for.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use api::clock::Clock;
+use api::follow::Following;
+use api::{ApiSource, Kind};
 use tokio::sync::mpsc;
 
-use crate::api::follow::Following;
-use crate::api::{ApiSource, Kind};
-use crate::clock::Clock;
 use crate::event::Event;
 
 /// The kinds that are followed: drivers and the node itself, because decisions rest on them; claims and

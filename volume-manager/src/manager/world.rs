@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock::Instant;
+use api::names::{PodUid, SpecName, VolumeName};
+use api::{ApiError, Node, Volume, VolumeMode};
+
 use super::{Manager, watch};
-use crate::api::{self, ApiError, Node, Volume, VolumeMode};
-use crate::clock::Instant;
 use crate::error::Failure;
 use crate::event::{Event, Identified};
-use crate::names::{PodUid, SpecName, VolumeName};
 use crate::operation::PodRecord;
 use crate::plugin::{Found, Lost, Scene};
 use crate::reconstruct::{self, Reconstruction, Recovered};
@@ -283,7 +284,7 @@ impl Manager {
                 self.all_dirty();
             }
             Err(error) => {
-                tracing::warn!(error = crate::error::chain(&error), "cannot read the node");
+                tracing::warn!(error = api::error::chain(&error), "cannot read the node");
                 self.restart.read_again = Some(self.now() + READ_AGAIN);
             }
         }

@@ -4,18 +4,19 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::clock::Clock;
+use api::error::ErrorClass;
+use api::names::{PluginName, PodUid, VolumeName};
+use api::{ApiSource, Kind, Pod, Reference, Severity};
 use host::Host;
 use host::exec::{self, Containers};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{PodRecord, Transition};
-use crate::api::{ApiSource, Kind, Pod, Reference, Severity};
-use crate::clock::Clock;
-use crate::error::{ErrorClass, Failure, Withdrawn};
+use crate::error::{Failure, Withdrawn};
 use crate::event::{Event, OperationId, Report};
 use crate::manager::{Config, Dialer};
-use crate::names::{PluginName, PodUid, VolumeName};
 use crate::paths::Paths;
 use crate::plugin::registry::Registry;
 use crate::plugin::{Facts, Mounted};

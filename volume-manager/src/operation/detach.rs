@@ -1,9 +1,11 @@
 //! Detaching a volume from a node, on behalf of the controller. Nobody is told of a failure: no pod waits.
 
+use api::error::ErrorClass;
+use api::names::{PluginName, VolumeName};
+use api::{ApiSource, Node};
+
 use super::{DetachVolume, Failed};
-use crate::api::{self, ApiSource, Node};
-use crate::error::{Classified, ErrorClass, Failure, Unfit};
-use crate::names::{PluginName, VolumeName};
+use crate::error::{Classified, Failure, Unfit};
 use crate::plugin::Remote;
 use crate::plugin::registry::Registry;
 

@@ -3,9 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use api::error::ErrorClass;
+
 use super::{Failed, OperationContext, UnmountDevice};
 use crate::block_map;
-use crate::error::{Classified, ErrorClass, Failure, Unfit};
+use crate::error::{Classified, Failure, Unfit};
 use crate::plugin::DeviceMounter;
 
 /// Undoes the step per node of a file-system volume.

@@ -3,13 +3,13 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use api::Pod;
 use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::context::{Mark, OperationContext, Reason};
 use super::{Failed, Operation, device, expand, map, mount, unmap, unmount, verify};
-use crate::api::Pod;
 use crate::error::{Sign, Unfit};
 use crate::event::{Event, OperationId, Outcome, Report};
 

@@ -9,14 +9,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{ExpandVolume, Failed, MountVolume, OperationContext, Reason, Transition};
-use crate::api::storage::Condition;
-use crate::api::{
-    self, AccessMode, Bytes, Claim, ClaimStatusPatch, Kind, Patch, PatchBody, Pod, Reference, Resource,
-    Severity, VolumeMode,
+use api::error::ErrorClass;
+use api::names::PluginName;
+use api::storage::Condition;
+use api::{
+    AccessMode, Bytes, Claim, ClaimStatusPatch, Kind, Patch, PatchBody, Pod, Reference, Resource, Severity,
+    VolumeMode,
 };
-use crate::error::{Classified, ErrorClass, Failure, Sign};
-use crate::names::PluginName;
+
+use super::{ExpandVolume, Failed, MountVolume, OperationContext, Reason, Transition};
+use crate::error::{Classified, Failure, Sign};
 use crate::plugin::{Expand, Mounted, Spec};
 
 /// Where growing stands, in the status of a claim: it is the node's turn.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use api::names::{NodeName, PluginName, PodUid, VolumeName};
 use serde::{Deserialize, Serialize};
 
 use super::Operation;
-use crate::names::{NodeName, PluginName, PodUid, VolumeName};
 
 /// What an operation has to itself while it runs: a volume, for one pod or all, on one node or all.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::error::ErrorClass;
+
 use super::mount::{check_affinity, check_single_pod, grow, wait_for_attach};
 use super::{Failed, MountVolume, OperationContext, Reason};
 use crate::block_map::BlockMap;
-use crate::error::{ErrorClass, Failure, Unfit};
+use crate::error::{Failure, Unfit};
 use crate::plugin::{Before, BlockMapper, MapDevice, Mounted, Undo, VolumePlugin};
 
 /// Maps the volume for the pod.

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
+use api::error::ErrorClass;
+use api::{Kind, Node, Reference, Severity};
+
 use super::{Failed, MountVolume, OperationContext, Reason, expand};
-use crate::api::{self, Kind, Node, Reference, Severity};
-use crate::error::{ErrorClass, Failure, Sign, Unfit};
+use crate::error::{Failure, Sign, Unfit};
 use crate::plugin::{Before, MountDevice, Mounted, SetUp, VolumePlugin};
 
 /// The annotation that older volumes carry their mount options in.

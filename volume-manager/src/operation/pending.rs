@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::clock::Instant;
+use api::names::{PodUid, VolumeName};
+
 use super::{Key, OperationName};
-use crate::clock::Instant;
 use crate::event::OperationId;
-use crate::names::{PodUid, VolumeName};
 
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(122);

@@ -6,16 +6,16 @@ mod words;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::clock::TokioClock;
+use api::names::{AttachmentName, Namespaced};
+use api::storage::{ClaimReference, NodeAffinity, Requirement};
+use api::{AccessMode, Attachment, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
 use host::fake::FakeKernel;
 use tonic::Code;
 
 use super::*;
-use crate::api::storage::{ClaimReference, NodeAffinity, Requirement};
-use crate::api::{AccessMode, Attachment, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
-use crate::clock::TokioClock;
-use crate::names::{AttachmentName, Namespaced};
 use crate::plugin::registry::Registry;
-use crate::plugin::testing::api::ToyApi;
+use crate::plugin::testing::toy_api::ToyApi;
 use crate::plugin::testing::{Bench, DRIVER};
 use crate::plugin::{Facts, Remote};
 use words::{expanding, verifying};

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::Bytes;
+use api::error::ErrorClass;
+use api::names::{OuterName, PluginName, PodUid};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Bytes;
-use crate::error::ErrorClass;
-use crate::names::{OuterName, PluginName, PodUid};
 use crate::plugin::{Mounted, Spec};
 
 /// Something learned about one volume.

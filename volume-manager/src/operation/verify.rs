@@ -4,9 +4,11 @@
 //! node's object is known to say that the volume is in use and attached, so waiting for either costs no
 //! back-off. Failures are logged, nobody else is told.
 
+use api::error::ErrorClass;
+use api::{Bytes, Claim, Node};
+
 use super::{Failed, OperationContext, Transition, VerifyAttached};
-use crate::api::{self, Bytes, Claim, Node};
-use crate::error::{Classified, ErrorClass, Failure};
+use crate::error::{Classified, Failure};
 
 const STEP: &str = "VerifyControllerAttachedVolume failed";
 

@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use api::Sensitive;
 use host::{FileKind, Host, HostError, OwnershipChange, Removal, WalkProgress};
-
-use crate::api::Sensitive;
 
 const DATA: &str = "..data";
 const DATA_TMP: &str = "..data_tmp";

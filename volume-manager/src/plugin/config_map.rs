@@ -1,13 +1,13 @@
 //! Config maps as files, on disk. Reads the API; the files are [`super::content`]'s work.
 
+use api::names::SpecName;
+use api::pod::Content;
+use api::{ApiSource, ConfigMap, VolumeSource};
 use async_trait::async_trait;
 
 use super::SetUp;
 use super::atomic_writer::Payload;
 use super::content::{ContentError, Source, files_of, unless_missing};
-use crate::api::pod::Content;
-use crate::api::{self, ApiSource, ConfigMap, VolumeSource};
-use crate::names::SpecName;
 use crate::operation::OperationContext;
 
 #[derive(Debug, Default)]

@@ -8,16 +8,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use api::error::ErrorClass;
+use api::names::{OuterName, PluginName, PodUid, SpecName};
+use api::pod::{Content, KeyFile};
+use api::{ApiError, Pod, Sensitive, VolumeSource};
 use async_trait::async_trait;
 use host::{HostError, OwnershipChange};
 
 use super::atomic_writer::{self, File, Payload, WriteError};
 use super::empty_dir::{Medium, memory_limit, rebuilt, wrapped};
 use super::{Facts, Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::api::pod::{Content, KeyFile};
-use crate::api::{ApiError, Pod, Sensitive, VolumeSource};
-use crate::error::{Classified, ErrorClass, Failure};
-use crate::names::{OuterName, PluginName, PodUid, SpecName};
+use crate::error::{Classified, Failure};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 
@@ -118,7 +119,7 @@ impl Classified for ContentError {
 impl ContentError {
     /// One error of all that were found; `None` if none was.
     pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
-        let texts = |errors: &[Self]| errors.iter().map(|error| crate::error::chain(error)).collect();
+        let texts = |errors: &[Self]| errors.iter().map(|error| api::error::chain(error)).collect();
         match errors.len() {
             0 | 1 => errors.into_iter().next(),
             _ => Some(Self::Several(texts(&errors))),
@@ -288,9 +289,10 @@ impl<S: Source> VolumePlugin for ContentPlugin<S> {
 
 #[cfg(test)]
 mod tests {
+    use api::Container;
+    use api::pod::VolumeMount;
+
     use super::*;
-    use crate::api::Container;
-    use crate::api::pod::VolumeMount;
 
     fn pod(mounts: &[(&str, &str)]) -> Pod {
         let mount = |(volume, path): &(&str, &str)| VolumeMount {

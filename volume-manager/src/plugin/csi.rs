@@ -37,6 +37,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock;
+use api::names::{DriverName, Namespaced, PluginName, PodUid, SpecName};
+use api::{CsiDriver, PersistentSource, VolumeSource};
 use async_trait::async_trait;
 
 use self::client::{Capability, Lines, Memories, Session};
@@ -46,10 +49,7 @@ use super::{
     Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Lost, Mounted, Rebuilt, Scene, SetUp, Spec,
     SpecSource, Staged, TearDown, VolumePlugin,
 };
-use crate::api::{CsiDriver, PersistentSource, VolumeSource};
-use crate::clock;
 use crate::error::Failure;
-use crate::names::{DriverName, Namespaced, PluginName, PodUid, SpecName};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 

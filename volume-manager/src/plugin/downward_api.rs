@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use api::names::{ContainerName, SpecName};
+use api::pod::DownwardItem;
+use api::quantity::thousandths;
+use api::{Allocatable, Container, Pod, Sensitive, VolumeSource};
 use async_trait::async_trait;
 
 use super::SetUp;
 use super::atomic_writer::{File, Payload};
 use super::content::{ContentError, Source};
-use crate::api::pod::DownwardItem;
-use crate::api::{Allocatable, Container, Pod, Sensitive, VolumeSource};
-use crate::names::{ContainerName, SpecName};
 use crate::operation::OperationContext;
-use crate::quantity::thousandths;
 
 #[derive(Debug, Default)]
 pub(super) struct DownwardApiSource;
@@ -169,8 +169,9 @@ pub(crate) fn amount(
 
 #[cfg(test)]
 mod tests {
+    use api::{Bytes, Meta};
+
     use super::*;
-    use crate::api::{Bytes, Meta};
 
     fn pod() -> Pod {
         let mut pod = Pod { meta: Meta::named("ns", "web"), ..Pod::default() };

@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::error::ErrorClass;
+use api::names::{OuterName, PluginName, PodUid, SpecName};
+use api::{Bytes, ContainerKind, Pod, PodVolume, VolumeSource};
 use async_trait::async_trait;
 use host::{FsStats, Host, HostError, MountOptions, MountSpec, Removal};
 
 use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::api::{Bytes, ContainerKind, Pod, PodVolume, VolumeSource};
-use crate::error::{Classified, ErrorClass, Failure, Unfit};
-use crate::names::{OuterName, PluginName, PodUid, SpecName};
+use crate::error::{Classified, Failure, Unfit};
 use crate::operation::OperationContext;
 use crate::ownership::{self, Ownership};
 use crate::paths::Paths;
@@ -76,7 +77,7 @@ impl Dir {
             // As with the kubelet the directory is the pod's all the same if this fails.
             let ownership = Ownership { gid, read_only: false, on_root_mismatch: false };
             if let Err(error) = ownership::apply(cx, pod, &self.path, ownership).await {
-                let error = crate::error::chain(&error);
+                let error = api::error::chain(&error);
                 tracing::warn!(path = %self.path.display(), error, "the group of a volume is not set");
             }
         }

@@ -3,13 +3,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use api::error::ErrorClass;
+use api::names::{PluginName, PodUid, SpecName};
+use api::{PersistentSource, VolumeSource};
 use async_trait::async_trait;
 use host::{FileKind, Host, HostError};
 
 use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::api::{PersistentSource, VolumeSource};
-use crate::error::{Classified, ErrorClass, Failure, Unfit};
-use crate::names::{PluginName, PodUid, SpecName};
+use crate::error::{Classified, Failure, Unfit};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use api::VolumeSource;
+use api::names::{PluginName, PodUid, SpecName};
 use async_trait::async_trait;
 
 use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::api::VolumeSource;
 use crate::error::{Failure, Unfit};
-use crate::names::{PluginName, PodUid, SpecName};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 

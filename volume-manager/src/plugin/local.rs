@@ -8,6 +8,9 @@ mod reconstruct;
 
 use std::path::{Component, Path, PathBuf};
 
+use api::error::ErrorClass;
+use api::names::{PluginName, PodUid, SpecName};
+use api::{PersistentSource, VolumeMode};
 use async_trait::async_trait;
 use host::cleanup::{self, Check};
 use host::format::{DiskContent, FormatAndMount, FormatError, Grow, format_and_mount};
@@ -18,9 +21,7 @@ use super::{
     BlockMapper, DeviceMounter, Expand, Expander, Found, MapDevice, MountDevice, Mounted, Rebuilt, Scene,
     SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
-use crate::api::{PersistentSource, VolumeMode};
-use crate::error::{Classified, ErrorClass, Failure, Sign, Unfit};
-use crate::names::{PluginName, PodUid, SpecName};
+use crate::error::{Classified, Failure, Sign, Unfit};
 use crate::operation::{OperationContext, Reason};
 use crate::ownership::{self, Ownership};
 use crate::paths::Paths;

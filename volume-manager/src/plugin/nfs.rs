@@ -6,14 +6,15 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::error::ErrorClass;
+use api::names::{PluginName, PodUid, SpecName};
+use api::{PersistentSource, VolumeSource};
 use async_trait::async_trait;
 use host::cleanup::{self, Check};
 use host::{MountOptions, MountSpec};
 
 use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::api::{PersistentSource, VolumeSource};
-use crate::error::{ErrorClass, Failure, Unfit};
-use crate::names::{PluginName, PodUid, SpecName};
+use crate::error::{Failure, Unfit};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 

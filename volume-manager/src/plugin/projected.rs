@@ -1,15 +1,15 @@
 //! Several sources in one directory, in memory only: config maps, secrets, fields of the pod, tokens of its
 //! service account. Reads the API; the files are [`super::content`]'s work.
 
+use api::names::SpecName;
+use api::pod::Projection;
+use api::{Kind, Reference, Sensitive, TokenRequest, VolumeSource};
 use async_trait::async_trait;
 
 use super::SetUp;
 use super::atomic_writer::{File, Payload};
 use super::content::{ContentError, Source};
 use super::{config_map, downward_api, secret};
-use crate::api::pod::Projection;
-use crate::api::{Kind, Reference, Sensitive, TokenRequest, VolumeSource};
-use crate::names::SpecName;
 use crate::operation::OperationContext;
 
 #[derive(Debug, Default)]

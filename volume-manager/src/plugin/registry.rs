@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use api::names::PluginName;
+
 use super::config_map::ConfigMapSource;
 use super::content::ContentPlugin;
 use super::csi::CsiPlugin;
@@ -14,9 +16,8 @@ use super::nfs::NfsPlugin;
 use super::projected::ProjectedSource;
 use super::secret::SecretSource;
 use super::{Spec, SpecSource, VolumePlugin};
-use crate::api::{PersistentSource, VolumeSource};
 use crate::error::Unfit;
-use crate::names::PluginName;
+use api::{PersistentSource, VolumeSource};
 
 /// The plugins of a manager.
 #[derive(Debug, Clone, Default)]
@@ -114,13 +115,13 @@ fn kind_without_plugin(spec: &Spec) -> Option<String> {
 mod tests {
     use std::path::Path;
 
+    use api::names::{PodUid, SpecName};
+    use api::pod::InlineCsi;
+    use api::{CsiDriver, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
     use expect_test::expect;
     use host::Host;
 
     use super::*;
-    use crate::api::pod::InlineCsi;
-    use crate::api::{CsiDriver, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
-    use crate::names::{PodUid, SpecName};
     use crate::plugin::testing::{Bench, persistent_spec};
     use crate::plugin::{Facts, Found, Rebuilt, Scene};
 
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn each_kind_has_one_plugin_with_its_abilities() {
         let registry = Registry::kubelet();
-        let content = crate::api::pod::Content::default;
+        let content = api::pod::Content::default;
         let path = || "/x".to_owned();
         let rows = [
             (inline(VolumeSource::EmptyDir { medium: String::new(), size_limit: None }), "empty-dir", ""),

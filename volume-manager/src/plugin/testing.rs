@@ -1,29 +1,29 @@
 //! A bench to try operations on volumes: the real executor and plugins on a real directory tree, with a
 //! scripted driver behind in-memory connections, a few API objects, and books that only write down.
 
-pub(crate) mod api;
 pub(crate) mod driver;
+pub(crate) mod toy_api;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::clock::{Clock, TokioClock};
+use api::names::{DriverName, OuterName, PluginName, PodUid, VolumeName};
+use api::storage::CsiSource;
+use api::{
+    AccessMode, CsiDriver, Meta, Object, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
+};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use host::fake::{FakeHost, FakeKernel};
 use host::{FileKind, Host, Propagation};
 use tokio::sync::{mpsc, watch};
 
-use self::api::ToyApi;
 use self::driver::{Story, ToyDriver};
-use crate::api::storage::CsiSource;
-use crate::api::{
-    AccessMode, CsiDriver, Meta, Object, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
-};
-use crate::clock::{Clock, TokioClock};
+use self::toy_api::ToyApi;
 use crate::error::Withdrawn;
 use crate::event::{Event, OperationId, Outcome, Report};
 use crate::manager::{ClientStyle, Config};
-use crate::names::{DriverName, OuterName, PluginName, PodUid, VolumeName};
 use crate::operation::executor::Executor;
 use crate::operation::{
     EventSink, Mark, MountVolume, Operation, OperationContext, Transition, UnmountDevice, UnmountVolume,
@@ -329,7 +329,7 @@ impl Bench {
         self.root.path().join(below)
     }
 
-    pub(crate) fn now(&self) -> crate::clock::Instant {
+    pub(crate) fn now(&self) -> api::clock::Instant {
         TokioClock.now()
     }
 }
@@ -348,7 +348,7 @@ impl Disk {
         match bench.context.host.lock_device(&file).await {
             Ok(device) => Some(Self { device }),
             Err(error) => {
-                eprintln!("skipped: no loop device: {}", crate::error::chain(&error));
+                eprintln!("skipped: no loop device: {}", api::error::chain(&error));
                 None
             }
         }

@@ -6,11 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::names::OuterName;
+use api::{ApiSource, Bytes, Claim, ClaimPhase, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
+
 use super::Look;
-use crate::api::{
-    self, ApiSource, Bytes, Claim, ClaimPhase, Pod, PodVolume, Volume, VolumeMode, VolumeSource,
-};
-use crate::names::OuterName;
 use crate::plugin::Spec;
 
 /// What looking up the volumes of a pod gave.
@@ -151,11 +150,12 @@ fn check_mode(
 
 #[cfg(test)]
 mod tests {
+    use api::pod::{Content, VolumeMount};
+    use api::storage::ClaimTemplate;
+    use api::{Container, Meta, Owner};
+
     use super::*;
-    use crate::api::pod::{Content, VolumeMount};
-    use crate::api::storage::ClaimTemplate;
-    use crate::api::{Container, Meta, Owner};
-    use crate::plugin::testing::api::ToyApi;
+    use crate::plugin::testing::toy_api::ToyApi;
 
     /// A pod whose containers use its volumes, all but the last.
     fn pod(sources: Vec<VolumeSource>) -> Pod {
@@ -196,7 +196,7 @@ mod tests {
         {
             let of = |is_used: bool| if is_used { used.clone() } else { BTreeSet::new() };
             let check = |mounted: bool, device: bool| {
-                let object = crate::api::Volume { mode: Some(mode), ..Default::default() };
+                let object = api::Volume { mode: Some(mode), ..Default::default() };
                 let spec = Spec::persistent(Arc::new(object), false);
                 let found = Found { spec, gid: None, claim_capacity: None };
                 check_mode(&volume, found, &of(mounted), &of(device)).map(drop)

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::pod::SeLinuxOptions;
-use crate::api::{AccessMode, Pod};
+use api::names::{OuterName, VolumeName};
+use api::pod::SeLinuxOptions;
+use api::{AccessMode, Pod};
+
 use crate::desired::Wanted;
-use crate::names::{OuterName, VolumeName};
 use crate::plugin::{Facts, Spec, VolumePlugin};
 
 /// The labels of a volume in a pod.
@@ -63,10 +64,9 @@ pub(super) fn check_conflict(volume: &VolumeName, wanted: &Wanted, labels: &Labe
 
 /// What each container that uses the volume says about its label.
 fn containers<'a>(pod: &'a Pod, outer: &'a OuterName) -> impl Iterator<Item = Option<&'a SeLinuxOptions>> {
-    let uses = |container: &&crate::api::Container| {
-        container.mounts.iter().any(|mount| mount.volume == outer.as_str())
-    };
-    let label = |c: &'a crate::api::Container| c.selinux.as_ref().or(pod.security.selinux.as_ref());
+    let uses =
+        |container: &&api::Container| container.mounts.iter().any(|mount| mount.volume == outer.as_str());
+    let label = |c: &'a api::Container| c.selinux.as_ref().or(pod.security.selinux.as_ref());
     pod.containers.iter().filter(uses).map(label)
 }
 
@@ -90,14 +90,14 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
+    use api::names::{PluginName, PodUid, SpecName};
+    use api::pod::{PodVolume, VolumeMount};
+    use api::{Container, ContainerKind};
+    use api::{Volume, VolumeSource};
     use async_trait::async_trait;
 
     use super::*;
-    use crate::api::pod::{PodVolume, VolumeMount};
-    use crate::api::{Container, ContainerKind};
-    use crate::api::{Volume, VolumeSource};
     use crate::error::Failure;
-    use crate::names::{PluginName, PodUid, SpecName};
     use crate::operation::OperationContext;
     use crate::paths::Paths;
     use crate::plugin::{Found, Mounted, Rebuilt, Scene, SetUp, TearDown};

@@ -1,6 +1,7 @@
 //! How large a volume may become that lives on the node's own storage.
 
-use crate::api::{Bytes, ContainerKind, Pod, VolumeSource};
+use api::{Bytes, ContainerKind, Pod, VolumeSource};
+
 use crate::plugin::Spec;
 
 /// The limit of a local ephemeral volume: the pod's for ephemeral storage, or a smaller one of its own.
@@ -34,8 +35,9 @@ fn pod_limit(pod: &Pod) -> Bytes {
 mod tests {
     use std::sync::Arc;
 
+    use api::{Container, PodVolume};
+
     use super::*;
-    use crate::api::{Container, PodVolume};
 
     fn pod(limits: &[(ContainerKind, u64)]) -> Pod {
         let container = |(kind, limit): &(ContainerKind, u64)| Container {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use api::pod::{Content, SeLinuxOptions, VolumeMount};
+use api::storage::ClaimTemplate;
+use api::{AccessMode, Container, CsiDriver, Meta, PodVolume, VolumeSource};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::api::pod::{Content, SeLinuxOptions, VolumeMount};
-use crate::api::storage::ClaimTemplate;
-use crate::api::{AccessMode, Container, CsiDriver, Meta, PodVolume, VolumeSource};
 use crate::operation::{PodRecord, Transition};
 use crate::plugin::Mounted;
 use crate::plugin::testing::{DRIVER, volume};

@@ -1,6 +1,6 @@
 //! What is tried again, and when: after failures, after successes, and after somebody else's detach.
 
-use volume_manager::error::ErrorClass::Uncertain;
+use api::error::ErrorClass::Uncertain;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! What is not attached, what does not come off at once, and what is said about it.
 
-use volume_manager::api::storage::ClaimTemplate;
-use volume_manager::api::{Claim, ClaimPhase, PodVolume, VolumeSource};
+use api::storage::ClaimTemplate;
+use api::{Claim, ClaimPhase, PodVolume, VolumeSource};
 
 use super::*;
 
@@ -208,7 +208,7 @@ async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
 /// What cannot be asked is believed; the others are looked for all the same.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_asked_about_stays_attached() {
-    use volume_manager::error::ErrorClass::Transient;
+    use api::error::ErrorClass::Transient;
     let control = Control::with_data_on_one().await;
     control.volume("logs", AccessMode::ReadWriteOnce);
     control.run("db", "one", &["logs"]).await;

@@ -1,6 +1,6 @@
 //! What a controller takes over from the one before it, and what goes with objects that go.
 
-use volume_manager::api::{Attachment, CsiDriver, Object};
+use api::{Attachment, CsiDriver, Object};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! What nodes are told, however late their answers are and whoever goes meanwhile.
 
-use volume_manager::api::AttachedVolume;
+use api::AttachedVolume;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! What happens while nobody listens: it is known as soon as somebody does again, and nothing is done without
 //! a pause until then.
 
-use volume_manager::api::CsiDriver;
+use api::CsiDriver;
 
 use super::*;
 

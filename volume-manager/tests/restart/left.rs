@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::Kind;
+use api::error::ErrorClass::Final;
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
-use volume_manager::api::Kind;
-use volume_manager::error::ErrorClass::Final;
 use volume_manager::{PodState, WAIT_LIMIT};
 
 use super::world::{ROOT, World, unique};

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use api::error::ErrorClass::Final;
+use api::{AccessMode, Kind};
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
 use volume_manager::WAIT_LIMIT;
-use volume_manager::api::{AccessMode, Kind};
-use volume_manager::error::ErrorClass::Final;
 use volume_manager::event::Notice;
 
 use super::world::{ROOT, World, labelled, unique, volume};

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::error::ErrorClass::{Final, Transient};
+use api::{Kind, Object, PersistentSource, Volume};
 use expect_test::expect;
 use host::errno;
 use host::fake::{Order, Rule};
 use volume_manager::WAIT_LIMIT;
-use volume_manager::api::{Kind, Object, PersistentSource, Volume};
-use volume_manager::error::ErrorClass::{Final, Transient};
 use volume_manager::event::Notice;
 
 use super::world::{ROOT, World, unique, volume};

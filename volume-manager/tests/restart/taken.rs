@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use api::Kind;
+use api::error::ErrorClass::Final;
 use expect_test::expect;
 use volume_manager::WAIT_LIMIT;
-use volume_manager::api::Kind;
-use volume_manager::error::ErrorClass::Final;
 use volume_manager::event::Notice;
 
 use super::world::{World, unique};

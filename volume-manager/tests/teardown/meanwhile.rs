@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use api::Kind;
+use api::error::ErrorClass::{Final, Transient, Uncertain};
 use expect_test::expect;
 use volume_manager::PodState;
-use volume_manager::api::Kind;
-use volume_manager::error::ErrorClass::{Final, Transient, Uncertain};
 use volume_manager::operation::OperationName;
 
 use super::world::{World, unique};

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use api::error::ErrorClass;
+use api::names::{DriverName, PluginName, PodUid, SpecName};
+use api::{PersistentSource, VolumeMode};
 use async_trait::async_trait;
 use tokio::sync::Notify;
-use volume_manager::api::{PersistentSource, VolumeMode};
-use volume_manager::error::{Classified, ErrorClass, Failure};
-use volume_manager::names::{DriverName, PluginName, PodUid, SpecName};
+use volume_manager::error::{Classified, Failure};
 use volume_manager::operation::OperationContext;
 use volume_manager::paths::Paths;
 use volume_manager::plugin::{
@@ -321,18 +322,13 @@ impl Attacher for Toy {
         &self,
         _: &Remote<'_>,
         spec: &Spec,
-        node: &volume_manager::names::NodeName,
+        node: &api::names::NodeName,
     ) -> Result<String, Failure> {
         self.step(format!("attach {} to {node}", spec.name())).await?;
         Ok(String::new())
     }
 
-    async fn detach(
-        &self,
-        _: &Remote<'_>,
-        volume: &str,
-        node: &volume_manager::names::NodeName,
-    ) -> Result<(), Failure> {
+    async fn detach(&self, _: &Remote<'_>, volume: &str, node: &api::names::NodeName) -> Result<(), Failure> {
         self.step(format!("detach {volume} from {node}")).await
     }
 
@@ -340,7 +336,7 @@ impl Attacher for Toy {
         &self,
         _: &Remote<'_>,
         spec: &Spec,
-        node: &volume_manager::names::NodeName,
+        node: &api::names::NodeName,
     ) -> Result<bool, Failure> {
         let failed = self.fails(&format!("look for {} on {node}", spec.name()));
         failed.map_or_else(|| Ok(!self.lock().vanished), Err)

@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its own part of this world")]
 #![allow(clippy::disallowed_methods, reason = "a test may prepare files and let time pass")]
 
-#[path = "api.rs"]
-pub(crate) mod api;
+#[path = "memory_api.rs"]
+pub(crate) mod memory_api;
 #[path = "toy.rs"]
 pub(crate) mod toy;
 
@@ -12,26 +12,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock::TokioClock;
+use api::names::{Namespaced, PodUid, VolumeName};
+use api::object::Bytes;
+use api::pod::{SeLinuxOptions, VolumeMount};
+use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
+use api::{
+    AccessMode, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody,
+    PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource, get,
+};
 use async_trait::async_trait;
 use expect_test::Expect;
 use host::fake::{FakeHost, FakeKernel};
 use tonic::transport::Channel;
-use volume_manager::api::object::Bytes;
-use volume_manager::api::pod::{SeLinuxOptions, VolumeMount};
-use volume_manager::api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
-use volume_manager::api::{
-    AccessMode, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody,
-    PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource, get,
-};
-use volume_manager::clock::TokioClock;
 use volume_manager::event::Notice;
-use volume_manager::names::{Namespaced, PodUid, VolumeName};
 use volume_manager::operation::OperationName;
 use volume_manager::plugin::local::LocalPlugin;
 use volume_manager::plugin::registry::Registry;
 use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
 
-use api::MemoryApi;
+use memory_api::MemoryApi;
 use toy::Toy;
 
 /// The manager's root directory.
@@ -157,17 +157,17 @@ impl World {
     pub(crate) async fn attach(&self, volumes: &[&str]) {
         let attached =
             volumes.iter().map(|name| AttachedVolume { name: unique(name), device_path: String::new() });
-        let key = volume_manager::api::Key::cluster(Kind::Node, "node");
+        let key = api::Key::cluster(Kind::Node, "node");
         let patch = Patch::of(key, PatchBody::VolumesAttached(attached.collect()));
-        use volume_manager::api::ApiSource;
+        use api::ApiSource;
         self.api.patch(patch).await.expect("the node is there");
     }
 
     /// The node's object says that it uses these volumes.
     pub(crate) async fn names_in_use(&self, volumes: &[&str]) {
         let volumes = volumes.iter().map(|name| unique(name)).collect();
-        let key = volume_manager::api::Key::cluster(Kind::Node, "node");
-        use volume_manager::api::ApiSource;
+        let key = api::Key::cluster(Kind::Node, "node");
+        use api::ApiSource;
         let patch = Patch::of(key, PatchBody::VolumesInUse(volumes));
         self.api.patch(patch).await.expect("the node is there");
     }

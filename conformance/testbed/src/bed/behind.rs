@@ -1,13 +1,14 @@
 //! Behind the node's and the driver's back: what was asked of the driver, where the node keeps things, and what
 //! disappears though nobody took it away.
 
-use contracts::event::Event;
-use harness::api::pod::InlineCsi;
-use harness::api::{CsiDriver, VolumeSource};
-use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+
+use api::pod::InlineCsi;
+use api::{CsiDriver, VolumeSource};
+use contracts::event::Event;
+use serde_json::Value;
 
 use super::{Bed, Result, StepError};
 use crate::call::Method;

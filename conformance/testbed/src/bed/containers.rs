@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
-use harness::api::VolumeSource;
+use api::VolumeSource;
 use harness::container::{Container, ContainerError};
 use harness::guard::Guard;
 use harness::node::Wanted;

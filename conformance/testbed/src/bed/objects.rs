@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::api::{
+use api::{
     Bytes, Claim, ConfigMap, Meta, Notification, Owner, PersistentSource, Secret, Sensitive, Service,
     ServicePort, Severity, Volume, VolumeMode,
 };

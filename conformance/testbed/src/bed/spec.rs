@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use harness::api::environment::Variable;
-use harness::api::pod::{PodSecurity, VolumeDevice, VolumeMount};
-use harness::api::runtime::Powers;
-use harness::api::{Container, Meta, Pod, PodVolume, VolumeSource};
+use api::environment::Variable;
+use api::pod::{PodSecurity, VolumeDevice, VolumeMount};
+use api::runtime::Powers;
+use api::{Container, Meta, Pod, PodVolume, VolumeSource};
 
 /// A volume as a case wants it.
 #[derive(Debug, Clone)]

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use api::Attachment;
 use contracts::event::Event;
 use csi_proto::v1::controller_client::ControllerClient;
 use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{GetPluginInfoRequest, ListVolumesRequest, NodeGetInfoRequest};
-use harness::api::Attachment;
 use harness::guard::Guard;
 use harness::proxy::within;
 use tonic::Status;

@@ -3,8 +3,8 @@
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 
-use harness::api::storage::FsGroupPolicy;
-use harness::api::{VolumeMode, VolumeSource};
+use api::storage::FsGroupPolicy;
+use api::{VolumeMode, VolumeSource};
 use harness::fault_fs::Rule as FileRule;
 
 use super::{Cx, Pod, Volume};

@@ -4,9 +4,9 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
+use api::VolumeSource;
+use api::environment::{Origin, Variable};
 use expect_test::Expect;
-use harness::api::VolumeSource;
-use harness::api::environment::{Origin, Variable};
 
 use super::{Container, Doing, Shared, Volume};
 use crate::bed::{MountSpec, PodSpec};

@@ -1,8 +1,8 @@
 //! Where the volumes of a pod come from that no driver makes. Pure.
 
-use harness::api::environment::{Holder, HolderKind, Origin};
-use harness::api::pod::{Content, DownwardItem, KeyFile, Projection};
-use harness::api::{Bytes, VolumeSource};
+use api::environment::{Holder, HolderKind, Origin};
+use api::pod::{Content, DownwardItem, KeyFile, Projection};
+use api::{Bytes, VolumeSource};
 
 /// An empty directory on the node's disk.
 pub fn empty_dir() -> VolumeSource {

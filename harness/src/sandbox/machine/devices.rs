@@ -43,7 +43,8 @@ const READY: u32 = 64;
 
 /// Furnishes the directory that will be `/dev`.
 pub(super) fn furnish(dev: &Path, user_namespace: bool) -> Result<(), SandboxError> {
-    attach("a tmpfs", dev, Some("tmpfs"), MsFlags::MS_NOSUID, Some("size=4m,mode=755,nr_inodes=8k"))?;
+    // Binds of device nodes inherit the flags of this mount, so it has those of the machine's devtmpfs: none.
+    attach("a tmpfs", dev, Some("tmpfs"), MsFlags::empty(), Some("size=4m,mode=755,nr_inodes=8k"))?;
     for directory in ["pts", "shm", "mapper", "net"] {
         make_dir(&dev.join(directory), 0o755)?;
     }

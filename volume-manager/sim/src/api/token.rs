@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use volume_manager::api::{Sensitive, Token, TokenRequest};
+use api::{Sensitive, Token, TokenRequest};
 
 /// What one says.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Where values come from, and what is said of those that come from nowhere.
 
+use api::environment::{Import, Variable};
+use api::{Meta, Resource, Sensitive};
+
 use super::*;
-use crate::api::environment::{Import, Variable};
-use crate::api::{Meta, Resource, Sensitive};
-use crate::plugin::testing::api::ToyApi;
+use crate::plugin::testing::toy_api::ToyApi;
 
 fn from(name: &str, origin: Origin) -> Variable {
     Variable { name: name.into(), origin }

@@ -1,6 +1,6 @@
 //! The variables that tell of one service: Kubernetes' own, and those of Docker's links. Pure.
 
-use crate::api::Service;
+use api::Service;
 
 /// The variables, in no order.
 pub(super) fn of(service: &Service) -> Vec<(String, String)> {

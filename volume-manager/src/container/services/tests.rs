@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use api::clock::TokioClock;
+use api::{ApiError, Change, Key, Meta, Object, Patch, ServicePort, Token, TokenRequest, Watch};
 use async_trait::async_trait;
 use expect_test::{Expect, expect};
 use tokio::sync::{Mutex, mpsc};
 
 use super::*;
-use crate::api::{ApiError, Change, Key, Meta, Object, Patch, ServicePort, Token, TokenRequest, Watch};
-use crate::clock::TokioClock;
 
 fn service(namespace: &str, name: &str, address: &str, ports: &[(&str, i32, &str)]) -> Service {
     let port = |(name, number, protocol): &(&str, i32, &str)| ServicePort {

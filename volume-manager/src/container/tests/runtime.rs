@@ -1,8 +1,9 @@
 //! Who a container is and what it may do, and what its runtime reads of it.
 
+use api::pod::SeLinuxOptions;
+use api::runtime::{Confinement, Port, Powers, Profile};
+
 use super::*;
-use crate::api::pod::SeLinuxOptions;
-use crate::api::runtime::{Confinement, Port, Powers, Profile};
 use crate::container::oci::{self, Bundle};
 use crate::container::security::Scope;
 

@@ -1,8 +1,9 @@
 //! What a container is told in its environment, and who else sees it.
 
+use api::environment::{Holder, HolderKind, Import, Origin};
+use api::{Meta, Resource, Secret, Sensitive, Service};
+
 use super::*;
-use crate::api::environment::{Holder, HolderKind, Import, Origin};
-use crate::api::{Meta, Resource, Secret, Sensitive, Service};
 use crate::container::oci::{self, Bundle};
 
 #[tokio::test]

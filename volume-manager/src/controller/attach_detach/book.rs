@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::{AttachedVolume, Node};
-use crate::clock::Instant;
-use crate::names::{NodeName, VolumeName};
+use api::clock::Instant;
+use api::names::{NodeName, VolumeName};
+use api::{AttachedVolume, Node};
+
 use crate::plugin::Spec;
 
 /// The book of attachments.

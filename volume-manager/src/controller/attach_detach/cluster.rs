@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::follow::News;
-use crate::api::{
+use api::follow::News;
+use api::names::{DriverName, Namespaced, NodeName, PluginName, PodUid, VolumeName};
+use api::{
     AttachedVolume, Attachment, Claim, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume,
     VolumeSource,
 };
-use crate::names::{DriverName, Namespaced, NodeName, PluginName, PodUid, VolumeName};
+
 use crate::plugin::registry::Registry;
 use crate::plugin::{Facts, Spec};
 

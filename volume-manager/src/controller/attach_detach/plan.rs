@@ -5,11 +5,12 @@ mod tests;
 
 use std::time::Duration;
 
+use api::clock::Instant;
+use api::names::{NodeName, VolumeName};
+
 use super::book::{Book, Entry};
 use super::cluster::{Cluster, Desired, Wanted};
 use super::reports::Reports;
-use crate::clock::Instant;
-use crate::names::{NodeName, VolumeName};
 
 /// How long a node that is not ready may keep a volume nobody wants.
 pub(super) const PATIENCE: Duration = Duration::from_secs(360);

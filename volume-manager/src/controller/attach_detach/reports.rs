@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::api::AttachedVolume;
-use crate::clock::Instant;
-use crate::names::{NodeName, VolumeName};
+use api::AttachedVolume;
+use api::clock::Instant;
+use api::names::{NodeName, VolumeName};
 
 /// How long to wait before writing again what could not be written.
 const AGAIN: Duration = Duration::from_secs(1);

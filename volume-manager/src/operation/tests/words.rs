@@ -1,10 +1,10 @@
 //! What operations are called, what they say of what failed, and what they take from whom.
 
+use api::AttachedVolume;
 use host::errno;
 use host::fake::{Order, Rule};
 
 use super::*;
-use crate::api::AttachedVolume;
 use crate::plugin::Mounted;
 
 pub(super) fn expanding(bench: &Bench) -> ExpandVolume {

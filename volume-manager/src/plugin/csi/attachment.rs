@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::names::{AttachmentName, DriverName, NodeName, VolumeHandle};
+use api::{ApiError, ApiSource, Attachment, Key, Kind, Meta, Resource};
 use async_trait::async_trait;
 
 use super::CsiPlugin;
 use super::error::CsiError;
 use super::volume::CsiVolume;
-use crate::api::{self, ApiError, ApiSource, Attachment, Key, Kind, Meta, Resource};
 use crate::error::Failure;
-use crate::names::{AttachmentName, DriverName, NodeName, VolumeHandle};
 use crate::operation::OperationContext;
 use crate::plugin::{Attacher, Remote, Spec, VolumePlugin};
 
@@ -217,10 +217,11 @@ async fn look_detached(api: &dyn ApiSource, name: &AttachmentName) -> Option<Res
 mod tests {
     use std::cell::RefCell;
 
+    use api::clock::{Clock as _, TokioClock};
+
     use super::*;
-    use crate::clock::{Clock as _, TokioClock};
     use crate::plugin::Facts;
-    use crate::plugin::testing::api::ToyApi;
+    use crate::plugin::testing::toy_api::ToyApi;
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_looks_less_often_with_time_and_not_after_the_end_of_it() {

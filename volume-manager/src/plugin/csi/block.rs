@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::{PluginName, PodUid, SpecName};
 use async_trait::async_trait;
 use csi_proto::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
@@ -19,7 +20,6 @@ use super::{
     CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
 };
 use crate::error::Failure;
-use crate::names::{PluginName, PodUid, SpecName};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 use crate::plugin::{BlockMapper, MapDevice, Spec, TearDown, Undo};
@@ -121,7 +121,7 @@ impl BlockMapper for CsiPlugin {
         match clean_up(cx, &inner).await {
             // Something a driver has left behind: it hurts nobody, and the next use of the volume takes it over.
             Err(error) if error.is_not_empty() => {
-                tracing::warn!(volume = %inner, error = crate::error::chain(&error), "a driver left something");
+                tracing::warn!(volume = %inner, error = api::error::chain(&error), "a driver left something");
                 Ok(())
             }
             cleaned => Ok(cleaned.map_err(|source| CsiError::Directory { step: UNSTAGE_DIR, source })?),

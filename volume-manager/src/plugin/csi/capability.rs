@@ -2,11 +2,10 @@
 //!
 //! Pure.
 
+use api::AccessMode;
 use csi_proto::v1::VolumeCapability;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessMode as CsiAccessMode, AccessType, BlockVolume, MountVolume};
-
-use crate::api::AccessMode;
 
 /// The access mode for a volume whose PersistentVolume lists `modes`.
 ///

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::clock::{Clock, Instant};
+use api::names::DriverName;
 use csi_proto::v1::node_client::NodeClient;
-pub(crate) use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::{self, node_service_capability};
 use futures::future::BoxFuture;
 use tonic::transport::Channel;
@@ -19,10 +20,10 @@ use tonic::{Request, Response, Status};
 
 use super::pod_info;
 use super::status::CallError;
-use crate::clock::{Clock, Instant};
 use crate::manager::{ClientStyle, Dialer};
-use crate::names::DriverName;
 use crate::plugin::RegisteredDriver;
+
+pub(crate) use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 
 /// What a conversation goes over.
 #[derive(Debug, Clone)]

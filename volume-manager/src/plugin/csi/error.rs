@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
+use api::ApiError;
+use api::error::ErrorClass;
+use api::names::{DriverName, SpecName, VolumeHandle};
+use api::storage::LifecycleMode;
 use host::HostError;
 
 use super::attachment::AttachmentError;
 use super::secret::SecretError;
 use super::status::CallError;
 use super::volume_data::VolumeDataError;
-use crate::api::ApiError;
-use crate::api::storage::LifecycleMode;
-use crate::error::{Classified, ErrorClass, Sign};
-use crate::names::{DriverName, SpecName, VolumeHandle};
+use crate::error::{Classified, Sign};
 
 /// Why a step of a CSI volume failed.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! Growing a volume on the node, which must be published for that. Calls NodeExpandVolume.
 
+use api::VolumeMode;
 use async_trait::async_trait;
 use csi_proto::v1::volume_capability::MountVolume;
 use csi_proto::v1::{CapacityRange, NodeExpandVolumeRequest};
@@ -8,7 +9,6 @@ use super::client::Capability;
 use super::error::CsiError;
 use super::volume::CsiVolume;
 use super::{CsiPlugin, capability, fetch_secret, has};
-use crate::api::VolumeMode;
 use crate::error::Failure;
 use crate::operation::OperationContext;
 use crate::plugin::{Expand, Expander};

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 
+use api::VolumeMode;
+use api::names::PluginName;
+
 use super::NAME;
 use super::reconstruct::{Kept, devices, filesystems, inner_of, pods_of_device, was_begun};
 use super::volume_data::VolumeDataError;
-use crate::api::VolumeMode;
-use crate::names::PluginName;
 use crate::plugin::{Lost, Scene};
 
 /// Finds them.
@@ -40,8 +41,8 @@ pub(super) async fn find(scene: &Scene<'_>) -> Vec<Lost> {
 fn lost(
     at: std::path::PathBuf,
     mode: VolumeMode,
-    pods: BTreeSet<crate::names::PodUid>,
+    pods: BTreeSet<api::names::PodUid>,
     error: &VolumeDataError,
 ) -> Lost {
-    Lost { plugin: PluginName::new(NAME), at, mode, pods, why: crate::error::chain(error) }
+    Lost { plugin: PluginName::new(NAME), at, mode, pods, why: api::error::chain(error) }
 }

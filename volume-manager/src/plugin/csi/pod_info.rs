@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use api::{ApiError, ApiSource, CsiDriver, Kind, Pod, Reference, Token, TokenRequest};
 use serde::{Deserialize, Serialize};
-
-use crate::api::{ApiError, ApiSource, CsiDriver, Kind, Pod, Reference, Token, TokenRequest};
 
 use super::volume_data::Lifecycle;
 

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use api::storage::{FsGroupPolicy, LifecycleMode};
+use api::{AccessMode, CsiDriver};
 use csi_proto::v1::volume_capability::MountVolume;
 use csi_proto::v1::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
 
@@ -17,8 +19,6 @@ use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
 use super::{
     CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
 };
-use crate::api::storage::{FsGroupPolicy, LifecycleMode};
-use crate::api::{AccessMode, CsiDriver};
 use crate::error::Failure;
 use crate::operation::OperationContext;
 use crate::ownership::{self, Ownership};

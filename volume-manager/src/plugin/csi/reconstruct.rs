@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::names::{DriverName, OuterName, PodUid, SpecName, VolumeHandle};
+use api::pod::InlineCsi;
+use api::storage::CsiSource;
+use api::{Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
 use host::{DirEntry, FileKind, Host, HostError, MountTable};
 
 use super::error::CsiError;
 use super::record;
 use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
-use crate::api::pod::InlineCsi;
-use crate::api::storage::CsiSource;
-use crate::api::{self, Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
 use crate::error::Failure;
-use crate::names::{DriverName, OuterName, PodUid, SpecName, VolumeHandle};
 use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged};
 
 /// The directory of block volumes, which is no driver's.
@@ -274,7 +274,7 @@ async fn entries(host: &dyn Host, dir: &Path) -> Vec<DirEntry> {
         Ok(entries) => entries,
         Err(error) => {
             if !error.is_not_found() {
-                tracing::warn!(dir = %dir.display(), error = crate::error::chain(&error), "not read");
+                tracing::warn!(dir = %dir.display(), error = api::error::chain(&error), "not read");
             }
             Vec::new()
         }

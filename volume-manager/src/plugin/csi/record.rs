@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::{PodUid, SpecName, VolumeHandle, escape};
 use host::{Host, HostError};
 
 use super::volume_data::{FILE_NAME, Lifecycle, VolumeData, VolumeDataError};
-use crate::names::{PodUid, SpecName, VolumeHandle, escape};
 
 /// The file in a directory.
 pub(crate) fn path(dir: &Path) -> PathBuf {

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::clock::{self, Clock};
+use api::names::{DriverName, is_path_component};
+use api::{ApiError, ApiSource};
 use csi_proto::registration::registration_client::RegistrationClient;
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
 use tonic::transport::Channel;
@@ -21,10 +24,7 @@ use tonic::{Response, Status};
 use super::client::{Lines, Memory, Session};
 use super::status::CallError;
 use super::version::{self, Version, VersionError};
-use crate::api::{ApiError, ApiSource};
-use crate::clock::{self, Clock};
 use crate::manager::{Config, Dialer, VolumeManager};
-use crate::names::{DriverName, is_path_component};
 
 /// What a socket must call itself to be ours.
 const PLUGIN_TYPE: &str = "CSIPlugin";
@@ -76,7 +76,7 @@ impl Registrar {
         let asked = self.within(GET_INFO, "GetInfo", client.get_info(InfoRequest {})).await;
         let info = asked.map_err(|source| RegistrationError::Socket { socket: socket.to_owned(), source })?;
         let outcome = self.register(socket, info).await;
-        let error = outcome.as_ref().err().map(|error| crate::error::chain(error)).unwrap_or_default();
+        let error = outcome.as_ref().err().map(|error| api::error::chain(error)).unwrap_or_default();
         let status = RegistrationStatus { plugin_registered: outcome.is_ok(), error };
         let notify = client.notify_registration_status(status);
         let told = self.within(NOTIFY, "NotifyRegistrationStatus", notify).await;
@@ -194,7 +194,7 @@ impl Registrar {
         self.drivers().remove(name);
         self.manager.registration(crate::Registration::Removed { driver: name.clone() });
         if let Err(error) = node_record::remove(&*self.api, &*self.clock, &self.config.node, name).await {
-            let error = crate::error::chain(&error);
+            let error = api::error::chain(&error);
             tracing::warn!(driver = %name, error, "the node still claims to have the driver");
         }
     }

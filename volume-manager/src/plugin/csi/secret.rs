@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::{self, ApiError, ApiSource, Secret};
-use crate::names::Namespaced;
+use api::names::Namespaced;
+use api::{ApiError, ApiSource, Secret};
 
 /// A secret could not be had. It may be there at the next attempt.
 #[derive(Debug, thiserror::Error)]

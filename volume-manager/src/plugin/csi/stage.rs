@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use api::names::{DriverName, VolumeHandle};
 use async_trait::async_trait;
 use csi_proto::v1::volume_capability::MountVolume;
 use csi_proto::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
@@ -15,7 +16,6 @@ use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, publish_context, record};
 use crate::error::Failure;
-use crate::names::{DriverName, VolumeHandle};
 use crate::operation::OperationContext;
 use crate::paths::Paths;
 use crate::plugin::{DeviceMounter, MountDevice, Spec};

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use api::VolumeMode;
+use api::names::{DriverName, PodUid, VolumeHandle};
 use csi_proto::v1::NodeGetVolumeStatsRequest;
 use csi_proto::v1::volume_usage::Unit;
 
@@ -9,9 +11,7 @@ use super::client::{Capability, Session};
 use super::error::CsiError;
 use super::volume::CsiVolume;
 use super::{CsiPlugin, has};
-use crate::api::VolumeMode;
 use crate::error::Failure;
-use crate::names::{DriverName, PodUid, VolumeHandle};
 use crate::operation::OperationContext;
 use crate::plugin::Spec;
 

@@ -4,14 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use super::error::CsiError;
-use super::volume_data::{Lifecycle, VolumeData};
-use crate::api::{AccessMode, PersistentSource, Pod, VolumeSource};
-use crate::error::{Failure, Unfit};
-use crate::names::{
+use api::names::{
     AttachmentName, DriverName, Namespaced, NodeName, PodUid, SpecName, VolumeHandle, escape,
     is_path_component,
 };
+use api::{AccessMode, PersistentSource, Pod, VolumeSource};
+
+use super::error::CsiError;
+use super::volume_data::{Lifecycle, VolumeData};
+use crate::error::{Failure, Unfit};
 use crate::plugin::{Spec, SpecSource};
 
 /// A volume of a CSI driver.

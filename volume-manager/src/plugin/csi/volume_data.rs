@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::names::{AttachmentName, DriverName, NodeName, SpecName, VolumeHandle, is_path_component};
+use api::names::{AttachmentName, DriverName, NodeName, SpecName, VolumeHandle, is_path_component};
 
 /// The file's name, beside the target or the staging directory, never in it.
 pub const FILE_NAME: &str = "vol_data.json";

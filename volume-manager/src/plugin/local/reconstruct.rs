@@ -7,12 +7,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use api::names::{PodUid, SpecName};
+use api::{Meta, PersistentSource, Volume, VolumeMode};
 use host::{FileKind, Host};
 
 use super::LocalPlugin;
-use crate::api::{Meta, PersistentSource, Volume, VolumeMode};
 use crate::error::Failure;
-use crate::names::{PodUid, SpecName};
 use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged, VolumePlugin};
 
 /// A volume of a pod. The device is the one the mount table names; a directory's path is nowhere to be read.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::clock::{Clock as _, TokioClock};
 use async_trait::async_trait;
 use csi_proto::v1::node_server::{Node, NodeServer};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
@@ -17,7 +18,6 @@ use prost::Message;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
 
-use crate::clock::{Clock as _, TokioClock};
 use crate::manager::{DialError, Dialer};
 
 /// What happened, in order, with the bench's root as `$R`.
@@ -42,7 +42,7 @@ impl Story {
     }
 
     pub(crate) fn symbolic(&self, text: &str) -> String {
-        let hash = crate::names::VolumeHandle::new("h").hashed();
+        let hash = api::names::VolumeHandle::new("h").hashed();
         text.replace(&self.root, "$R").replace(&hash, "$H")
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::pod::{Content, DownwardItem, KeyFile, Projection};
+use api::{ConfigMap, Meta, Node, Resource, Secret, Sensitive, VolumeSource};
 use expect_test::expect;
 
-use crate::api::pod::{Content, DownwardItem, KeyFile, Projection};
-use crate::api::{ConfigMap, Meta, Node, Resource, Secret, Sensitive, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;
@@ -200,7 +200,7 @@ async fn a_projection_mixes_sources_and_the_later_one_wins() {
     ];
     bench.inline(VolumeSource::Projected { sources, default_mode: 0o644 });
     bench.pod.security.run_as_user = Some(1000);
-    bench.pod.containers = vec![crate::api::Container::default()];
+    bench.pod.containers = vec![api::Container::default()];
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     let root = bench.path("pods/u1/volumes/kubernetes.io~projected/data");
     let host = Arc::clone(&bench.context.host);
@@ -234,7 +234,7 @@ async fn every_error_of_a_projection_is_told_at_once() {
 /// A token is for one user, or for the pod's group where containers run as several.
 #[test]
 fn a_pods_user_is_the_one_that_all_its_containers_agree_on() {
-    use crate::api::{Container, Pod};
+    use api::{Container, Pod};
     let agreed = |of_the_pod: Option<u32>, of_containers: &[Option<u32>]| {
         let mut pod = Pod::default();
         pod.security.run_as_user = of_the_pod;

@@ -4,11 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use api::{PersistentSource, VolumeSource};
 use async_trait::async_trait;
 use host::exec::{ContainerRef, Containers, Output, PodContainers, REGISTRATIONS};
 use host::fake::{FakeHost, FakeKernel};
 
-use crate::api::{PersistentSource, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::testing::Bench;
 

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use api::{Bytes, Container, ContainerKind, Node, VolumeSource};
 use expect_test::expect;
 use host::Host;
 use host::fake::{Order, Rule};
 use nix::libc::EIO;
 
-use crate::api::{Bytes, Container, ContainerKind, Node, VolumeSource};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;

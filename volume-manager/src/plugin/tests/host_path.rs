@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use api::{PersistentSource, VolumeSource};
 use host::{DeviceNumber, FileKind, Host};
 
-use crate::api::{PersistentSource, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::Spec;
 use crate::plugin::testing::Bench;

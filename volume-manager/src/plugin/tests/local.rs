@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use api::{Bytes, PersistentSource, VolumeMode, VolumeSource};
 use host::Host;
 use host::fake::{FakeHost, Order, Rule};
 use host::format::DiskContent;
 use serial_test::file_serial;
 
-use crate::api::{Bytes, PersistentSource, VolumeMode, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::local::LocalPlugin;
 use crate::plugin::testing::{Bench, Disk};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{PersistentSource, VolumeSource};
 use expect_test::expect;
 use host::fake::{FakeHost, Order, Rule};
 use nix::libc::{EBUSY, EIO};
 
-use crate::api::{PersistentSource, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::Spec;
 use crate::plugin::testing::Bench;

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use api::VolumeSource;
+use api::names::{ContainerName, PodUid, SpecName};
 use host::Host;
 use host::fake::{Order, Rule};
 
-use crate::api::VolumeSource;
-use crate::names::{ContainerName, PodUid, SpecName};
 use crate::operation::Operation;
 use crate::plugin::testing::Bench;
 use crate::subpath::{self, SubPath, SubPathError};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::pod::{Content, KeyFile, Projection, VolumeMount};
+use api::{ConfigMap, Container, Meta, Resource, Secret, VolumeSource};
 use host::Host;
 use host::fake::{FakeHost, Order, Rule};
 use nix::libc::EIO;
 
-use crate::api::pod::{Content, KeyFile, Projection, VolumeMount};
-use crate::api::{ConfigMap, Container, Meta, Resource, Secret, VolumeSource};
 use crate::operation::Operation;
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;

@@ -44,6 +44,7 @@ fn header() -> Header {
         seed: 7,
         about: String::new(),
         odd: vec![],
+        machine: vec![],
         limits: vec![],
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use api::names::PluginName;
+use api::{AccessMode, AttachedVolume, Meta, Node, Pod, Taint};
+
 use super::*;
-use crate::api::{AccessMode, AttachedVolume, Meta, Node, Pod, Taint};
-use crate::names::PluginName;
 use crate::plugin::Spec;
 use crate::plugin::testing::volume;
 

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock::Instant;
+use api::follow::{Following, News};
+use api::names::{DriverName, NodeName};
+use api::{Attachment, CsiDriver, Key, Kind, Object};
+
 use super::Registrar;
-use crate::api::follow::{Following, News};
-use crate::api::{Attachment, CsiDriver, Key, Kind, Object};
-use crate::clock::Instant;
-use crate::names::{DriverName, NodeName};
 
 /// gRPC's ResourceExhausted.
 const EXHAUSTED: i32 = 8;
@@ -75,7 +76,7 @@ pub async fn run(registrar: Registrar) {
         let now = registrar.clock.now();
         for driver in timetable.due(now).into_iter().chain(at_once.take()) {
             if let Err(error) = registrar.refresh(&driver).await {
-                tracing::warn!(%driver, error = crate::error::chain(&error), "its limit is not known");
+                tracing::warn!(%driver, error = api::error::chain(&error), "its limit is not known");
             }
         }
         let next = timetable.next();
@@ -103,9 +104,10 @@ pub async fn run(registrar: Registrar) {
 
 #[cfg(test)]
 mod tests {
+    use api::Meta;
+    use api::storage::AttachmentError;
+
     use super::*;
-    use crate::api::Meta;
-    use crate::api::storage::AttachmentError;
 
     fn driver(period: Option<u64>) -> CsiDriver {
         CsiDriver { meta: Meta::named("", "d"), allocatable_period: period, ..CsiDriver::default() }

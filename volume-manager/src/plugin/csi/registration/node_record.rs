@@ -5,15 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::clock::Clock;
+use api::names::{DriverName, NodeName};
+use api::{
+    ApiError, ApiSource, CsiNode, CsiNodeDriver, Key, Kind, Meta, Node, Owner, Patch, PatchBody, Resource,
+};
 use csi_proto::v1::NodeGetInfoResponse;
 
 use super::RegistrationError;
-use crate::api::{
-    self, ApiError, ApiSource, CsiNode, CsiNodeDriver, Key, Kind, Meta, Node, Owner, Patch, PatchBody,
-    Resource,
-};
-use crate::clock::Clock;
-use crate::names::{DriverName, NodeName};
 
 /// The annotation: JSON, driver to the driver's own name for the node.
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
@@ -202,7 +201,7 @@ fn allocatable(driver: &DriverName, max: i64) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::testing::api::ToyApi;
+    use crate::plugin::testing::toy_api::ToyApi;
 
     #[tokio::test]
     async fn who_leaves_a_node_that_has_gone_has_left_and_who_cannot_ask_has_not() {
@@ -217,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn four_attempts_have_a_little_more_time_each() {
-        let clock = crate::clock::TokioClock;
+        let clock = api::clock::TokioClock;
         let (began, attempts) = (clock.now(), std::cell::RefCell::new(Vec::new()));
         let attempt = || {
             attempts.borrow_mut().push((clock.now() - began).as_millis());

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use api::clock::Clock;
 use host::watch::DirWatch;
 use host::{FileKind, Host};
 use tokio::task::JoinSet;
 
 use super::Registrar;
-use crate::clock::Clock;
 
 /// How long after a failed registration the next is tried, and how long at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
         }
     };
     if let Err(error) = host.make_dir_all(&dir, 0o750).await {
-        tracing::error!(error = crate::error::chain(&error), "there is no place for drivers to register");
+        tracing::error!(error = api::error::chain(&error), "there is no place for drivers to register");
     }
     let mut known: BTreeMap<PathBuf, (Identity, JoinSet<()>)> = BTreeMap::new();
     loop {
@@ -71,7 +71,7 @@ async fn register(registrar: Registrar, clock: Arc<dyn Clock>, socket: PathBuf) 
                 return;
             }
             Err(error) => {
-                let error = crate::error::chain(&error);
+                let error = api::error::chain(&error);
                 tracing::warn!(socket = %socket.display(), error, "not registered");
             }
         }
@@ -103,7 +103,7 @@ impl Present {
                 // It went between its listing and its reading.
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => {
-                    tracing::warn!(error = crate::error::chain(&error), "sockets of drivers are not read");
+                    tracing::warn!(error = api::error::chain(&error), "sockets of drivers are not read");
                     present.unread.push(dir);
                     continue;
                 }
@@ -136,11 +136,11 @@ impl Present {
 
 #[cfg(test)]
 mod tests {
+    use api::clock::TokioClock;
     use host::errno;
     use host::fake::{FakeHost, FakeKernel, Order, Rule};
 
     use super::*;
-    use crate::clock::TokioClock;
 
     /// Whoever registers again removes the old socket and makes a new one: that may be over before anybody looks, and
     /// most file systems give the number of the one to the other.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use api::{PersistentSource, VolumeMode};
 use csi_proto::v1::NodeGetVolumeStatsResponse;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 
-use crate::api::{PersistentSource, VolumeMode};
 use crate::operation::Operation;
 use crate::plugin::VolumePlugin as _;
 use crate::plugin::csi::CsiPlugin;

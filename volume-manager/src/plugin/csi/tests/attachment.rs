@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::api::storage::AttachmentError;
-use crate::api::{Attachment, Key, Kind, Meta, Resource};
+use api::names::AttachmentName;
+use api::storage::AttachmentError;
+use api::{Attachment, Key, Kind, Meta, Resource};
+
 use crate::error::Failure;
-use crate::names::AttachmentName;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER};
 use crate::plugin::{Attacher, Remote};

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::names::Namespaced;
+use api::storage::ClaimReference;
+use api::{Bytes, Claim, Meta, Resource, VolumeMode};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 use host::fake::Order;
 use serial_test::file_serial;
 use tonic::Code;
 
-use crate::api::storage::ClaimReference;
-use crate::api::{Bytes, Claim, Meta, Resource, VolumeMode};
-use crate::names::Namespaced;
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::{Bench, Disk};

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use api::VolumeMode;
+use api::names::{PodUid, SpecName};
 use host::Host as _;
 use host::fake::{FakeHost, Order, Rule};
 use tonic::Code;
 
-use crate::api::VolumeMode;
-use crate::names::{PodUid, SpecName};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::Bench;

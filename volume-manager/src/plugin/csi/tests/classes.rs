@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use api::names::{AttachmentName, Namespaced};
+use api::storage::{DriverToken, FsGroupPolicy};
+use api::{Attachment, Meta, PersistentSource, Resource, VolumeMode};
 use host::fake::{Order, Rule};
 use tonic::Code;
 
-use crate::api::storage::{DriverToken, FsGroupPolicy};
-use crate::api::{Attachment, Meta, PersistentSource, Resource, VolumeMode};
-use crate::names::{AttachmentName, Namespaced};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Before;
 use crate::plugin::testing::{Bench, DRIVER};
@@ -103,7 +103,7 @@ async fn an_attachment_that_goes_or_fails_ends_the_attempt() {
     let there = || Attachment { meta: Meta::named("", name.as_str()), ..Attachment::default() };
     let mut going = Attachment { attached: true, ..there() };
     going.meta.deleted = Some("2026-01-01T00:00:00Z".to_owned());
-    let error = crate::api::storage::AttachmentError { message: "no room".to_owned(), code: None };
+    let error = api::storage::AttachmentError { message: "no room".to_owned(), code: None };
     let failed = Attachment { attach_error: Some(error.clone()), ..there() };
     for (attachment, why) in [(going, "volume attachment is being deleted"), (failed, "no room")] {
         let mut bench = Bench::new();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::names::{AttachmentName, Namespaced};
+use api::storage::DriverToken;
+use api::{AccessMode, Attachment, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 
-use crate::api::storage::DriverToken;
-use crate::api::{AccessMode, Attachment, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
-use crate::names::{AttachmentName, Namespaced};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Spec;
 use crate::plugin::testing::{Bench, DRIVER};

@@ -5,13 +5,13 @@ mod told;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::names::Namespaced;
+use api::storage::{ClaimReference, Condition};
+use api::{AccessMode, Bytes, Claim, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 use tonic::Code;
 
-use crate::api::storage::{ClaimReference, Condition};
-use crate::api::{AccessMode, Bytes, Claim, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
-use crate::names::Namespaced;
 use crate::operation::{ExpandVolume, MountVolume, Operation};
 use crate::plugin::Mounted;
 use crate::plugin::testing::Bench;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::storage::CsiSource;
+use api::{Bytes, PersistentSource, Volume};
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
 
-use crate::api::storage::CsiSource;
-use crate::api::{Bytes, PersistentSource, Volume};
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::csi::client::Capability;

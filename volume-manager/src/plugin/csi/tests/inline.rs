@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use expect_test::expect;
-
-use crate::api::pod::InlineCsi;
-use crate::api::storage::{DriverToken, LifecycleMode};
-use crate::api::{
+use api::names::{PluginName, VolumeHandle};
+use api::pod::InlineCsi;
+use api::storage::{DriverToken, LifecycleMode};
+use api::{
     CsiDriver, Kind, Meta, PodVolume, Reference, Resource, Secret, Sensitive, TokenRequest, VolumeMode,
     VolumeSource,
 };
-use crate::names::{PluginName, VolumeHandle};
+use expect_test::expect;
+
 use crate::operation::Operation;
 use crate::plugin::csi::volume_data::{Lifecycle, VolumeData};
 use crate::plugin::csi::{CsiPlugin, pod_info};
@@ -32,7 +32,7 @@ fn inline(change: impl FnOnce(&mut InlineCsi)) -> Bench {
 }
 
 fn masked(bench: &Bench, story: &str) -> String {
-    let handle = crate::names::VolumeHandle::ephemeral(&bench.pod.uid(), &"scratch".into());
+    let handle = api::names::VolumeHandle::ephemeral(&bench.pod.uid(), &"scratch".into());
     story.replace(handle.as_str(), "$HANDLE")
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use api::names::VolumeHandle;
 use expect_test::{Expect, expect};
 use host::fake::FakeKernel;
 
-use crate::names::VolumeHandle;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::Bench;
 use crate::plugin::{Found, Scene, VolumePlugin};
@@ -101,7 +101,7 @@ impl Node {
             plugin: "kubernetes.io/csi".into(),
             inner: "pv".into(),
             path: self.bench.path(format!("pods/{pod}/volumes/kubernetes.io~csi/pv")),
-            mode: crate::api::VolumeMode::Filesystem,
+            mode: api::VolumeMode::Filesystem,
         };
         let known = CsiPlugin::new().identify_orphan(&self.scene(), &found).await.unwrap()?;
         Some(CsiPlugin::new().volume_name(&known.spec).unwrap())

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use api::names::PluginName;
+use api::{PersistentSource, Resource, VolumeMode};
 use expect_test::expect;
 
-use crate::api::{PersistentSource, Resource, VolumeMode};
-use crate::names::PluginName;
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER, volume};
@@ -18,7 +18,7 @@ use crate::plugin::{Found, Rebuilt, Scene, Staged, VolumePlugin};
 const POD: &str = "pods/u1/volumes/kubernetes.io~csi/pv";
 
 fn staging() -> String {
-    let hash = crate::names::VolumeHandle::new("h").hashed();
+    let hash = api::names::VolumeHandle::new("h").hashed();
     format!("plugins/kubernetes.io/csi/{DRIVER}/{hash}")
 }
 

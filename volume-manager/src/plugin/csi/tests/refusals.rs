@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::VolumeMode;
 use host::fake::FakeHost;
 
-use crate::api::VolumeMode;
 use crate::operation::Operation;
 use crate::plugin::Spec;
 use crate::plugin::testing::{Bench, DRIVER};
@@ -15,7 +15,7 @@ use crate::plugin::testing::{Bench, DRIVER};
 #[tokio::test]
 async fn a_driver_works_in_directories_and_in_nothing_else() {
     const CSI: &str = "plugins/kubernetes.io/csi";
-    let hash = crate::names::VolumeHandle::new("h").hashed();
+    let hash = api::names::VolumeHandle::new("h").hashed();
     for (place, mode, call) in [
         (format!("{CSI}/{DRIVER}/{hash}/globalmount"), VolumeMode::Filesystem, "NodeStageVolume"),
         ("pods/u1/volumes/kubernetes.io~csi/pv".to_owned(), VolumeMode::Filesystem, "NodePublishVolume"),

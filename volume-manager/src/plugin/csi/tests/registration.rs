@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use api::{CsiNode, Meta, Node, Resource};
 use async_trait::async_trait;
 use csi_proto::registration::registration_server::{Registration as Desk, RegistrationServer};
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
@@ -18,7 +19,6 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
 
 use crate::Registration;
-use crate::api::{CsiNode, Meta, Node, Resource};
 use crate::event::Event;
 use crate::manager::{DialError, Dialer, VolumeManager};
 use crate::plugin::csi::registration::{Registrar, RegistrationError};
@@ -276,8 +276,8 @@ async fn who_cannot_be_told_is_not_registered() {
 async fn the_record_of_an_earlier_node_of_that_name_is_replaced() {
     let scene = Scene::set();
     let mut meta = Meta::named("", "node-1");
-    meta.owners = vec![crate::api::Owner { uid: "n0".into(), ..Default::default() }];
-    let old = crate::api::CsiNodeDriver { name: "old".into(), ..Default::default() };
+    meta.owners = vec![api::Owner { uid: "n0".into(), ..Default::default() }];
+    let old = api::CsiNodeDriver { name: "old".into(), ..Default::default() };
     scene.bench.put(CsiNode { meta, drivers: vec![old] }.into_object());
     scene.register().await.unwrap();
     let entry: CsiNode = scene.bench.api.read("", "node-1").unwrap();

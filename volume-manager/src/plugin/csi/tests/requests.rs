@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::names::{AttachmentName, DriverName, Namespaced};
+use api::pod::InlineCsi;
+use api::storage::{DriverToken, FsGroupPolicy, LifecycleMode};
+use api::{
+    AccessMode, Attachment, Meta, PersistentSource, PodVolume, Resource, Secret, Sensitive, VolumeSource,
+};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
 use expect_test::expect;
 use tonic::Code;
 
-use crate::api::pod::InlineCsi;
-use crate::api::storage::{DriverToken, FsGroupPolicy, LifecycleMode};
-use crate::api::{
-    AccessMode, Attachment, Meta, PersistentSource, PodVolume, Resource, Secret, Sensitive, VolumeSource,
-};
-use crate::names::{AttachmentName, DriverName, Namespaced};
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::Spec;
 use crate::plugin::csi::pod_info;
@@ -200,7 +200,7 @@ async fn an_inline_volume_is_published_alone_with_all_the_driver_asked_for() {
         driver.tokens = vec![DriverToken { audience: "aud1".into(), expiration: Some(600) }];
     });
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
-    let handle = crate::names::VolumeHandle::ephemeral(&"u1".into(), &"scratch".into()).to_string();
+    let handle = api::names::VolumeHandle::ephemeral(&"u1".into(), &"scratch".into()).to_string();
     expect![[r#"
         call NodeGetCapabilities
         call NodeGetCapabilities

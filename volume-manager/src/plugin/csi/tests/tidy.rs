@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use api::VolumeMode;
 use host::fake::{FakeHost, FakeKernel, Order, Rule};
 use tonic::Code;
 
-use crate::api::VolumeMode;
 use crate::operation::Operation;
 use crate::plugin::testing::Bench;
 use crate::plugin::{Scene, VolumePlugin};
@@ -72,7 +72,7 @@ async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
 /// The code is final, so nothing else would remember the mount: the pod could go, and the mount would stay.
 #[tokio::test]
 async fn failed_call_that_has_mounted_is_undone() {
-    let global = crate::names::VolumeHandle::new("h").hashed();
+    let global = api::names::VolumeHandle::new("h").hashed();
     for (call, mark, at) in [
         ("NodeStageVolume", "device", format!("{CSI}/d.example/{global}/globalmount")),
         ("NodePublishVolume", "pod", "pods/u1/volumes/kubernetes.io~csi/pv/mount".to_owned()),

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::VolumeMode;
 use host::errno::{EEXIST, EIO, ENOMEM, ENOSPC, ENOTCONN, ENOTDIR};
 use host::fake::{FakeHost, Order, Rule};
 
-use crate::api::VolumeMode;
 use crate::operation::Operation;
 use crate::plugin::VolumePlugin as _;
 use crate::plugin::csi::CsiPlugin;

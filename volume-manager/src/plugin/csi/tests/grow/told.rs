@@ -1,8 +1,9 @@
 //! What a growth tells: the pod, if it fails while the volume is used, and the claim, in which order and over
 //! whose head.
 
+use api::PatchBody;
+
 use super::*;
-use crate::api::PatchBody;
 
 #[tokio::test]
 async fn a_growth_in_use_that_fails_is_told_once_and_to_the_pod_alone() {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use api::storage::AttachmentError;
+use api::{Attachment, CsiDriver, CsiNodeDriver, Owner};
+
 use super::*;
-use crate::api::storage::AttachmentError;
-use crate::api::{Attachment, CsiDriver, CsiNodeDriver, Owner};
 use crate::plugin::csi::registration::allocatable;
 use crate::plugin::testing::driver::Answer;
 

@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use api::clock::{Clock, Instant, TokioClock, within};
 use host::linux::LinuxHost;
 
 use super::*;
-use crate::clock::{Clock, Instant, TokioClock, within};
 use crate::plugin::csi::registration::watch;
 
 /// Far longer than anything here takes.

@@ -1,26 +1,24 @@
 //! Ordinary Kubernetes manifests become the lean objects of this API: the edge where Kubernetes' own shapes
-//! end. Defaults are those the API server would have set. [`shape`] goes the other way.
+//! end. Defaults are those the API server would have set. The way back is [`api::shape`].
+
+#![warn(missing_docs)]
 
 mod environment;
 mod pod;
 mod runtime;
 mod service;
-mod shape;
 mod storage;
 
 use std::collections::BTreeMap;
 
+use api::content::{ConfigMap, Secret, Sensitive};
+use api::object::{Bytes, Meta, Owner};
+use api::{Object, Resource};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use super::content::{ConfigMap, Secret, Sensitive};
-use super::object::{Bytes, Meta, Owner};
-use super::{Object, Resource};
-
-pub use shape::shape;
 
 /// Why a manifest could not be taken.
 #[derive(Debug, thiserror::Error)]

@@ -1,21 +1,30 @@
 //! What the manager reads from and writes to the Kubernetes API, and the trait it does that through.
 //!
 //! The objects in here are lean: what a volume manager and the controllers around it look at, and nothing
-//! else. Kubernetes' own shapes exist only in [`convert`], at the edge. An [`ApiSource`] may be an in-memory
-//! cluster, the same behind a socket, or a real API server.
+//! else. Kubernetes' own shapes exist only in the crate `api-convert`, at the edge. An [`ApiSource`] may be an
+//! in-memory cluster, the same behind a socket, or a real API server. Names, amounts, the clock and the classes
+//! of errors are here, too, since the node and the cluster side share them. Nothing here does I/O.
 
+#![warn(missing_docs)]
+
+pub mod clock;
 pub mod content;
-pub mod convert;
 pub mod environment;
+pub mod error;
 pub mod follow;
+pub mod names;
 pub mod node;
 pub mod object;
 pub mod patch;
 pub mod pod;
+pub mod quantity;
 pub mod runtime;
 pub mod service;
+pub mod shape;
 pub mod storage;
-pub(crate) mod timely;
+#[cfg(test)]
+mod testing;
+pub mod timely;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! Pods.
 
-use k8s_openapi::api::core::v1 as core;
-
-use super::{Bad, environment, id, mode, quantity, runtime, storage};
-use crate::api::object::Meta;
-use crate::api::pod::{
+use api::object::Meta;
+use api::pod::{
     Container, ContainerKind, Content, DownwardItem, HostAlias, InlineCsi, KeyFile, Pod, PodSecurity,
     PodVolume, Projection, SeLinuxOptions, VolumeDevice, VolumeMount, VolumeSource,
 };
-use crate::api::runtime::Confinement;
+use api::runtime::Confinement;
+use k8s_openapi::api::core::v1 as core;
+
+use super::{Bad, environment, id, mode, quantity, runtime, storage};
 
 /// What files of a projected volume get if nobody says otherwise.
 const DEFAULT_MODE: i32 = 0o644;

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
-use tokio::sync::mpsc;
-
-use crate::api::{
+use api::{
     ApiError, ApiSource, Change, Claim, CsiNode, Key, Kind, Object, Patch, PatchBody, Resource, Sensitive,
     Token, TokenRequest, Watch,
 };
+use async_trait::async_trait;
+use tokio::sync::mpsc;
 
 #[derive(Debug, Default)]
 pub(crate) struct ToyApi {

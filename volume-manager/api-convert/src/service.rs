@@ -1,10 +1,10 @@
 //! Services.
 
+use api::object::Meta;
+use api::service::{Service, ServicePort};
 use k8s_openapi::api::core::v1 as core;
 
 use super::Bad;
-use crate::api::object::Meta;
-use crate::api::service::{Service, ServicePort};
 
 pub(super) fn service(service: core::Service, meta: Meta) -> Result<Service, Bad> {
     let spec = service.spec.unwrap_or_default();

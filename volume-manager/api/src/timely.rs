@@ -17,14 +17,14 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// An API whose requests end.
 #[derive(Debug)]
-pub(crate) struct Timely {
+pub struct Timely {
     inner: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
 }
 
 impl Timely {
     /// The same API, with a limit on each request.
-    pub(crate) fn shared(inner: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Arc<dyn ApiSource> {
+    pub fn shared(inner: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Arc<dyn ApiSource> {
         Arc::new(Self { inner, clock })
     }
 
@@ -74,13 +74,13 @@ impl ApiSource for Timely {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Attachment, Meta, Resource};
     use crate::clock::TokioClock;
-    use crate::plugin::testing::api::ToyApi;
+    use crate::testing::OneObject;
+    use crate::{Attachment, Meta, Resource};
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_does_not_come_is_no_answer() {
-        let timely = Timely { inner: Arc::new(ToyApi::default()), clock: TokioClock::shared() };
+        let timely = Timely { inner: Arc::new(OneObject::default()), clock: TokioClock::shared() };
         let begun = tokio::time::Instant::now();
         let silent = timely.ask(std::future::pending::<Result<(), ApiError>>()).await;
         assert_eq!(silent, Err(ApiError::Unavailable { reason: "no answer in 30 s".to_owned() }));
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_deleted_in_time_is_gone() {
-        let timely = Timely::shared(Arc::new(ToyApi::default()), TokioClock::shared());
+        let timely = Timely::shared(Arc::new(OneObject::default()), TokioClock::shared());
         let attachment = Attachment { meta: Meta::named("", "a"), ..Attachment::default() };
         let key = attachment.key();
         timely.create(attachment.into_object()).await.unwrap();

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::api::storage::FsGroupPolicy;
-use crate::api::{AccessMode, Object, PersistentSource, Pod, PodVolume, Volume, VolumeSource};
 use crate::names::Namespaced;
+use crate::storage::FsGroupPolicy;
+use crate::{AccessMode, Object, PersistentSource, Pod, PodVolume, Volume, VolumeSource};
 
 /// The fields of an object by which a trace can be judged, where Kubernetes has them.
 pub fn shape(object: &Object) -> Value {

@@ -1,9 +1,9 @@
 //! Amounts of resources as Kubernetes writes them, finer than whole units. Pure.
 
-use crate::api::Bytes;
+use crate::Bytes;
 
 /// A quantity in thousandths: processors are counted in those. `None` for what is no quantity.
-pub(crate) fn thousandths(text: &str) -> Option<u128> {
+pub fn thousandths(text: &str) -> Option<u128> {
     if let Some(milli) = text.strip_suffix('m') {
         return milli.parse().ok();
     }

@@ -1,16 +1,16 @@
 //! A manifest of each kind, and what is left of it.
 
+use api::environment::Variable;
+use api::{PersistentSource, ServicePort};
 use expect_test::expect;
 use serde_json::json;
 
 use super::*;
-use crate::api::environment::Variable;
-use crate::api::{PersistentSource, ServicePort};
 
 fn read(document: Value) -> String {
     match objects(document) {
         Ok(objects) => format!("{objects:#?}"),
-        Err(error) => crate::error::chain(&error),
+        Err(error) => api::error::chain(&error),
     }
 }
 
@@ -233,7 +233,7 @@ fn a_volume_keeps_the_order_of_its_modes_and_all_its_secrets() {
 fn defaults_are_those_of_the_api_server() {
     let driver = json!({"kind": "CSIDriver", "metadata": {"name": "d"}, "spec": {}});
     let [Object::CsiDriver(driver)] = &objects(driver).expect("it is well-formed")[..] else { panic!() };
-    let mut expected = super::super::CsiDriver::default();
+    let mut expected = api::CsiDriver::default();
     expected.meta.name = "d".to_owned();
     assert_eq!(**driver, expected);
     let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {}});

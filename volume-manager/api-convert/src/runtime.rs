@@ -1,9 +1,8 @@
 //! What runs in a container and what confines it.
 
+use api::runtime::{Port, Powers, Profile, Program};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
-
-use crate::api::runtime::{Port, Powers, Profile, Program};
 
 /// What is run, taken out of the container.
 pub(super) fn program(container: &mut core::Container, stop_signal: Option<String>) -> Program {

@@ -1,8 +1,7 @@
 //! Variables of containers.
 
+use api::environment::{Holder, HolderKind, Import, Origin, Variable};
 use k8s_openapi::api::core::v1 as core;
-
-use crate::api::environment::{Holder, HolderKind, Import, Origin, Variable};
 
 pub(super) fn variable(variable: core::EnvVar) -> Variable {
     let text = variable.value.unwrap_or_default();

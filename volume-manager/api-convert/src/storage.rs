@@ -1,16 +1,16 @@
 //! Claims, volumes, classes and drivers.
 
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::storage::v1 as storage;
-
-use super::{Bad, amount};
-use crate::api::object::Meta;
-use crate::api::storage::{
+use api::names::Namespaced;
+use api::object::Meta;
+use api::storage::{
     AccessMode, Claim, ClaimPhase, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate, Class, Condition,
     CsiDriver, CsiSource, DataSource, DriverToken, FsGroupPolicy, LifecycleMode, NodeAffinity,
     PersistentSource, Requirement, Volume, VolumeMode,
 };
-use crate::names::Namespaced;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1 as storage;
+
+use super::{Bad, amount};
 
 pub(super) fn claim(claim: core::PersistentVolumeClaim, meta: Meta) -> Result<Claim, Bad> {
     let spec = claim.spec.map(claim_spec).transpose()?.unwrap_or_default();

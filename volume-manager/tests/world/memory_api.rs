@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use async_trait::async_trait;
-use tokio::sync::{Notify, mpsc};
-use volume_manager::api::{
+use api::{
     ApiError, ApiSource, Change, Key, Kind, Object, Patch, PatchBody, Sensitive, Token, TokenRequest, Watch,
 };
+use async_trait::async_trait;
+use tokio::sync::{Notify, mpsc};
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryApi {

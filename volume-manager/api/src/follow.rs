@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{ApiSource, Change, Key, Kind, Object, Watch};
 use crate::clock::{Clock, Instant};
+use crate::{ApiSource, Change, Key, Kind, Object, Watch};
 
 /// How long to wait before following again what could not be followed.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub enum News {
 
 /// A kind that is followed. A stream that ends is begun again, with everything that exists.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub struct Following {
     kind: Kind,
     api: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
@@ -36,12 +36,13 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    pub(crate) fn new(kind: Kind, api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
+    /// Begins with the first call of [`next`](Self::next).
+    pub fn new(kind: Kind, api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         Self { kind, api, clock, watch: None, named: BTreeSet::new(), all_named: false, again: None }
     }
 
     /// What is heard next. May be dropped at any time: nothing is lost.
-    pub(crate) async fn next(&mut self) -> News {
+    pub async fn next(&mut self) -> News {
         loop {
             let Some(watch) = &mut self.watch else {
                 self.begin().await;
@@ -92,14 +93,14 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::api::{Meta, Node, Resource};
     use crate::clock::TokioClock;
-    use crate::plugin::testing::api::ToyApi;
+    use crate::testing::OneObject;
+    use crate::{Meta, Node, Resource};
 
     #[tokio::test]
     async fn what_goes_before_everything_is_named_is_not_among_what_there_is() {
         let (sender, watch) = mpsc::unbounded_channel();
-        let following = Following::new(Kind::Node, Arc::new(ToyApi::default()), TokioClock::shared());
+        let following = Following::new(Kind::Node, Arc::new(OneObject::default()), TokioClock::shared());
         let mut following = Following { watch: Some(watch), ..following };
         let node = |name| Node { meta: Meta::named("", name), ..Node::default() }.into_object();
         let applied = ["gone", "there"].map(|name| Change::Applied(node(name)));
