@@ -16,16 +16,13 @@ pub use mounted::{MountError, Mounted, Propagation};
 /// A type of disk file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFormat {
-    /// ext4.
     Ext4,
-    /// xfs.
     Xfs,
-    /// btrfs.
     Btrfs,
 }
 
 impl DiskFormat {
-    /// Its name, as mount and mkfs know it.
+    /// The type for mount(8) and `mkfs.<type>`.
     pub fn name(self) -> &'static str {
         match self {
             DiskFormat::Ext4 => "ext4",
@@ -34,7 +31,7 @@ impl DiskFormat {
         }
     }
 
-    /// The least bytes its mkfs accepts.
+    /// Bytes of the smallest device that mkfs accepts.
     pub fn least_bytes(self) -> u64 {
         match self {
             DiskFormat::Ext4 => 8 << 20,
@@ -43,8 +40,8 @@ impl DiskFormat {
         }
     }
 
-    /// Everything is written when mkfs returns: ext4 would go on in the background and disturb what is
-    /// injected or measured.
+    /// Arguments of mkfs. ext4 gets no lazy initialisation: its background writes would disturb faults and
+    /// measurements.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             DiskFormat::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
@@ -53,7 +50,7 @@ impl DiskFormat {
         }
     }
 
-    /// Makes a file system on a device.
+    /// Runs mkfs on a device.
     pub fn make(self, device: &Path) -> Result<(), FilesystemError> {
         let program = format!("mkfs.{}", self.name());
         let failed = |cause: io::Error| FilesystemError::Make {
@@ -61,7 +58,7 @@ impl DiskFormat {
             device: device.to_owned(),
             cause,
         };
-        // By its name alone an ordinary PATH would not find it.
+        // In the `sbin` directories too: the PATH of an ordinary user lacks them.
         let path = crate::facts::program(&program).unwrap_or_else(|| PathBuf::from(&program));
         let output = Command::new(path).args(self.arguments()).arg(device).output().map_err(failed)?;
         if output.status.success() {
@@ -71,25 +68,21 @@ impl DiskFormat {
     }
 }
 
-/// Why a file system could not be had.
+/// A file system that could not be made or mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesystemError {
-    /// The device below.
-    #[error("cannot have a device for it")]
+    #[error("cannot attach a loop device for the file system")]
     Device(#[from] LoopError),
     /// mkfs failed.
     #[error("cannot run `{program}` on `{device}`")]
     Make {
-        /// Which mkfs.
         program: String,
-        /// On which device.
         device: PathBuf,
-        /// Why not, or what it said.
+        /// Why it did not start, or its output.
         #[source]
         cause: io::Error,
     },
-    /// It could not be mounted.
-    #[error("cannot use the new file system")]
+    #[error("cannot mount the new file system")]
     Mount(#[from] MountError),
 }
 
@@ -97,12 +90,12 @@ pub enum FilesystemError {
 #[derive(Debug)]
 pub struct Filesystem {
     mounted: Mounted,
-    /// Dropped after the mount: a device in use cannot be detached.
+    // Dropped after the mount: a device in use cannot be detached.
     device: LoopDevice,
 }
 
 impl Filesystem {
-    /// Makes a file system of this many bytes over a nameless file in `dir` and mounts it at `target`.
+    /// Makes a file system of this many bytes on an unlinked file in `dir` and mounts it at `target`.
     pub fn create(
         format: DiskFormat,
         bytes: u64,
@@ -120,17 +113,15 @@ impl Filesystem {
         Ok(Filesystem { mounted, device })
     }
 
-    /// Where it is mounted.
     pub fn path(&self) -> &Path {
         self.mounted.target()
     }
 
-    /// The device it is on.
     pub fn device(&self) -> &LoopDevice {
         &self.device
     }
 
-    /// Unmounts it and keeps the device.
+    /// Unmounts the file system and returns its device.
     pub fn unmount(self) -> Result<LoopDevice, CloseError> {
         let Filesystem { mounted, device } = self;
         mounted.close().map(|()| device)
@@ -138,7 +129,6 @@ impl Filesystem {
 }
 
 impl Guard for Filesystem {
-    /// Unmounts, detaches the device, and says what stood in the way.
     fn close(self) -> Result<(), CloseError> {
         self.unmount()?.close()
     }

@@ -1,5 +1,4 @@
-//! What every resource of the harness has in common: it is undone once, and whoever undoes it is told how
-//! that went.
+//! Guards: resources of the harness that are undone exactly once, with an error if that fails.
 
 use std::fmt;
 use std::io;
@@ -10,61 +9,53 @@ use crate::wait::TimedOut;
 
 /// A resource that exists until it is closed.
 ///
-/// Dropping one undoes it as well as it can, never panics, and leaves a note for the census where that
-/// failed ([`take_notes`]).
+/// Dropping a guard undoes the resource too, never panics, and leaves a note for the census if that failed
+/// ([`take_notes`]).
 pub trait Guard {
-    /// Undoes the resource and says what stood in the way.
+    /// Undoes the resource.
     fn close(self) -> Result<(), CloseError>;
 }
 
-/// Why a resource could not be undone.
+/// A resource that could not be undone.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     /// A mount is in use.
     #[error("cannot unmount `{target}`: held by {holders}")]
     Busy {
-        /// Where it is mounted.
         target: PathBuf,
-        /// Who uses it.
+        /// Processes that use it.
         holders: String,
     },
-    /// A mount could not be undone for another reason.
+    /// A mount could not be unmounted for another reason.
     #[error("cannot unmount `{target}`")]
     Unmount {
-        /// Where it is mounted.
         target: PathBuf,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
     /// A loop device is still attached.
     #[error("cannot detach `loop{number}`: held by {holders}")]
     Attached {
-        /// Its number.
         number: u32,
-        /// Who uses it.
+        /// Processes that use it.
         holders: String,
-        /// How long it was waited for.
         #[source]
         source: TimedOut,
     },
-    /// A call to the kernel was refused.
+    /// Another system call failed.
     #[error("cannot {what}")]
     Os {
-        /// What was tried.
         what: String,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// Something did not end in time.
     #[error("cannot wait any longer")]
     Hung(#[from] TimedOut),
 }
 
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Closes a guard on behalf of its `Drop`, leaving a note where that fails.
+/// Closes a guard for its `Drop`, and leaves a note if that fails.
 pub(crate) fn undo(what: impl fmt::Display, close: impl FnOnce() -> Result<(), CloseError>) {
     if let Err(error) = close() {
         let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
@@ -73,7 +64,7 @@ pub(crate) fn undo(what: impl fmt::Display, close: impl FnOnce() -> Result<(), C
     }
 }
 
-/// What dropped guards of this process could not undo since the last call.
+/// Notes of dropped guards of this process that could not be undone, since the last call.
 pub fn take_notes() -> Vec<String> {
     std::mem::take(&mut *NOTES.lock().unwrap_or_else(PoisonError::into_inner))
 }

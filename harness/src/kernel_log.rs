@@ -1,7 +1,7 @@
-//! The kernel's messages while a case ran, and whether one of them is a defect of the kernel itself.
+//! The kernel's messages during a case, and defects of the kernel among them.
 //!
-//! Reads `/dev/kmsg`, from where it stood when the case began. Messages belong to nobody: one that names a
-//! device of the case is the case's, and a defect that names none is the run's.
+//! Reads `/dev/kmsg` from the beginning of the case on. A message that names a device of the case counts for the case;
+//! a defect that names no device counts for the run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,32 +11,30 @@ mod splat;
 
 pub use splat::{Splat, SplatKind, devices_named, splats};
 
-/// Why the messages cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the kernel's messages")]
 pub struct KernelLogError(#[from] io::Error);
 
-/// A place in the kernel's messages.
+/// A position in the kernel's messages.
 #[derive(Debug)]
 pub struct KernelLog {
     device: File,
 }
 
-/// One message.
+/// A message of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its number since boot.
+    /// Counts from boot.
     pub sequence: u64,
     /// Microseconds since boot.
     pub micros: u64,
-    /// Its severity: 0 is an emergency, 3 an error, 7 a remark.
+    /// Severity of syslog(2): 0 is an emergency, 3 an error, 7 for debugging.
     pub level: u8,
-    /// What it says.
     pub text: String,
 }
 
 impl KernelLog {
-    /// Starts behind the last message there is.
+    /// Starts after the last existing message.
     pub fn start() -> Result<KernelLog, KernelLogError> {
         let mut options = OpenOptions::new();
         let mut device =
@@ -45,10 +43,10 @@ impl KernelLog {
         Ok(KernelLog { device })
     }
 
-    /// Every message since the last call, or since the start. Never waits.
+    /// Messages since the last call, or since the start. Does not block.
     pub fn read(&mut self) -> Result<Vec<Message>, KernelLogError> {
         let mut messages = Vec::new();
-        // The device gives one whole record a call, at most 8 KiB.
+        // Each read returns a whole record of at most 8 KiB.
         let mut record = [0; 8192];
         loop {
             match self.device.read(&mut record) {
@@ -56,7 +54,7 @@ impl KernelLog {
                 Ok(length) => messages.extend(parse(&String::from_utf8_lossy(&record[..length]))),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(messages),
-                    // Messages were overwritten before they were read: go on with the oldest there is.
+                    // Messages were overwritten before they were read: go on with the oldest existing one.
                     Some(libc::EPIPE | libc::EINTR) => {}
                     _ => return Err(error.into()),
                 },
@@ -65,7 +63,7 @@ impl KernelLog {
     }
 }
 
-/// `6,1234,567890,-;text`, then continuation lines that begin with a space and are not for people.
+/// Parses `6,1234,567890,-;text`. Continuation lines begin with a space and are for programs.
 fn parse(record: &str) -> Option<Message> {
     let (head, text) = record.split_once(';')?;
     let mut fields = head.split(',');
@@ -84,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_taken_apart() {
+    fn record_is_parsed_into_its_fields() {
         let message = parse("28,1042,99000123,-;EXT4-fs (loop3): mounted\n SUBSYSTEM=x\n").unwrap();
         assert_eq!((message.level, message.sequence, message.micros), (4, 1042, 99_000_123));
         assert_eq!(message.text, "EXT4-fs (loop3): mounted");
     }
 
     #[test]
-    fn what_is_written_after_the_start_is_read_once() {
+    fn message_after_the_start_is_read_once() {
         let Ok(mut log) = KernelLog::start() else {
             eprintln!("ignored: the kernel's messages cannot be read by this user");
             return;

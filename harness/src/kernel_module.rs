@@ -1,4 +1,4 @@
-//! Modules of the kernel: put in by the program that the kernel itself asks for them, and taken out again.
+//! Loads and unloads kernel modules. Loading runs modprobe, as the kernel itself does.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use nix::kmod::{DeleteModuleFlags, delete_module};
 
-/// Where the kernel looks for it.
+/// The path that the kernel uses.
 const MODPROBE: &str = "/sbin/modprobe";
 
-/// Puts a module in, and what it depends on; one that is in already stays as it is.
+/// Loads a module with its dependencies. A loaded module stays as it is.
 ///
 /// # Errors
-/// When there is none, or the kernel refuses it.
+/// When the module does not exist, or the kernel refuses it.
 pub fn load(name: &str, parameters: &[&str]) -> io::Result<()> {
     let done = Command::new(MODPROBE).arg(name).args(parameters).output()?;
     match done.status.success() {
@@ -21,10 +21,10 @@ pub fn load(name: &str, parameters: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Takes a module out, which never waits.
+/// Unloads a module without waiting.
 ///
 /// # Errors
-/// `EWOULDBLOCK` while anything uses it.
+/// `EWOULDBLOCK` while it is in use.
 pub fn unload(name: &CStr) -> io::Result<()> {
     Ok(delete_module(name, DeleteModuleFlags::O_NONBLOCK)?)
 }

@@ -1,8 +1,7 @@
-//! Disks that modules of the kernel make for tests, for what no loop device can do: be pulled out of the machine,
-//! and have sectors that cannot be read.
+//! Disks of the kernel's test modules, for faults that a loop device cannot have: removal from the machine, and
+//! unreadable sectors.
 //!
-//! They outlive every process and every namespace, and no ledger knows of them: only a machine that dies with its case
-//! may have one.
+//! They outlive every process and namespace, and are not in the ledger: use them only in a guest that ends with its case.
 
 use std::fs;
 use std::io;
@@ -18,10 +17,10 @@ use crate::kernel_module;
 use crate::observe::Device;
 use crate::wait::Deadline;
 
-/// How long the kernel may take to find a disk, and others to let go of it.
+/// How long to wait for the kernel to find a disk, and for other processes to close it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a disk cannot be had, or does not do what it is to do.
+/// A disk that cannot be made or changed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}")]
 pub struct DiskError {
@@ -34,7 +33,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> DiskError {
     move |source| DiskError { what: what.into(), source }
 }
 
-/// A disk on a bus, which can be pulled out (`scsi_debug`).
+/// A disk on a bus, which can be removed from the machine (`scsi_debug`).
 #[derive(Debug)]
 pub struct PluggedDisk {
     name: String,
@@ -44,12 +43,12 @@ pub struct PluggedDisk {
 }
 
 impl PluggedDisk {
-    /// Plugs one in, with nothing on it.
+    /// Adds an empty disk.
     ///
     /// # Errors
     /// When the kernel has no such module, or does not find the disk.
     pub fn create(mebibytes: u64) -> Result<Self, DiskError> {
-        // What finds the disk comes before it.
+        // The driver that finds the disk comes first.
         kernel_module::load("sd_mod", &[]).map_err(failed("load the module `sd_mod`"))?;
         kernel_module::load("scsi_debug", &[&format!("dev_size_mb={mebibytes}"), "delay=0"])
             .map_err(failed("load the module `scsi_debug`"))?;
@@ -63,17 +62,15 @@ impl PluggedDisk {
         Ok(disk)
     }
 
-    /// Its node.
     pub fn path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 
-    /// Its device number.
     pub fn dev(&self) -> Device {
         self.dev
     }
 
-    /// Pulls it out of the machine, whatever anybody is doing with it.
+    /// Removes the disk from the machine, also while it is in use.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -84,7 +81,7 @@ impl PluggedDisk {
         Ok(())
     }
 
-    /// Takes out the module that drives it, and it with it: whether nobody used it.
+    /// Unloads the disk's module, which removes the disk. `false`: it is in use.
     ///
     /// # Errors
     /// When the kernel refuses for another reason.
@@ -95,7 +92,7 @@ impl PluggedDisk {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(failed("take out the module `scsi_debug`")(error)),
+            Err(error) => Err(failed("unload the module `scsi_debug`")(error)),
         }
     }
 
@@ -108,7 +105,7 @@ impl PluggedDisk {
             Ok(false) => None,
             Err(error) => Some(Err(error)),
         };
-        let what = || "take out the module `scsi_debug`".to_owned();
+        let what = || "unload the module `scsi_debug`".to_owned();
         match Deadline::after(PATIENCE).until("its disk is still in use", gone) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(CloseError::Os { what: what(), source: error.source }),
@@ -132,7 +129,7 @@ impl Drop for PluggedDisk {
     }
 }
 
-/// The disk of `scsi_debug`, if there is one: it hangs on a bus that no real disk has.
+/// The disk of `scsi_debug`, which is on a bus that no real disk has.
 fn plugged_in() -> Option<String> {
     let disks = fs::read_dir("/sys/block").ok()?.flatten();
     let mut made = disks.filter(|disk| {
@@ -149,13 +146,13 @@ fn number(name: &str) -> Result<Device, DiskError> {
         .trim()
         .split_once(':')
         .and_then(|(major, minor)| Some(Device { major: major.parse().ok()?, minor: minor.parse().ok()? }));
-    number.ok_or_else(|| failed(format!("understand `{file}`"))(io::ErrorKind::InvalidData.into()))
+    number.ok_or_else(|| failed(format!("parse `{file}`"))(io::ErrorKind::InvalidData.into()))
 }
 
-/// A disk some of whose sectors can go bad (`null_blk`, which keeps what is written in memory).
+/// A disk in memory whose sectors can go bad (`null_blk`).
 #[derive(Debug)]
 pub struct SpottyDisk {
-    /// The kernel's configuration, mounted where nobody sees it.
+    /// A detached mount of configfs.
     _config: OwnedFd,
     settings: PathBuf,
     dev: Device,
@@ -163,10 +160,10 @@ pub struct SpottyDisk {
 }
 
 impl SpottyDisk {
-    /// One of the kernel's numbering is `nullb0`, and so is the first of a name of its own.
+    /// The kernel names the first disk so, also one that is made by configfs.
     const NAME: &str = "nullb0";
 
-    /// A disk with nothing on it and no bad sector.
+    /// Makes an empty disk without bad sectors.
     ///
     /// # Errors
     /// When the kernel has no such module, or refuses the disk.
@@ -185,17 +182,15 @@ impl SpottyDisk {
         Ok(disk)
     }
 
-    /// Its node.
     pub fn path(&self) -> PathBuf {
         Path::new("/dev").join(Self::NAME)
     }
 
-    /// Its device number.
     pub fn dev(&self) -> Device {
         self.dev
     }
 
-    /// Sectors that can be neither read nor written from now on.
+    /// Makes sectors fail reads and writes from now on.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -203,7 +198,7 @@ impl SpottyDisk {
         self.set("badblocks", &format!("+{}-{}", sectors.start, sectors.end.saturating_sub(1)))
     }
 
-    /// The same sectors are good again.
+    /// Makes sectors good again.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -220,7 +215,7 @@ impl SpottyDisk {
         if !self.made {
             return Ok(());
         }
-        // One that is in use goes as well: whoever has it has nothing any more.
+        // Works also for a disk in use: its users get errors from then on.
         let done = fs::write(self.settings.join("power"), "0").and_then(|()| fs::remove_dir(&self.settings));
         done.map_err(|source| CloseError::Os { what: format!("remove the disk `{}`", Self::NAME), source })?;
         self.made = false;

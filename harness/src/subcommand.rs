@@ -1,14 +1,14 @@
-//! The processes a run consists of, all of them this binary, executed again with a hidden subcommand.
+//! Hidden subcommands: the processes of a run are this binary, executed again.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::{container, driver, fault_fs, janitor, node};
 
-/// Becomes the process that a hidden subcommand in the first argument asks for, and returns its exit code
-/// when it has ended; returns nothing, at once, for any other command line.
+/// Runs the hidden subcommand in the first argument to its end and returns its exit code. Returns `None` at once
+/// for any other command line.
 ///
-/// To be called first thing in a binary's `main`, while there is one thread, and its answer to be returned.
+/// Call it at the beginning of `main`, while there is a single thread, and return its answer.
 pub fn main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Names that are equal between runs, for paths, uids and handles that are not.
+//! Symbols: names that are equal between runs, for paths, uids and handles that differ.
 //!
-//! A story says `<publish:data/web>` where the kernel says `/var/lib/kubelet/pods/…/mount`; a trace that is
-//! compared with a recording says `$VOLID_v1`. Both are translations of what this table knows. Nothing here
-//! touches a disk.
+//! A story has `<publish:data/web>` for the kernel's `/var/lib/kubelet/pods/…/mount`; a trace that is compared
+//! with a recording has `$VOLID_v1` for a handle. Touches nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Layout;
 
-/// The table of names of one case. Clones share it.
+/// The symbols of a case. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Symbols {
     layout: Layout,
@@ -27,7 +26,7 @@ struct Table {
     devices: BTreeMap<String, String>,
     attachments: BTreeMap<String, String>,
     nodes: BTreeMap<PathBuf, String>,
-    /// What [`Symbols::golden`] replaces, the longest first, until something is named anew.
+    /// Replacements of [`Symbols::golden`], the longest first. `None` after a new name.
     golden: Option<Arc<[(String, String)]>>,
 }
 
@@ -38,53 +37,33 @@ struct Volume {
     hash: String,
 }
 
-/// What a path below the node's root stands for.
+/// The meaning of a path below the node's root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Where a driver publishes a volume for a pod.
-    Publish {
-        /// The volume.
-        volume: String,
-        /// The pod.
-        pod: String,
-    },
-    /// Where a driver stages a volume.
-    Stage {
-        /// The volume.
-        volume: String,
-    },
-    /// The global map directory of a raw block volume, or one pod's file in it.
+    /// Target path of a volume in a pod.
+    Publish { volume: String, pod: String },
+    /// Staging path of a volume.
+    Stage { volume: String },
+    /// The global map directory of a block volume, or a pod's file in it.
     Map {
-        /// The volume.
         volume: String,
-        /// The pod, for its file; none for the directory.
+        /// `None` for the directory.
         pod: Option<String>,
     },
-    /// Where a container is shown a part of a volume: the container, and which of its mounts.
+    /// A sub-path of a volume, bound for a container.
     SubPath {
-        /// The volume.
         volume: String,
-        /// The pod.
         pod: String,
-        /// `main/0`.
+        /// Container and index of its mount: `main/0`.
         at: String,
     },
-    /// Where the node mounts a local device for all pods.
-    Global {
-        /// The volume.
-        volume: String,
-    },
-    /// A volume inside a pod's own directory: the link of a raw block volume, or a local volume.
-    InPod {
-        /// The volume.
-        volume: String,
-        /// The pod.
-        pod: String,
-    },
+    /// The global mount of a local device.
+    Global { volume: String },
+    /// A volume in a pod's own directory: the link of a block volume, or a local volume.
+    InPod { volume: String, pod: String },
 }
 
 impl Place {
-    /// The volume it belongs to.
     pub fn volume(&self) -> &str {
         match self {
             Self::Publish { volume, .. }
@@ -96,7 +75,6 @@ impl Place {
         }
     }
 
-    /// The pod it belongs to, if to one.
     pub fn pod(&self) -> Option<&str> {
         match self {
             Self::Publish { pod, .. } | Self::InPod { pod, .. } | Self::SubPath { pod, .. } => Some(pod),
@@ -121,12 +99,12 @@ impl std::fmt::Display for Place {
 }
 
 impl Symbols {
-    /// An empty table for paths of this layout.
+    /// Without names.
     pub fn new(layout: Layout) -> Self {
         Self { layout, table: Arc::default() }
     }
 
-    /// Whether a path lies where the node puts volumes, or checks that a driver does.
+    /// Whether a path is in a directory in which volumes are mounted by contract between node and driver.
     pub fn is_contract(&self, path: &Path) -> bool {
         let Ok(below) = path.strip_prefix(self.layout.root()) else { return false };
         let mut parts = below.iter().map(OsStr::to_string_lossy);
@@ -138,13 +116,12 @@ impl Symbols {
         }
     }
 
-    /// Gives a pod's uid its name.
     pub fn name_pod(&self, uid: &str, name: &str) {
         self.table().pods.insert(uid.to_owned(), name.to_owned());
     }
 
-    /// Gives a volume its name: `inner` is the name its directories carry (its PersistentVolume's, or the
-    /// pod volume's for an inline one), `handle` is what the driver calls it.
+    /// Names a volume. `inner` is the name of its directories (that of the PersistentVolume, or of the pod's volume
+    /// for an inline one), `handle` the driver's id.
     pub fn name_volume(&self, name: &str, inner: &str, handle: &str) {
         let volume = Volume { inner: inner.to_owned(), handle: handle.to_owned(), hash: hash(handle) };
         let mut table = self.table();
@@ -152,30 +129,30 @@ impl Symbols {
         table.golden = None;
     }
 
-    /// Gives a volume that lives as long as a pod its name. The node makes its handle of both.
+    /// Names an inline volume. The node makes its handle from the pod's uid and the name.
     pub fn name_inline(&self, name: &str, pod_uid: &str) {
         self.name_volume(name, name, &format!("csi-{}", hash(&format!("{pod_uid}{name}"))));
     }
 
-    /// Says that a device, `major:minor`, is how a volume is reached just now.
+    /// Names the device (`major:minor`) through which a volume is reached at the moment.
     pub fn name_device(&self, volume: &str, device: &str) {
         self.table().devices.insert(device.to_owned(), volume.to_owned());
     }
 
-    /// Says that a device of the machine, `major:minor` at a path, is what a volume is made of.
+    /// Names a disk of the machine (`major:minor`, node at `path`) that a volume is made of.
     pub fn name_disk(&self, volume: &str, device: &str, path: &Path) {
         self.name_device(volume, device);
         self.table().nodes.insert(path.to_owned(), volume.to_owned());
     }
 
-    /// Gives a VolumeAttachment the name of its volume.
+    /// Names a VolumeAttachment after its volume.
     pub fn name_attachment(&self, volume: &str, attachment: &str) {
         let mut table = self.table();
         table.attachments.insert(attachment.to_owned(), volume.to_owned());
         table.golden = None;
     }
 
-    /// Gives the VolumeAttachment that a volume has or would have on a node the name of the volume.
+    /// Names the VolumeAttachment that a volume has or would have on a node.
     pub fn expect_attachment(&self, volume: &str, driver: &str, node: &str) {
         if let Some(handle) = self.handle(volume) {
             let attachment = format!("csi-{}", hash(&format!("{handle}{driver}{node}")));
@@ -183,32 +160,31 @@ impl Symbols {
         }
     }
 
-    /// The name of a pod, or its uid when it has none.
+    /// The name of a pod, or its uid if it has none.
     pub fn pod(&self, uid: &str) -> String {
         self.table().pods.get(uid).cloned().unwrap_or_else(|| uid.to_owned())
     }
 
-    /// The name of the volume a driver calls `handle`, or the handle when it has none.
+    /// The name of the volume with this handle, or the handle if it has none.
     pub fn volume(&self, handle: &str) -> String {
         self.table().by_handle(handle).unwrap_or_else(|| handle.to_owned())
     }
 
-    /// What the driver calls a volume.
     pub fn handle(&self, volume: &str) -> Option<String> {
         self.table().volumes.get(volume).map(|known| known.handle.clone())
     }
 
-    /// `<device:data>` for a device that some volume is reached through.
+    /// `<device:data>` for a named device.
     pub fn device(&self, device: &str) -> Option<String> {
         self.table().devices.get(device).map(|volume| format!("<device:{volume}>"))
     }
 
-    /// Whether some device is known as the way to a volume.
+    /// Whether a device of the volume has been named.
     pub fn has_device(&self, volume: &str) -> bool {
         self.table().devices.values().any(|known| known == volume)
     }
 
-    /// What a path stands for, if it is one a story may name.
+    /// The meaning of a path, if a story has a symbol for it.
     pub fn place(&self, path: &Path) -> Option<Place> {
         let below = path.strip_prefix(self.layout.root()).ok()?;
         let parts: Vec<&str> = below.iter().map(|part| part.to_str()).collect::<Option<_>>()?;
@@ -250,7 +226,7 @@ impl Symbols {
         }
     }
 
-    /// The path in the words of a story: a [`Place`] where it is one, else with known parts replaced.
+    /// The symbol of a path: its [`Place`], else the path with known parts replaced.
     pub fn path(&self, path: &Path) -> String {
         self.name(path).unwrap_or_else(|| self.text(&path.to_string_lossy()))
     }
@@ -271,7 +247,7 @@ impl Symbols {
         })
     }
 
-    /// A text in the words of a story: paths, uids and handles in it become symbols.
+    /// A text with symbols for its paths, uids and handles.
     pub fn text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for piece in text.split_inclusive(is_delimiter) {
@@ -289,9 +265,9 @@ impl Symbols {
         out
     }
 
-    /// A text in the words of the recordings: `$ROOT`, `$VOLID_x`, `$SHA256_VOLID_x`, `$VA_x`.
+    /// A text with the symbols of the recordings: `$ROOT`, `$VOLID_x`, `$SHA256_VOLID_x`, `$VA_x`.
     pub fn golden(&self, text: &str) -> String {
-        // A trace has as many texts as volumes have files: what is replaced is put in order once for all of them.
+        // A trace has many texts, so the replacements are sorted once for all of them.
         let pairs = Arc::clone(self.table().golden(&self.layout));
         replace(text, &pairs)
     }
@@ -317,7 +293,7 @@ impl Symbols {
         }
     }
 
-    /// Where a driver publishes the device of a volume to a pod.
+    /// Target path of a block volume in a pod.
     pub fn block_target(&self, volume: &str, pod: &str) -> Option<PathBuf> {
         let table = self.table();
         let uid = table.pods.iter().find(|(_, name)| *name == pod).map(|(uid, _)| uid)?;
@@ -325,7 +301,7 @@ impl Symbols {
         Some(devices.join("publish").join(&table.volumes.get(volume)?.inner).join(uid))
     }
 
-    /// The directory of a volume in a pod, by the plugin it belongs to.
+    /// Directory of a plugin's volume in a pod.
     pub fn in_pod(&self, plugin: &str, volume: &str, pod: &str) -> Option<PathBuf> {
         let table = self.table();
         let uid = table.pods.iter().find(|(_, name)| *name == pod).map(|(uid, _)| uid)?;
@@ -347,7 +323,7 @@ impl Symbols {
         let mut pairs = Vec::new();
         for (name, volume) in &table.volumes {
             pairs.push((volume.hash.clone(), format!("<hash:{name}>")));
-            // A short handle may be a part of any word; only a long one is safe to replace anywhere.
+            // A short handle may be a part of any word, so it is replaced only as a whole word.
             if volume.handle.len() >= 8 || volume.handle == word {
                 pairs.push((volume.handle.clone(), format!("<volume:{name}>")));
             }
@@ -359,7 +335,7 @@ impl Symbols {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // The table is valid after every statement that changes it, so a panic elsewhere spoils nothing.
+        // A poisoned lock is ignored: every statement leaves the table valid.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -406,12 +382,12 @@ fn is_delimiter(c: char) -> bool {
     c.is_whitespace() || matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '=')
 }
 
-/// The hash that names a volume's staging directory.
+/// The node's hash of a handle, in the path of a staging directory.
 fn hash(handle: &str) -> String {
     Sha256::digest(handle.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The hash of a handle, or a handle inside another, must not be cut apart by a shorter match.
+/// Sorts replacements so that a shorter match does not split a longer one.
 fn longest_first(mut pairs: Vec<(String, String)>) -> Vec<(String, String)> {
     pairs.retain(|(from, _)| !from.is_empty());
     pairs.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
@@ -463,14 +439,14 @@ mod tests {
     }
 
     #[test]
-    fn a_staging_directory_is_known_by_the_hash_of_its_handle() {
+    fn staging_directory_is_named_by_the_hash_of_its_handle() {
         let path =
             format!("/var/lib/kubelet/plugins/kubernetes.io/csi/d/{}/globalmount", hash("handle-0001"));
         check(&path, "<stage:data>");
     }
 
     #[test]
-    fn paths_inside_messages_are_named_too() {
+    fn paths_and_handles_in_a_message_become_symbols() {
         let text = "target \"/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount\" of handle-0001 is busy";
         assert_eq!(symbols().text(text), "target \"<publish:data/web>\" of <volume:data> is busy");
         let below = "at /var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount/a: no";
@@ -478,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_have_names_of_their_own() {
+    fn recordings_have_their_own_symbols() {
         let path =
             format!("/var/lib/kubelet/plugins/kubernetes.io/csi/d/{}/globalmount", hash("handle-0001"));
         assert_eq!(
@@ -489,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_leads_back_to_its_path() {
+    fn symbol_is_resolved_to_its_path() {
         let path = "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-data/mount";
         assert_eq!(symbols().real("<publish:data/web>"), Some(PathBuf::from(path)));
     }

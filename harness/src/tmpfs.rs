@@ -1,4 +1,4 @@
-//! Memory file systems of limited size, as guards.
+//! tmpfs mounts of limited size, as guards.
 
 use std::path::Path;
 
@@ -7,21 +7,20 @@ use nix::mount::MsFlags;
 use crate::filesystem::{MountError, Mounted};
 use crate::guard::{CloseError, Guard};
 
-/// A mounted tmpfs. What is in it goes with it.
+/// A mounted tmpfs. Its files are lost when it is closed.
 #[derive(Debug)]
 pub struct Tmpfs {
     mounted: Mounted,
 }
 
 impl Tmpfs {
-    /// Mounts a file system of at most this many bytes at a directory that exists.
+    /// Mounts a tmpfs of at most this many bytes at an existing directory.
     pub fn mount(target: &Path, bytes: u64) -> Result<Tmpfs, MountError> {
         let options = format!("size={bytes},mode=0755");
         let mounted = Mounted::mount("tmpfs", Path::new("volproof"), target, MsFlags::empty(), &options)?;
         Ok(Tmpfs { mounted })
     }
 
-    /// Where it is mounted.
     pub fn path(&self) -> &Path {
         self.mounted.target()
     }

@@ -1,4 +1,4 @@
-//! Waiting with a deadline. Nothing in a run waits without one, and what hung is named.
+//! Waiting with a deadline. Every wait of a run has one, and its error names what it waited for.
 
 use std::fmt;
 use std::future::Future;
@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("gave up after {}: {what}", Seconds(*waited))]
 pub struct TimedOut {
-    /// What did not happen, as a sentence fragment: "loop3 is still attached".
+    /// The state at the end, as a sentence fragment: "loop3 is still attached".
     pub what: String,
-    /// How long it was waited for.
     pub waited: Duration,
 }
 
-/// A moment after which nobody waits any longer.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     begin: Instant,
@@ -28,25 +27,24 @@ impl Deadline {
         Deadline { begin: Instant::now(), limit }
     }
 
-    /// The time that is left; zero when it has passed.
+    /// Zero after the deadline.
     pub fn left(&self) -> Duration {
         self.limit.saturating_sub(self.begin.elapsed())
     }
 
-    /// Whether it has passed.
     pub fn passed(&self) -> bool {
         self.left().is_zero()
     }
 
-    /// The error of whoever waited for `what` until now.
+    /// The error of a wait for `what` that ends now.
     pub fn timed_out(&self, what: impl fmt::Display) -> TimedOut {
         TimedOut { what: what.to_string(), waited: self.begin.elapsed() }
     }
 
-    /// Looks again and again until `look` finds something, blocking the thread in between.
+    /// Polls `look` until it returns something. Blocks the thread.
     ///
-    /// For what the kernel does by itself shortly after a call and tells nobody about. The pauses grow from
-    /// a tenth of a millisecond, so a thing that is there at once costs nothing.
+    /// For changes that the kernel makes shortly after a call without an event. The pauses grow from a tenth of a
+    /// millisecond, so a change that is there at once costs nothing.
     pub fn until<T>(
         &self,
         what: impl fmt::Display,
@@ -54,7 +52,7 @@ impl Deadline {
     ) -> Result<T, TimedOut> {
         let mut pause = Duration::from_micros(100);
         loop {
-            // Looked at once more after the deadline: the pause may have slept past it.
+            // A last look after the deadline, since the pause may have slept past it.
             let late = self.passed();
             if let Some(found) = look() {
                 return Ok(found);
@@ -78,7 +76,7 @@ pub async fn within<T>(
     tokio::time::timeout(limit, future).await.map_err(|_| deadline.timed_out(what))
 }
 
-/// A duration as people say it: `250 ms`, `5 s`.
+/// Displays a duration as `250 ms` or `5 s`.
 struct Seconds(Duration);
 
 impl fmt::Display for Seconds {
@@ -96,13 +94,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_found_even_with_no_time_left() {
+    fn passed_deadline_still_looks_once() {
         let none_left = Deadline::after(Duration::ZERO);
         assert_eq!(none_left.until("never", || Some(7)), Ok(7));
     }
 
     #[test]
-    fn what_hung_is_named() {
+    fn timeout_names_what_it_waited_for() {
         let error = Deadline::after(Duration::ZERO).until("loop3 is still attached", || None::<()>);
         assert_eq!(error.unwrap_err().to_string(), "gave up after 0 ms: loop3 is still attached");
     }

@@ -1,4 +1,4 @@
-//! A mount as a guard, whatever is mounted: a file system, a bind, a bind with its own propagation.
+//! Mounts as guards: a file system, a bind, a bind with its own propagation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,35 +12,30 @@ use crate::guard::{self, CloseError, Guard};
 use crate::observe;
 use crate::wait::Deadline;
 
-/// How long an unmount is tried again while somebody uses the mount: a process that was just killed does, for
-/// a moment.
+/// How long a busy unmount is retried: a process that was just killed uses the mount for a moment.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// Why something could not be mounted.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot mount {what} at `{target}`")]
 pub struct MountError {
-    /// What should have been mounted.
+    /// The file system or the source of the bind.
     pub what: String,
-    /// Where.
     pub target: PathBuf,
-    /// The kernel's answer.
     #[source]
     pub source: io::Error,
 }
 
-/// What passes between a mount and its peers.
+/// Propagation of mounts between a mount and its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// Nothing.
     Private,
-    /// Mounts below it come in, none go out.
+    /// Receives mounts, and sends none.
     Slave,
-    /// Mounts below it come in and go out.
+    /// Receives and sends mounts.
     Shared,
 }
 
-/// Something that is mounted until this is closed.
+/// A mount that is unmounted when this is closed.
 #[derive(Debug)]
 pub struct Mounted {
     target: PathBuf,
@@ -64,7 +59,7 @@ impl Mounted {
         Ok(Mounted { target: target.to_owned(), open: true })
     }
 
-    /// Shows a directory or a file at a second place.
+    /// Binds a directory or a file.
     pub fn bind(source: &Path, target: &Path) -> Result<Mounted, MountError> {
         let failed = |errno: Errno| MountError {
             what: format!("`{}`", source.display()),
@@ -75,13 +70,12 @@ impl Mounted {
         Ok(Mounted { target: target.to_owned(), open: true })
     }
 
-    /// Makes the mount read-only, this one alone and not its file system.
+    /// Makes this mount read-only, but not its file system.
     pub fn read_only(self) -> Result<Mounted, MountError> {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         self.change("a read-only view", flags)
     }
 
-    /// Sets what passes between the mount and its peers.
     pub fn propagate(self, propagation: Propagation) -> Result<Mounted, MountError> {
         let flags = match propagation {
             Propagation::Private => MsFlags::MS_PRIVATE,
@@ -91,7 +85,6 @@ impl Mounted {
         self.change("with another propagation", flags)
     }
 
-    /// Where it is.
     pub fn target(&self) -> &Path {
         &self.target
     }
@@ -118,7 +111,7 @@ impl Mounted {
             Ok(Err(errno)) => CloseError::Unmount { target: self.target.clone(), source: errno.into() },
             Err(_) => CloseError::Busy { target: self.target.clone(), holders: self.holders() },
         };
-        // Said who is to blame, it is let go of all the same: then it ends with its last user.
+        // Detached after its holders were found: it ends with its last user.
         let _ = umount2(&self.target, MntFlags::MNT_DETACH);
         Err(failed)
     }
@@ -131,7 +124,7 @@ impl Mounted {
 }
 
 impl Guard for Mounted {
-    /// Unmounts. A mount that somebody uses is detached instead, and that is an error.
+    /// Unmounts. A busy mount is detached instead, which is an error.
     fn close(mut self) -> Result<(), CloseError> {
         self.unmount()
     }

@@ -1,18 +1,16 @@
-//! Telling a defect of the kernel from an error it reports, and whose it is.
+//! Finds defects of the kernel among its messages, with the devices that they name.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use super::Message;
 
-/// A defect that the kernel noticed in itself.
+/// A defect of the kernel that it reported itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Splat {
-    /// Which sort.
     pub kind: SplatKind,
-    /// Its first line.
     pub text: String,
-    /// The block devices that it, or what was printed with it, names: `loop3`, `dm-0`.
+    /// Block devices that the defect or its trace names: `loop3`, `dm-0`.
     pub devices: BTreeSet<String>,
 }
 
@@ -22,20 +20,20 @@ impl fmt::Display for Splat {
     }
 }
 
-/// The sorts of [`Splat`].
+/// Kinds of [`Splat`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplatKind {
-    /// The kernel crashed, or a thread of it did.
+    /// A crash of the kernel or of one of its threads.
     Bug,
-    /// A state that its authors thought impossible.
+    /// `WARN_ON`.
     Warning,
-    /// Locks were taken in an order that can stand still.
+    /// A lock order that can deadlock.
     Lockdep,
-    /// A task waited for too long.
+    /// A task that waits for too long.
     HungTask,
-    /// A processor did not make progress.
+    /// A processor that does not make progress.
     Stall,
-    /// Memory was used wrongly.
+    /// An invalid use of memory.
     Memory,
 }
 
@@ -52,7 +50,7 @@ impl SplatKind {
     }
 }
 
-/// What each sort begins with. The first that fits counts.
+/// The beginning of each kind's first line. The first match counts.
 const MARKS: [(&str, SplatKind); 17] = [
     ("BUG: KASAN", SplatKind::Memory),
     ("BUG: KFENCE", SplatKind::Memory),
@@ -73,9 +71,7 @@ const MARKS: [(&str, SplatKind); 17] = [
     ("WARNING: ", SplatKind::Warning),
 ];
 
-/// The defects among these messages.
-///
-/// Of what follows a defect up to its end mark, only the devices count: one defect prints many lines.
+/// The defects among these messages. The lines of a defect's trace, up to its end mark, only add devices to it.
 pub fn splats(messages: &[Message]) -> Vec<Splat> {
     let mut found: Vec<Splat> = Vec::new();
     let mut inside = false;
@@ -89,7 +85,7 @@ pub fn splats(messages: &[Message]) -> Vec<Splat> {
         } else if let Some(kind) = kind_of(&message.text) {
             let devices = devices_named(&message.text);
             found.push(Splat { kind, text: message.text.clone(), devices });
-            // These sorts print a trace with an end mark; of the others, the next line is a new matter.
+            // Only these kinds print a trace with an end mark.
             inside = matches!(kind, SplatKind::Warning | SplatKind::Bug);
         }
     }
@@ -97,12 +93,12 @@ pub fn splats(messages: &[Message]) -> Vec<Splat> {
 }
 
 fn kind_of(text: &str) -> Option<SplatKind> {
-    // `------------[ cut here ]------------` and the processor's number may precede it on the same line.
+    // `------------[ cut here ]------------` or the processor's number may stand before it.
     let text = text.trim_start_matches(['-', '[', ' ']);
     MARKS.iter().find(|(mark, _)| text.starts_with(mark)).map(|(_, kind)| *kind)
 }
 
-/// The block devices that a message names, of the sorts that tests make: loop devices and mapped ones.
+/// Block devices that a message names: loop devices and device-mapper devices, the ones that tests make.
 pub fn devices_named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let is_device = |word: &&str| {
@@ -135,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_one_defect_with_the_devices_of_its_trace() {
+    fn warning_is_one_defect_with_the_devices_of_its_trace() {
         let log = messages(&[
             "WARNING: CPU: 0 PID: 812 at fs/ext4/inode.c:3210 ext4_da_release_space+0x11/0x90",
             "Workqueue: loop3 loop_rootcg_workfn",
@@ -150,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sort_is_known() {
+    fn each_kind_is_recognised() {
         let kinds = [
             ("INFO: task mount:812 blocked for more than 120 seconds.", SplatKind::HungTask),
             ("rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", SplatKind::Stall),
@@ -164,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_with_loop_in_it_is_no_device() {
+    fn word_that_contains_loop_is_no_device() {
         assert_eq!(devices_named("loopback loop- loop dm-x xloop3 in the loop"), BTreeSet::new());
     }
 }

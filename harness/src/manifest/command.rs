@@ -1,11 +1,11 @@
-//! The driver's command line: splitting one text into words, and the placeholders in them.
+//! The driver's command line: splits a text into words, and finds placeholders in them.
 
 use super::nearest;
 
-/// What a word of the command may hold, and what it stands for.
+/// Names that a word of the command may have in braces.
 pub(super) const PLACEHOLDERS: [&str; 4] = ["socket", "endpoint", "node", "state"];
 
-/// The first `{name}` that is no placeholder, with the known one that was probably meant.
+/// The first `{name}` that is no placeholder, with the nearest known one.
 ///
 /// Only lower-case words in single braces count: `${HOME}`, JSON and awk programs pass unchanged.
 pub(super) fn unknown_placeholder(words: &[String]) -> Option<(&str, Option<&'static str>)> {
@@ -23,7 +23,7 @@ fn names_in_braces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Splits a command line as a shell does, without any of its expansions.
+/// Splits a command line as a shell does, without expansions. `None`: a quotation mark is not closed.
 pub(super) fn split(command: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,10 +1,10 @@
-//! Which known word somebody meant.
+//! The nearest known word to a misspelled one.
 
-/// The known word nearest to `word`, if one is near enough to have been meant.
+/// The known word nearest to `word`, if it is near enough for a misspelling.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate));
     let (distance, candidate) = scored.min_by_key(|(distance, _)| *distance)?;
-    // Three letters wrong in ten is a slip; more is another word.
+    // At most 40 % of the letters may differ.
     (distance * 10 <= word.chars().count().max(4) * 4).then_some(candidate)
 }
 
@@ -13,7 +13,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn a_slip_is_recognised_and_another_word_is_not() {
+    fn misspelled_word_is_recognised_and_another_word_is_not() {
         assert_eq!(nearest("comand", ["command", "socket"]), Some("command"));
         assert_eq!(nearest("scoket", ["command", "socket"]), Some("socket"));
         assert_eq!(nearest("volumes", ["volume", "guest"]), Some("volume"));

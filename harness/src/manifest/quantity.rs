@@ -1,4 +1,4 @@
-//! Sizes and times as people write them: `64MiB`, `10s`.
+//! Sizes and times of a manifest: `64MiB`, `10s`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub struct Size(u64);
 #[serde(try_from = "String", into = "String")]
 pub struct Span(Duration);
 
-/// A quantity that cannot be understood.
+/// A text that is no quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read `{text}` as a {what}; write it like `{example}`")]
 pub struct QuantityError {
@@ -26,24 +26,20 @@ pub struct QuantityError {
 }
 
 impl Size {
-    /// So many bytes.
     pub fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
 }
 
 impl Span {
-    /// So much time.
     pub fn new(duration: Duration) -> Self {
         Self(duration)
     }
 
-    /// The time.
     pub fn duration(self) -> Duration {
         self.0
     }

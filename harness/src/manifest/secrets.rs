@@ -1,4 +1,4 @@
-//! Secrets of a driver: read from files the manifest names, never printed.
+//! Secrets of a driver, read from the files that the manifest names, and never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{ManifestError, invalid};
 
-/// A value that must not be seen: its `Debug` is `<masked>`.
+/// A secret value: its `Debug` is `<masked>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sensitive<T>(T);
 
 impl<T> Sensitive<T> {
-    /// Masks a value.
     pub fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// The value, for the one place that must hand it on.
+    /// The secret in clear, for a request to the driver.
     pub fn reveal(&self) -> &T {
         &self.0
     }
@@ -59,10 +58,10 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Reads one file: keys and texts, `user = "…"`.
+    /// Reads a file of keys and strings, `user = "…"`.
     ///
     /// # Errors
-    /// When it cannot be read, or holds anything else.
+    /// When it cannot be read, or has other values.
     pub fn load(file: Option<&Path>) -> Result<BTreeMap<String, Sensitive<String>>, ManifestError> {
         let Some(path) = file else { return Ok(BTreeMap::new()) };
         let text = fs::read_to_string(path)
@@ -72,7 +71,7 @@ impl Secrets {
         Ok(pairs.into_iter().map(|(key, value)| (key, Sensitive::new(value))).collect())
     }
 
-    /// The same, for a request.
+    /// As [`Secrets::load`], in clear, for a request.
     ///
     /// # Errors
     /// As [`Secrets::load`].

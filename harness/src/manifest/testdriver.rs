@@ -1,8 +1,7 @@
-//! The manifest of the Kubernetes external storage end-to-end tests, read for what a run wants to know of it.
+//! Reads the manifest of the Kubernetes external storage end-to-end tests.
 //!
-//! Such a file describes a driver that runs in a cluster: it says what volumes are like and not how the driver is
-//! started. What the driver can do, which is most of it, is asked of the driver itself. Reads the file and the
-//! StorageClass that it names, and nothing else.
+//! Such a file describes the volumes of a driver in a cluster, and not how to start the driver. Its capabilities are
+//! ignored: the driver is asked for them. Reads the file and the StorageClass that it names, and nothing else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Manifest, Size};
 
-/// The parts of the file that are used; it may say more.
+/// The used parts of the file; others are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct TestDriver {
@@ -53,62 +52,48 @@ struct StorageClass {
     parameters: BTreeMap<String, String>,
 }
 
-/// Why such a file cannot be used.
+/// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestDriverError {
-    /// It cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// Which file.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },
-    /// It is not what it should be.
     #[error("cannot use `{path}`")]
     Invalid {
-        /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
         #[source]
         source: serde_yaml_ng::Error,
     },
-    /// A size in it cannot be understood.
     #[error("cannot use the size in `{path}`")]
     Size {
-        /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
         #[source]
         source: super::QuantityError,
     },
-    /// It takes something from a cluster.
+    /// It needs an object of a cluster.
     #[error("cannot use `{path}`: {what} is in a cluster, and there is none")]
-    InCluster {
-        /// Which file.
-        path: PathBuf,
-        /// What is not here.
-        what: String,
-    },
+    InCluster { path: PathBuf, what: String },
 }
 
 impl TestDriverError {
-    /// What to do about it, as one line.
+    /// The remedy in a line.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::InCluster { .. } => Some("say it in a driver.toml: `volproof init` writes one"),
+            Self::InCluster { .. } => Some("write the value into a driver.toml: `volproof init` makes one"),
             _ => None,
         }
     }
 }
 
-/// What parameters of a class are called that the driver never sees.
+/// Prefix of parameters that the driver never gets.
 const FOR_THE_CLUSTER: &str = "csi.storage.k8s.io/";
 
 impl Manifest {
-    /// The same driver with what the file says of its volumes.
+    /// Takes the driver's name and its volumes' properties from the file.
     ///
     /// # Errors
     /// When the file cannot be used, or needs a cluster.
@@ -190,7 +175,7 @@ DriverInfo:
 ";
 
     #[test]
-    fn what_it_says_of_volumes_is_taken() {
+    fn name_size_types_and_parameters_are_taken() {
         let class = "parameters: {tier: fast, csi.storage.k8s.io/fstype: xfs}\nprovisioner: any";
         let manifest = manifest(DRIVER, class).unwrap();
         assert_eq!(manifest.name.as_deref(), Some("block.csi.example.com"));
@@ -201,13 +186,13 @@ DriverInfo:
     }
 
     #[test]
-    fn the_least_size_never_makes_volumes_smaller() {
+    fn minimum_size_never_makes_volumes_smaller() {
         let small = DRIVER.replace("1Gi", "1Mi");
         assert_eq!(manifest(&small, "{}").unwrap().volume_size(), super::super::DEFAULT_SIZE);
     }
 
     #[test]
-    fn what_is_in_a_cluster_cannot_be_had() {
+    fn object_of_a_cluster_is_an_error() {
         let secret = "parameters: {csi.storage.k8s.io/provisioner-secret-name: admin}";
         let error = manifest(DRIVER, secret).unwrap_err();
         assert!(error.to_string().contains("the secret `admin` is in a cluster"), "{error}");

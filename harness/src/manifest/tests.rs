@@ -1,4 +1,4 @@
-//! What a manifest may say, and what is said when it says something else.
+//! Tests of valid manifests, and of the errors of invalid ones.
 
 use expect_test::{Expect, expect};
 
@@ -47,7 +47,7 @@ fn check(text: &str, expected: Expect) {
 }
 
 #[test]
-fn everything_it_may_say_is_understood() {
+fn manifest_with_every_key_is_read() {
     let manifest = parse(GOOD).unwrap();
     assert_eq!(manifest.name.as_deref(), Some("block.csi.example.com"));
     assert_eq!(manifest.volume_size(), 64 << 20);
@@ -66,14 +66,14 @@ fn everything_it_may_say_is_understood() {
 }
 
 #[test]
-fn it_survives_the_way_to_the_worker() {
+fn manifest_is_equal_after_serialization() {
     let manifest = parse(GOOD).unwrap();
     let sent = serde_json::to_string(&manifest).unwrap();
     assert_eq!(serde_json::from_str::<Manifest>(&sent).unwrap(), manifest);
 }
 
 #[test]
-fn relative_paths_belong_to_the_directory_of_the_file() {
+fn relative_paths_are_resolved_in_the_directory_of_the_file() {
     let mut manifest = parse(GOOD).unwrap();
     manifest.resolve(Path::new("/home/me"));
     assert_eq!(manifest.command[0], "/home/me/my-driver");
@@ -81,7 +81,7 @@ fn relative_paths_belong_to_the_directory_of_the_file() {
 }
 
 #[test]
-fn an_unknown_key_is_told_with_its_place_and_the_one_that_was_meant() {
+fn unknown_key_is_an_error_with_its_line_and_the_nearest_key() {
     check(
         "name = \"x\"\ncomand = [\"x\"]\n",
         expect![[r#"
@@ -101,7 +101,7 @@ fn an_unknown_key_is_told_with_its_place_and_the_one_that_was_meant() {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_its_place() {
+fn wrong_value_is_an_error_with_its_line() {
     check(
         "command = [\"x\"]\n[volume]\nsize = \"64 apples\"\n",
         expect![[r#"
@@ -120,7 +120,7 @@ fn a_wrong_value_is_told_with_its_place() {
 }
 
 #[test]
-fn a_driver_is_started_or_found_but_not_both() {
+fn manifest_needs_either_a_command_or_a_socket() {
     check(
         "name = \"x\"\n",
         expect![[r#"
@@ -145,7 +145,7 @@ fn a_driver_is_started_or_found_but_not_both() {
 }
 
 #[test]
-fn a_command_is_split_as_a_shell_would() {
+fn command_is_split_as_by_a_shell() {
     let words = |text: &str| Manifest::from_command(text).map(|manifest| manifest.command);
     assert_eq!(words("driver --a='b c' \"d\\\"e\" f\\ g").unwrap(), ["driver", "--a=b c", "d\"e", "f g"]);
     assert!(matches!(words("driver 'never closed"), Err(ManifestError::OpenQuote { .. })));
@@ -211,7 +211,7 @@ fn volume_is_persistent_and_asked_for_its_kinds_unless_said_otherwise() {
 }
 
 #[test]
-fn secrets_are_not_in_what_is_printed() {
+fn debug_output_has_no_secrets() {
     let masked = Sensitive::new("hunter2".to_owned());
     assert_eq!(format!("{masked:?}"), "<masked>");
     assert_eq!(masked.reveal(), "hunter2");

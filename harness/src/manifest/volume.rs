@@ -1,4 +1,4 @@
-//! What a manifest says about volumes: how they are made, which exist, and what they cannot do.
+//! Volumes in a manifest: how to create them, existing ones, and their limits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,39 +9,39 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Size;
 
-/// The volumes the suite asks the driver for.
+/// The volumes that the suite creates or uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeSettings {
-    /// How large they are made.
+    /// The size to create them with.
     #[serde(default)]
     pub size: Option<Size>,
-    /// The file systems to try, the first one by default. Empty: the driver chooses.
+    /// File systems to test; the first is the default. Empty: the driver chooses.
     #[serde(default)]
     pub fs_types: Vec<String>,
-    /// Mount options of every file system volume, as a StorageClass has them.
+    /// Mount options of every volume with a file system, as in a StorageClass.
     #[serde(default)]
     pub mount_options: Vec<String>,
-    /// Handed to `CreateVolume` unchanged.
+    /// Parameters of `CreateVolume`.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// Volumes that exist, for drivers without `CreateVolume`.
+    /// Existing volumes, for drivers without `CreateVolume`.
     #[serde(default)]
     pub existing: Vec<ExistingVolume>,
-    /// Whether pods may have volumes of the driver's inline, which live as long as they.
+    /// Whether the driver supports inline volumes, which live as long as their pod.
     #[serde(default)]
     pub inline: bool,
     /// `volumeAttributes` of the inline volumes.
     #[serde(default)]
     pub inline_attributes: BTreeMap<String, String>,
-    /// Whether there are raw block volumes. Asked of the driver when it is not said.
+    /// Whether the driver has block volumes. By default the driver is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<bool>,
-    /// Whether there are volumes with a file system. Asked of the driver when it is not said.
+    /// Whether the driver has volumes with a file system. By default the driver is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<bool>,
-    /// Whether a volume begins empty and keeps what pods write until it is deleted. Content drivers (secrets,
-    /// images) and scratch space do not.
+    /// Whether a volume is empty at first and keeps data until it is deleted. Not so for drivers that provide content
+    /// (secrets, images) or scratch space.
     #[serde(default = "yes")]
     pub persistent: bool,
 }
@@ -63,21 +63,19 @@ impl Default for VolumeSettings {
     }
 }
 
-/// A volume that was there before the run.
+/// A volume that exists before the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ExistingVolume {
-    /// The driver's id of it.
+    /// The driver's id.
     pub handle: String,
     /// Its `volume_context`: server, share, target portal …
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
-    /// The type of its file system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<String>,
 }
 
 impl ExistingVolume {
-    /// A volume of which only the id is known.
     pub fn new(handle: impl Into<String>) -> Self {
         Self { handle: handle.into(), ..Self::default() }
     }
