@@ -27,8 +27,8 @@ async fn container_has_the_device(cx: &mut Cx) -> Result {
     reader.stop().await
 }
 
-/// When the node dies while a container uses a device, the container goes on; the node that comes back finds
-/// the device, gives it to the next start of the container, and takes it down.
+/// When the node or the driver dies while a container uses a device, the container goes on; the node that comes back
+/// finds the device, gives it to the next start of the container, and takes it down.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
 #[case(needs = [Block, Root, Owners, Loop, Persistent])]
@@ -38,17 +38,19 @@ async fn container_outlives_the_node(cx: &mut Cx) -> Result {
     let inside = web.container().await?;
     inside.writes("/dev/xvda", "hello").await?;
 
-    cx.node().restart().await?;
-    inside.reads("/dev/xvda", "hello").await?;
-    web.runs().await?;
-    let again = web.container().await?;
-    again.reads("/dev/xvda", "hello").await?;
-    cx.forget().await?;
-    again
-        .sees(expect![[r#"
-        /dev/xvda                block  <device:disk>
-    "#]])
-        .await?;
+    cx.across(&[Restart, Kill, DriverRestart], async |_| {
+        inside.reads("/dev/xvda", "hello").await?;
+        web.runs().await?;
+        let again = web.container().await?;
+        again.reads("/dev/xvda", "hello").await?;
+        cx.forget().await?;
+        again
+            .sees(expect![[r#"
+            /dev/xvda                block  <device:disk>
+        "#]])
+            .await
+    })
+    .await?;
 
     web.stop().await?;
     cx.sees(expect![[r#"

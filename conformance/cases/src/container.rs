@@ -97,9 +97,11 @@ async fn is_told_of_services(cx: &mut Cx) -> Result {
     inside.is(told()).await?;
     inside.writes("/part/greeting", "hello").await?;
     inside.reads("/cache/5432/greeting", "hello").await?;
-    cx.node().restart().await?;
-    web.runs().await?;
-    web.container().await?.is(told()).await?;
+    cx.across(&[Restart, Kill], async |_| {
+        web.runs().await?;
+        web.container().await?.is(told()).await
+    })
+    .await?;
 
     let alone = pod("alone").without_services().start().await?;
     let inside = alone.container().await?;

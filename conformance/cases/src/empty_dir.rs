@@ -48,13 +48,15 @@ async fn survives_the_node(cx: &mut Cx) -> Result {
     inside.writes("/fast/greeting", "adieu").await?;
     cx.forget().await?;
 
-    cx.node().restart().await?;
-    web.runs().await?;
-    inside.reads("/cache/greeting", "hello").await?;
-    let again = web.container().await?;
-    again.reads("/cache/greeting", "hello").await?;
-    again.reads("/fast/greeting", "adieu").await?;
-    cx.sees(expect![""]).await?;
+    cx.across(&[Restart, Kill, DriverRestart], async |_| {
+        inside.reads("/cache/greeting", "hello").await?;
+        web.runs().await?;
+        let again = web.container().await?;
+        again.reads("/cache/greeting", "hello").await?;
+        again.reads("/fast/greeting", "adieu").await?;
+        cx.sees(expect![""]).await
+    })
+    .await?;
 
     cx.node().kill().await?;
     web.remove().await?;

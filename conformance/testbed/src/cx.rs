@@ -4,6 +4,7 @@
 //! not one in here. That is why they are plain functions that return futures: an `async fn` would run its
 //! first line where it is polled.
 
+mod across;
 mod calls;
 mod container;
 mod disk;
@@ -28,6 +29,7 @@ use crate::call::{Code, Method};
 use crate::failure::{Failure, Place, Result, What, place};
 use crate::message::{Expectation, Orders, Progress};
 
+pub use across::Lifecycle;
 pub use calls::Answer;
 pub use container::Container;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};

@@ -1,6 +1,7 @@
 //! The names that a case uses.
 
 pub use crate::call::{Code, Method};
+pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};
 pub use crate::cx::source::*;
 pub use crate::cx::{Container, Cx, Nfs, Pod, PodBuilder, ReadError, Volume};
 pub use crate::failure::Result;
