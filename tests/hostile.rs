@@ -83,6 +83,31 @@ fn a_driver_that_fills_its_disk_fills_no_other() {
     says(&full, 4, &["No space left on device"]);
 }
 
+#[test]
+#[file_serial(root)]
+fn driver_that_prints_without_end_keeps_a_log_of_limited_size() {
+    if !has_root() {
+        return;
+    }
+    // 96 MiB, and then its last words.
+    let flood = "(yes flood | head -c 100663296; echo last words) >&2;";
+    let flooding = run_against(&driver(flood));
+    says(&flooding, 0, &["The driver used up its log"]);
+    let log = flooding.directory.path().join("out/cases").join(CASE).join("driver.log");
+    let size = std::fs::metadata(&log).expect("a log").len();
+    assert!((32 << 20..65 << 20).contains(&size), "{size} bytes are kept");
+    let text = String::from_utf8_lossy(&std::fs::read(&log).expect("a log")).into_owned();
+    assert!(
+        text.starts_with("flood\n") && text.contains("bytes are left out here"),
+        "no first part or no note"
+    );
+    assert!(text.contains("last words"), "no last part");
+
+    let quiet = run_against(&driver("echo one line >&2;"));
+    says(&quiet, 0, &["1 passed"]);
+    assert!(!quiet.told().contains("used up its log"), "{}", quiet.told());
+}
+
 /// Nobody can be killed who waits for a FUSE server that is stopped: only the server's end frees him.
 #[test]
 #[file_serial(root)]

@@ -3,6 +3,7 @@
 //! Starts it, keeps what it says in a file, notices at once when it exits, and asks it what it can do.
 
 mod capabilities;
+mod log;
 mod machine;
 mod process;
 mod questions;
@@ -10,6 +11,7 @@ mod registrar;
 pub(crate) mod rooted;
 
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::Layout;
 use crate::cgroup::Cgroup;
 use crate::journal::Journal;
 use crate::manifest::Manifest;
+use log::Log;
 use process::Process;
 use questions::Answers;
 
@@ -173,6 +176,8 @@ pub struct Driver {
     capabilities: Capabilities,
     wrong_answers: Vec<WrongAnswer>,
     process: Option<Process>,
+    /// After the process, whose last words are in it.
+    log: Option<Log>,
 }
 
 impl Driver {
@@ -182,12 +187,17 @@ impl Driver {
     /// When it does not start, does not answer, or is another one.
     pub async fn start(options: DriverOptions, journal: Journal) -> Result<Self, DriverError> {
         let socket = options.manifest.socket.clone().unwrap_or_else(|| options.layout.driver_socket());
-        let process = match options.manifest.is_running_already() {
+        let log = match options.manifest.is_running_already() {
             true => None,
-            false => Some(launch(&options, &journal)?),
+            false => {
+                let log = Log::open(&options.log);
+                let prepare = |source| DriverError::Prepare { path: options.log.clone(), source };
+                Some(log.map_err(prepare)?)
+            }
         };
+        let process = log.as_ref().map(|log| launch(&options, log, &journal)).transpose()?;
         let (capabilities, wrong_answers) = (Capabilities::default(), Vec::new());
-        let mut driver = Self { options, journal, socket, capabilities, wrong_answers, process };
+        let mut driver = Self { options, journal, socket, capabilities, wrong_answers, process, log };
         driver.become_ready().await?;
         Ok(driver)
     }
@@ -270,16 +280,26 @@ impl Driver {
     /// # Errors
     /// When it does not start, or does not answer.
     pub async fn restart(&mut self) -> Result<(), DriverError> {
-        if self.process.is_some() {
-            self.kill().await;
-            self.process = Some(launch(&self.options, &self.journal)?);
+        self.kill().await;
+        if let Some(log) = &self.log {
+            self.process = Some(launch(&self.options, log, &self.journal)?);
         }
         self.become_ready().await
     }
 
     /// The last lines it printed.
     pub fn log_tail(&self, lines: usize) -> Vec<String> {
-        process::tail(&self.options.log, lines)
+        self.log.as_ref().map(|log| log.tail(lines)).unwrap_or_default()
+    }
+
+    /// How many bytes it printed beyond those that its log can hold. What is kept is in the file from now on, the last
+    /// part, too: to be called when it has ended.
+    pub fn finish_log(&self) -> u64 {
+        let Some(log) = &self.log else { return 0 };
+        if let Err(error) = log.finish() {
+            tracing::warn!("the driver's log lacks its last part: {error}");
+        }
+        log.lost()
     }
 
     async fn become_ready(&mut self) -> Result<(), DriverError> {
@@ -353,7 +373,7 @@ const TAIL: usize = 10;
 /// How long a process that was killed is waited for.
 const DYING: Duration = Duration::from_secs(5);
 
-fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverError> {
+fn launch(options: &DriverOptions, log: &Log, journal: &Journal) -> Result<Process, DriverError> {
     let state = options.layout.driver_state();
     let failed = |path: &Path, source| DriverError::Prepare { path: path.to_owned(), source };
     fs::create_dir_all(&state).map_err(|source| failed(&state, source))?;
@@ -362,8 +382,7 @@ fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverE
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&socket, error)),
         _ => {}
     }
-    let log = fs::File::options().create(true).append(true).open(&options.log);
-    let log = log.map_err(|source| failed(&options.log, source))?;
+    let pipe = log.pipe().map_err(|source| failed(&options.log, source))?;
     let mut command = options.manifest.command_line(&options.layout, &options.node);
     if let Some(root) = &options.manifest.root {
         if !root.is_dir() {
@@ -371,7 +390,7 @@ fn launch(options: &DriverOptions, journal: &Journal) -> Result<Process, DriverE
         }
         command = rooted::command(root, &options.manifest.host_paths, &options.layout, command);
     }
-    Process::start(&command, log, options.cgroup.as_deref(), journal)
+    Process::start(&command, File::from(pipe), options.cgroup.as_deref(), journal)
 }
 
 #[cfg(test)]

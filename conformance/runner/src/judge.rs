@@ -305,5 +305,18 @@ pub(crate) fn used_up(cause: &str, limit: &str) -> Finding {
     Finding { party: Party::Driver, sentence, ..blank("limits", "", cause) }
 }
 
+/// A log that is longer than what is kept of it. CSI says nothing of logs.
+pub(crate) fn log_used_up(lost: u64) -> Option<Finding> {
+    let finding = Finding {
+        strength: Some(Strength::Advice),
+        sentence: format!(
+            "The driver used up its log: of what it printed {} MiB are not kept; the first and the last part are.",
+            lost.div_ceil(1 << 20)
+        ),
+        ..used_up("used up its log", "")
+    };
+    (lost > 0).then_some(finding)
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The directory of one worker: the logs that are written there, and what is read from them.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// The last lines a worker wrote outside its reports: a panic before it could say anything.
@@ -18,4 +18,49 @@ pub fn keep(directory: &Path, name: &str, text: &str) -> io::Result<()> {
         return Ok(());
     }
     File::create(directory.join(name))?.write_all(text.as_bytes())
+}
+
+/// Whether one of these texts is in a file, which may be larger than memory. A file that is not there holds nothing.
+pub fn contains_any(file: &Path, texts: &[&str]) -> io::Result<bool> {
+    contains_any_by(file, texts, 1 << 20)
+}
+
+fn contains_any_by(file: &Path, texts: &[&str], chunk: usize) -> io::Result<bool> {
+    let Some(longest) = texts.iter().map(|text| text.len()).max() else { return Ok(false) };
+    let mut file = match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let mut window = Vec::with_capacity(chunk + longest);
+    loop {
+        let read = (&mut file).take(chunk as u64).read_to_end(&mut window)?;
+        let is_here =
+            |text: &&str| !text.is_empty() && window.windows(text.len()).any(|part| part == text.as_bytes());
+        if texts.iter().any(is_here) {
+            return Ok(true);
+        }
+        if read == 0 {
+            return Ok(false);
+        }
+        // A text that lies across the edge is found with the next part.
+        window.drain(..window.len().saturating_sub(longest.saturating_sub(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_across_the_edge_of_a_part_is_found() {
+        let file = std::env::temp_dir().join(format!("volproof-logs-{}", std::process::id()));
+        std::fs::write(&file, "0123456789secret789").expect("a file");
+        for chunk in 1..20 {
+            let contains = |texts: &[&str]| contains_any_by(&file, texts, chunk).expect("it can be read");
+            assert!(contains(&["other", "secret"]) && contains(&["9"]), "{chunk}");
+            assert!(!contains(&["secrets", "x"]) && !contains(&[]) && !contains(&[""]), "{chunk}");
+        }
+        std::fs::remove_file(&file).expect("it is there");
+        assert!(!contains_any(&file, &["x"]).expect("a file that is not there holds nothing"));
+    }
 }

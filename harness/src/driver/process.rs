@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
@@ -129,21 +128,4 @@ impl Drop for Process {
         // Also after its first process has exited: what it started may live on.
         self.kill();
     }
-}
-
-/// The last lines of a log.
-pub(super) fn tail(log: &Path, lines: usize) -> Vec<String> {
-    let text = end_of(log).unwrap_or_default();
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].iter().map(|line| (*line).to_owned()).collect()
-}
-
-/// At most the last 64 KiB: a driver may have printed without end.
-fn end_of(log: &Path) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(64 << 10)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

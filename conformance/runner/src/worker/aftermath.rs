@@ -97,6 +97,7 @@ impl Aftermath {
         if !stays {
             bed.end(failed).await;
             after.count_processes(before.census.as_ref()).await;
+            after.findings.extend(judge::log_used_up(bed.finish_log().await));
         }
         after.findings.extend(judge::machine_written(&sandbox.written()));
         let mut used_up = limits::used_up(bed.cgroup(), sandbox.layout().state());
@@ -191,11 +192,12 @@ impl Aftermath {
 
     fn scan_for_secrets(&mut self, bed: &Bed, directory: &Path) {
         let secrets = bed.secrets();
+        let secrets: Vec<&str> = secrets.iter().map(|secret| secret.reveal().as_str()).collect();
         for file in ["driver.log", "manager.log", "kernel.log", "trace.jsonl", "journal.txt"] {
-            let text = std::fs::read(directory.join(file)).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text);
-            if secrets.iter().any(|secret| text.contains(secret.reveal().as_str())) {
-                self.findings.push(judge::secret_told(file));
+            match logs::contains_any(&directory.join(file), &secrets) {
+                Ok(true) => self.findings.push(judge::secret_told(file)),
+                Ok(false) => {}
+                Err(error) => self.unchecked.push(format!("secrets in `{file}`: {error}")),
             }
         }
     }

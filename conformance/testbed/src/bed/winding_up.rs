@@ -173,6 +173,11 @@ impl Bed {
         }
         self.testbed.end(patience(failed)).await;
     }
+
+    /// Brings the parts of the driver's log together: how many bytes were printed and are not kept.
+    pub async fn finish_log(&self) -> u64 {
+        self.driver().lock().await.finish_log()
+    }
 }
 
 fn patience(failed: bool) -> Duration {
