@@ -113,7 +113,9 @@ fn only_a_duty_of_the_driver_fails_a_case() {
         return;
     }
     const IN_USE: &str = "csi::calls::what_is_in_use_is_not_deleted";
-    let rows: [(&str, &str, u8, &[(&str, &str)]); 4] = [
+    // Driver's sabotage, case, exit code, findings by promise and strength.
+    type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
+    let rows: [Row<'_>; 4] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
             "csi::calls::a_name_is_given_once",

@@ -158,7 +158,7 @@ impl Dispatcher {
 
     async fn run(mut self, mut interrupts: Interrupts) -> anyhow::Result<RunRecord> {
         let header = self.plan.header.clone();
-        self.emit(&Event::RunStarted(header))?;
+        self.emit(&Event::RunStarted(Box::new(header)))?;
         self.report_first_questions()?;
         self.report_skipped()?;
         loop {

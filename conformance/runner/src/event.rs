@@ -18,7 +18,7 @@ use crate::finding::{Finding, RunFinding};
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// The driver has been asked, the machine looked at, the cases chosen.
-    RunStarted(Header),
+    RunStarted(Box<Header>),
     /// A case has begun.
     CaseStarted {
         /// Which.

@@ -114,7 +114,7 @@ fn broken_block() -> CaseReport {
 fn the_head_says_what_was_asked_and_what_the_machine_has() {
     let bare = Header { abilities: vec![], lacks: vec![], cases: 1, lanes: 1, ..header() };
     check(
-        [Event::RunStarted(header()), Event::RunStarted(bare)],
+        [Event::RunStarted(Box::new(header())), Event::RunStarted(Box::new(bare))],
         expect![[r#"
             $ volproof run
                 Driver block.csi.example.com 1.4.0   stage, expand, block   (asked)
