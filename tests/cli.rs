@@ -285,7 +285,7 @@ fn a_driver_that_never_opens_its_socket() {
                 --- stderr
                 error: cannot use the driver: `/var/lib/volproof/drv/csi.sock` did not appear within 300ms
 
-                  hint: does its command name `{socket}` or `{endpoint}`?
+                  hint: the command has to tell the driver where to listen: add `{socket}` or `{endpoint}` to it
             "#]],
         );
     }
