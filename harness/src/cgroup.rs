@@ -8,12 +8,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+mod disks;
+
+pub(crate) mod device_rules;
+
 use crate::guard::{self, CloseError, Guard};
-use crate::observe::{self, Mount};
+use crate::observe::{self, Device, Mount};
 use crate::wait::Deadline;
 
 /// How long a group may still have processes that were killed.
 const EMPTY: Duration = Duration::from_secs(5);
+
+/// How many controllers a group of version 1 has directories for.
+const CONTROLLERS: usize = 2;
 
 /// How much a driver may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +62,10 @@ pub enum CgroupError {
 pub struct Cgroup {
     limits: Limits,
     version: Version,
-    /// One, or in version 1 one for each controller.
+    /// One, or in version 1 one for each controller. In version 1 a group of version 2 may follow, for devices.
     dirs: Vec<PathBuf>,
+    /// Whether its processes can use none of the machine's disks.
+    disks_limited: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +99,7 @@ impl Cgroup {
         for dir in &dirs {
             fs::create_dir(dir).map_err(refused(dir))?;
         }
-        let cgroup = Cgroup { limits, version, dirs };
+        let cgroup = Cgroup { limits, version, dirs, disks_limited: false };
         cgroup.limit()?;
         Ok(cgroup)
     }
@@ -98,6 +107,27 @@ impl Cgroup {
     /// What it limits to.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Lets its processes use no disks but loop devices, mapped devices over those, and these.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked to refuse the others.
+    pub fn limit_disks(&mut self, opened: &[Device]) -> Result<(), CgroupError> {
+        let dir = match self.version {
+            Version::Two => self.dirs.first(),
+            Version::One => self.dirs.get(CONTROLLERS),
+        };
+        let dir = dir.ok_or(CgroupError::Absent)?;
+        let group = File::open(dir).map_err(refused(dir))?;
+        device_rules::limit(&group, &disks::rules(opened)).map_err(refused(dir))?;
+        self.disks_limited = true;
+        Ok(())
+    }
+
+    /// Whether its processes can use none of the machine's disks.
+    pub fn disks_are_limited(&self) -> bool {
+        self.disks_limited
     }
 
     /// The files into which a process writes `0` to move itself into the group.
@@ -137,7 +167,8 @@ impl Cgroup {
 
     /// The directories of the controllers for processes and for memory.
     fn of_each(&self) -> [&Path; 2] {
-        [&self.dirs[0], &self.dirs[self.dirs.len() - 1]]
+        let memory = if self.version == Version::One { CONTROLLERS - 1 } else { 0 };
+        [&self.dirs[0], &self.dirs[memory]]
     }
 }
 
@@ -219,7 +250,12 @@ fn find() -> Result<(Version, Vec<PathBuf>), CgroupError> {
     };
     match (unified.filter(limits), of_controller("pids"), of_controller("memory")) {
         (Some(top), ..) => Ok((Version::Two, vec![top])),
-        (None, Some(pids), Some(memory)) => Ok((Version::One, vec![pids, memory])),
+        (None, Some(pids), Some(memory)) => {
+            // Without controllers, but devices are asked about by a program and need none.
+            let unified =
+                mounts.iter().find(|mount| mount.fstype == "cgroup2").map(|mount| mount.target.clone());
+            Ok((Version::One, [pids, memory].into_iter().chain(unified).collect()))
+        }
         _ => Err(CgroupError::Absent),
     }
 }

@@ -1,6 +1,7 @@
 //! What the driver of a case and its containers may use of the machine, and whether the driver has come to the end of
 //! it.
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,6 +9,7 @@ use std::time::SystemTime;
 use harness::cgroup::{self, Cgroup, Limits};
 use harness::container::{self, DeviceGroup, Spec};
 use harness::ledger::{Entry, Ledger};
+use harness::observe::Device;
 use harness::sandbox::Sandbox;
 
 use crate::message::Orders;
@@ -28,7 +30,23 @@ pub fn of_driver(orders: &Orders, sandbox: &Sandbox) -> Option<Arc<Cgroup>> {
     write_down(&ledger, cgroup::places(&name).ok()?)?;
     let limits = Limits { tasks: TASKS, memory: sandbox.state_bytes() + MEMORY };
     // `doctor` tells why, where it cannot be made.
-    Cgroup::create(&name, limits).ok().map(Arc::new)
+    let mut cgroup = Cgroup::create(&name, limits).ok()?;
+    if let Some(opened) = opened_disks(&orders.manifest.host_paths) {
+        // Where the kernel takes no program the head of the report says so.
+        let _ = cgroup.limit_disks(&opened);
+    }
+    Some(Arc::new(cgroup))
+}
+
+/// The disks that a manifest opens; none at all are kept from a driver to which a directory of devices is open.
+fn opened_disks(paths: &[PathBuf]) -> Option<Vec<Device>> {
+    let is_of_devices =
+        |path: &PathBuf| path.is_dir() && (path.starts_with("/dev") || path == Path::new("/"));
+    let number = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path).ok()?;
+        metadata.file_type().is_block_device().then(|| Device::from_raw(metadata.rdev()))
+    };
+    (!paths.iter().any(is_of_devices)).then(|| paths.iter().filter_map(number).collect())
 }
 
 /// The groups of a case's containers.

@@ -40,6 +40,7 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         ("failing-disk", []) => faults::failing_disk(),
         ("crash", [format]) => faults::crash(format),
         ("forgetful", []) => faults::forgetful(),
+        ("disks", [kind, number]) => crate::limits::disks(kind, number),
         ("greedy", [how]) => crate::limits::driver(how),
         ("machine", [kind, dir]) => crate::machine::writes(*kind == "rootless", Path::new(dir)),
         ("own", [kind, dir]) => crate::machine::own(*kind == "rootless", Path::new(dir)),

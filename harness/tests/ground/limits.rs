@@ -1,5 +1,7 @@
 //! A driver that wants all of the machine gets its share of it.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use harness::Layout;
@@ -8,7 +10,9 @@ use harness::cgroup::{Cgroup, Limits};
 use harness::driver::{Driver, DriverError, DriverOptions};
 use harness::guard::Guard;
 use harness::journal::Journal;
+use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::manifest::Manifest;
+use harness::observe::Device;
 use harness::sandbox::SandboxOptions;
 use harness::symbols::Symbols;
 use libtest_mimic::{Failed, Trial};
@@ -22,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         rooted("limits::a_driver_that_eats_memory", || greedy("eats")),
         rooted("limits::a_driver_that_fills_the_disk", || greedy("fills")),
         rooted("limits::an_honest_driver_hits_none", || greedy("nothing")),
+        rooted("limits::disks_of_the_machine_are_refused", disks_are_refused),
     ]
 }
 
@@ -69,4 +74,60 @@ fn start(command: &str, layout: Layout, cgroup: Arc<Cgroup>) -> DriverError {
     let options = DriverOptions { manifest, layout, node: "node-1".to_owned(), log, cgroup: Some(cgroup) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { Driver::start(options, journal).await.unwrap_err() })
+}
+
+/// A disk of the machine that is neither a loop device nor stands on one.
+fn machines_disk() -> Option<(String, String)> {
+    let names = std::fs::read_dir("/sys/block").ok()?.flatten();
+    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let name = names.find(|name| ["vd", "sd", "nvme", "zram"].iter().any(|kind| name.starts_with(kind)))?;
+    let number = std::fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?;
+    Some((name, number.trim().replace(':', " ")))
+}
+
+fn disks_are_refused() -> Result<(), Failed> {
+    let Some((name, number)) = machines_disk() else {
+        eprintln!("limits::disks_of_the_machine_are_refused: ignored, because this machine has no disk");
+        return Ok(());
+    };
+    let limited = told("disks", &["limited", &number])?;
+    assert_eq!(limited, "machine: refused\nopened: used\nloop: used\n", "{name}");
+    // The control: without the rules the same process opens the same disk.
+    let unlimited = told("disks", &["unlimited", &number])?;
+    assert_eq!(unlimited, "machine: used\nopened: used\nloop: used\n", "{name}");
+    Ok(())
+}
+
+/// Opens a disk of the machine, the same one where it was opened to the driver, and a loop device.
+pub(crate) fn disks(kind: &str, number: &str) {
+    let sandbox = enter(SandboxOptions::default());
+    let loop_device =
+        LoopDevice::create(&sandbox.layout().driver_state(), 1 << 20, &LoopOptions::default()).unwrap();
+    let (major, minor) = number.split_once(' ').unwrap();
+    let disk = Device { major: major.parse().unwrap(), minor: minor.parse().unwrap() };
+    let node = sandbox.layout().driver_state().join("disk");
+    let made = Command::new("mknod").arg(&node).args(["b", major, minor]).status().unwrap();
+    assert!(made.success(), "a node may be made of anything");
+    let uses = |opened: &[Device], path: &Path| {
+        let name = format!("volproof-ground-disks-{}-{}", sandbox.devices().last().unwrap(), opened.len());
+        let mut cgroup = Cgroup::create(&name, Limits { tasks: TASKS, memory: MEMORY }).unwrap();
+        if kind == "limited" {
+            cgroup.limit_disks(opened).unwrap();
+            assert!(cgroup.disks_are_limited());
+        }
+        // A shell enters the group by itself: it writes its number where a process is let in.
+        let doors: Vec<String> = harness::cgroup::places(&name)
+            .unwrap()
+            .iter()
+            .map(|place| format!("echo 0 >{}/cgroup.procs; ", place.display()))
+            .collect();
+        let script = format!("{}exec head -c 1 {} >/dev/null 2>&1", doors.concat(), path.display());
+        let used = Command::new("sh").args(["-c", &script]).status().unwrap().success();
+        cgroup.close().unwrap();
+        if used { "used" } else { "refused" }
+    };
+    println!("machine: {}", uses(&[], &node));
+    println!("opened: {}", uses(&[disk], &node));
+    println!("loop: {}", uses(&[], &loop_device.path()));
+    loop_device.close().unwrap();
 }
