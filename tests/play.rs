@@ -233,3 +233,21 @@ fn what_does_not_come_is_told_with_the_state_instead() {
         );
     }
 }
+
+#[test]
+#[file_serial(root)]
+fn driver_of_a_play_is_in_a_control_group_with_limits() {
+    if !has_root() {
+        return;
+    }
+    let out = tempfile::tempdir().expect("a directory");
+    let said = out.path().join("groups");
+    let (said_at, program) = (said.display(), tests::built().display());
+    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
+    let script = format!("cat /proc/self/cgroup >{said_at}; exec {program} {serve}");
+    let manifest = format!("command = ['sh', '-c', {script:?}]\nhost_paths = [{:?}]\n", out.path());
+    let ended = manifests().file("driver.toml", &manifest).args("--once --driver driver.toml").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let groups = std::fs::read_to_string(&said).expect("the driver said it");
+    assert!(groups.contains("/volproof-"), "in no group of ours: {groups}");
+}

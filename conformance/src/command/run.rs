@@ -434,7 +434,7 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
             .about()
             .map(|about| format!("about the {about} (`--about all` runs all)"))
             .unwrap_or_default(),
-        machine: bounds::told(manifest, &abilities.bounds, flags.tier == Tier::Vm),
+        machine: bounds::told(manifest, abilities, flags.tier == Tier::Vm),
         limits: limits(manifest),
         odd: abilities.odd.clone(),
     }

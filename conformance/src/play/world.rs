@@ -90,7 +90,9 @@ impl World {
         let journal = Journal::new(Symbols::new(layout.clone()), Some(Box::new(witness)));
         let mut log = Log::new(journal.clone(), &layout);
         log.scenario(scenario);
-        let around = builder(orders, scenario, journal, layout).surround().await?;
+        // The limits of a case hold here as well.
+        let cgroup = testbed::limits::of_driver(orders, sandbox);
+        let around = builder(orders, scenario, journal, layout).cgroup(cgroup).surround().await?;
         add_objects(&around, scenario, files)?;
         log.line("driver_started", json!({ "args": null }));
         let volumes = create_volumes(&around, scenario, files, &mut log).await?;

@@ -22,6 +22,7 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
     let journal = Journal::new(Symbols::new(sandbox.layout()), None);
     let foreign = Foreign::of(orders)?;
     let cgroup = limits::of_driver(orders, sandbox);
+    let disks_limited = cgroup.as_ref().is_some_and(|cgroup| cgroup.disks_are_limited());
     let around = match builder(orders, sandbox, journal, foreign.as_ref(), cgroup).surround().await {
         Ok(around) => around,
         Err(TestbedError::Driver(DriverError::Answers { wrong, tail })) => {
@@ -30,6 +31,7 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
         Err(error) => return Err(Refusal::of_testbed(&error)),
     };
     let answer = questions(&around, sandbox).await;
+    let answer = answer.map(|abilities| Abilities { disks_limited, ..abilities });
     let log = around.driver().lock().await.log_tail(LAST_WORDS);
     around.end_driver(orders.manifest.call_timeout()).await;
     match answer {

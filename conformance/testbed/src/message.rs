@@ -122,6 +122,9 @@ pub struct Abilities {
     /// How far it was kept from the machine while it was asked.
     #[serde(default)]
     pub bounds: Bounds,
+    /// Whether it could use none of the machine's disks.
+    #[serde(default)]
+    pub disks_limited: bool,
 }
 
 impl Abilities {

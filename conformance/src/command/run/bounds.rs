@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use harness::manifest::Manifest;
-use harness::sandbox::Bounds;
+use testbed::message::Abilities;
 
 /// The lines about the machine.
-pub(super) fn told(manifest: &Manifest, bounds: &Bounds, in_guests: bool) -> Vec<String> {
+pub(super) fn told(manifest: &Manifest, abilities: &Abilities, in_guests: bool) -> Vec<String> {
+    let bounds = &abilities.bounds;
     if in_guests {
         return vec!["out of the driver's reach: all of it runs in guests".to_owned()];
     }
@@ -21,6 +22,11 @@ pub(super) fn told(manifest: &Manifest, bounds: &Bounds, in_guests: bool) -> Vec
          accidents, not malice (`--tier vm` does)"
             .to_owned(),
     ];
+    if !abilities.disks_limited {
+        lines.push(
+            "any of the machine's disks can be used by its number: no control group forbids it".to_owned(),
+        );
+    }
     let list = |paths: Vec<String>| paths.join(", ");
     let path = |path: &Path| format!("`{}`", path.display());
     if !bounds.open.is_empty() {
@@ -42,10 +48,16 @@ pub(super) fn told(manifest: &Manifest, bounds: &Bounds, in_guests: bool) -> Vec
 
 #[cfg(test)]
 mod tests {
+    use harness::sandbox::Bounds;
+
     use super::*;
 
-    fn told_of(bounds: &Bounds) -> Vec<String> {
-        told(&Manifest::default(), bounds, false)
+    fn limited(bounds: Bounds) -> Abilities {
+        Abilities { bounds, disks_limited: true, ..Abilities::default() }
+    }
+
+    fn told_of(abilities: &Abilities) -> Vec<String> {
+        told(&Manifest::default(), abilities, false)
     }
 
     #[test]
@@ -55,6 +67,7 @@ mod tests {
             read_only: vec![("/home".into(), "nfs4".into())],
             ..Bounds::default()
         };
+        let bounds = limited(bounds);
         let lines = told_of(&bounds);
         assert!(lines[0].contains("thrown away") && lines[0].contains("not malice"), "{lines:?}");
         assert_eq!(
@@ -62,9 +75,11 @@ mod tests {
             ["opened by the manifest: `/data`, `/dev/nbd0`", "can only be read: `/home` (nfs4)"]
         );
         let open = Bounds { open_because: Some("`/` was opened".into()), ..Bounds::default() };
-        assert_eq!(told_of(&open), ["open to the driver, which can write anywhere: `/` was opened"]);
+        assert_eq!(told_of(&limited(open)), ["open to the driver, which can write anywhere: `/` was opened"]);
+        let unlimited = Abilities { disks_limited: false, ..bounds.clone() };
+        assert!(told_of(&unlimited).iter().any(|line| line.contains("any of the machine's disks")));
         let running = Manifest::from_socket(Path::new("/x.sock"));
-        assert!(told(&running, &Bounds::default(), false)[0].starts_with("open to the driver"));
+        assert!(told(&running, &Abilities::default(), false)[0].starts_with("open to the driver"));
         assert!(told(&running, &bounds, true)[0].starts_with("out of the driver's reach"));
     }
 }
