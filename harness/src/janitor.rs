@@ -178,10 +178,24 @@ pub fn sweep() -> Result<Vec<Swept>, JanitorError> {
 pub fn sweep_in(base: &Path) -> Result<Vec<Swept>, JanitorError> {
     let mut swept = Vec::new();
     for dir in undo::runs(base)? {
-        let Some(lock) = ledger::hold(&dir)? else { continue };
         let run = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        swept.push(Swept { run, undone: undo::undo(&dir)? });
-        drop(lock);
+        // One ledger that cannot be read stops nothing else.
+        let undone = match ledger::hold(&dir) {
+            Ok(None) => continue,
+            Ok(Some(lock)) => {
+                let undone = undo::undo(&dir);
+                drop(lock);
+                undone
+            }
+            Err(error) => Err(error),
+        };
+        let undone = undone.unwrap_or_else(|error| {
+            let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+            let said: Vec<String> = chain.map(ToString::to_string).collect();
+            let left = format!("{}; if nothing of it is left, remove `{}` by hand", said.join(": "), dir.display());
+            Undone { done: Vec::new(), left: vec![left] }
+        });
+        swept.push(Swept { run, undone });
     }
     Ok(swept)
 }

@@ -154,6 +154,15 @@ pub enum LedgerError {
         #[source]
         source: io::Error,
     },
+    /// The directory of all runs is one that others could have filled. What stands in a ledger is carried out, so
+    /// nothing there is believed.
+    #[error("cannot use `{path}` for ledgers: {reason}")]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+        /// Why others could write there.
+        reason: &'static str,
+    },
     /// A line that is none of ours. Nothing is undone by a ledger that cannot be read.
     #[error("cannot understand line {line} of `{path}`")]
     Line {
@@ -206,6 +215,11 @@ impl Run {
     /// Begins a run.
     pub fn begin(place: Place) -> Result<Run, LedgerError> {
         let Place { id, dir } = place;
+        if let Some(base) = dir.parent() {
+            let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(base);
+            made.map_err(|source| failed("create", base, source))?;
+            check_private(base)?;
+        }
         loop {
             let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir);
             made.map_err(|source| failed("create", &dir, source))?;
@@ -252,6 +266,26 @@ pub fn base() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
         Some(dir) => PathBuf::from(dir).join("volproof"),
         None => std::env::temp_dir().join(format!("volproof-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// The name of the directory of logs that a run makes for itself. The janitor removes no other.
+pub fn scratch_name(run: &str) -> String {
+    format!("volproof-{run}")
+}
+
+/// Refuses a directory of runs that is not this user's own: a link, somebody else's, or open to others.
+pub(crate) fn check_private(base: &Path) -> Result<(), LedgerError> {
+    let found = fs::symlink_metadata(base).map_err(|source| failed("look at", base, source))?;
+    let refused = |reason| Err(LedgerError::NotPrivate { path: base.to_owned(), reason });
+    if !found.is_dir() {
+        refused("it is not a directory")
+    } else if found.uid() != nix::unistd::geteuid().as_raw() {
+        refused("it belongs to another user; remove it, or set XDG_RUNTIME_DIR to a directory of your own")
+    } else if found.mode() & 0o022 != 0 {
+        refused("others may write there; `chmod 700` it once you know what is in it")
+    } else {
+        Ok(())
     }
 }
 

@@ -31,8 +31,9 @@ pub(super) fn runs(base: &Path) -> Result<Vec<PathBuf>, JanitorError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(|source| JanitorError::Runs { path: base.to_owned(), source })?,
     };
-    let mut dirs: Vec<PathBuf> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    ledger::check_private(base)?;
+    let is_dir = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_dir).collect();
     dirs.sort();
     Ok(dirs)
 }
@@ -55,7 +56,7 @@ pub(super) fn undo(dir: &Path) -> Result<Undone, LedgerError> {
     if undone.left.is_empty() {
         // Files outlive a boot. Last, since whoever still ran could write another.
         remove_sockets(&entries, &mut undone);
-        remove_scratch(&entries, &mut undone);
+        remove_scratch(dir, &entries, &mut undone);
     }
     if undone.left.is_empty()
         && let Err(error) = fs::remove_dir_all(dir)
@@ -83,6 +84,11 @@ fn remove_cgroups(entries: &[Entry], undone: &mut Undone) {
     for entry in entries {
         let Entry::Cgroups { paths } = entry else { continue };
         let there: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
+        // The processes in there will be killed: a directory that only looks like a control group is none.
+        if let Some(other) = there.iter().find(|path| !cgroup::is_cgroup(path)) {
+            undone.left.push(format!("{}: not a control group", other.display()));
+            continue;
+        }
         match cgroup::remove(&there) {
             Ok(()) => undone.done.extend(there.iter().map(|path| format!("removed {}", path.display()))),
             Err(error) => undone.left.push(error.to_string()),
@@ -105,12 +111,17 @@ fn remove_sockets(entries: &[Entry], undone: &mut Undone) {
 }
 
 /// Removes the logs that nobody asked for and nobody was told of.
-fn remove_scratch(entries: &[Entry], undone: &mut Undone) {
+fn remove_scratch(dir: &Path, entries: &[Entry], undone: &mut Undone) {
+    let run = dir.file_name().unwrap_or_default().to_string_lossy();
     let kept =
         |path: &Path| entries.iter().any(|entry| matches!(entry, Entry::Kept { path: kept } if kept == path));
     for entry in entries {
         let Entry::Scratch { path } = entry else { continue };
         if kept(path) {
+            continue;
+        }
+        if path.file_name() != Some(ledger::scratch_name(&run).as_ref()) {
+            undone.left.push(format!("{}: not a directory of run {run}", path.display()));
             continue;
         }
         match fs::remove_dir_all(path) {
@@ -253,7 +264,7 @@ mod tests {
         let run = Run::begin(Place::choose_in(base.path())).unwrap();
         let late = Ledger::open(run.ledger().path()).unwrap();
         let dir = run.end();
-        let scratch = base.path().join("scratch");
+        let scratch = base.path().join(ledger::scratch_name(&dir.file_name().unwrap().to_string_lossy()));
         let at_work = std::thread::spawn({
             let (dir, scratch) = (dir.clone(), scratch.clone());
             move || {
@@ -276,6 +287,56 @@ mod tests {
         at_work.join().unwrap();
         assert_eq!(undone.done, [format!("removed {}", scratch.display())]);
         assert!(!dir.exists() && !scratch.exists());
+    }
+
+    #[test]
+    fn entry_that_names_what_is_not_the_runs_is_not_carried_out() {
+        let base = tempfile::tempdir().unwrap();
+        let precious = base.path().join("precious");
+        fs::create_dir(&precious).unwrap();
+        fs::write(precious.join("cgroup.procs"), std::process::id().to_string()).unwrap();
+        for entry in
+            [Entry::Scratch { path: precious.clone() }, Entry::Cgroups { paths: vec![precious.clone()] }]
+        {
+            let run = Run::begin(Place::choose_in(&base.path().join("runs"))).unwrap();
+            run.ledger().record(&entry).unwrap();
+            let undone = undo(&run.end()).unwrap();
+            assert_eq!(undone.left.len(), 1, "{entry:?}: {undone:?}");
+            assert!(precious.join("cgroup.procs").exists(), "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn directory_of_runs_that_others_may_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile::tempdir().unwrap();
+        let open = base.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        for planted in [&open, &link] {
+            assert!(matches!(
+                Run::begin(Place::choose_in(planted)),
+                Err(LedgerError::NotPrivate { .. } | LedgerError::Io { .. })
+            ));
+            assert!(matches!(runs(planted), Err(JanitorError::Ledger(LedgerError::NotPrivate { .. }))));
+        }
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(Run::begin(Place::choose_in(&open)).is_ok());
+    }
+
+    #[test]
+    fn unreadable_ledger_keeps_no_other_from_being_swept() {
+        let base = tempfile::tempdir().unwrap();
+        let begin = || Run::begin(Place::choose_in(base.path())).unwrap();
+        let (bad, good) = (begin().end(), begin().end());
+        fs::write(bad.join("ledger.jsonl"), "{\"made\":\"from_the_future\"}\n").unwrap();
+        let swept = crate::janitor::sweep_in(base.path()).unwrap();
+        assert_eq!(swept.len(), 2);
+        assert!(bad.exists() && !good.exists());
+        let left: Vec<_> = swept.iter().flat_map(|swept| &swept.undone.left).collect();
+        assert!(left.len() == 1 && left[0].contains("line 1") && left[0].contains("by hand"), "{left:?}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Ledger {
 
     /// Makes a directory that goes with the run, however that ends, unless [`Ledger::keep`] is called.
     pub fn scratch(&self) -> anyhow::Result<PathBuf> {
-        let path = std::env::temp_dir().join(format!("volproof-{}", self.run.id()));
+        let path = std::env::temp_dir().join(ledger::scratch_name(self.run.id()));
         // In this order: what is not in the ledger yet cannot be left behind.
         self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
         std::fs::create_dir(&path).with_context(|| format!("cannot create `{}`", path.display()))?;

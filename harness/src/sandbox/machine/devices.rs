@@ -93,15 +93,17 @@ fn make_disks(dev: &Path) -> Result<(), SandboxError> {
     let used =
         table::numbers().into_iter().filter(|number| table::is_bound(*number)).max().unwrap_or_default();
     loops.extend(0..(used + READY / 2).next_multiple_of(READY));
-    let group = fs::metadata("/dev/loop0").map_or(0, |metadata| metadata.gid());
+    // As the kernel, or udev, makes them here: binds of the nodes show their mode to drivers and pods.
+    let (mode, group) =
+        fs::metadata("/dev/loop0").map_or((0o600, 0), |metadata| (metadata.mode(), metadata.gid()));
     for number in loops {
         let device = makedev(LOOP_MAJOR, number);
-        make_node(&dev.join(format!("loop{number}")), FileType::BlockDevice, device, 0o660, group)?;
+        make_node(&dev.join(format!("loop{number}")), FileType::BlockDevice, device, mode, group)?;
     }
     let Some(major) = mapper_major() else { return Ok(()) };
     for number in (0..READY).filter(|number| !is_of_machine(&format!("dm-{number}"), 8)) {
         let device = makedev(major, number);
-        make_node(&dev.join(format!("dm-{number}")), FileType::BlockDevice, device, 0o660, group)?;
+        make_node(&dev.join(format!("dm-{number}")), FileType::BlockDevice, device, mode, group)?;
     }
     Ok(())
 }
