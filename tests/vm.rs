@@ -183,7 +183,12 @@ fn ctrl_c_leaves_no_guest() {
         wait_for_an_emulator(&mark);
         let deadline = Instant::now() + PATIENCE;
         let cases = directory.path().join("out/cases");
-        while wait_for_a_case && cases.read_dir().map_or(0, |cases| cases.count()) == 0 {
+        while wait_for_a_case
+            && cases
+                .read_dir()
+                .map_or(0, |cases| cases.flatten().filter(|entry| entry.path().is_dir()).count())
+                == 0
+        {
             assert!(Instant::now() < deadline, "no case has begun");
             std::thread::sleep(Duration::from_millis(5));
         }

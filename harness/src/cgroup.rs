@@ -79,7 +79,8 @@ enum Version {
 /// Whether a directory is a control group, of either version.
 pub(crate) fn is_cgroup(dir: &Path) -> bool {
     use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
-    statfs(dir).is_ok_and(|found| [CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC].contains(&found.filesystem_type()))
+    statfs(dir)
+        .is_ok_and(|found| [CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC].contains(&found.filesystem_type()))
 }
 
 /// Where the groups of this name would be, on this machine: to be written down before one is made.

@@ -192,7 +192,8 @@ pub fn sweep_in(base: &Path) -> Result<Vec<Swept>, JanitorError> {
         let undone = undone.unwrap_or_else(|error| {
             let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
             let said: Vec<String> = chain.map(ToString::to_string).collect();
-            let left = format!("{}; if nothing of it is left, remove `{}` by hand", said.join(": "), dir.display());
+            let left =
+                format!("{}; if nothing of it is left, remove `{}` by hand", said.join(": "), dir.display());
             Undone { done: Vec::new(), left: vec![left] }
         });
         swept.push(Swept { run, undone });

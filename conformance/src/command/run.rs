@@ -275,6 +275,7 @@ fn one(
         };
         match prepared {
             Ok(mut plan) => {
+                reports.begin()?;
                 plan.again = again(called, &flags.filters);
                 let record = dispatch::run(plan, ledger, reporters(flags, colour)).await?;
                 reports.write(&record)?;

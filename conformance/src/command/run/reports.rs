@@ -19,7 +19,7 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// The directory that the user named, if one was, without what an earlier run wrote about its cases.
+    /// The directory that the user named, if one was. Nothing in it is touched before [`Reports::begin`].
     pub(super) fn asked(directory: Option<&Path>) -> Result<Option<Self>, Exit> {
         let Some(directory) = directory else { return Ok(None) };
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
@@ -31,13 +31,31 @@ impl Reports {
             Exit::environment(format!("cannot write reports to `{}`", directory.display()))
                 .details([error.to_string()])
         };
-        // What an earlier run wrote about cases must not be taken for this run's.
         let cases = directory.join("cases");
-        if cases.exists() {
-            std::fs::remove_dir_all(&cases).map_err(failed)?;
+        if directory.starts_with(harness::ledger::base()) {
+            return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
+                .hint("runs keep their ledgers there, and `volproof sweep` removes what is none"));
         }
-        std::fs::create_dir_all(&cases).map_err(failed)?;
+        if is_someone_elses(&cases).map_err(failed)? {
+            return Err(Exit::usage(format!(
+                "cannot write reports to `{}`: volproof has not made the `cases` in it",
+                directory.display()
+            ))
+            .hint("name another directory: what is in `cases` would be replaced"));
+        }
+        std::fs::create_dir_all(&directory).map_err(failed)?;
         Ok(Some(Self { directory, asked: true }))
+    }
+
+    /// The run starts: what an earlier one wrote about its cases must not be taken for this one's.
+    pub(super) fn begin(&self) -> anyhow::Result<()> {
+        let cases = self.directory.join("cases");
+        if self.asked && cases.exists() {
+            std::fs::remove_dir_all(&cases)?;
+        }
+        std::fs::create_dir_all(&cases)?;
+        std::fs::write(cases.join(MARK), "volproof made this directory, and replaces it with each run.\n")?;
+        Ok(())
     }
 
     /// A directory that the janitor removes, unless a case fails and its logs are worth reading.
@@ -56,6 +74,20 @@ impl Reports {
     }
 }
 
+/// The file that says whose a directory of cases is.
+const MARK: &str = ".volproof";
+
+/// Whether there is something that no run has made.
+fn is_someone_elses(cases: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(cases) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(found) if !found.is_dir() => Ok(true),
+        Ok(_) if cases.join(MARK).is_file() => Ok(false),
+        Ok(_) => Ok(std::fs::read_dir(cases)?.next().is_some()),
+    }
+}
+
 /// Who shows the run while it happens.
 pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     let palette = if colour { Palette::coloured() } else { Palette::plain() };
@@ -68,5 +100,33 @@ pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
         Format::Human => vec![Box::new(human())],
         Format::Json => vec![Box::new(json::Lines(io::stdout()))],
         Format::Github => vec![Box::new(human()), Box::new(github::Annotations(io::stdout()))],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_with_cases_of_somebody_else_is_refused_and_kept() {
+        let project = tempfile::tempdir().unwrap();
+        let mine = project.path().join("cases/mine.rs");
+        std::fs::create_dir(project.path().join("cases")).unwrap();
+        std::fs::write(&mine, "mine").unwrap();
+        assert!(Reports::asked(Some(project.path())).is_err());
+        assert!(mine.exists());
+    }
+
+    #[test]
+    fn report_of_an_earlier_run_goes_when_the_next_one_starts() {
+        let out = tempfile::tempdir().unwrap();
+        let earlier = out.path().join("cases/csi::publish::read_only");
+        let first = Reports::asked(Some(out.path())).unwrap().unwrap();
+        first.begin().unwrap();
+        std::fs::create_dir(&earlier).unwrap();
+        let second = Reports::asked(Some(out.path())).unwrap().unwrap();
+        assert!(earlier.exists(), "nothing is removed before the run starts");
+        second.begin().unwrap();
+        assert!(!earlier.exists());
     }
 }
