@@ -15,7 +15,8 @@ pub(crate) fn run(flags: Ci) -> Result<ExitCode> {
     if let Err(code) = packages::prepare(flags.no_install, flags.lane == LaneName::Vm)? {
         return Ok(code);
     }
-    let total = step::run_all(lane::steps(flags.lane))?;
+    let name = format!("ci {}", flags.lane.name());
+    let total = step::run_all(&name, lane::steps(flags.lane), false)?;
     println!("\n{total}");
     Ok(if total.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -56,6 +56,9 @@ pub(crate) struct Conformance {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Test {
+    /// Run tests in full that a push runs in part; without it, what they leave out is listed
+    #[arg(long)]
+    pub(crate) thorough: bool,
     /// Never install system packages: name the command that would, instead
     #[arg(long)]
     pub(crate) no_install: bool,
@@ -83,6 +86,13 @@ pub(crate) enum LaneName {
     Vm,
     /// Succeeds only if each lane in $NEEDS did (GitHub's `toJSON(needs)`)
     Gate,
+}
+
+impl LaneName {
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 /// Build volproof in release, fetch the kernels of guests, and run all cases on each.

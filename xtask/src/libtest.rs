@@ -14,6 +14,7 @@ pub(crate) struct Reader {
     skipped: u64,
     /// The test whose captured output we are in, and whether it has been counted as skipped.
     test: Option<(String, bool)>,
+    left_out: Vec<String>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,11 @@ impl Reader {
         self.tally
     }
 
+    /// What tests did not do because they do it only with `--thorough`, each once.
+    pub(crate) fn into_left_out(self) -> Vec<String> {
+        self.left_out
+    }
+
     fn enter(&mut self, section: Section) {
         self.section = section;
         self.test = None;
@@ -62,7 +68,18 @@ impl Reader {
         match self.section {
             Section::Failures => (!line.is_empty()).then(|| line.to_owned()),
             Section::Progress => is_news(line).then(|| line.to_owned()),
-            Section::Successes => self.skip(line),
+            Section::Successes => {
+                self.leave_out(line);
+                self.skip(line)
+            }
+        }
+    }
+
+    fn leave_out(&mut self, line: &str) {
+        if let Some(left_out) = line.trim_start().strip_prefix("not thorough:").map(str::trim)
+            && !self.left_out.iter().any(|known| known == left_out)
+        {
+            self.left_out.push(left_out.to_owned());
         }
     }
 
@@ -130,5 +147,22 @@ mod tests {
         );
         assert_eq!(tally, Tally { passed: 1, failed: 1, skipped: 0 });
         assert_eq!(shown, ["test c ... FAILED", "---- c stdout ----", "assertion failed", "    c"]);
+    }
+
+    #[test]
+    fn tests_that_ran_in_part_are_listed_once_and_count_as_passed() {
+        let mut reader = Reader::default();
+        for line in [
+            "successes:",
+            "---- a stdout ----",
+            "not thorough: 3 moments of 50",
+            "---- b stdout ----",
+            "not thorough: 3 moments of 50",
+            "test result: ok. 2 passed; 0 failed; 0 ignored",
+        ] {
+            assert_eq!(reader.line(line), None, "{line}");
+        }
+        assert_eq!(reader.tally(), Tally { passed: 2, failed: 0, skipped: 0 });
+        assert_eq!(reader.into_left_out(), ["3 moments of 50"]);
     }
 }

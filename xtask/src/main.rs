@@ -23,6 +23,7 @@ mod step;
 mod tally;
 mod test;
 mod tidy;
+mod times;
 mod workspace;
 
 fn main() -> ExitCode {

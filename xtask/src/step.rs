@@ -6,7 +6,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -14,6 +13,7 @@ use serde_json::Value;
 use crate::libtest::Reader;
 use crate::tally::Tally;
 use crate::tidy;
+use crate::times::{Clock, Times};
 use crate::workspace::{cargo, status, target_directory};
 
 /// What `volproof run` exits with when it has skipped everything.
@@ -64,17 +64,33 @@ impl Tier {
 ///
 /// A step that fails does not stop the next: one run shows all that is wrong. Only a failed build does,
 /// since what follows would only repeat it.
-pub(crate) fn run_all(steps: &[Step]) -> Result<Tally> {
+///
+/// `name` is the command's, under which the times of its steps are kept.
+pub(crate) fn run_all(name: &str, steps: &[Step], thorough: bool) -> Result<Tally> {
     let mut total = Tally::default();
+    let mut times = Times::of(name, &target_directory()?);
+    let mut left_out = Vec::new();
     for step in steps {
         eprintln!("\n{:>12} {}", "Step", step.title());
-        let began = Instant::now();
-        let tally = step.run()?;
-        eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), began.elapsed().as_secs_f64());
+        let clock = Clock::start();
+        let tally = step.run(thorough, &mut left_out)?;
+        let took = clock.stop();
+        eprintln!("{:>12} {}: {tally} [{:.0}s]", "Done", step.title(), took.seconds);
+        if let Some(slower) = times.record(&step.title(), took) {
+            eprintln!("warning: {slower}");
+        }
         total += tally;
         if *step == Step::Build && tally.failed > 0 {
             break;
         }
+    }
+    // A test's time is no reason to fail: a directory that cannot be written to is told and that is all.
+    if let Err(error) = times.write() {
+        eprintln!("warning: {error:#}");
+    }
+    if !left_out.is_empty() {
+        eprintln!("\nnote: left to `cargo xtask test --thorough`:");
+        left_out.iter().for_each(|line| eprintln!("      {line}"));
     }
     Ok(total)
 }
@@ -92,7 +108,7 @@ impl Step {
         }
     }
 
-    fn run(self) -> Result<Tally> {
+    fn run(self, thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
         match self {
             Step::Format => one(cargo().args(["fmt", "--all", "--check"])),
             Step::Lints => one(cargo()
@@ -102,8 +118,8 @@ impl Step {
             // `--all-targets` so that programs and tests agree on the features of what they share: built
             // apart, half of the dependencies would be built twice.
             Step::Build => build(),
-            Step::UnitTests => tests(&["--lib", "--bins"]),
-            Step::ProductTests => tests(&["--test", "*"]),
+            Step::UnitTests => tests(&["--lib", "--bins"], thorough, left_out),
+            Step::ProductTests => tests(&["--test", "*"], thorough, left_out),
             Step::Conformance(tier) => conformance(tier),
         }
     }
@@ -119,10 +135,14 @@ fn build() -> Result<Tally> {
     Ok(if built.success() { Tally::default() } else { Tally::one(false) })
 }
 
-fn tests(which: &[&str]) -> Result<Tally> {
-    let mut child = cargo()
+fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
+    let mut command = cargo();
+    if thorough {
+        command.env("VOLPROOF_THOROUGH", "1");
+    }
+    let mut child = command
         .args(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
-        .args(which)
+        .args(targets)
         .args(["--", "--show-output", "--format=pretty"])
         // The build step has made it; without this, tests that run it would build it again to be sure.
         .env("VOLPROOF_PROGRAM", target_directory()?.join("debug/volproof"))
@@ -143,6 +163,7 @@ fn tests(which: &[&str]) -> Result<Tally> {
     if !ended.success() && tally.failed == 0 {
         tally.failed = 1;
     }
+    left_out.extend(reader.into_left_out());
     Ok(tally)
 }
 

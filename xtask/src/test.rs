@@ -13,7 +13,8 @@ pub(crate) fn run(flags: Test) -> Result<ExitCode> {
         return Ok(code);
     }
     let root = is_root();
-    let total = step::run_all(&lane::everything(root))?;
+    let name = if flags.thorough { "test --thorough" } else { "test" };
+    let total = step::run_all(name, &lane::everything(root), flags.thorough)?;
     if !root {
         eprintln!(
             "\nnote: without root the host tier was left out: loop devices, file systems, block volumes"
