@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serial_test::file_serial;
-use tests::{Ended, Volproof, has_root, root};
+use tests::{Ended, Volproof, has_root, in_parallel, root};
 
 fn golden(part: &str) -> PathBuf {
     root().join("tests/golden").join(part)
@@ -60,27 +60,28 @@ fn each_recording_is_retold_but_for_what_is_argued() {
     if !has_root() {
         return;
     }
-    let mut wrong = Vec::new();
-    for scenario in scenarios("scenarios") {
-        let name = stem(&scenario);
-        let played = play(&scenario);
-        if played.code != Some(0) {
-            wrong.push(format!("{name} cannot be played:\n{}", played.told()));
-            continue;
-        }
-        let compared = compare(&golden("traces").join(format!("{name}.jsonl")), &played);
-        let (reasons, expected) = deviation(name);
-        let found = difference(&compared);
-        if found != expected {
-            if updates() {
-                let kept: String = reasons.iter().map(|reason| format!("# {reason}\n")).collect();
-                fs::write(golden("deviations").join(format!("{name}.txt")), kept + &found)
-                    .expect("the deviation can be written");
-            }
-            wrong.push(format!("{name}\n{found}"));
-        }
-    }
+    // Each scenario is played in namespaces of its own.
+    let wrong: Vec<String> =
+        in_parallel(scenarios("scenarios"), |scenario| retold(&scenario)).into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Plays a scenario; the difference from its recording, unless that is the one that is argued.
+fn retold(scenario: &Path) -> Option<String> {
+    let name = stem(scenario);
+    let played = play(scenario);
+    if played.code != Some(0) {
+        return Some(format!("{name} cannot be played:\n{}", played.told()));
+    }
+    let compared = compare(&golden("traces").join(format!("{name}.jsonl")), &played);
+    let (reasons, expected) = deviation(name);
+    let found = difference(&compared);
+    if found != expected && updates() {
+        let kept: String = reasons.iter().map(|reason| format!("# {reason}\n")).collect();
+        fs::write(golden("deviations").join(format!("{name}.txt")), kept + &found)
+            .expect("the deviation can be written");
+    }
+    (found != expected).then(|| format!("{name}\n{found}"))
 }
 
 fn deviations() -> String {
@@ -153,18 +154,19 @@ fn what_the_recordings_cannot_show_is_shown_by_scenarios_of_our_own() {
     if !has_root() {
         return;
     }
-    let mut wrong = Vec::new();
-    for scenario in scenarios("ours") {
+    let wrong: Vec<String> = in_parallel(scenarios("ours"), |scenario| {
         let played = play(&scenario);
         let file = scenario.with_extension("txt");
-        let (found, expected) = (played.stdout.clone(), fs::read_to_string(&file).unwrap_or_default());
-        if found != expected && updates() {
-            fs::write(&file, &found).expect("the story can be written");
+        let expected = fs::read_to_string(&file).unwrap_or_default();
+        if played.stdout != expected && updates() {
+            fs::write(&file, &played.stdout).expect("the story can be written");
         }
-        if found != expected || played.code != Some(0) {
-            wrong.push(format!("{}\n{}", stem(&scenario), played.told()));
-        }
-    }
+        let same = played.stdout == expected && played.code == Some(0);
+        (!same).then(|| format!("{}\n{}", stem(&scenario), played.told()))
+    })
+    .into_iter()
+    .flatten()
+    .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
