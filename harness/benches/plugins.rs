@@ -31,7 +31,7 @@ use harness::tmpfs::Tmpfs;
 use host::linux::LinuxHost;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use volume_manager::plugin::csi::socket::SocketDialer;
-use volume_manager::plugin::registry::Registry;
+use volume_manager::plugin::registry;
 use volume_manager::{Config, Parts, PodState, VolumeManager};
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -94,7 +94,7 @@ impl Node {
             host: Arc::new(LinuxHost::new()),
             clock: Arc::new(AdvancingClock::default()),
             dialer: Arc::new(SocketDialer),
-            registry: Registry::kubelet(),
+            registry: registry::kubelet(),
             containers: None,
         };
         let manager = VolumeManager::start(Config::new("node-1", layout.root()), parts);

@@ -33,8 +33,8 @@ use nix::unistd::Pid;
 use oci_spec::runtime::Spec;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use volume_manager::ClientStyle;
 use volume_manager::MountedVolume;
-use volume_manager::manager::config::ClientStyle;
 use volume_manager::manager::dump::Dump;
 
 use crate::Layout;

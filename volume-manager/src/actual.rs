@@ -12,9 +12,7 @@ use std::sync::Arc;
 use api::error::ErrorClass;
 use api::names::{PluginName, PodUid, VolumeName};
 use api::{AttachedVolume, Bytes};
-
-use crate::operation::{PodRecord, Transition};
-use crate::plugin::{Rebuilt, Spec};
+use plugin_api::{PodRecord, Rebuilt, Spec, Transition};
 
 pub use record::{Attachability, Device, PodEntry, PodMount, VolumeRecord};
 
@@ -350,29 +348,6 @@ impl ActualState {
     pub fn initialize_size(&mut self, volume: &VolumeName, size: Bytes) {
         if let Some(record) = self.volumes.get_mut(volume) {
             record.set_unknown_size(size);
-        }
-    }
-}
-
-impl Transition {
-    /// The pod it is about, if it is about one.
-    pub fn pod(&self) -> Option<&PodUid> {
-        match self {
-            Self::PodUncertain(record) | Self::PodMounted(record, _) | Self::PodFailed(record, _) => {
-                Some(&record.pod)
-            }
-            Self::PodUndoing(pod) | Self::PodUnmounted(pod) => Some(pod),
-            Self::Attached { .. }
-            | Self::AttachmentFound
-            | Self::DeviceUncertain { .. }
-            | Self::DeviceMounted { .. }
-            | Self::DeviceFailed { .. }
-            | Self::DeviceUndoing
-            | Self::DeviceUnmounted
-            | Self::Resized(_)
-            | Self::ExpansionBlocked
-            | Self::ExpansionFailed(_)
-            | Self::Detached => None,
         }
     }
 }

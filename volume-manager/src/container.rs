@@ -31,6 +31,7 @@ use api::names::OuterName;
 use api::runtime::{Port, Program};
 use api::{ApiError, ApiSource, Bytes, Container, Pod, Sensitive};
 use host::{Host, HostError};
+use plugin_api::paths::Paths;
 
 use self::devices::Device;
 use self::environment::{Environment, NoValue};
@@ -39,7 +40,6 @@ use self::resources::Resources;
 use self::security::{Security, User};
 use self::services::Services;
 use crate::event::MountedVolume;
-use crate::paths::Paths;
 
 /// What a configuration is made of.
 #[derive(Debug, Clone)]

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use api::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Bytes, Pod};
-
-use crate::plugin::Spec;
+use plugin_api::Spec;
 
 /// The book of what should be.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,6 @@
 //! Time is the one exception: the loop itself waits for the next moment something is due.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +11,14 @@ use std::time::Duration;
 use api::follow::News;
 use api::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{ApiError, Kind, Node, Pod, Volume, VolumeMode};
+use plugin_api::error::{Failure, Withdrawn};
+use plugin_api::{Found, Mounted, OperationId, ReportQueue, Told, Transition};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{Failure, Withdrawn};
 use crate::manager::dump::Dump;
 use crate::manager::waits::WaitError;
-use crate::operation::context::Told;
-use crate::operation::{Failed, OperationName, Transition};
-use crate::plugin::{Found, Mounted};
+use crate::operation::{Failed, OperationName};
 use crate::populator::Resolved;
 use crate::reconstruct::{Reconstruction, Recovered};
 
@@ -107,17 +105,6 @@ pub enum PodState {
     RuntimeGone,
 }
 
-/// Numbers the operations of one manager, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct OperationId(pub(crate) u64);
-
-impl fmt::Display for OperationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
 /// What a running operation says.
 #[derive(Debug)]
 pub enum Report {
@@ -130,6 +117,27 @@ pub enum Report {
     },
     /// It has ended.
     Finished(Outcome),
+}
+
+/// The loop's queue, as operations see it.
+#[derive(Debug, Clone)]
+pub(crate) struct EventQueue(pub(crate) mpsc::UnboundedSender<Event>);
+
+impl ReportQueue for EventQueue {
+    fn learned(
+        &self,
+        operation: OperationId,
+        transition: Transition,
+        done: oneshot::Sender<Result<(), Withdrawn>>,
+    ) {
+        // A loop that has ended drops `done`, and with it the operation never goes on.
+        let _ = self.0.send(Event::Operation(operation, Report::Learned { transition, done }));
+    }
+
+    fn tell(&self, told: Told) {
+        // A loop that has ended has nobody to tell.
+        let _ = self.0.send(Event::Tell(told));
+    }
 }
 
 /// How an operation ended.

@@ -16,12 +16,10 @@ mod block_map;
 pub mod container;
 pub mod controller;
 pub mod desired;
-pub mod error;
 pub mod event;
 pub mod manager;
 pub mod operation;
 mod ownership;
-pub mod paths;
 pub mod plugin;
 pub mod populator;
 pub mod reconciler;
@@ -30,4 +28,7 @@ pub mod subpath;
 
 pub use event::{MountedVolume, Notice, PodState, Registration};
 pub use manager::waits::{WaitCause, WaitError};
-pub use manager::{ClientStyle, Config, DialError, Dialer, Parts, VolumeManager, WAIT_LIMIT};
+pub use manager::{Parts, VolumeManager, WAIT_LIMIT};
+// What starts a manager: its owner needs nothing else of the plugin contract.
+pub use plugin_api::paths::Paths;
+pub use plugin_api::{ClientStyle, Config, DialError, Dialer};

@@ -24,21 +24,20 @@ use api::Bytes;
 use api::clock::Instant;
 use api::names::{Namespaced, VolumeName};
 use api::timely::Timely;
+use plugin_api::paths::Paths;
+use plugin_api::{Config, EventSink, Facts, Mark, OperationContext, OperationId, ReportQueue};
 use tokio::sync::{mpsc, watch as latest};
 
 use crate::actual::ActualState;
 use crate::desired::DesiredState;
-use crate::event::{Event, Notice, OperationId};
-use crate::operation::context::{EventSink, Mark, OperationContext};
+use crate::event::{Event, EventQueue, Notice};
 use crate::operation::executor::Executor;
 use crate::operation::pending::{Admission, Pending};
 use crate::operation::{Key, Operation};
-use crate::paths::Paths;
-use crate::plugin::Facts;
 use crate::populator::{Populator, lookup};
 use crate::reconciler::{self, Step, Worlds};
 
-pub use config::{ClientStyle, Config, DialError, Dialer, Parts};
+pub use config::Parts;
 pub use handle::{VolumeManager, WAIT_LIMIT};
 
 impl VolumeManager {
@@ -81,22 +80,18 @@ impl Manager {
     fn new(config: Config, parts: Parts, sender: mpsc::UnboundedSender<Event>) -> Self {
         let facts = Facts { node_unfollowed: !config.watch_api, ..Facts::default() };
         let facts = latest::Sender::new(Arc::new(facts));
+        let queue = Arc::new(EventQueue(sender.clone()));
         let template = OperationContext {
             host: parts.host,
             api: Timely::shared(parts.api, Arc::clone(&parts.clock)),
             clock: parts.clock,
             dialer: parts.dialer,
-            registry: Arc::new(parts.registry),
             containers: parts.containers,
             paths: Arc::new(Paths::new(&config.root)),
             config: Arc::new(config),
-            events: EventSink { sender: sender.clone() },
-            mark: Mark {
-                volume: VolumeName::new(""),
-                operation: OperationId(0),
-                record: None,
-                sender: sender.clone(),
-            },
+            events: EventSink::new(Arc::clone(&queue) as Arc<dyn ReportQueue>),
+            // The executor gives each operation a mark of its own.
+            mark: Mark::new(VolumeName::new(""), OperationId(0), None, queue),
             facts: facts.subscribe(),
         };
         Self {
@@ -104,7 +99,7 @@ impl Manager {
             actual: ActualState::default(),
             populator: Populator::default(),
             pending: Pending::default(),
-            executor: Executor::new(template, sender),
+            executor: Executor::new(template, Arc::new(parts.registry), sender),
             dirty: BTreeSet::new(),
             facts,
             restart: world::Restart::default(),
@@ -194,7 +189,7 @@ impl Manager {
             desired: &self.desired,
             actual: &self.actual,
             facts: &facts,
-            registry: &self.executor.context().registry,
+            registry: self.executor.registry(),
             complete: self.populator.all_added() && self.restart.is_corrected(),
             explained: !self.restart.is_searching(),
             orphans: &self.restart.orphans(),

@@ -6,7 +6,6 @@
 //! at any await: what was marked until then is the truth, or on the safe side of it.
 
 pub(crate) mod attach;
-pub mod context;
 pub(crate) mod detach;
 mod device;
 pub mod executor;
@@ -15,7 +14,6 @@ pub mod key;
 mod map;
 mod mount;
 pub mod pending;
-pub mod transition;
 mod unmap;
 mod unmount;
 pub mod verify;
@@ -25,14 +23,11 @@ use std::sync::Arc;
 
 use api::names::{NodeName, OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Bytes, Pod};
+use plugin_api::error::Failure;
+use plugin_api::{Before, Mounted, PodRecord, Reason, Spec};
 
-use crate::error::Failure;
-use crate::plugin::{Before, Mounted, Spec};
-
-pub use context::{EventSink, Mark, OperationContext, Reason};
 pub(crate) use expand::NODE_RESIZE_PENDING;
 pub use key::{Key, OperationName};
-pub use transition::{PodRecord, Transition};
 
 /// Something to do to one volume.
 #[derive(Debug, Clone)]

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use api::Pod;
 use host::{HostError, OwnershipChange, WalkProgress};
-
-use crate::operation::{OperationContext, Reason};
+use plugin_api::{OperationContext, Reason};
 
 /// When the pod is first told, and how often after that.
 const FIRST_NOTICE: Duration = Duration::from_secs(30);

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use api::clock::Instant;
 use api::names::{Namespaced, OuterName, PodUid, SpecName, VolumeName, is_path_component};
 use api::{Bytes, Pod};
+use plugin_api::registry::{PickError, Registry};
+use plugin_api::{Facts, Spec, VolumePlugin};
 
 use crate::actual::ActualState;
 use crate::desired::{DesiredState, Wanted};
 use crate::event::PodState;
 use crate::operation::pending::delay_after;
-use crate::plugin::registry::{PickError, Registry};
-use crate::plugin::{Facts, Spec, VolumePlugin};
 
 pub use lookup::{Found, Resolved};
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use api::VolumeMode;
 use api::names::{PodUid, SpecName, VolumeName};
+use plugin_api::registry::Registry;
+use plugin_api::{Before, Facts, Spec};
 
 use crate::actual::{ActualState, Device, PodEntry, PodView, VolumeRecord};
 use crate::desired::{DesiredState, Wanted, WantedBy};
 use crate::operation::{ExpandVolume, MountVolume, Operation, UnmountDevice, UnmountVolume, VerifyAttached};
-use crate::plugin::registry::Registry;
-use crate::plugin::{Before, Facts, Spec};
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy)]

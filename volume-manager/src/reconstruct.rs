@@ -11,10 +11,9 @@ use std::path::Path;
 use api::VolumeMode;
 use api::names::{PluginName, PodUid, SpecName, VolumeName};
 use host::{DirEntry, FileKind};
-
-use crate::error::{Failure, Unfit};
-use crate::plugin::registry::Registry;
-use crate::plugin::{Facts, Found, Lost, Rebuilt, Scene, Staged, VolumePlugin};
+use plugin_api::error::{Failure, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{Facts, Found, Lost, Rebuilt, Scene, Staged, VolumePlugin};
 
 /// What the last incarnation left.
 #[derive(Debug, Default)]

@@ -9,8 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use api::names::{ContainerName, PodUid, SpecName};
 use host::cleanup::Check;
 use host::{Host, HostError, OpenedBeneath};
-
-use crate::paths::Paths;
+use plugin_api::paths::Paths;
 
 /// One sub-path of one volume mount of one container.
 #[derive(Debug, Clone)]

@@ -22,8 +22,8 @@ use api::clock::TokioClock;
 use api::error::ErrorClass::Final;
 use api::{AccessMode, ApiSource, Key, Kind, Meta, Node, Object, Patch, PatchBody, Taint, get};
 use expect_test::{Expect, expect};
+use plugin_api::registry::Registry;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
-use volume_manager::plugin::registry::Registry;
 
 use world::memory_api::MemoryApi;
 use world::toy::Toy;

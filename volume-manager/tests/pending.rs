@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use api::clock::Instant;
 use api::names::VolumeName;
+use plugin_api::OperationId;
 use proptest::prelude::*;
-use volume_manager::event::OperationId;
 use volume_manager::operation::pending::{Admission, Ended, Pending, delay_after};
 use volume_manager::operation::{Key, OperationName};
 

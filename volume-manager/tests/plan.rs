@@ -15,15 +15,16 @@ use api::object::Bytes;
 use api::{AttachedVolume, Meta, Node, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
 use async_trait::async_trait;
 use expect_test::{Expect, expect};
+use plugin_api::error::Failure;
+use plugin_api::paths::Paths;
+use plugin_api::registry::Registry;
+use plugin_api::{
+    Expand, Expander, Facts, Found, Mounted, OperationContext, PodRecord, Rebuilt, Scene, SetUp, Spec,
+    TearDown, Transition, VolumePlugin,
+};
 use volume_manager::actual::ActualState;
 use volume_manager::desired::{DesiredState, Wanted};
-use volume_manager::error::Failure;
-use volume_manager::operation::{Operation, OperationContext, PodRecord, Transition};
-use volume_manager::paths::Paths;
-use volume_manager::plugin::registry::Registry;
-use volume_manager::plugin::{
-    Expand, Expander, Facts, Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin,
-};
+use volume_manager::operation::Operation;
 use volume_manager::reconciler::{Step, Worlds, plan};
 
 /// Compares the plan for all volumes of a world, as far as it would be started.

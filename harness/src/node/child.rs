@@ -21,10 +21,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use volume_manager::container::services::Services;
-use volume_manager::manager::config::{Config, DialError, Dialer, Parts};
 use volume_manager::plugin::csi::registration::{Registrar, allocatable, watch};
 use volume_manager::plugin::csi::socket::SocketDialer;
-use volume_manager::plugin::registry::Registry;
+use volume_manager::plugin::registry;
+use volume_manager::{Config, DialError, Dialer, Parts};
 use volume_manager::{VolumeManager, WAIT_LIMIT};
 
 use super::announce::Announcer;
@@ -137,7 +137,7 @@ async fn start(
         host: Arc::clone(&host),
         clock: Arc::new(clock.clone()),
         dialer: Arc::new(Guarded(barrier)),
-        registry: Registry::kubelet(),
+        registry: registry::kubelet(),
         containers: None,
     };
     let manager = VolumeManager::start(config.clone(), parts);

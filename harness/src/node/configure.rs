@@ -6,10 +6,10 @@ use api::names::ContainerName;
 use api::{Bytes, Pod};
 use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
+use volume_manager::Paths;
 use volume_manager::container::oci::{self, Bundle};
 use volume_manager::container::security::User;
 use volume_manager::container::{self, NodeFacts, Request};
-use volume_manager::paths::Paths;
 
 use super::child::Surroundings;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::Sensitive;
 use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
-use volume_manager::manager::config::ClientStyle;
+use volume_manager::ClientStyle;
 use volume_manager::manager::dump::Dump;
 use volume_manager::{MountedVolume, Notice};
 

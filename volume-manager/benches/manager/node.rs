@@ -14,9 +14,9 @@ use api::{
     PodVolume, Resource, Volume, VolumeMode, VolumeSource,
 };
 use host::fake::{FakeHost, FakeKernel};
+use plugin_api::registry::Registry;
 use volume_manager::event::Notice;
 use volume_manager::plugin::csi::CsiPlugin;
-use volume_manager::plugin::registry::Registry;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use super::driver::{Driver, NAME};

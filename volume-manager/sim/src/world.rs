@@ -11,11 +11,11 @@ use api::{Attachment, Key, Node, Pod, Resource};
 use contracts::event::{Event, ProcessEdge, Step as Told};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
+use plugin_api::registry::Registry;
 use tokio::task::AbortHandle;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 use volume_manager::plugin::csi::CsiPlugin;
 use volume_manager::plugin::empty_dir::EmptyDirPlugin;
-use volume_manager::plugin::registry::Registry;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use crate::api::SimulatedApi;

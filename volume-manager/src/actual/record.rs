@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use api::Bytes;
 use api::names::{PluginName, PodUid};
-
-use crate::operation::PodRecord;
-use crate::plugin::{Before, Mounted, Spec};
+use plugin_api::{Before, Mounted, PodRecord, Spec};
 
 /// A volume this node has or may have.
 #[derive(Debug, Clone, PartialEq)]

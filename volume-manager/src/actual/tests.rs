@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use api::{AttachedVolume, Meta, Volume};
 use expect_test::{Expect, expect};
+use plugin_api::Mounted;
 
 use super::*;
-use crate::plugin::Mounted;
 
 const CLASSES: [ErrorClass; 3] = [ErrorClass::Final, ErrorClass::Uncertain, ErrorClass::Transient];
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use api::names::OuterName;
 use host::{FileKind, Host};
+use plugin_api::paths::Paths;
 
 use super::{ContainerError, Request};
-use crate::paths::Paths;
 
 /// A device a container may use.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use api::Pod;
 use host::{Host, HostError};
+use plugin_api::paths::Paths;
 
 use super::mounts::{Mount, Propagation, Source};
 use super::{ContainerError, Request};
-use crate::paths::Paths;
 
 /// Where a container has it.
 const PATH: &str = "/etc/hosts";

@@ -6,12 +6,12 @@ use api::VolumeSource;
 use api::names::{ContainerName, OuterName};
 use api::pod::VolumeMount;
 use host::Host;
+use plugin_api::paths::Paths;
 
 use super::environment::Environment;
 use super::expand::expand;
 use super::{ContainerError, Request};
 use crate::event::MountedVolume;
-use crate::paths::Paths;
 use crate::subpath::{self, SubPath, SubPathError};
 
 /// One mount of a container.

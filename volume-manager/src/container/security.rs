@@ -10,10 +10,10 @@ use api::pod::SeLinuxOptions;
 use api::runtime::Profile;
 use api::{Container, Pod};
 use host::Host;
+use plugin_api::paths::Paths;
 
 use super::{ContainerError, Request, capabilities};
 use crate::event::MountedVolume;
-use crate::paths::Paths;
 
 /// Paths an ordinary container does not see.
 pub const MASKED: &[&str] = &[

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use api::names::ContainerName;
 use host::{Host, HostError};
+use plugin_api::paths::Paths;
 
 use super::Request;
 use super::mounts::{Mount, Propagation, Source, absolute};
-use crate::paths::Paths;
 
 /// How much of them is read.
 const LONGEST: u64 = 4096;

@@ -12,6 +12,7 @@ use api::names::OuterName;
 use api::pod::{VolumeDevice, VolumeMount};
 use api::{Container, PodVolume, VolumeMode, VolumeSource};
 use expect_test::expect;
+use plugin_api::Mounted;
 
 use super::mounts::{Mount, Source};
 use super::security::User;
@@ -19,7 +20,6 @@ use super::services::Services;
 use super::{ContainerConfig, ContainerError, NodeFacts, Request, configure, log_directory, termination};
 use crate::event::MountedVolume;
 use crate::operation::Operation;
-use crate::plugin::Mounted;
 use crate::plugin::testing::Bench;
 
 struct Scene {

@@ -22,13 +22,13 @@ use api::{
     ApiError, ApiSource, Key as ObjectKey, Kind, Notification, Object, Patch, PatchBody, Pod, Reference,
     Severity,
 };
+use plugin_api::registry::Registry;
+use plugin_api::{Facts, Reason, Remote, Spec};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::operation::pending::{Admission, Ended, Pending};
-use crate::operation::{AttachVolume, DetachVolume, Failed, Key, Operation, Reason, attach, detach};
-use crate::plugin::registry::Registry;
-use crate::plugin::{Facts, Remote, Spec};
+use crate::operation::{AttachVolume, DetachVolume, Failed, Key, Operation, attach, detach};
 use book::{Book, Entry};
 use cluster::{Cluster, Desired};
 use plan::{PATIENCE, Step};
@@ -101,8 +101,8 @@ struct Hands {
 #[derive(Debug)]
 enum Event {
     Seen(Kind, News),
-    Attached(crate::event::OperationId, Result<String, Failed>),
-    Detached(crate::event::OperationId, Result<(), Failed>),
+    Attached(plugin_api::OperationId, Result<String, Failed>),
+    Detached(plugin_api::OperationId, Result<(), Failed>),
     Written(NodeName, Result<Object, ApiError>),
     /// These turned out not to be attached any more.
     Missing(Vec<(VolumeName, NodeName)>),
@@ -119,7 +119,7 @@ struct Controller {
     verify_at: Option<Instant>,
     /// Conflicts whose pods have been told, so that they are told once.
     told: BTreeSet<(VolumeName, NodeName)>,
-    running: BTreeMap<crate::event::OperationId, Operation>,
+    running: BTreeMap<plugin_api::OperationId, Operation>,
     tasks: JoinSet<()>,
     sender: mpsc::UnboundedSender<Event>,
 }
@@ -269,7 +269,7 @@ impl Controller {
         true
     }
 
-    fn attached(&mut self, id: crate::event::OperationId, result: Result<String, Failed>, now: Instant) {
+    fn attached(&mut self, id: plugin_api::OperationId, result: Result<String, Failed>, now: Instant) {
         let ended = if result.is_ok() { Ended::Well } else { Ended::Badly };
         self.pending.finish(id, ended, now);
         let Some(Operation::Attach(request)) = self.running.remove(&id) else { return };
@@ -290,7 +290,7 @@ impl Controller {
         }
     }
 
-    fn detached(&mut self, id: crate::event::OperationId, result: Result<(), Failed>, now: Instant) {
+    fn detached(&mut self, id: plugin_api::OperationId, result: Result<(), Failed>, now: Instant) {
         let ended = if result.is_ok() { Ended::Well } else { Ended::Badly };
         self.pending.finish(id, ended, now);
         let Some(Operation::Detach(request)) = self.running.remove(&id) else { return };

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use api::names::{PodUid, VolumeName};
 use api::{ApiSource, Notification, Object};
+use plugin_api::{Facts, Told, Transition};
 
 use super::Manager;
 use crate::actual::VolumeRecord;
 use crate::desired;
 use crate::event::Notice;
-use crate::operation::Transition;
-use crate::operation::context::Told;
-use crate::plugin::Facts;
 use crate::populator::{Books, Resolved};
 
 impl Manager {
@@ -55,7 +53,7 @@ impl Manager {
         self.waits.concern(pod);
         let before = self.wanted_texts(pod);
         let facts = Arc::clone(&self.facts.borrow());
-        let registry = Arc::clone(&self.executor.context().registry);
+        let registry = Arc::clone(self.executor.registry());
         let books = Books {
             desired: &mut self.desired,
             actual: &mut self.actual,

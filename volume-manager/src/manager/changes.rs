@@ -8,11 +8,11 @@ use api::names::{AttachmentName, DriverName, SpecName};
 use api::{
     Attachment, Claim, CsiDriver, Key, Kind, Node, Object, PersistentSource, Resource, Volume, VolumeSource,
 };
+use plugin_api::{RegisteredDriver, Spec};
 
 use super::Manager;
 use crate::event::Registration;
 use crate::operation::{NODE_RESIZE_PENDING, OperationName};
-use crate::plugin::{RegisteredDriver, Spec};
 
 impl Manager {
     pub(super) fn api_changed(&mut self, kind: Kind, news: News) {
@@ -63,7 +63,7 @@ impl Manager {
             }
         });
         let facts = Arc::clone(&self.facts.borrow());
-        let registry = Arc::clone(&self.executor.context().registry);
+        let registry = Arc::clone(self.executor.registry());
         let concerned = self.desired.volumes().filter(|(_, wanted)| {
             let spec = wanted.pods.values().next().map(|by| &by.spec);
             let not_attachable = |spec: &Arc<Spec>| {

@@ -1,60 +1,13 @@
-//! How a manager is started, and what it is given to work with.
+//! What a manager is given to work with.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::ApiSource;
 use api::clock::Clock;
-use api::names::NodeName;
-use async_trait::async_trait;
 use host::Host;
 use host::exec::Containers;
-use serde::{Deserialize, Serialize};
-use tonic::transport::Channel;
-
-use crate::plugin::registry::Registry;
-
-/// How a manager is started.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Config {
-    /// This node.
-    pub node: NodeName,
-    /// The root directory, in canonical form.
-    pub root: PathBuf,
-    /// How CSI drivers are spoken to.
-    pub client_style: ClientStyle,
-    /// How long a CSI operation may take, its questions for capabilities included.
-    pub call_deadline: Duration,
-    /// Whether pods may be mounted while they wait for CSIDriver objects; a cluster has them, and a node
-    /// that did not ask yet must not conclude from their absence.
-    pub watch_api: bool,
-}
-
-impl Config {
-    /// The kubelet's ways, for a node and its root directory.
-    pub fn new(node: impl Into<NodeName>, root: impl Into<PathBuf>) -> Self {
-        Self {
-            node: node.into(),
-            root: root.into(),
-            client_style: ClientStyle::Kubelet,
-            call_deadline: Duration::from_secs(120),
-            watch_api: true,
-        }
-    }
-}
-
-/// How CSI drivers are spoken to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClientStyle {
-    /// A connection and questions for capabilities with every call, as the kubelet does.
-    #[default]
-    Kubelet,
-    /// One connection, and the questions once per driver instance.
-    Lean,
-}
+use plugin_api::Dialer;
+use plugin_api::registry::Registry;
 
 /// What a manager is given to work with.
 #[derive(Debug, Clone)]
@@ -72,21 +25,4 @@ pub struct Parts {
     /// Who can run the mounts of a plugin in a container, where one is registered for it; nobody where no such
     /// file is to be looked for.
     pub containers: Option<Arc<dyn Containers>>,
-}
-
-/// Connects to a driver. The real one opens its socket; a simulation may stay in memory.
-#[async_trait]
-pub trait Dialer: fmt::Debug + Send + Sync + 'static {
-    /// A new connection to the socket.
-    async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError>;
-}
-
-/// Why a socket could not be connected to.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot connect to `{endpoint}`")]
-pub struct DialError {
-    /// The socket.
-    pub endpoint: PathBuf,
-    /// Why.
-    pub source: Box<dyn std::error::Error + Send + Sync>,
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use api::names::PodUid;
 use api::{ApiError, Volume, VolumeMode};
+use plugin_api::paths::Paths;
+use plugin_api::{Lost, Rebuilt, Spec, VolumePlugin};
 
 use super::Manager;
 use super::world::{SEARCH_AGAIN, Search};
 use crate::event::Event;
-use crate::paths::Paths;
-use crate::plugin::{Lost, Rebuilt, Spec, VolumePlugin};
 use crate::reconstruct::{self, Recovered};
 
 impl Manager {
@@ -35,7 +35,7 @@ impl Manager {
         let cx = self.executor.context();
         let mut explained = Vec::new();
         for (volume, wanted) in self.desired.volumes() {
-            let Ok(plugin) = cx.registry.by_name(&wanted.plugin) else { continue };
+            let Ok(plugin) = self.executor.registry().by_name(&wanted.plugin) else { continue };
             let Some(by) = wanted.pods.values().next() else { continue };
             let at = place(&**plugin, &cx.paths, &by.spec).filter(|_| wanted.device_mountable);
             // It has the label of a pod that is here already. That of another one nobody knows: it is a
@@ -92,10 +92,10 @@ impl Manager {
             .collect();
         for lost in due {
             self.count("lost_searches");
-            let cx = self.executor.context().clone();
+            let (cx, registry) = (self.executor.context().clone(), Arc::clone(self.executor.registry()));
             self.executor.look_up(async move {
                 let all = api::list::<Volume>(&*cx.api).await;
-                let plugin = cx.registry.by_name(&lost.plugin).ok();
+                let plugin = registry.by_name(&lost.plugin).ok();
                 let is_it = |volume: &Arc<Volume>| {
                     plugin.is_some_and(|plugin| is_place_of(&**plugin, &cx.paths, &lost, volume))
                 };
@@ -126,7 +126,7 @@ impl Manager {
             }
         };
         let Some((lost, _)) = self.restart.lost.remove(at) else { return };
-        let Ok(plugin) = self.executor.context().registry.by_name(&lost.plugin).cloned() else { return };
+        let Ok(plugin) = self.executor.registry().by_name(&lost.plugin).cloned() else { return };
         let spec = Spec::persistent(volume, false);
         let rebuilt = Rebuilt { spec, device_mount_path: Some(lost.at), selinux_label: None };
         let of_all = lost.pods.iter().map(Some).chain([None]);
@@ -141,7 +141,7 @@ impl Manager {
         let cx = self.executor.context();
         for (lost, search) in self.restart.lost.values_mut() {
             let is_it = || {
-                let plugin = cx.registry.by_name(&lost.plugin);
+                let plugin = self.executor.registry().by_name(&lost.plugin);
                 plugin.is_ok_and(|plugin| is_place_of(&**plugin, &cx.paths, lost, volume))
             };
             if matches!(search, Search::Unanswered(_)) || is_it() {

@@ -1,12 +1,13 @@
 //! What running operations say: what they learn on their way, and how they end.
 
 use api::names::VolumeName;
+use plugin_api::error::{Sign, Withdrawn};
+use plugin_api::{OperationId, Transition};
 
 use super::Manager;
-use crate::error::{Sign, Withdrawn};
-use crate::event::{Notice, OperationId, Outcome, Report};
+use crate::event::{Notice, Outcome, Report};
+use crate::operation::OperationName;
 use crate::operation::pending::Ended;
-use crate::operation::{OperationName, Transition};
 
 impl Manager {
     pub(super) fn reported(&mut self, id: OperationId, report: Report) {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use api::clock::Instant;
 use api::names::{AttachmentName, OuterName, PodUid, VolumeName};
 use api::{PersistentSource, Pod};
+use plugin_api::Spec;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{Manager, commands};
 use crate::event::Notice;
-use crate::plugin::Spec;
 
 /// Why a wait came back without what it waited for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]

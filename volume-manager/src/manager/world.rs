@@ -8,12 +8,12 @@ use std::time::Duration;
 use api::clock::Instant;
 use api::names::{PodUid, SpecName, VolumeName};
 use api::{ApiError, Node, Volume, VolumeMode};
+use plugin_api::error::Failure;
+use plugin_api::registry::Registry;
+use plugin_api::{Found, Lost, PodRecord, Scene};
 
 use super::{Manager, watch};
-use crate::error::Failure;
 use crate::event::{Event, Identified};
-use crate::operation::PodRecord;
-use crate::plugin::{Found, Lost, Scene};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
 /// How far the books of the last incarnation have been taken over.
@@ -189,16 +189,17 @@ impl Manager {
         if cx.config.watch_api {
             for kind in watch::FOLLOWED {
                 let (api, clock) = (Arc::clone(&cx.api), Arc::clone(&cx.clock));
-                self.executor.background(watch::follow(kind, api, clock, cx.events.sender.clone()));
+                let sender = self.executor.sender().clone();
+                self.executor.background(watch::follow(kind, api, clock, sender));
             }
         } else {
             self.change_facts(|facts| facts.csi_drivers_known = true);
         }
-        let host = Arc::clone(&cx.host);
+        let (host, registry) = (Arc::clone(&cx.host), Arc::clone(self.executor.registry()));
         self.executor.look_up(async move { Event::SeLinux(host.selinux_enabled().await) });
         self.executor.look_up(async move {
             let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
-            Event::Reconstructed(reconstruct::reconstruct(scene, &cx.registry).await)
+            Event::Reconstructed(reconstruct::reconstruct(scene, &registry).await)
         });
     }
 
@@ -316,13 +317,13 @@ impl Manager {
         }
         for found in searches {
             self.count("orphan_searches");
-            let cx = self.executor.context().clone();
+            let (cx, registry) = (self.executor.context().clone(), Arc::clone(self.executor.registry()));
             self.executor.look_up(async move {
                 let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
                 let identified = match is_empty(scene, &found).await {
                     // All that was in it has been taken back, or nothing was begun.
                     true => Identified::Nothing,
-                    false => match identify(scene, &cx, &found).await {
+                    false => match identify(scene, &registry, &found).await {
                         Ok(Some(recovered)) => Identified::Recovered(recovered),
                         _ if !is_mounted(scene, &found).await => Identified::Nothing,
                         Ok(None) => Identified::Unknown(None),
@@ -391,10 +392,10 @@ impl Manager {
 
 async fn identify(
     scene: Scene<'_>,
-    cx: &crate::operation::OperationContext,
+    registry: &Registry,
     found: &Found,
 ) -> Result<Option<Recovered>, Failure> {
-    let plugin = cx.registry.by_name(&found.plugin)?;
+    let plugin = registry.by_name(&found.plugin)?;
     let identified = plugin.identify_orphan(&scene, found).await?;
     identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, Some(&found.pod))).transpose()
 }

@@ -1,9 +1,10 @@
 //! Attaching a volume to a node, on behalf of the controller.
 
-use super::{AttachVolume, Failed, Reason};
-use crate::error::{Failure, Unfit};
-use crate::plugin::Remote;
-use crate::plugin::registry::Registry;
+use plugin_api::error::{Failure, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{Reason, Remote};
+
+use super::{AttachVolume, Failed};
 
 /// Attaches the volume. Returns where its device is, if that is known. Every waiting pod is told of a
 /// failure, which is the caller's business, since there may be several.

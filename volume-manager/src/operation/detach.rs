@@ -3,11 +3,11 @@
 use api::error::ErrorClass;
 use api::names::{PluginName, VolumeName};
 use api::{ApiSource, Node};
+use plugin_api::Remote;
+use plugin_api::error::{Classified, Failure, Unfit};
+use plugin_api::registry::Registry;
 
 use super::{DetachVolume, Failed};
-use crate::error::{Classified, Failure, Unfit};
-use crate::plugin::Remote;
-use crate::plugin::registry::Registry;
 
 /// Detaches the volume. Its plugin is asked even if it says by now that nothing of its kind is attached.
 pub(crate) async fn run(

@@ -4,16 +4,21 @@
 use std::path::{Path, PathBuf};
 
 use api::error::ErrorClass;
+use plugin_api::error::{Classified, Failure, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{DeviceMounter, OperationContext};
 
-use super::{Failed, OperationContext, UnmountDevice};
+use super::{Failed, UnmountDevice};
 use crate::block_map;
-use crate::error::{Classified, Failure, Unfit};
-use crate::plugin::DeviceMounter;
 
 /// Undoes the step per node of a file-system volume.
-pub(crate) async fn unmount(device: &UnmountDevice, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn unmount(
+    device: &UnmountDevice,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let quiet = |step| move |source: Failure| Failed::quiet(step, &device.volume, source);
-    let plugin = cx.registry.by_name(&device.plugin).map_err(Failure::from);
+    let plugin = registry.by_name(&device.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(quiet("UnmountDevice.FindPluginByName failed"))?;
     let mounter = plugin.device_mounter().ok_or_else(|| no_ability(device, "mount devices"));
     let mounter = mounter.map_err(quiet("UnmountDevice.FindDeviceMountablePluginByName failed"))?;
@@ -31,9 +36,13 @@ pub(crate) async fn unmount(device: &UnmountDevice, cx: &OperationContext) -> Re
 }
 
 /// Undoes the step per node of a block volume.
-pub(crate) async fn unmap(device: &UnmountDevice, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn unmap(
+    device: &UnmountDevice,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let quiet = |step| move |source: Failure| Failed::quiet(step, &device.volume, source);
-    let plugin = cx.registry.by_name(&device.plugin).map_err(Failure::from);
+    let plugin = registry.by_name(&device.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(quiet("UnmapDevice.FindMapperPluginByName failed"))?;
     let mapper = plugin.block_mapper().ok_or_else(|| no_ability(device, "map devices"));
     let mapper = mapper.map_err(quiet("UnmapDevice.NewUnmapper failed"))?;

@@ -5,27 +5,33 @@ use std::sync::Arc;
 
 use api::Pod;
 use futures::FutureExt;
+use plugin_api::error::{Sign, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{Mark, OperationContext, OperationId, Reason};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::context::{Mark, OperationContext, Reason};
 use super::{Failed, Operation, device, expand, map, mount, unmap, unmount, verify};
-use crate::error::{Sign, Unfit};
-use crate::event::{Event, OperationId, Outcome, Report};
+use crate::event::{Event, EventQueue, Outcome, Report};
 
 /// Runs operations. Dropping it drops them, each at the await it stands at.
 #[derive(Debug)]
 pub struct Executor {
     /// What every operation is given; its mark is nobody's.
     template: OperationContext,
+    registry: Arc<Registry>,
     sender: mpsc::UnboundedSender<Event>,
     tasks: JoinSet<()>,
 }
 
 impl Executor {
     /// An executor whose operations are given copies of `template`.
-    pub fn new(template: OperationContext, sender: mpsc::UnboundedSender<Event>) -> Self {
-        Self { template, sender, tasks: JoinSet::new() }
+    pub fn new(
+        template: OperationContext,
+        registry: Arc<Registry>,
+        sender: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        Self { template, registry, sender, tasks: JoinSet::new() }
     }
 
     /// What every operation is given.
@@ -33,19 +39,30 @@ impl Executor {
         &self.template
     }
 
+    /// The queue that all events come through.
+    pub fn sender(&self) -> &mpsc::UnboundedSender<Event> {
+        &self.sender
+    }
+
+    /// The plugins.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
     /// Starts an operation. Its last word is [`Report::Finished`], even if it panics.
     pub fn start(&mut self, id: OperationId, operation: Operation) {
         while self.tasks.try_join_next().is_some() {}
         let record = match &operation {
-            Operation::Mount(mount) | Operation::Map(mount) => Some(Arc::new(mount.record())),
+            Operation::Mount(mount) | Operation::Map(mount) => Some(mount.record()),
             _ => None,
         };
-        let mark =
-            Mark { volume: operation.volume().clone(), operation: id, record, sender: self.sender.clone() };
+        let queue = Arc::new(EventQueue(self.sender.clone()));
+        let mark = Mark::new(operation.volume().clone(), id, record, queue);
         let cx = OperationContext { mark, ..self.template.clone() };
+        let registry = Arc::clone(&self.registry);
         let sender = self.sender.clone();
         self.tasks.spawn(async move {
-            let done = AssertUnwindSafe(run_where_registered(&operation, &cx)).catch_unwind();
+            let done = AssertUnwindSafe(run_where_registered(&operation, &cx, &registry)).catch_unwind();
             let outcome = match done.await {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(failed)) => Outcome::Failed(failed),
@@ -78,7 +95,11 @@ impl Executor {
 }
 
 /// Runs it with the host that its plugin's mounts are made on.
-async fn run_where_registered(operation: &Operation, cx: &OperationContext) -> Result<(), Failed> {
+async fn run_where_registered(
+    operation: &Operation,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let (plugin, step, reason, volume) = match operation {
         Operation::Mount(mount) | Operation::Map(mount) => {
             let step = "MountVolume.NewMounter initialization failed";
@@ -95,25 +116,25 @@ async fn run_where_registered(operation: &Operation, cx: &OperationContext) -> R
         }
         // These mount nothing.
         Operation::Verify(_) | Operation::Attach(_) | Operation::Detach(_) => {
-            return run(operation, cx).await;
+            return run(operation, cx, registry).await;
         }
     };
     match cx.for_plugin(plugin).await {
-        Ok(cx) => run(operation, &cx).await,
+        Ok(cx) => run(operation, &cx, registry).await,
         Err(source) => Err(Failed { step, volume, reason, source }),
     }
 }
 
-async fn run(operation: &Operation, cx: &OperationContext) -> Result<(), Failed> {
+async fn run(operation: &Operation, cx: &OperationContext, registry: &Registry) -> Result<(), Failed> {
     match operation {
         Operation::Verify(verify) => verify::run(verify, cx).await,
-        Operation::Mount(mount) => mount::run(mount, cx).await,
-        Operation::Map(mount) => map::run(mount, cx).await,
-        Operation::Unmount(unmount) => unmount::run(unmount, cx).await,
-        Operation::Unmap(unmount) => unmap::run(unmount, cx).await,
-        Operation::UnmountDevice(request) => device::unmount(request, cx).await,
-        Operation::UnmapDevice(request) => device::unmap(request, cx).await,
-        Operation::Expand(expand) => expand::run(expand, cx).await,
+        Operation::Mount(mount) => mount::run(mount, cx, registry).await,
+        Operation::Map(mount) => map::run(mount, cx, registry).await,
+        Operation::Unmount(unmount) => unmount::run(unmount, cx, registry).await,
+        Operation::Unmap(unmount) => unmap::run(unmount, cx, registry).await,
+        Operation::UnmountDevice(request) => device::unmount(request, cx, registry).await,
+        Operation::UnmapDevice(request) => device::unmap(request, cx, registry).await,
+        Operation::Expand(expand) => expand::run(expand, cx, registry).await,
         // On a node the controller does these.
         Operation::Attach(attach) => Err(Failed::quiet(
             "AttachVolume.Attach failed",

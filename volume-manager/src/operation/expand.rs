@@ -16,10 +16,11 @@ use api::{
     AccessMode, Bytes, Claim, ClaimStatusPatch, Kind, Patch, PatchBody, Pod, Reference, Resource, Severity,
     VolumeMode,
 };
+use plugin_api::error::{Classified, Failure, Sign};
+use plugin_api::registry::Registry;
+use plugin_api::{Expand, Mounted, OperationContext, Reason, Spec, Transition};
 
-use super::{ExpandVolume, Failed, MountVolume, OperationContext, Reason, Transition};
-use crate::error::{Classified, Failure, Sign};
-use crate::plugin::{Expand, Mounted, Spec};
+use super::{ExpandVolume, Failed, MountVolume};
 
 /// Where growing stands, in the status of a claim: it is the node's turn.
 pub(crate) const NODE_RESIZE_PENDING: &str = "NodeResizePending";
@@ -34,7 +35,11 @@ const RESIZE_CONDITIONS: [&str; 4] =
 const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
 /// Grows a volume that a pod uses.
-pub(crate) async fn run(expand: &ExpandVolume, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn run(
+    expand: &ExpandVolume,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let told = |source: Failure| {
         let (step, reason) = ("NodeExpandVolume.NodeExpandVolume failed", Reason::VolumeResizeFailed);
         Failed::told(step, reason, expand.spec.name(), source)
@@ -44,6 +49,7 @@ pub(crate) async fn run(expand: &ExpandVolume, cx: &OperationContext) -> Result<
     }
     let task = Task {
         cx,
+        registry,
         spec: &expand.spec,
         plugin: &expand.plugin,
         pod: &expand.pod,
@@ -61,11 +67,12 @@ pub(crate) async fn run(expand: &ExpandVolume, cx: &OperationContext) -> Result<
 /// Grows a volume that has grown while nobody used it, before the pod gets it.
 pub(super) async fn during_mount(
     cx: &OperationContext,
+    registry: &Registry,
     mount: &MountVolume,
     mounted: &Mounted,
     device_path: &str,
 ) -> Result<(), Failure> {
-    let plugin = cx.registry.by_name(&mount.plugin)?;
+    let plugin = registry.by_name(&mount.plugin)?;
     let Some(volume) = mount.spec.volume() else { return Ok(()) };
     if mount.expansion_blocked || !plugin.expander().is_some_and(|expander| expander.requires_resize()) {
         return Ok(());
@@ -75,6 +82,7 @@ pub(super) async fn during_mount(
     }
     let task = Task {
         cx,
+        registry,
         spec: &mount.spec,
         plugin: &mount.plugin,
         pod: &mount.pod,
@@ -93,6 +101,7 @@ pub(super) async fn during_mount(
 /// One volume to be grown.
 struct Task<'a> {
     cx: &'a OperationContext,
+    registry: &'a Registry,
     spec: &'a Arc<Spec>,
     plugin: &'a PluginName,
     pod: &'a Arc<Pod>,
@@ -198,7 +207,7 @@ impl Task<'_> {
     }
 
     async fn call(&self, old_size: Bytes, new_size: Bytes) -> Result<(), Failure> {
-        let plugin = self.cx.registry.by_name(self.plugin)?;
+        let plugin = self.registry.by_name(self.plugin)?;
         let expander = plugin.expander().ok_or(NoClaim)?;
         let request = match self.spec.mode() {
             VolumeMode::Filesystem => {

@@ -4,18 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::error::ErrorClass;
+use plugin_api::error::{Failure, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{Before, BlockMapper, MapDevice, Mounted, OperationContext, Reason, Undo, VolumePlugin};
 
 use super::mount::{check_affinity, check_single_pod, grow, wait_for_attach};
-use super::{Failed, MountVolume, OperationContext, Reason};
+use super::{Failed, MountVolume};
 use crate::block_map::BlockMap;
-use crate::error::{Failure, Unfit};
-use crate::plugin::{Before, BlockMapper, MapDevice, Mounted, Undo, VolumePlugin};
 
 /// Maps the volume for the pod.
-pub(crate) async fn run(map: &MountVolume, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Registry) -> Result<(), Failed> {
     let told =
         |step| move |source: Failure| Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source);
-    let plugin = cx.registry.by_name(&map.plugin).map_err(Failure::from);
+    let plugin = registry.by_name(&map.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(told("MapVolume.FindMapperPluginBySpec failed"))?;
     let mapper = plugin.block_mapper().ok_or_else(|| no_ability(map));
     let mapper = mapper.map_err(told("MapVolume.FindMapperPluginBySpec failed"))?;
@@ -51,7 +52,7 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext) -> Result<(), 
             return Err(told(step)(failure));
         }
     };
-    finish(cx, &**plugin, map, &bridges, &device).await
+    finish(cx, registry, &**plugin, map, &bridges, &device).await
 }
 
 fn no_ability(map: &MountVolume) -> Failure {
@@ -134,6 +135,7 @@ async fn bridge(
 
 async fn finish(
     cx: &OperationContext,
+    registry: &Registry,
     plugin: &dyn VolumePlugin,
     map: &MountVolume,
     bridges: &BlockMap,
@@ -153,7 +155,7 @@ async fn finish(
         managed: false,
         selinux_relabel: false,
     };
-    let grown = grow(cx, map, &mounted, &device.display().to_string()).await;
+    let grown = grow(cx, registry, map, &mounted, &device.display().to_string()).await;
     grown.map_err(|source| {
         let step = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
         Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source)

@@ -6,19 +6,24 @@ use std::sync::Arc;
 
 use api::error::ErrorClass;
 use api::{Kind, Node, Reference, Severity};
+use plugin_api::error::{Failure, Sign, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{Before, MountDevice, Mounted, OperationContext, Reason, SetUp, VolumePlugin};
 
-use super::{Failed, MountVolume, OperationContext, Reason, expand};
-use crate::error::{Failure, Sign, Unfit};
-use crate::plugin::{Before, MountDevice, Mounted, SetUp, VolumePlugin};
+use super::{Failed, MountVolume, expand};
 
 /// The annotation that older volumes carry their mount options in.
 const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// Mounts the volume for the pod, staging it first unless that is done.
-pub(crate) async fn run(mount: &MountVolume, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn run(
+    mount: &MountVolume,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let told =
         |step| move |source: Failure| Failed::told(step, Reason::FailedMount, mount.spec.name(), source);
-    let plugin = cx.registry.by_name(&mount.plugin).map_err(Failure::from);
+    let plugin = registry.by_name(&mount.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(told("MountVolume.FindPluginBySpec failed"))?;
     check_affinity(cx, mount).await.map_err(told("MountVolume.NodeAffinity check failed"))?;
     check_options(&**plugin, mount).map_err(told("MountVolume.MountOptionSupport check failed"))?;
@@ -30,7 +35,7 @@ pub(crate) async fn run(mount: &MountVolume, cx: &OperationContext) -> Result<()
 
     let mounted = set_up(cx, &**plugin, mount, &device_path).await;
     let mounted = mounted.map_err(told("MountVolume.SetUp failed"))?;
-    grow(cx, mount, &mounted, &device_path)
+    grow(cx, registry, mount, &mounted, &device_path)
         .await
         .map_err(told("MountVolume.Setup failed while expanding volume"))?;
     cx.mark.pod_mounted(mounted).await;
@@ -153,11 +158,12 @@ async fn set_up(
 /// pod waits; the volume is published all the same, and must be taken back one day.
 pub(super) async fn grow(
     cx: &OperationContext,
+    registry: &Registry,
     mount: &MountVolume,
     mounted: &Mounted,
     device_path: &str,
 ) -> Result<(), Failure> {
-    let grown = expand::during_mount(cx, mount, mounted, device_path).await;
+    let grown = expand::during_mount(cx, registry, mount, mounted, device_path).await;
     if grown.is_err() {
         cx.mark.pod_failed(ErrorClass::Uncertain).await;
     }

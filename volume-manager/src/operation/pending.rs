@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use api::clock::Instant;
 use api::names::{PodUid, VolumeName};
+use plugin_api::OperationId;
 
 use super::{Key, OperationName};
-use crate::event::OperationId;
 
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(122);

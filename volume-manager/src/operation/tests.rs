@@ -11,13 +11,12 @@ use api::names::{AttachmentName, Namespaced};
 use api::storage::{ClaimReference, NodeAffinity, Requirement};
 use api::{AccessMode, Attachment, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
 use host::fake::FakeKernel;
+use plugin_api::{Facts, Remote};
 use tonic::Code;
 
 use super::*;
-use crate::plugin::registry::Registry;
 use crate::plugin::testing::toy_api::ToyApi;
 use crate::plugin::testing::{Bench, DRIVER};
-use crate::plugin::{Facts, Remote};
 use words::{expanding, verifying};
 
 /// A node in a zone.
@@ -190,7 +189,9 @@ async fn a_volume_is_detached_only_if_its_node_does_not_use_it() {
         let (clock, facts) = (TokioClock, Facts::default());
         let remote = Remote { api: &api, clock: &clock, facts: &facts };
         let request = DetachVolume { volume: volume.clone(), spec: None, node: "node-1".into(), verify_safe };
-        detach::run(&request, &remote, &Registry::kubelet()).await.map_err(|failed| failed.message())
+        detach::run(&request, &remote, &crate::plugin::registry::kubelet())
+            .await
+            .map_err(|failed| failed.message())
     };
     let using = || Node { volumes_in_use: vec![volume.clone()], ..node("a") };
     let refused = detach(Some(using()), false, true).await.unwrap_err();
@@ -211,7 +212,8 @@ async fn nothing_is_detached_from_a_node_whose_object_cannot_be_read() {
     let remote = Remote { api: &api, clock: &clock, facts: &facts };
     let volume = VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"));
     let request = DetachVolume { volume, spec: None, node: "node-1".into(), verify_safe: true };
-    let refused = detach::run(&request, &remote, &Registry::kubelet()).await.unwrap_err().message();
+    let refused =
+        detach::run(&request, &remote, &crate::plugin::registry::kubelet()).await.unwrap_err().message();
     assert!(refused.starts_with("DetachVolume.Detach failed for volume"), "{refused}");
     assert!(refused.ends_with("it cannot be read"), "{refused}");
     assert!(api.read::<Attachment>("", name.as_str()).is_some(), "it stays attached");

@@ -1,14 +1,20 @@
 //! Taking a block volume back from a pod: the bridges first, then what they stood on.
 
-use super::{Failed, OperationContext, UnmountVolume};
+use plugin_api::error::{Failure, Unfit};
+use plugin_api::registry::Registry;
+use plugin_api::{OperationContext, TearDown};
+
+use super::{Failed, UnmountVolume};
 use crate::block_map::BlockMap;
-use crate::error::{Failure, Unfit};
-use crate::plugin::TearDown;
 
 /// Unmaps the volume from the pod. Nobody is told of a failure: there may be no pod any more.
-pub(crate) async fn run(unmap: &UnmountVolume, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn run(
+    unmap: &UnmountVolume,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let quiet = |step| move |source: Failure| Failed::quiet(step, &unmap.volume, source);
-    let plugin = cx.registry.by_name(&unmap.plugin).map_err(Failure::from);
+    let plugin = registry.by_name(&unmap.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(quiet("UnmapVolume.FindMapperPluginByName failed"))?;
     let unable = |ability| Failure::from(Unfit::NoAbility { plugin: unmap.plugin.to_string(), ability });
     let mapper = plugin.block_mapper().ok_or_else(|| unable("map devices"));

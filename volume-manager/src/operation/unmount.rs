@@ -2,15 +2,21 @@
 //!
 //! Touches the volume's sub-paths; the rest is the plugin's.
 
-use super::{Failed, OperationContext, UnmountVolume};
-use crate::error::Failure;
-use crate::plugin::TearDown;
+use plugin_api::error::Failure;
+use plugin_api::registry::Registry;
+use plugin_api::{OperationContext, TearDown};
+
+use super::{Failed, UnmountVolume};
 use crate::subpath;
 
 /// Unmounts the volume from the pod. Nobody is told of a failure: there may be no pod any more.
-pub(crate) async fn run(unmount: &UnmountVolume, cx: &OperationContext) -> Result<(), Failed> {
+pub(crate) async fn run(
+    unmount: &UnmountVolume,
+    cx: &OperationContext,
+    registry: &Registry,
+) -> Result<(), Failed> {
     let quiet = |step| move |source: Failure| Failed::quiet(step, &unmount.volume, source);
-    let plugin = cx.registry.by_name(&unmount.plugin).map_err(Failure::from);
+    let plugin = registry.by_name(&unmount.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(quiet("UnmountVolume.FindPluginByName failed"))?;
 
     // What containers were shown goes first: a bind that survives would keep the volume's mount busy, or

@@ -6,9 +6,10 @@
 
 use api::error::ErrorClass;
 use api::{Bytes, Claim, Node};
+use plugin_api::error::{Classified, Failure};
+use plugin_api::{OperationContext, Transition};
 
-use super::{Failed, OperationContext, Transition, VerifyAttached};
-use crate::error::{Classified, Failure};
+use super::{Failed, VerifyAttached};
 
 const STEP: &str = "VerifyControllerAttachedVolume failed";
 

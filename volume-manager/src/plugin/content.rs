@@ -14,13 +14,14 @@ use api::pod::{Content, KeyFile};
 use api::{ApiError, Pod, Sensitive, VolumeSource};
 use async_trait::async_trait;
 use host::{HostError, OwnershipChange};
+use plugin_api::error::{Classified, Failure};
+use plugin_api::paths::Paths;
+use plugin_api::{
+    Facts, Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin,
+};
 
 use super::atomic_writer::{self, File, Payload, WriteError};
 use super::empty_dir::{Medium, memory_limit, rebuilt, wrapped};
-use super::{Facts, Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::error::{Classified, Failure};
-use crate::operation::OperationContext;
-use crate::paths::Paths;
 
 /// Where the files of one kind of volume come from.
 #[async_trait]
@@ -228,7 +229,7 @@ async fn write<S: Source>(
     // Containers only read these files, whatever their mounts say.
     let ownership = request.group.map(|gid| OwnershipChange { gid, read_only: true });
     let written = atomic_writer::write(&*cx.host, dir, payload, ownership).await;
-    if written.is_err() && request.before == super::Before::Absent {
+    if written.is_err() && request.before == plugin_api::Before::Absent {
         // A volume nobody has yet is taken away again; one that somebody has keeps its old files. The
         // first error is the one to tell.
         let _ = own.tear_down(&*cx.host).await;

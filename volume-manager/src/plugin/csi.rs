@@ -37,21 +37,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::clock;
 use api::names::{DriverName, Namespaced, PluginName, PodUid, SpecName};
-use api::{CsiDriver, PersistentSource, VolumeSource};
+use api::{CsiDriver, PersistentSource, VolumeSource, clock};
 use async_trait::async_trait;
+use plugin_api::error::Failure;
+use plugin_api::paths::Paths;
+use plugin_api::{
+    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Lost, Mounted, OperationContext, Rebuilt,
+    Scene, SetUp, Spec, SpecSource, Staged, TearDown, VolumePlugin,
+};
 
 use self::client::{Capability, Lines, Memories, Session};
 use self::error::{CsiError, NotRegistered};
 use self::volume::CsiVolume;
-use super::{
-    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Lost, Mounted, Rebuilt, Scene, SetUp, Spec,
-    SpecSource, Staged, TearDown, VolumePlugin,
-};
-use crate::error::Failure;
-use crate::operation::OperationContext;
-use crate::paths::Paths;
 
 /// The plugin's name.
 pub const NAME: &str = "kubernetes.io/csi";

@@ -8,11 +8,10 @@ use api::pod::DownwardItem;
 use api::quantity::thousandths;
 use api::{Allocatable, Container, Pod, Sensitive, VolumeSource};
 use async_trait::async_trait;
+use plugin_api::{OperationContext, SetUp};
 
-use super::SetUp;
 use super::atomic_writer::{File, Payload};
 use super::content::{ContentError, Source};
-use crate::operation::OperationContext;
 
 #[derive(Debug, Default)]
 pub(super) struct DownwardApiSource;

@@ -12,12 +12,11 @@ use api::names::{OuterName, PluginName, PodUid, SpecName};
 use api::{Bytes, ContainerKind, Pod, PodVolume, VolumeSource};
 use async_trait::async_trait;
 use host::{FsStats, Host, HostError, MountOptions, MountSpec, Removal};
+use plugin_api::error::{Classified, Failure, Unfit};
+use plugin_api::paths::Paths;
+use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
 
-use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::error::{Classified, Failure, Unfit};
-use crate::operation::OperationContext;
 use crate::ownership::{self, Ownership};
-use crate::paths::Paths;
 
 /// The plugin's name.
 pub const NAME: &str = "kubernetes.io/empty-dir";

@@ -8,11 +8,9 @@ use api::names::{PluginName, PodUid, SpecName};
 use api::{PersistentSource, VolumeSource};
 use async_trait::async_trait;
 use host::{FileKind, Host, HostError};
-
-use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::error::{Classified, Failure, Unfit};
-use crate::operation::OperationContext;
-use crate::paths::Paths;
+use plugin_api::error::{Classified, Failure, Unfit};
+use plugin_api::paths::Paths;
+use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
 
 /// The plugin's name.
 pub const NAME: &str = "kubernetes.io/host-path";

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use api::VolumeSource;
 use api::names::{PluginName, PodUid, SpecName};
 use async_trait::async_trait;
-
-use super::{Found, Mounted, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
-use crate::error::{Failure, Unfit};
-use crate::operation::OperationContext;
-use crate::paths::Paths;
+use plugin_api::error::{Failure, Unfit};
+use plugin_api::paths::Paths;
+use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
 
 /// The plugin's name.
 pub const NAME: &str = "kubernetes.io/image";

@@ -15,16 +15,15 @@ use async_trait::async_trait;
 use host::cleanup::{self, Check};
 use host::format::{DiskContent, FormatAndMount, FormatError, Grow, format_and_mount};
 use host::{FileKind, HostError, MountOptions};
+use plugin_api::error::{Classified, Failure, Sign, Unfit};
+use plugin_api::paths::Paths;
+use plugin_api::{
+    BlockMapper, DeviceMounter, Expand, Expander, Found, MapDevice, MountDevice, Mounted, OperationContext,
+    Reason, Rebuilt, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
+};
 
 use super::nfs::{mount_options, undo};
-use super::{
-    BlockMapper, DeviceMounter, Expand, Expander, Found, MapDevice, MountDevice, Mounted, Rebuilt, Scene,
-    SetUp, Spec, Staged, TearDown, VolumePlugin,
-};
-use crate::error::{Classified, Failure, Sign, Unfit};
-use crate::operation::{OperationContext, Reason};
 use crate::ownership::{self, Ownership};
-use crate::paths::Paths;
 
 /// The plugin's name.
 pub const NAME: &str = "kubernetes.io/local-volume";

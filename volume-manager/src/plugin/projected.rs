@@ -5,12 +5,11 @@ use api::names::SpecName;
 use api::pod::Projection;
 use api::{Kind, Reference, Sensitive, TokenRequest, VolumeSource};
 use async_trait::async_trait;
+use plugin_api::{OperationContext, SetUp};
 
-use super::SetUp;
 use super::atomic_writer::{File, Payload};
 use super::content::{ContentError, Source};
 use super::{config_map, downward_api, secret};
-use crate::operation::OperationContext;
 
 #[derive(Debug, Default)]
 pub(super) struct ProjectedSource;

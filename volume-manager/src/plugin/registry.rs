@@ -1,8 +1,8 @@
-//! Finds the plugin of a volume.
+//! The plugins of a kubelet.
 
 use std::sync::Arc;
 
-use api::names::PluginName;
+use plugin_api::registry::Registry;
 
 use super::config_map::ConfigMapSource;
 use super::content::ContentPlugin;
@@ -15,115 +15,37 @@ use super::local::LocalPlugin;
 use super::nfs::NfsPlugin;
 use super::projected::ProjectedSource;
 use super::secret::SecretSource;
-use super::{Spec, SpecSource, VolumePlugin};
-use crate::error::Unfit;
-use api::{PersistentSource, VolumeSource};
 
-/// The plugins of a manager.
-#[derive(Debug, Clone, Default)]
-pub struct Registry {
-    plugins: Vec<Arc<dyn VolumePlugin>>,
-}
-
-/// Why no plugin could be picked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PickError {
-    /// None takes it. The kind is known if it is one that no plugin here is for.
-    #[error("no volume plugin matched{}", kind.as_ref().map(|kind| format!(": there is none for {kind}")).unwrap_or_default())]
-    None {
-        /// The field that names the kind, such as `iscsi`.
-        kind: Option<String>,
-    },
-    /// Several would take it.
-    #[error("multiple volume plugins matched: {}", names.join(","))]
-    Several {
-        /// Which.
-        names: Vec<String>,
-    },
-}
-
-impl Registry {
-    /// A registry of these plugins.
-    pub fn new(plugins: Vec<Arc<dyn VolumePlugin>>) -> Self {
-        Self { plugins }
-    }
-
-    /// The kubelet's plugins, without those of in-tree volumes that need tools of their own (iSCSI, Fibre Channel,
-    /// FlexVolume) and those that are translated to CSI.
-    pub fn kubelet() -> Self {
-        Self::new(vec![
-            Arc::new(CsiPlugin::new()),
-            Arc::new(EmptyDirPlugin),
-            Arc::new(HostPathPlugin),
-            Arc::new(NfsPlugin),
-            Arc::new(LocalPlugin),
-            Arc::new(ImagePlugin),
-            Arc::new(ContentPlugin::<ConfigMapSource>::new()),
-            Arc::new(ContentPlugin::<SecretSource>::new()),
-            Arc::new(ContentPlugin::<DownwardApiSource>::new()),
-            Arc::new(ContentPlugin::<ProjectedSource>::new()),
-        ])
-    }
-
-    /// Adds a plugin.
-    #[must_use]
-    pub fn with(mut self, plugin: Arc<dyn VolumePlugin>) -> Self {
-        self.plugins.push(plugin);
-        self
-    }
-
-    /// The one plugin that takes a volume.
-    pub fn pick(&self, spec: &Spec) -> Result<&Arc<dyn VolumePlugin>, PickError> {
-        let mut takers = self.plugins.iter().filter(|plugin| plugin.supports(spec));
-        let first = takers.next().ok_or_else(|| PickError::None { kind: kind_without_plugin(spec) })?;
-        let mut names: Vec<_> = takers.map(|plugin| plugin.name().to_string()).collect();
-        if names.is_empty() {
-            return Ok(first);
-        }
-        names.insert(0, first.name().to_string());
-        Err(PickError::Several { names })
-    }
-
-    /// The plugin of a name.
-    pub fn by_name(&self, name: &PluginName) -> Result<&Arc<dyn VolumePlugin>, Unfit> {
-        let found = self.plugins.iter().find(|plugin| &plugin.name() == name);
-        found.ok_or_else(|| Unfit::NoPlugin { plugin: name.to_string() })
-    }
-
-    /// All of them, in the order they were added.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn VolumePlugin>> {
-        self.plugins.iter()
-    }
-}
-
-fn kind_without_plugin(spec: &Spec) -> Option<String> {
-    let kind = match &spec.source {
-        SpecSource::Inline(volume) => match &volume.source {
-            VolumeSource::Other { kind } => kind.as_str(),
-            VolumeSource::GitRepo { .. } => "gitRepo",
-            _ => return None,
-        },
-        SpecSource::Persistent(volume) => match &volume.source {
-            PersistentSource::Other { kind } => kind.as_str(),
-            _ => return None,
-        },
-    };
-    (!kind.is_empty()).then(|| kind.to_owned())
+/// The kubelet's plugins, without those of in-tree volumes that need tools of their own (iSCSI, Fibre Channel,
+/// FlexVolume) and those that are translated to CSI.
+pub fn kubelet() -> Registry {
+    Registry::new(vec![
+        Arc::new(CsiPlugin::new()),
+        Arc::new(EmptyDirPlugin),
+        Arc::new(HostPathPlugin),
+        Arc::new(NfsPlugin),
+        Arc::new(LocalPlugin),
+        Arc::new(ImagePlugin),
+        Arc::new(ContentPlugin::<ConfigMapSource>::new()),
+        Arc::new(ContentPlugin::<SecretSource>::new()),
+        Arc::new(ContentPlugin::<DownwardApiSource>::new()),
+        Arc::new(ContentPlugin::<ProjectedSource>::new()),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use api::names::{PodUid, SpecName};
+    use api::names::{PluginName, PodUid, SpecName};
     use api::pod::InlineCsi;
     use api::{CsiDriver, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
     use expect_test::expect;
     use host::Host;
+    use plugin_api::{Facts, Found, Rebuilt, Scene, Spec};
 
     use super::*;
     use crate::plugin::testing::{Bench, persistent_spec};
-    use crate::plugin::{Facts, Found, Rebuilt, Scene};
 
     fn inline(source: VolumeSource) -> Spec {
         Spec::inline(Arc::new(PodVolume { name: "v".into(), source }))
@@ -135,7 +57,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_one_plugin_with_its_abilities() {
-        let registry = Registry::kubelet();
+        let registry = kubelet();
         let content = api::pod::Content::default;
         let path = || "/x".to_owned();
         let rows = [
@@ -190,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_driver_says_whether_what_it_published_is_refreshed() {
-        let registry = Registry::kubelet();
+        let registry = kubelet();
         for (republished, refreshed) in [(None, false), (Some(false), false), (Some(true), true)] {
             let mut facts = Facts::default();
             if let Some(requires_republish) = republished {
@@ -214,7 +136,7 @@ mod tests {
         let cx = &bench.context;
         let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
         let mut told = String::new();
-        for plugin in Registry::kubelet().all() {
+        for plugin in kubelet().all() {
             for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
                 let (pod, inner) = (PodUid::new("u1"), SpecName::new("pv"));
                 let path = match mode {
@@ -251,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_plugin_that_would_take_a_volume_is_named() {
-        let registry = Registry::kubelet().with(Arc::new(EmptyDirPlugin)).with(Arc::new(NfsPlugin));
+        let registry = kubelet().with(Arc::new(EmptyDirPlugin)).with(Arc::new(NfsPlugin));
         let spec = inline(VolumeSource::EmptyDir { medium: String::new(), size_limit: None });
         let text = "multiple volume plugins matched: kubernetes.io/empty-dir,kubernetes.io/empty-dir";
         assert_eq!(registry.pick(&spec).unwrap_err().to_string(), text);
@@ -262,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_plugin_is_found_by_its_name_which_is_a_qualified_one_and_nobody_elses() {
-        let registry = Registry::kubelet();
+        let registry = kubelet();
         let mut names = std::collections::BTreeSet::new();
         for plugin in registry.all() {
             let name = plugin.name();

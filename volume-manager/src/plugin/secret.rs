@@ -4,11 +4,10 @@ use api::names::SpecName;
 use api::pod::Content;
 use api::{ApiSource, Secret, VolumeSource};
 use async_trait::async_trait;
+use plugin_api::{OperationContext, SetUp};
 
-use super::SetUp;
 use super::atomic_writer::Payload;
 use super::content::{ContentError, Source, files_of, unless_missing};
-use crate::operation::OperationContext;
 
 #[derive(Debug, Default)]
 pub(super) struct SecretSource;

@@ -17,20 +17,21 @@ use api::{
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use host::fake::{FakeHost, FakeKernel};
 use host::{FileKind, Host, Propagation};
+use plugin_api::error::Withdrawn;
+use plugin_api::paths::Paths;
+use plugin_api::registry::Registry;
+use plugin_api::{
+    Before, ClientStyle, Config, EventSink, Facts, Mark, OperationContext, OperationId, RegisteredDriver,
+    Spec, Transition,
+};
 use tokio::sync::{mpsc, watch};
 
 use self::driver::{Story, ToyDriver};
 use self::toy_api::ToyApi;
-use crate::error::Withdrawn;
-use crate::event::{Event, OperationId, Outcome, Report};
-use crate::manager::{ClientStyle, Config};
+use crate::event::{Event, EventQueue, Outcome, Report};
 use crate::operation::executor::Executor;
-use crate::operation::{
-    EventSink, Mark, MountVolume, Operation, OperationContext, Transition, UnmountDevice, UnmountVolume,
-};
-use crate::paths::Paths;
-use crate::plugin::registry::Registry;
-use crate::plugin::{Before, Facts, RegisteredDriver, Spec};
+use crate::operation::{MountVolume, Operation, UnmountDevice, UnmountVolume};
+use crate::plugin::registry::kubelet;
 
 pub(crate) const DRIVER: &str = "d.example";
 
@@ -59,6 +60,8 @@ pub(crate) struct Bench {
     pub(crate) api: Arc<ToyApi>,
     pub(crate) facts: watch::Sender<Arc<Facts>>,
     pub(crate) context: OperationContext,
+    /// One for all operations: a plugin may remember drivers.
+    pub(crate) registry: Arc<Registry>,
     pub(crate) spec: Arc<Spec>,
     pub(crate) pod: Pod,
     /// The volume's name in the pod.
@@ -83,22 +86,17 @@ impl Bench {
         let api = Arc::new(ToyApi::default());
         let (facts_sender, facts) = watch::channel(Arc::new(known_facts()));
         let (sender, events) = mpsc::unbounded_channel();
-        let mark = Mark {
-            volume: VolumeName::new(""),
-            operation: OperationId(0),
-            record: None,
-            sender: sender.clone(),
-        };
+        let queue = Arc::new(EventQueue(sender.clone()));
+        let mark = Mark::new(VolumeName::new(""), OperationId(0), None, Arc::clone(&queue) as _);
         let context = OperationContext {
             host,
             api: Arc::clone(&api) as _,
             clock: TokioClock::shared(),
             dialer: Arc::new(driver.clone()),
-            registry: Arc::new(Registry::kubelet()),
             containers: None,
             paths: Arc::new(Paths::new(root.path())),
             config: Arc::new(Config { client_style: style, ..Config::new("node-1", root.path()) }),
-            events: EventSink { sender: sender.clone() },
+            events: EventSink::new(queue),
             mark,
             facts,
         };
@@ -114,6 +112,7 @@ impl Bench {
             driver,
             api,
             context,
+            registry: Arc::new(kubelet()),
             pod,
             sender,
             events,
@@ -174,7 +173,7 @@ impl Bench {
 
     /// Who takes the volume.
     fn plugin(&self) -> PluginName {
-        self.context.registry.pick(&self.spec).expect("one plugin takes the volume").name()
+        self.registry.pick(&self.spec).expect("one plugin takes the volume").name()
     }
 
     /// Uses an inline volume called `data` from now on.
@@ -248,7 +247,8 @@ impl Bench {
 
     /// Runs an operation to its end. The story since the last look, with how it ended as its last line.
     pub(crate) async fn run(&mut self, operation: Operation) -> String {
-        let mut executor = Executor::new(self.context.clone(), self.sender.clone());
+        let mut executor =
+            Executor::new(self.context.clone(), Arc::clone(&self.registry), self.sender.clone());
         executor.start(OperationId(1), operation);
         loop {
             match self.events.recv().await.expect("the bench holds a sender") {
@@ -284,8 +284,8 @@ impl Bench {
         }
     }
 
-    fn tell_event(&self, told: crate::operation::context::Told) {
-        let crate::operation::context::Told { about, severity, reason, message } = told;
+    fn tell_event(&self, told: plugin_api::Told) {
+        let plugin_api::Told { about, severity, reason, message } = told;
         self.story.tell(format!("event {} {severity:?} {reason}: {message}", about.kind));
     }
 

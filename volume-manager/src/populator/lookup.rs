@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use api::names::OuterName;
 use api::{ApiSource, Bytes, Claim, ClaimPhase, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
+use plugin_api::Spec;
 
 use super::Look;
-use crate::plugin::Spec;
 
 /// What looking up the volumes of a pod gave.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use api::names::{OuterName, VolumeName};
 use api::pod::SeLinuxOptions;
 use api::{AccessMode, Pod};
+use plugin_api::{Facts, Spec, VolumePlugin};
 
 use crate::desired::Wanted;
-use crate::plugin::{Facts, Spec, VolumePlugin};
 
 /// The labels of a volume in a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,15 +92,13 @@ mod tests {
 
     use api::names::{PluginName, PodUid, SpecName};
     use api::pod::{PodVolume, VolumeMount};
-    use api::{Container, ContainerKind};
-    use api::{Volume, VolumeSource};
+    use api::{Container, ContainerKind, Volume, VolumeSource};
     use async_trait::async_trait;
+    use plugin_api::error::Failure;
+    use plugin_api::paths::Paths;
+    use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, TearDown};
 
     use super::*;
-    use crate::error::Failure;
-    use crate::operation::OperationContext;
-    use crate::paths::Paths;
-    use crate::plugin::{Found, Mounted, Rebuilt, Scene, SetUp, TearDown};
 
     /// A plugin that takes labels, or not.
     #[derive(Debug)]

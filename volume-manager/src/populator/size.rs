@@ -1,8 +1,7 @@
 //! How large a volume may become that lives on the node's own storage.
 
 use api::{Bytes, ContainerKind, Pod, VolumeSource};
-
-use crate::plugin::Spec;
+use plugin_api::Spec;
 
 /// The limit of a local ephemeral volume: the pod's for ephemeral storage, or a smaller one of its own.
 /// `None` for volumes that are no such thing.

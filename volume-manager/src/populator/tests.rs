@@ -6,10 +6,9 @@ use api::pod::{Content, SeLinuxOptions, VolumeMount};
 use api::storage::ClaimTemplate;
 use api::{AccessMode, Container, CsiDriver, Meta, PodVolume, VolumeSource};
 use expect_test::{Expect, expect};
+use plugin_api::{Mounted, PodRecord, Transition};
 
 use super::*;
-use crate::operation::{PodRecord, Transition};
-use crate::plugin::Mounted;
 use crate::plugin::testing::{DRIVER, volume};
 
 /// A populator and the books it writes, with a clock that stands.
@@ -31,7 +30,7 @@ impl Fixture {
             desired: DesiredState::default(),
             actual: ActualState::default(),
             facts: Facts { csi_drivers_known: true, ..Facts::default() },
-            registry: Registry::kubelet(),
+            registry: crate::plugin::registry::kubelet(),
             now: Instant::now(),
         }
     }

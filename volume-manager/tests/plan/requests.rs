@@ -1,7 +1,8 @@
 //! What a planned operation is told: everything the books say, each thing in its place.
 
+use plugin_api::Before;
+
 use super::*;
-use volume_manager::plugin::Before;
 
 /// What is planned for a world where `plain` volumes are of this plugin.
 fn planned_with(world: &World, plugin: Plain) -> Vec<Operation> {

@@ -8,14 +8,13 @@ use api::error::ErrorClass;
 use api::names::{DriverName, PluginName, PodUid, SpecName};
 use api::{PersistentSource, VolumeMode};
 use async_trait::async_trait;
-use tokio::sync::Notify;
-use volume_manager::error::{Classified, Failure};
-use volume_manager::operation::OperationContext;
-use volume_manager::paths::Paths;
-use volume_manager::plugin::{
-    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, Lost, MountDevice, Mounted, Rebuilt,
-    RegisteredDriver, Remote, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
+use plugin_api::error::{Classified, Failure};
+use plugin_api::paths::Paths;
+use plugin_api::{
+    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, Lost, MountDevice, Mounted,
+    OperationContext, Rebuilt, RegisteredDriver, Remote, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
 };
+use tokio::sync::Notify;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Toy {

@@ -18,17 +18,17 @@ use api::object::Bytes;
 use api::pod::{SeLinuxOptions, VolumeMount};
 use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
 use api::{
-    AccessMode, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody,
-    PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource, get,
+    AccessMode, ApiSource, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch,
+    PatchBody, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource, get,
 };
 use async_trait::async_trait;
 use expect_test::Expect;
 use host::fake::{FakeHost, FakeKernel};
+use plugin_api::registry::Registry;
 use tonic::transport::Channel;
 use volume_manager::event::Notice;
 use volume_manager::operation::OperationName;
 use volume_manager::plugin::local::LocalPlugin;
-use volume_manager::plugin::registry::Registry;
 use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
 
 use memory_api::MemoryApi;
@@ -159,7 +159,6 @@ impl World {
             volumes.iter().map(|name| AttachedVolume { name: unique(name), device_path: String::new() });
         let key = api::Key::cluster(Kind::Node, "node");
         let patch = Patch::of(key, PatchBody::VolumesAttached(attached.collect()));
-        use api::ApiSource;
         self.api.patch(patch).await.expect("the node is there");
     }
 
@@ -167,7 +166,6 @@ impl World {
     pub(crate) async fn names_in_use(&self, volumes: &[&str]) {
         let volumes = volumes.iter().map(|name| unique(name)).collect();
         let key = api::Key::cluster(Kind::Node, "node");
-        use api::ApiSource;
         let patch = Patch::of(key, PatchBody::VolumesInUse(volumes));
         self.api.patch(patch).await.expect("the node is there");
     }

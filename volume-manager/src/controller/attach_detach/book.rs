@@ -6,8 +6,7 @@ use std::sync::Arc;
 use api::clock::Instant;
 use api::names::{NodeName, VolumeName};
 use api::{AttachedVolume, Node};
-
-use crate::plugin::Spec;
+use plugin_api::Spec;
 
 /// The book of attachments.
 #[derive(Debug, Clone, Default)]

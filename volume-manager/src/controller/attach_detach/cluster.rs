@@ -9,9 +9,8 @@ use api::{
     AttachedVolume, Attachment, Claim, ClaimPhase, Key, Kind, Node, Object, Pod, PodVolume, Resource, Volume,
     VolumeSource,
 };
-
-use crate::plugin::registry::Registry;
-use crate::plugin::{Facts, Spec};
+use plugin_api::registry::Registry;
+use plugin_api::{Facts, Spec};
 
 /// Only nodes that say so leave attaching to the controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";

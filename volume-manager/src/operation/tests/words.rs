@@ -3,9 +3,9 @@
 use api::AttachedVolume;
 use host::errno;
 use host::fake::{Order, Rule};
+use plugin_api::Mounted;
 
 use super::*;
-use crate::plugin::Mounted;
 
 pub(super) fn expanding(bench: &Bench) -> ExpandVolume {
     ExpandVolume {
@@ -190,7 +190,7 @@ async fn what_cannot_be_attached_or_detached_is_said_with_its_step() {
             node: "node-1".into(),
             pods: Vec::new(),
         };
-        let failed = attach::run(&attach, &remote, &Registry::kubelet()).await.unwrap_err();
+        let failed = attach::run(&attach, &remote, &crate::plugin::registry::kubelet()).await.unwrap_err();
         let words = "AttachVolume.FindAttachablePluginBySpec failed for volume \"pv\" : ";
         assert!(failed.message().starts_with(words), "{}", failed.message());
         assert_eq!(failed.reason, Some(Reason::FailedAttachVolume));
@@ -212,7 +212,7 @@ async fn what_cannot_be_attached_or_detached_is_said_with_its_step() {
     ] {
         let detach =
             DetachVolume { volume: volume.into(), spec: None, node: "node-1".into(), verify_safe: true };
-        let failed = detach::run(&detach, &remote, &Registry::kubelet()).await.unwrap_err();
+        let failed = detach::run(&detach, &remote, &crate::plugin::registry::kubelet()).await.unwrap_err();
         assert!(failed.message().starts_with(words), "{}", failed.message());
         assert_eq!(failed.reason, None, "nobody waits for it");
     }

@@ -9,13 +9,12 @@ use std::time::Duration;
 use api::names::{AttachmentName, DriverName, NodeName, VolumeHandle};
 use api::{ApiError, ApiSource, Attachment, Key, Kind, Meta, Resource};
 use async_trait::async_trait;
+use plugin_api::error::Failure;
+use plugin_api::{Attacher, OperationContext, Remote, Spec, VolumePlugin};
 
 use super::CsiPlugin;
 use super::error::CsiError;
 use super::volume::CsiVolume;
-use crate::error::Failure;
-use crate::operation::OperationContext;
-use crate::plugin::{Attacher, Remote, Spec, VolumePlugin};
 
 /// Why the attachment of a volume is of no use. All of it may be otherwise at the next attempt.
 #[derive(Debug, thiserror::Error)]
@@ -218,9 +217,9 @@ mod tests {
     use std::cell::RefCell;
 
     use api::clock::{Clock as _, TokioClock};
+    use plugin_api::Facts;
 
     use super::*;
-    use crate::plugin::Facts;
     use crate::plugin::testing::toy_api::ToyApi;
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,9 @@ use csi_proto::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
 use host::{HostError, Removal};
+use plugin_api::error::Failure;
+use plugin_api::paths::Paths;
+use plugin_api::{BlockMapper, MapDevice, OperationContext, Spec, TearDown, Undo};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
@@ -19,10 +22,6 @@ use super::volume_data::{VolumeData, VolumeDataError};
 use super::{
     CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
 };
-use crate::error::Failure;
-use crate::operation::OperationContext;
-use crate::paths::Paths;
-use crate::plugin::{BlockMapper, MapDevice, Spec, TearDown, Undo};
 
 const PREPARE: &str = "failed to create data dir";
 const SAVE: &str = "failed to save volume info data";

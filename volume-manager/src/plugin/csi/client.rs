@@ -15,13 +15,12 @@ use api::names::DriverName;
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::{self, node_service_capability};
 use futures::future::BoxFuture;
+use plugin_api::{ClientStyle, Dialer, RegisteredDriver};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::pod_info;
 use super::status::CallError;
-use crate::manager::{ClientStyle, Dialer};
-use crate::plugin::RegisteredDriver;
 
 pub(crate) use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 

@@ -7,12 +7,12 @@ use api::error::ErrorClass;
 use api::names::{DriverName, SpecName, VolumeHandle};
 use api::storage::LifecycleMode;
 use host::HostError;
+use plugin_api::error::{Classified, Sign};
 
 use super::attachment::AttachmentError;
 use super::secret::SecretError;
 use super::status::CallError;
 use super::volume_data::VolumeDataError;
-use crate::error::{Classified, Sign};
 
 /// Why a step of a CSI volume failed.
 #[derive(Debug, thiserror::Error)]

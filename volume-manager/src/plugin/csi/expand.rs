@@ -4,14 +4,13 @@ use api::VolumeMode;
 use async_trait::async_trait;
 use csi_proto::v1::volume_capability::MountVolume;
 use csi_proto::v1::{CapacityRange, NodeExpandVolumeRequest};
+use plugin_api::error::Failure;
+use plugin_api::{Expand, Expander, OperationContext};
 
 use super::client::Capability;
 use super::error::CsiError;
 use super::volume::CsiVolume;
 use super::{CsiPlugin, capability, fetch_secret, has};
-use crate::error::Failure;
-use crate::operation::OperationContext;
-use crate::plugin::{Expand, Expander};
 
 // The kubelet has a blank before the colon here.
 const PROBE: &str = "Expander.NodeExpand failed to check if node supports expansion ";

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use host::errno::EISDIR;
 use host::{Host, HostError};
+use plugin_api::Undo;
 
 use super::volume_data;
-use crate::plugin::Undo;
 
 /// What became of a mount directory that was to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

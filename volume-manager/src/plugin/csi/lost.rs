@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use api::VolumeMode;
 use api::names::PluginName;
+use plugin_api::{Lost, Scene};
 
 use super::NAME;
 use super::reconstruct::{Kept, devices, filesystems, inner_of, pods_of_device, was_begun};
 use super::volume_data::VolumeDataError;
-use crate::plugin::{Lost, Scene};
 
 /// Finds them.
 pub(super) async fn find(scene: &Scene<'_>) -> Vec<Lost> {

@@ -9,6 +9,8 @@ use api::storage::{FsGroupPolicy, LifecycleMode};
 use api::{AccessMode, CsiDriver};
 use csi_proto::v1::volume_capability::MountVolume;
 use csi_proto::v1::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
+use plugin_api::error::Failure;
+use plugin_api::{Mounted, OperationContext, SetUp, TearDown};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
@@ -19,10 +21,7 @@ use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
 use super::{
     CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, pod_info, publish_context, record,
 };
-use crate::error::Failure;
-use crate::operation::OperationContext;
 use crate::ownership::{self, Ownership};
-use crate::plugin::{Mounted, SetUp, TearDown};
 
 const NO_CLIENT: &str = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client";
 const NO_CLIENT_DOWN: &str = "kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client";

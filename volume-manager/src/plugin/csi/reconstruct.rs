@@ -12,12 +12,12 @@ use api::pod::InlineCsi;
 use api::storage::CsiSource;
 use api::{Meta, PersistentSource, PodVolume, Volume, VolumeMode, VolumeSource};
 use host::{DirEntry, FileKind, Host, HostError, MountTable};
+use plugin_api::error::Failure;
+use plugin_api::{Found, Rebuilt, Scene, Spec, Staged};
 
 use super::error::CsiError;
 use super::record;
 use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
-use crate::error::Failure;
-use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged};
 
 /// The directory of block volumes, which is no driver's.
 const BLOCK: &str = "volumeDevices";

@@ -18,13 +18,14 @@ use api::names::{DriverName, is_path_component};
 use api::{ApiError, ApiSource};
 use csi_proto::registration::registration_client::RegistrationClient;
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus};
+use plugin_api::{Config, Dialer};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use super::client::{Lines, Memory, Session};
 use super::status::CallError;
 use super::version::{self, Version, VersionError};
-use crate::manager::{Config, Dialer, VolumeManager};
+use crate::manager::VolumeManager;
 
 /// What a socket must call itself to be ours.
 const PLUGIN_TYPE: &str = "CSIPlugin";

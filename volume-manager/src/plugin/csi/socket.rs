@@ -4,11 +4,10 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use hyper_util::rt::TokioIo;
+use plugin_api::{DialError, Dialer};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
-
-use crate::manager::{DialError, Dialer};
 
 /// Connects to Unix sockets.
 #[derive(Debug, Clone, Copy, Default)]

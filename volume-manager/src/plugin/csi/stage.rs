@@ -8,6 +8,9 @@ use api::names::{DriverName, VolumeHandle};
 use async_trait::async_trait;
 use csi_proto::v1::volume_capability::MountVolume;
 use csi_proto::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
+use plugin_api::error::Failure;
+use plugin_api::paths::Paths;
+use plugin_api::{DeviceMounter, MountDevice, OperationContext, Spec};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
@@ -15,10 +18,6 @@ use super::leftover::{remove_after_failure, remove_mount_dir};
 use super::volume::CsiVolume;
 use super::volume_data::{VolumeData, VolumeDataError};
 use super::{CsiPlugin, capability, driver_object, fetch_secret, has, make_dir, publish_context, record};
-use crate::error::Failure;
-use crate::operation::OperationContext;
-use crate::paths::Paths;
-use crate::plugin::{DeviceMounter, MountDevice, Spec};
 
 const NO_CLIENT: &str = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient";
 const NO_CLIENT_UNSTAGE: &str =

@@ -6,14 +6,13 @@ use api::VolumeMode;
 use api::names::{DriverName, PodUid, VolumeHandle};
 use csi_proto::v1::NodeGetVolumeStatsRequest;
 use csi_proto::v1::volume_usage::Unit;
+use plugin_api::error::Failure;
+use plugin_api::{OperationContext, Spec};
 
 use super::client::{Capability, Session};
 use super::error::CsiError;
 use super::volume::CsiVolume;
 use super::{CsiPlugin, has};
-use crate::error::Failure;
-use crate::operation::OperationContext;
-use crate::plugin::Spec;
 
 const NO_CLIENT: &str = "kubernetes.io/csi: metrics: failed to get CSI client";
 const PROBE: &str = "kubernetes.io/csi: failed to check for GET_VOLUME_STATS capability";

@@ -9,11 +9,11 @@ use api::names::{
     is_path_component,
 };
 use api::{AccessMode, PersistentSource, Pod, VolumeSource};
+use plugin_api::error::{Failure, Unfit};
+use plugin_api::{Spec, SpecSource};
 
 use super::error::CsiError;
 use super::volume_data::{Lifecycle, VolumeData};
-use crate::error::{Failure, Unfit};
-use crate::plugin::{Spec, SpecSource};
 
 /// A volume of a CSI driver.
 #[derive(Debug, Clone)]

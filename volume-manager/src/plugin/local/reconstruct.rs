@@ -10,10 +10,10 @@ use std::sync::Arc;
 use api::names::{PodUid, SpecName};
 use api::{Meta, PersistentSource, Volume, VolumeMode};
 use host::{FileKind, Host};
+use plugin_api::error::Failure;
+use plugin_api::{Found, Rebuilt, Scene, Spec, Staged, VolumePlugin};
 
 use super::LocalPlugin;
-use crate::error::Failure;
-use crate::plugin::{Found, Rebuilt, Scene, Spec, Staged, VolumePlugin};
 
 /// A volume of a pod. The device is the one the mount table names; a directory's path is nowhere to be read.
 pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {

@@ -14,11 +14,10 @@ use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::node_service_capability::{Rpc, Type};
 use csi_proto::v1::*;
 use hyper_util::rt::TokioIo;
+use plugin_api::{DialError, Dialer};
 use prost::Message;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
-
-use crate::manager::{DialError, Dialer};
 
 /// What happened, in order, with the bench's root as `$R`.
 #[derive(Debug, Clone)]

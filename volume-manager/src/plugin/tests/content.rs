@@ -6,9 +6,9 @@ use std::sync::Arc;
 use api::pod::{Content, DownwardItem, KeyFile, Projection};
 use api::{ConfigMap, Meta, Node, Resource, Secret, Sensitive, VolumeSource};
 use expect_test::expect;
+use plugin_api::Before;
 
 use crate::operation::Operation;
-use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 const MAP: &str = "pods/u1/volumes/kubernetes.io~configmap/data";

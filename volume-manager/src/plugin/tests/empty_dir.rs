@@ -7,9 +7,9 @@ use expect_test::expect;
 use host::Host;
 use host::fake::{Order, Rule};
 use nix::libc::EIO;
+use plugin_api::Before;
 
 use crate::operation::{MountVolume, Operation};
-use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~empty-dir/data";

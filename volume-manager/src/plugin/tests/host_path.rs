@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::{PersistentSource, VolumeSource};
 use host::{DeviceNumber, FileKind, Host};
+use plugin_api::Spec;
 
 use crate::operation::Operation;
-use crate::plugin::Spec;
 use crate::plugin::testing::Bench;
 
 fn host_path(bench: &Bench, below: &str, kind: &str) -> VolumeSource {

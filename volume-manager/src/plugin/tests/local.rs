@@ -8,12 +8,12 @@ use api::{Bytes, PersistentSource, VolumeMode, VolumeSource};
 use host::Host;
 use host::fake::{FakeHost, Order, Rule};
 use host::format::DiskContent;
+use plugin_api::{Before, DeviceMounter, Expand, Expander, Scene, Spec, VolumePlugin};
 use serial_test::file_serial;
 
 use crate::operation::Operation;
 use crate::plugin::local::LocalPlugin;
 use crate::plugin::testing::{Bench, Disk};
-use crate::plugin::{Before, DeviceMounter, Expand, Expander, Scene, Spec, VolumePlugin};
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~local-volume/pv";
 const GLOBAL: &str = "plugins/kubernetes.io/local-volume/mounts/pv";
@@ -106,7 +106,7 @@ async fn a_read_only_claim_is_bound_read_only_and_the_directory_stays_writable()
     let data = bench.path("data");
     host.make_dir(&data, 0o755).await.unwrap();
     use_path(&mut bench, &data);
-    bench.spec = Arc::new(crate::plugin::Spec { read_only: true, ..(*bench.spec).clone() });
+    bench.spec = Arc::new(plugin_api::Spec { read_only: true, ..(*bench.spec).clone() });
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     let written = host.write_file(&bench.path(DIR).join("x"), b"", 0o600).await;
     assert_eq!(written.unwrap_err().errno(), Some(nix::libc::EROFS));

@@ -7,9 +7,9 @@ use api::{PersistentSource, VolumeSource};
 use expect_test::expect;
 use host::fake::{FakeHost, Order, Rule};
 use nix::libc::{EBUSY, EIO};
+use plugin_api::Spec;
 
 use crate::operation::Operation;
-use crate::plugin::Spec;
 use crate::plugin::testing::Bench;
 
 const DIR: &str = "pods/u1/volumes/kubernetes.io~nfs/pv";

@@ -9,9 +9,9 @@ use api::{ConfigMap, Container, Meta, Resource, Secret, VolumeSource};
 use host::Host;
 use host::fake::{FakeHost, Order, Rule};
 use nix::libc::EIO;
+use plugin_api::Before;
 
 use crate::operation::Operation;
-use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 const MAP: &str = "pods/u1/volumes/kubernetes.io~configmap/data";

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use api::names::PluginName;
 use api::{AccessMode, AttachedVolume, Meta, Node, Pod, Taint};
+use plugin_api::Spec;
 
 use super::*;
-use crate::plugin::Spec;
 use crate::plugin::testing::volume;
 
 const LONG_AGO: u64 = 360;

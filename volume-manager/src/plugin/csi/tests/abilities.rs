@@ -6,9 +6,9 @@ use api::{PersistentSource, VolumeMode};
 use csi_proto::v1::NodeGetVolumeStatsResponse;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
+use plugin_api::VolumePlugin as _;
 
 use crate::operation::Operation;
-use crate::plugin::VolumePlugin as _;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::Bench;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use api::names::AttachmentName;
 use api::storage::AttachmentError;
 use api::{Attachment, Key, Kind, Meta, Resource};
+use plugin_api::error::Failure;
+use plugin_api::{Attacher, Remote};
 
-use crate::error::Failure;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER};
-use crate::plugin::{Attacher, Remote};
 
 const TIME: Duration = Duration::from_secs(120);
 

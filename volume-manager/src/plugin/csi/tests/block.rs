@@ -9,11 +9,11 @@ use api::{Bytes, Claim, Meta, Resource, VolumeMode};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
 use host::fake::Order;
+use plugin_api::Before;
 use serial_test::file_serial;
 use tonic::Code;
 
 use crate::operation::{MountVolume, Operation};
-use crate::plugin::Before;
 use crate::plugin::testing::{Bench, Disk};
 
 /// A bench with a block volume whose device is a real one, in a mount namespace of this thread's own.

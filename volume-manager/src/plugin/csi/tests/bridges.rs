@@ -7,10 +7,10 @@ use api::VolumeMode;
 use api::names::{PodUid, SpecName};
 use host::Host as _;
 use host::fake::{FakeHost, Order, Rule};
+use plugin_api::Before;
 use tonic::Code;
 
 use crate::operation::{MountVolume, Operation};
-use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 /// A bench with a block volume that its driver has published.

@@ -7,10 +7,10 @@ use api::names::{AttachmentName, Namespaced};
 use api::storage::{DriverToken, FsGroupPolicy};
 use api::{Attachment, Meta, PersistentSource, Resource, VolumeMode};
 use host::fake::{Order, Rule};
+use plugin_api::Before;
 use tonic::Code;
 
 use crate::operation::{MountVolume, Operation};
-use crate::plugin::Before;
 use crate::plugin::testing::{Bench, DRIVER};
 
 /// Whatever the API does not say may be said at the next attempt: the books stay as they are.

@@ -9,9 +9,9 @@ use api::storage::DriverToken;
 use api::{AccessMode, Attachment, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
+use plugin_api::Spec;
 
 use crate::operation::{MountVolume, Operation};
-use crate::plugin::Spec;
 use crate::plugin::testing::{Bench, DRIVER};
 
 /// A bench with a block volume whose driver publishes no device: the calls are all that happens.

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plugin_api::Before;
 use tonic::Code;
 
 use crate::operation::Operation;
-use crate::plugin::Before;
 use crate::plugin::csi::status::code_name;
 use crate::plugin::testing::Bench;
 use crate::plugin::testing::driver::Answer;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
+use plugin_api::Before;
 
 use crate::operation::Operation;
-use crate::plugin::Before;
 use crate::plugin::testing::Bench;
 
 #[tokio::test]

@@ -10,10 +10,10 @@ use api::storage::{ClaimReference, Condition};
 use api::{AccessMode, Bytes, Claim, Meta, PersistentSource, Resource, Secret, Sensitive, VolumeMode};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use expect_test::expect;
+use plugin_api::Mounted;
 use tonic::Code;
 
 use crate::operation::{ExpandVolume, MountVolume, Operation};
-use crate::plugin::Mounted;
 use crate::plugin::testing::Bench;
 
 /// A bench whose volume has grown to 2 and whose claim still says 1, with that resize status.

@@ -11,12 +11,12 @@ use api::{
     VolumeSource,
 };
 use expect_test::expect;
+use plugin_api::{Found, Rebuilt, Scene, Spec, VolumePlugin};
 
 use crate::operation::Operation;
 use crate::plugin::csi::volume_data::{Lifecycle, VolumeData};
 use crate::plugin::csi::{CsiPlugin, pod_info};
 use crate::plugin::testing::{Bench, DRIVER};
-use crate::plugin::{Found, Rebuilt, Scene, Spec, VolumePlugin};
 
 /// A bench with an inline volume `scratch`.
 fn inline(change: impl FnOnce(&mut InlineCsi)) -> Bench {

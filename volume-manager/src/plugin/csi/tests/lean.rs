@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use expect_test::expect;
+use plugin_api::ClientStyle;
 use tonic::Code;
 
-use crate::manager::ClientStyle;
 use crate::operation::Operation;
 use crate::plugin::testing::Bench;
 

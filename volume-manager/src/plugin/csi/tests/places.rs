@@ -5,10 +5,10 @@ use std::path::Path;
 use api::names::VolumeHandle;
 use expect_test::{Expect, expect};
 use host::fake::FakeKernel;
+use plugin_api::{Found, Scene, VolumePlugin};
 
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::Bench;
-use crate::plugin::{Found, Scene, VolumePlugin};
 use crate::reconstruct::reconstruct;
 
 const CSI: &str = "plugins/kubernetes.io/csi";
@@ -70,7 +70,7 @@ impl Node {
     }
 
     async fn is_read_back_as(&self, expected: Expect) {
-        let read = reconstruct(self.scene(), &self.bench.context.registry).await;
+        let read = reconstruct(self.scene(), &self.bench.registry).await;
         let mut lines = Vec::new();
         for known in &read.volumes {
             let pod = known.pod.as_ref().map_or("nobody", |pod| pod.as_str());

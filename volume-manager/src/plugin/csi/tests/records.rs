@@ -9,11 +9,11 @@ use std::sync::Arc;
 use api::names::PluginName;
 use api::{PersistentSource, Resource, VolumeMode};
 use expect_test::expect;
+use plugin_api::{Found, Rebuilt, Scene, Staged, VolumePlugin};
 
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER, volume};
-use crate::plugin::{Found, Rebuilt, Scene, Staged, VolumePlugin};
 
 const POD: &str = "pods/u1/volumes/kubernetes.io~csi/pv";
 

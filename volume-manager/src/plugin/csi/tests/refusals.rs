@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use api::VolumeMode;
 use host::fake::FakeHost;
+use plugin_api::Spec;
 
 use crate::operation::Operation;
-use crate::plugin::Spec;
 use crate::plugin::testing::{Bench, DRIVER};
 
 /// A link to a directory elsewhere, or a file, where the driver is to work.

@@ -14,13 +14,14 @@ use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, Regis
 use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::{NodeGetInfoResponse, Topology};
 use hyper_util::rt::TokioIo;
+use plugin_api::{DialError, Dialer};
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Response, Status};
 
 use crate::Registration;
 use crate::event::Event;
-use crate::manager::{DialError, Dialer, VolumeManager};
+use crate::manager::VolumeManager;
 use crate::plugin::csi::registration::{Registrar, RegistrationError};
 use crate::plugin::testing::driver::ToyDriver;
 use crate::plugin::testing::{Bench, DRIVER};

@@ -12,10 +12,10 @@ use api::{
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::{NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
 use expect_test::expect;
+use plugin_api::Spec;
 use tonic::Code;
 
 use crate::operation::{MountVolume, Operation};
-use crate::plugin::Spec;
 use crate::plugin::csi::pod_info;
 use crate::plugin::testing::driver::Answer;
 use crate::plugin::testing::{Bench, DRIVER};

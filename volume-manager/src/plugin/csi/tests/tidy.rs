@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use api::VolumeMode;
 use host::fake::{FakeHost, FakeKernel, Order, Rule};
+use plugin_api::{Scene, VolumePlugin};
 use tonic::Code;
 
 use crate::operation::Operation;
 use crate::plugin::testing::Bench;
-use crate::plugin::{Scene, VolumePlugin};
 
 const CSI: &str = "plugins/kubernetes.io/csi";
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use api::VolumeMode;
 use host::errno::{EEXIST, EIO, ENOMEM, ENOSPC, ENOTCONN, ENOTDIR};
 use host::fake::{FakeHost, Order, Rule};
+use plugin_api::VolumePlugin as _;
 
 use crate::operation::Operation;
-use crate::plugin::VolumePlugin as _;
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER, persistent_spec};
 

@@ -8,7 +8,8 @@ use api::error::ErrorClass;
 use api::names::{OuterName, PluginName, PodUid};
 use serde::{Deserialize, Serialize};
 
-use crate::plugin::{Mounted, Spec};
+use crate::request::Mounted;
+use crate::spec::Spec;
 
 /// Something learned about one volume.
 ///
@@ -76,6 +77,29 @@ pub enum Transition {
     ExpansionFailed(bool),
     /// The volume has left the node: the books on it are closed.
     Detached,
+}
+
+impl Transition {
+    /// The pod it is about, if it is about one.
+    pub fn pod(&self) -> Option<&PodUid> {
+        match self {
+            Self::PodUncertain(record) | Self::PodMounted(record, _) | Self::PodFailed(record, _) => {
+                Some(&record.pod)
+            }
+            Self::PodUndoing(pod) | Self::PodUnmounted(pod) => Some(pod),
+            Self::Attached { .. }
+            | Self::AttachmentFound
+            | Self::DeviceUncertain { .. }
+            | Self::DeviceMounted { .. }
+            | Self::DeviceFailed { .. }
+            | Self::DeviceUndoing
+            | Self::DeviceUnmounted
+            | Self::Resized(_)
+            | Self::ExpansionBlocked
+            | Self::ExpansionFailed(_)
+            | Self::Detached => None,
+        }
+    }
 }
 
 /// What the books hold about a volume in one pod.

@@ -11,15 +11,41 @@ use api::{ApiSource, Kind, Pod, Reference, Severity};
 use host::Host;
 use host::exec::{self, Containers};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use super::{PodRecord, Transition};
+use crate::config::{Config, Dialer};
 use crate::error::{Failure, Withdrawn};
-use crate::event::{Event, OperationId, Report};
-use crate::manager::{Config, Dialer};
+use crate::facts::Facts;
 use crate::paths::Paths;
-use crate::plugin::registry::Registry;
-use crate::plugin::{Facts, Mounted};
+use crate::request::Mounted;
+use crate::transition::{PodRecord, Transition};
+
+/// Numbers the operations of one manager, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OperationId(pub u64);
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Takes what operations report, in the order in which they report it: the manager's one queue.
+///
+/// Neither method waits. Once the manager has ended, both drop what they are given.
+pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
+    /// An operation has learned something. `done` is answered when the actual state has it, or refuses it.
+    fn learned(
+        &self,
+        operation: OperationId,
+        transition: Transition,
+        done: oneshot::Sender<Result<(), Withdrawn>>,
+    );
+
+    /// An object gets a Kubernetes event.
+    fn tell(&self, told: Told);
+}
 
 /// The hands of an operation. Cloning shares everything.
 #[derive(Debug, Clone)]
@@ -32,10 +58,8 @@ pub struct OperationContext {
     pub clock: Arc<dyn Clock>,
     /// Connections to drivers.
     pub dialer: Arc<dyn Dialer>,
-    /// The plugins.
-    pub registry: Arc<Registry>,
     /// Who can run mounts in containers, if anybody can.
-    pub(crate) containers: Option<Arc<dyn Containers>>,
+    pub containers: Option<Arc<dyn Containers>>,
     /// The layout of the root directory.
     pub paths: Arc<Paths>,
     /// How the manager was started.
@@ -44,7 +68,8 @@ pub struct OperationContext {
     pub events: EventSink,
     /// The books.
     pub mark: Mark,
-    pub(crate) facts: watch::Receiver<Arc<Facts>>,
+    /// What the manager knows of the world, as it changes.
+    pub facts: watch::Receiver<Arc<Facts>>,
 }
 
 impl OperationContext {
@@ -55,7 +80,7 @@ impl OperationContext {
 
     /// The same hands with the mounts of a plugin made in the container that is registered for it. Asked at each
     /// operation: the registration may come and go.
-    pub(super) async fn for_plugin(&self, plugin: &PluginName) -> Result<Self, Failure> {
+    pub async fn for_plugin(&self, plugin: &PluginName) -> Result<Self, Failure> {
         let mut own = self.clone();
         if let Some(containers) = &self.containers {
             let host = exec::host_for(&self.host, containers, self.paths.root(), plugin.as_str()).await;
@@ -72,13 +97,24 @@ impl OperationContext {
 /// listens to does nothing more.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    pub(crate) volume: VolumeName,
-    pub(crate) operation: OperationId,
-    pub(crate) record: Option<Arc<PodRecord>>,
-    pub(crate) sender: mpsc::UnboundedSender<Event>,
+    volume: VolumeName,
+    operation: OperationId,
+    /// What a mount or a map records about its pod.
+    record: Option<Arc<PodRecord>>,
+    queue: Arc<dyn ReportQueue>,
 }
 
 impl Mark {
+    /// A mark for one operation. Only mounts and maps have a record.
+    pub fn new(
+        volume: VolumeName,
+        operation: OperationId,
+        record: Option<PodRecord>,
+        queue: Arc<dyn ReportQueue>,
+    ) -> Self {
+        Self { volume, operation, record: record.map(Arc::new), queue }
+    }
+
     /// The volume of the operation.
     pub fn volume(&self) -> &VolumeName {
         &self.volume
@@ -161,12 +197,11 @@ impl Mark {
 
     async fn report(&self, transition: Transition) -> Result<(), Withdrawn> {
         let (done, applied) = oneshot::channel();
-        let report = Report::Learned { transition, done };
-        let sent = self.sender.send(Event::Operation(self.operation, report));
-        match (sent, applied.await) {
-            (Ok(()), Ok(answer)) => answer,
-            // The manager is gone. Going on would do things no book knows.
-            _ => std::future::pending().await,
+        self.queue.learned(self.operation, transition, done);
+        match applied.await {
+            Ok(answer) => answer,
+            // The manager is gone. Going on would do things no record knows of.
+            Err(_) => std::future::pending().await,
         }
     }
 }
@@ -174,15 +209,18 @@ impl Mark {
 /// Where Kubernetes events are sent to: at once, without waiting, in order.
 #[derive(Debug, Clone)]
 pub struct EventSink {
-    pub(crate) sender: mpsc::UnboundedSender<Event>,
+    queue: Arc<dyn ReportQueue>,
 }
 
 impl EventSink {
+    /// A sink that hands events to the manager.
+    pub fn new(queue: Arc<dyn ReportQueue>) -> Self {
+        Self { queue }
+    }
+
     /// Tells about an object.
     pub fn emit(&self, about: Reference, severity: Severity, reason: Reason, message: impl Into<String>) {
-        let told = Told { about, severity, reason, message: message.into() };
-        // A manager that is gone has nobody to tell.
-        let _ = self.sender.send(Event::Tell(told));
+        self.queue.tell(Told { about, severity, reason, message: message.into() });
     }
 
     /// Bad news about a pod.

@@ -1,0 +1,85 @@
+//! Finds the plugin of a volume.
+
+use std::sync::Arc;
+
+use api::names::PluginName;
+use api::{PersistentSource, VolumeSource};
+
+use crate::error::Unfit;
+use crate::plugin::VolumePlugin;
+use crate::spec::{Spec, SpecSource};
+
+/// The plugins of a manager.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    plugins: Vec<Arc<dyn VolumePlugin>>,
+}
+
+/// Why no plugin could be picked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PickError {
+    /// None takes it. The kind is known if it is one that no plugin here is for.
+    #[error("no volume plugin matched{}", kind.as_ref().map(|kind| format!(": there is none for {kind}")).unwrap_or_default())]
+    None {
+        /// The field that names the kind, such as `iscsi`.
+        kind: Option<String>,
+    },
+    /// Several would take it.
+    #[error("multiple volume plugins matched: {}", names.join(","))]
+    Several {
+        /// Which.
+        names: Vec<String>,
+    },
+}
+
+impl Registry {
+    /// A registry of these plugins.
+    pub fn new(plugins: Vec<Arc<dyn VolumePlugin>>) -> Self {
+        Self { plugins }
+    }
+
+    /// Adds a plugin.
+    #[must_use]
+    pub fn with(mut self, plugin: Arc<dyn VolumePlugin>) -> Self {
+        self.plugins.push(plugin);
+        self
+    }
+
+    /// The one plugin that takes a volume.
+    pub fn pick(&self, spec: &Spec) -> Result<&Arc<dyn VolumePlugin>, PickError> {
+        let mut takers = self.plugins.iter().filter(|plugin| plugin.supports(spec));
+        let first = takers.next().ok_or_else(|| PickError::None { kind: kind_without_plugin(spec) })?;
+        let mut names: Vec<_> = takers.map(|plugin| plugin.name().to_string()).collect();
+        if names.is_empty() {
+            return Ok(first);
+        }
+        names.insert(0, first.name().to_string());
+        Err(PickError::Several { names })
+    }
+
+    /// The plugin of a name.
+    pub fn by_name(&self, name: &PluginName) -> Result<&Arc<dyn VolumePlugin>, Unfit> {
+        let found = self.plugins.iter().find(|plugin| &plugin.name() == name);
+        found.ok_or_else(|| Unfit::NoPlugin { plugin: name.to_string() })
+    }
+
+    /// All of them, in the order they were added.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn VolumePlugin>> {
+        self.plugins.iter()
+    }
+}
+
+fn kind_without_plugin(spec: &Spec) -> Option<String> {
+    let kind = match &spec.source {
+        SpecSource::Inline(volume) => match &volume.source {
+            VolumeSource::Other { kind } => kind.as_str(),
+            VolumeSource::GitRepo { .. } => "gitRepo",
+            _ => return None,
+        },
+        SpecSource::Persistent(volume) => match &volume.source {
+            PersistentSource::Other { kind } => kind.as_str(),
+            _ => return None,
+        },
+    };
+    (!kind.is_empty()).then(|| kind.to_owned())
+}
