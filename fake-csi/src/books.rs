@@ -152,6 +152,9 @@ impl Volume {
     }
 }
 
+/// The key of an attachment's generation in the publish context.
+pub(crate) const GENERATION_KEY: &str = "fake.csi.volproof.dev/generation";
+
 /// A volume attached to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {

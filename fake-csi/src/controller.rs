@@ -18,9 +18,6 @@ mod list;
 pub(crate) mod snapshot;
 mod source;
 
-/// The key of an attachment's generation in the publish context.
-pub(crate) const GENERATION_KEY: &str = "fake.csi.volproof.dev/generation";
-
 #[derive(Debug, Clone)]
 pub(crate) struct ControllerService {
     pub(crate) driver: Arc<Driver>,
@@ -166,17 +163,4 @@ impl Controller for ControllerService {
         let request = request.into_inner();
         self.run(Ability::ModifyVolume, move |driver| driver.modify(&request)).await
     }
-}
-
-/// The required bytes, and the limit if there is one.
-pub(crate) fn range(range: Option<&v1::CapacityRange>) -> Result<(u64, Option<u64>), Status> {
-    let Some(range) = range else { return Ok((0, None)) };
-    let negative = |_| Status::out_of_range("capacity_range holds a negative size");
-    let required = u64::try_from(range.required_bytes).map_err(negative)?;
-    let limit = u64::try_from(range.limit_bytes).map_err(negative)?;
-    let limit = (limit > 0).then_some(limit);
-    if limit.is_some_and(|limit| limit < required) {
-        return Err(Status::out_of_range("capacity_range.limit_bytes is below required_bytes"));
-    }
-    Ok((required, limit))
 }

@@ -29,6 +29,7 @@ mod metadata;
 mod node;
 mod sabotage;
 mod server;
+mod size;
 mod sweep;
 mod topology;
 mod validate;

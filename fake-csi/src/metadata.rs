@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use crate::books::{Backing, Snapshot};
 use crate::driver::Driver;
 use crate::kernel::{KernelError, copy};
-use crate::node::stats::signed;
+use crate::size::signed;
 use crate::validate;
 
 /// Bytes of a block.

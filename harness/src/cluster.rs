@@ -38,6 +38,9 @@ pub use resizer::{ResizeError, Resizer};
 pub use serve::{ServeError, Served};
 pub(crate) use time::now;
 
+/// The namespace of all pods, claims and secrets of a test.
+pub(crate) const NAMESPACE: &str = "default";
+
 /// The API objects of one cluster. Clones are the same cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {

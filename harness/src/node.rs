@@ -38,7 +38,7 @@ use volume_manager::MountedVolume;
 use volume_manager::manager::dump::Dump;
 
 use crate::Layout;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NAMESPACE};
 use crate::driver::Exit;
 use crate::journal::Journal;
 use crate::proxy;
@@ -451,9 +451,6 @@ impl Node {
         Ok((group, exit))
     }
 }
-
-/// The namespace of all pods.
-pub(crate) const NAMESPACE: &str = "default";
 
 async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {
     match exit.wait_for(Option::is_some).await.map(|exit| *exit) {

@@ -12,6 +12,7 @@ use repository::Repository;
 
 mod arrows;
 mod cases;
+mod circles;
 mod claims;
 mod documents;
 mod doors;
@@ -43,6 +44,7 @@ type Rule = fn(&Repository) -> Vec<Violation>;
 const RULES: &[Rule] = &[
     arrows::check,
     cases::check,
+    circles::check,
     claims::check,
     documents::check,
     doors::check,

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use csi_proto::v1;
 use tonic::Status;
 
-use super::GENERATION_KEY;
 use crate::ability::Ability;
-use crate::books::{Attachment, Books, Capability, Volume};
+use crate::books::{Attachment, Books, Capability, GENERATION_KEY, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::sabotage::Sabotage;

@@ -6,15 +6,14 @@ use std::fs::{self, File};
 use csi_proto::v1;
 use tonic::Status;
 
-use super::range;
 use super::source::Origin;
 use crate::ability::Ability;
 use crate::books::{Access, Backing, Books, Capability, Source, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{KernelError, filesystem};
-use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
+use crate::size::{range, signed};
 use crate::{topology, validate};
 
 /// Bytes of a volume without a capacity range.

@@ -6,14 +6,13 @@ use std::fs::File;
 use csi_proto::v1;
 use tonic::Status;
 
-use super::range;
 use crate::ability::Ability;
 use crate::books::{Access, Backing, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::KernelError;
-use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
+use crate::size::{range, signed};
 use crate::validate;
 
 type IsValid = fn(&str) -> bool;

@@ -7,8 +7,8 @@ use tonic::Status;
 use crate::ability::Ability;
 use crate::books::Volume;
 use crate::driver::Driver;
-use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
+use crate::size::signed;
 use crate::{topology, validate};
 
 impl Driver {

@@ -14,8 +14,8 @@ use crate::journal::{Entry, JournalError};
 use crate::kernel::filesystem::Frozen;
 use crate::kernel::loop_device::LoopDevice;
 use crate::kernel::{KernelError, copy};
-use crate::node::stats::signed;
 use crate::sabotage::Sabotage;
+use crate::size::signed;
 use crate::validate;
 
 impl Driver {

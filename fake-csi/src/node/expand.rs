@@ -4,12 +4,12 @@ use csi_proto::v1;
 use tonic::Status;
 
 use super::NodeService;
-use super::stats::signed;
 use crate::ability::Ability;
 use crate::books::{Access, Backing, Volume};
 use crate::kernel::filesystem;
 use crate::kernel::loop_device::LoopDevice;
 use crate::sabotage::Sabotage;
+use crate::size::signed;
 use crate::validate;
 
 impl NodeService {
@@ -23,7 +23,7 @@ impl NodeService {
         if request.volume_capability.is_some() {
             validate::capability(request.volume_capability.as_ref())?;
         }
-        let (required, limit) = crate::controller::range(request.capacity_range.as_ref())?;
+        let (required, limit) = crate::size::range(request.capacity_range.as_ref())?;
 
         let _claim = self.claim_alone(&request.volume_id)?;
         let mut volume = self.driver.volume(&request.volume_id)?;

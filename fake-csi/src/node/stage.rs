@@ -150,7 +150,7 @@ impl NodeService {
         if self.driver.breaks(Sabotage::StageAcceptsStaleContext) {
             return Ok(());
         }
-        let Some(shown) = publish_context.get(crate::controller::GENERATION_KEY) else { return Ok(()) };
+        let Some(shown) = publish_context.get(crate::books::GENERATION_KEY) else { return Ok(()) };
         let attached = volume.attached.get(&*self.name);
         if attached.is_none_or(|attachment| attachment.generation.to_string() != *shown) {
             return Err(Status::failed_precondition("publish_context is of an attachment that has ended"));

@@ -12,6 +12,7 @@ use crate::books::{Access, Volume};
 use crate::kernel::loop_device::LoopDevice;
 use crate::kernel::{KernelError, mount};
 use crate::sabotage::Sabotage;
+use crate::size::signed;
 use crate::validate;
 
 impl NodeService {
@@ -111,9 +112,4 @@ fn usage_of(path: &Path) -> Result<Vec<v1::VolumeUsage>, Status> {
             unit: Unit::Inodes.into(),
         },
     ])
-}
-
-/// Converts a count to the integers of CSI.
-pub(crate) fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

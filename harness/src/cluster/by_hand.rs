@@ -4,8 +4,7 @@ use api::names::Namespaced;
 use api::storage::{ClaimReference, ClaimSpec, ClaimStatus};
 use api::{AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode};
 
-use super::Cluster;
-use crate::node::NAMESPACE;
+use super::{Cluster, NAMESPACE};
 
 impl Cluster {
     /// A persistent volume `pv-<name>` for any number of pods, and the claim `name` that is bound to it.

@@ -15,7 +15,7 @@ use csi_proto::v1::controller_client::ControllerClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::Cluster;
+use super::{Cluster, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
 use crate::proxy::within;
@@ -131,9 +131,6 @@ pub struct Provisioner {
     existing: Mutex<Vec<ExistingVolume>>,
     tag: String,
 }
-
-/// Namespace of all claims and of the driver's secrets.
-const NAMESPACE: &str = "default";
 
 impl Provisioner {
     /// A provisioner whose calls go through `channel`.

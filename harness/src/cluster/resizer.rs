@@ -10,7 +10,7 @@ use csi_proto::v1::controller_client::ControllerClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::Cluster;
+use super::{Cluster, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::proxy::within;
 
@@ -54,8 +54,6 @@ pub struct Resizer {
     channel: Channel,
     capabilities: Capabilities,
 }
-
-const NAMESPACE: &str = "default";
 
 impl Resizer {
     /// A resizer whose calls go through `channel`.
