@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
+use harness::printable::printable;
 use runner::dispatch::Ledger;
 use runner::exit_code;
 
@@ -222,7 +223,8 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
             let style =
                 if colour { anstyle::AnsiColor::Red.on_default().bold() } else { anstyle::Style::new() };
             // Where even standard error is closed, the exit code has to do.
-            drop(writeln!(std::io::stderr(), "{style}error:{style:#} {exit}"));
+            let text = exit.to_string();
+            drop(writeln!(std::io::stderr(), "{style}error:{style:#} {}", printable(&text)));
             ExitCode::from(exit.code)
         }
     }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures::future::LocalBoxFuture;
+use harness::private;
 use harness::sandbox::Sandbox;
 
 use files::Files;
@@ -54,6 +55,7 @@ async fn play(orders: &Orders, sandbox: &Sandbox, text: &str, voice: &Voice) -> 
     let scenario = Scenario::parse(text).map_err(|bad| anyhow::anyhow!("line {}: {bad}", bad.line))?;
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
     let mut world = World::put_up(orders, sandbox, &scenario, None).await?;
+    voice.hide(world.journal.masks().clone());
     let mut failures = Vec::new();
     for (number, step) in scenario.steps.iter().enumerate() {
         tell(&format!("{:>3}  {}", number + 1, steps::told(step)));
@@ -98,6 +100,7 @@ async fn play_files(
 ) -> anyhow::Result<Played> {
     let files = Files::parse(texts).map_err(|(name, bad)| anyhow::anyhow!("{name}: {bad}"))?;
     let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
+    voice.hide(world.journal.masks().clone());
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
     world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
     let (enough, begun) = (orders.directory.join(ENOUGH), Instant::now());
@@ -135,5 +138,5 @@ const PATIENCE: Duration = Duration::from_secs(123);
 const LOOK: Duration = Duration::from_millis(100);
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    private::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, TraceLine};
+use contracts::promise;
 use contracts::rule::books::text;
 use contracts::rule::{Judge, Violation, Witness};
 use contracts::{driver, manager};
@@ -35,6 +36,16 @@ pub(crate) enum News {
     Happened(String),
     /// By that a promise was broken.
     Broken(String),
+}
+
+impl News {
+    /// The message of a failed call holds a secret that the driver was given.
+    pub(crate) fn secret_repeated(method: &str, key: &str) -> Self {
+        let sentence = promise::find("DRV-094").map_or("", |promise| promise.sentence);
+        Self::Broken(format!(
+            "DRV-094: the message of {method}'s error repeats the secret `{key}`\n            {sentence}"
+        ))
+    }
 }
 
 impl Watched {

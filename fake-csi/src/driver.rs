@@ -1,6 +1,6 @@
 //! State that all services share: options, books, operations in flight, and the layout on disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,6 +89,14 @@ impl Driver {
     /// Whether this is the first call with `thing`.
     pub(crate) fn is_first(&self, thing: &str) -> bool {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(thing.to_owned())
+    }
+
+    /// Fails the first call with secrets, and repeats them, if that is the sabotage.
+    pub(crate) fn tell_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<(), Status> {
+        if self.breaks(Sabotage::SecretsInErrors) && !secrets.is_empty() && self.is_first("secrets") {
+            return Err(Status::internal(format!("cannot log in with {secrets:?}")));
+        }
+        Ok(())
     }
 
     /// Dies if the text is not ASCII and that is the sabotage.

@@ -200,6 +200,8 @@ sabotages! {
         "A node call that arrives during another one is never answered."
     SecretsInLog "secrets-in-log" "DRV-094"
         "Secrets and tokens are written to the log."
+    SecretsInErrors "secrets-in-errors" "DRV-094"
+        "The first call with secrets fails, and its message repeats them."
     ForgetsOnRestart "forgets-on-restart" "DRV-095"
         "A restarted driver has forgotten all volumes."
     RestartUnmounts "restart-unmounts" "DRV-096"

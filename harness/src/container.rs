@@ -143,7 +143,7 @@ impl Container {
     fn spawn(mut command: Command, spec: &Spec, log: &Path) -> Result<Self, ContainerError> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(ContainerError::Start)?;
         ours.set_nonblocking(true).map_err(ContainerError::Start)?;
-        let log = File::options().create(true).append(true).open(log).map_err(ContainerError::Start)?;
+        let log = crate::private::append(log).map_err(ContainerError::Start)?;
         let keeper = command
             .process_group(0)
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))

@@ -34,6 +34,7 @@ pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
 pub use story::{Story, Teller};
 
+use crate::masks::Masks;
 use crate::symbols::Symbols;
 use kernel::Kernel;
 
@@ -41,6 +42,7 @@ use kernel::Kernel;
 #[derive(Debug, Clone)]
 pub struct Journal {
     symbols: Symbols,
+    masks: Masks,
     state: Arc<Mutex<State>>,
     length: watch::Sender<u64>,
 }
@@ -48,6 +50,7 @@ pub struct Journal {
 #[derive(Debug)]
 struct State {
     symbols: Symbols,
+    masks: Masks,
     started: Instant,
     lines: Vec<TraceLine>,
     /// How many lines earlier looks have told.
@@ -64,6 +67,8 @@ struct State {
     next_call: u64,
     /// Whether the node is somebody else's, and told by its calls.
     follows_node: bool,
+    /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
+    told_secrets: BTreeSet<(String, String)>,
     /// Where lines are kept as they are made.
     kept: Option<File>,
 }
@@ -138,8 +143,10 @@ pub enum Edge {
 impl Journal {
     /// An empty journal. Without a witness, mounts are only what the node says.
     pub fn new(symbols: Symbols, witness: Option<Box<dyn Witness>>) -> Self {
+        let masks = Masks::default();
         let state = State {
             symbols: symbols.clone(),
+            masks: masks.clone(),
             started: Instant::now(),
             lines: Vec::new(),
             looked: 0,
@@ -151,9 +158,10 @@ impl Journal {
             abandoned: BTreeSet::new(),
             next_call: 1,
             follows_node: false,
+            told_secrets: BTreeSet::new(),
             kept: None,
         };
-        Self { symbols, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
+        Self { symbols, masks, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
     }
 
     /// The names its stories are told in.
@@ -161,8 +169,18 @@ impl Journal {
         &self.symbols
     }
 
+    /// The secrets that no text made from this journal shows. The lines themselves are as they were said.
+    pub fn masks(&self) -> &Masks {
+        &self.masks
+    }
+
+    /// The calls whose error repeated a secret that the driver was given, each with the secret's key.
+    pub fn told_secrets(&self) -> Vec<(String, String)> {
+        self.state().told_secrets.iter().cloned().collect()
+    }
+
     /// Keeps each line in a file as well from now on, as soon as it is made: a process that is killed leaves
-    /// what it saw. Paths in it are real.
+    /// what it saw. Paths in it are real, and secrets are not in it.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -259,6 +277,11 @@ impl Journal {
                 resp: outcome.resp,
                 injected: outcome.injected,
             };
+            if end.is_from_the_driver()
+                && let Some(key) = state.masks.confided_in(&end.message)
+            {
+                state.told_secrets.insert((end.method.clone(), key));
+            }
             if outcome.abandoned {
                 state.abandoned.extend(flight.work);
             } else if end.is_from_the_driver() && end.code == "OK" {
@@ -422,7 +445,7 @@ impl State {
         let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
         let line = TraceLine { seq, t_ms, event };
         if let Some(kept) = &mut self.kept {
-            report::append(kept, &line);
+            report::append(kept, &line, &self.masks);
         }
         self.lines.push(line);
     }

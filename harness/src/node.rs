@@ -20,7 +20,6 @@ mod status;
 mod sweep;
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
@@ -423,7 +422,7 @@ impl Node {
     }
 
     fn launch(&self) -> Result<(Pid, watch::Receiver<Option<Exit>>), NodeError> {
-        let log = File::options().create(true).append(true).open(&self.options.log);
+        let log = crate::private::append(&self.options.log);
         let log = log.map_err(|source| NodeError::Prepare { path: self.options.log.clone(), source })?;
         let errors = log.try_clone().map_err(NodeError::Start)?;
         let settings = Settings::of(&self.options);

@@ -20,6 +20,7 @@ use futures::future::join_all;
 use harness::kernel_log::KernelLog;
 use harness::manifest::Manifest;
 use harness::nfs_export::Misbehaviour;
+use harness::private;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -234,8 +235,7 @@ impl Dispatcher {
         let id = job.case.id();
         let name = if plan.repeat > 1 { format!("{id}@{}", job.repetition) } else { id.to_string() };
         let directory = plan.directory.join("cases").join(name);
-        std::fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot create `{}`", directory.display()))?;
+        private::directory(&directory).with_context(|| format!("cannot create `{}`", directory.display()))?;
         let is_away = self.away(&id).is_some();
         let (manifest, abilities) = match self.away(&id) {
             Some(away) => (&away.manifest, &away.abilities),

@@ -254,13 +254,22 @@ pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding
     findings
 }
 
+/// The promise to treat secrets as such.
+const SECRETS: &str = "DRV-094";
+
+/// A secret that stands in the error of a call: whoever calls writes it into logs and events.
+pub(crate) fn secret_repeated(method: &str, key: &str) -> Finding {
+    let cause = format!("the message of its error repeats the secret `{key}`");
+    let sentence = format!("{method}: {cause}, which the driver was given. Callers log such messages.");
+    Finding { sentence, ..promise_broken(SECRETS, method, &cause) }
+}
+
 /// A secret that stands in a log.
 pub(crate) fn secret_told(file: &str) -> Finding {
-    const PROMISE: &str = "DRV-094";
     let cause = format!("a secret is in {file}");
     if file == "driver.log" {
         let sentence = format!("The driver wrote a secret into `{file}`.");
-        return Finding { sentence, ..promise_broken(PROMISE, "", &cause) };
+        return Finding { sentence, ..promise_broken(SECRETS, "", &cause) };
     }
     Finding {
         party: Party::Manager,

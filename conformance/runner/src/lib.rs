@@ -6,6 +6,7 @@
 //! in a run. The dispatcher emits [events](event::Event) and [reporters](report) render them: the terminal, JSON,
 //! JUnit, HTML, annotations. [Exit codes](exit_code) are an interface.
 
+mod clean;
 pub mod dispatch;
 pub mod event;
 pub mod exit_code;

@@ -1,8 +1,23 @@
 //! The directory of one worker: the logs that are written there, and what is read from them.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
+
+use harness::masks::Masks;
+use harness::private;
+
+/// The logs that a case writes, in the order they are worth reading.
+pub const FILES: [&str; 6] =
+    ["journal.txt", "driver.log", "manager.log", "kernel.log", "worker.log", "trace.jsonl"];
+
+/// Takes secrets out of all logs; says of which they could not be taken.
+pub fn hide_secrets(directory: &Path, masks: &Masks) -> Vec<String> {
+    let all = FILES.iter().chain(&["container.log"]);
+    let unhidden =
+        |file: &&str| masks.hide_in_file(&directory.join(file)).err().map(|error| format!("{file}: {error}"));
+    all.copied().filter_map(|file| unhidden(&file)).collect()
+}
 
 /// The last lines a worker wrote outside its reports: a panic before it could say anything.
 pub fn last_words(directory: &Path) -> Vec<String> {
@@ -17,7 +32,7 @@ pub fn keep(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
-    File::create(directory.join(name))?.write_all(text.as_bytes())
+    private::write(&directory.join(name), text)
 }
 
 /// Whether one of these texts is in a file, which may be larger than memory. A file that is not there holds nothing.

@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use harness::driver::machine_options;
 use harness::facts::in_guest;
+use harness::masks::Masks;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
 
@@ -31,6 +32,7 @@ use testbed::failure::{Failure, What};
 use testbed::message::{Abilities, Orders, Refusal};
 use testbed::{ask, foreign};
 
+use crate::clean::clean;
 use crate::event::Status;
 use crate::finding::{Finding, Party};
 use crate::judge;
@@ -45,16 +47,18 @@ pub type Player =
 pub fn main(player: Player) -> ExitCode {
     // SAFETY: the run gave this process these two descriptors and nothing in it has touched them yet.
     let (report, lifeline) = unsafe { (File::from_raw_fd(REPORT_FD), OwnedFd::from_raw_fd(LIFELINE_FD)) };
-    let voice = Voice(Rc::new(RefCell::new(report)));
-    match enter(lifeline) {
+    let voice = Voice { out: Rc::new(RefCell::new(report)), masks: Rc::default() };
+    match enter(lifeline, &voice) {
         Ok((assignment, sandbox)) => work(assignment, sandbox, player, &voice),
         Err(refusal) => voice.say(&Said::Refused(refusal)),
     }
     ExitCode::SUCCESS
 }
 
-fn enter(lifeline: OwnedFd) -> Result<(Assignment, Sandbox), Refusal> {
+fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refusal> {
     let mut assignment = read_assignment().map_err(|error| Refusal::ours(error.as_ref()))?;
+    // From outside of the sandbox, which may not show these files.
+    voice.hide(Masks::of(&assignment.orders.manifest));
     let directory = held(&assignment.orders.directory);
     assignment.orders.directory = directory.map_err(|error| Refusal::ours(error.as_ref()))?;
     let Assignment { task, orders } = &assignment;
@@ -142,6 +146,7 @@ async fn run_case(
         Ok(bed) => bed,
         Err(refusal) => return Said::Refused(refusal),
     };
+    voice.hide(bed.journal.masks().clone());
     let begin = Instant::now();
     let before = aftermath::Before::take(sandbox);
     let speak = voice.clone();
@@ -302,12 +307,22 @@ fn broken_promise(what: &What) -> Option<Finding> {
 
 /// Descriptor 3.
 #[derive(Debug, Clone)]
-pub struct Voice(Rc<RefCell<File>>);
+pub struct Voice {
+    out: Rc<RefCell<File>>,
+    masks: Rc<RefCell<Vec<Masks>>>,
+}
 
 impl Voice {
+    /// From now on says none of these secrets, nor any that is added to them.
+    pub fn hide(&self, masks: Masks) {
+        self.masks.borrow_mut().push(masks);
+    }
+
     pub fn say(&self, said: &Said) {
-        let line = serde_json::to_string(said).expect("a message has text keys only") + "\n";
+        let mut said = said.clone();
+        clean(&mut said, &self.masks.borrow());
+        let line = serde_json::to_string(&said).expect("a message has text keys only") + "\n";
         // Where nobody listens any more the run is gone, and this process will be, too.
-        drop(self.0.borrow_mut().write_all(line.as_bytes()));
+        drop(self.out.borrow_mut().write_all(line.as_bytes()));
     }
 }

@@ -7,6 +7,7 @@ use contracts::rule::{Rest, Witness};
 
 use super::{Exit, compare};
 use crate::check::{Judgement, Recording};
+use harness::printable::printable;
 use runner::exit_code;
 
 /// Hold a recording against every promise.
@@ -38,9 +39,9 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         println!("{}", serde_json::to_string_pretty(&judgement).expect("a judgement is made of texts"));
     } else {
         if flags.verbose {
-            println!("{}", judgement.in_full());
+            println!("{}", printable(&judgement.in_full().to_string()));
         }
-        println!("{judgement}");
+        println!("{}", printable(&judgement.to_string()));
     }
     Ok(match (judgement.is_bad(), judgement.says_something()) {
         (true, _) => exit_code::CASES_FAILED,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use harness::printable::printable;
 
 use super::Exit;
 use crate::compare::{Trace, Unreadable, compare};
@@ -32,8 +33,8 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     } else if comparison.same {
         println!("the same story");
     } else {
-        println!(" - {}\n + {}\n", flags.first.display(), flags.second.display());
-        print!("{comparison}");
+        let told = format!(" - {}\n + {}\n\n{comparison}", flags.first.display(), flags.second.display());
+        print!("{}", printable(&told));
     }
     Ok(if comparison.same { exit_code::OK } else { exit_code::CASES_FAILED })
 }

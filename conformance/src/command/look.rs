@@ -4,6 +4,7 @@ use std::path::Path;
 
 use harness::facts::{Fact, Facts};
 use harness::manifest::Manifest;
+use harness::private;
 
 use super::Exit;
 use runner::dispatch::{Guests, Ledger, lane};
@@ -36,7 +37,7 @@ pub(super) async fn ask(
     guests: Option<&Guests>,
 ) -> Result<Abilities, Exit> {
     let directory = directory.join(if guests.is_some() { "asked-in-guest" } else { "asked" });
-    std::fs::create_dir_all(&directory).map_err(anyhow::Error::from)?;
+    private::directory(&directory).map_err(anyhow::Error::from)?;
     let timeout = manifest.start_timeout() + 6 * manifest.call_timeout();
     let orders =
         Orders { rootless, ..Orders::new(manifest.clone(), directory.clone(), ledger.path(), timeout) };

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use harness::facts::Fact;
 use harness::manifest::{Manifest, ManifestError, Sabotage, Span};
 use harness::nfs_export::Misbehaviour;
+use harness::printable::printable;
 
 use super::vm::{self, Chosen};
 use super::{Called, Exit, runtime};
@@ -416,7 +417,7 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
     let together = ground.has(Need::OwnProcess) && !manifest.shared_backend;
     Header {
         driver: name_of(abilities, manifest),
-        driver_version: abilities.says.version.clone(),
+        driver_version: printable(&abilities.says.version).into_owned(),
         abilities: can.map(|need| need.word().to_owned()).collect(),
         kernel: facts.kernel().to_owned(),
         privilege: if flags.rootless() { "rootless" } else { "root" }.to_owned(),
@@ -444,10 +445,11 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
 /// The driver's own name; where that cannot be used, the manifest's, or the program's.
 fn name_of(abilities: &Abilities, manifest: &Manifest) -> String {
     let program = || manifest.command.first().cloned().unwrap_or_else(|| "the driver".to_owned());
-    match abilities.says.name.as_str() {
+    let name = match abilities.says.name.as_str() {
         "" => manifest.name.clone().unwrap_or_else(program),
         name => name.to_owned(),
-    }
+    };
+    printable(&name).into_owned()
 }
 
 /// What is not promised of a driver that somebody else has started.

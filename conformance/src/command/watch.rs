@@ -11,7 +11,9 @@ use csi_proto::v1::GetPluginInfoRequest;
 use csi_proto::v1::identity_client::IdentityClient;
 use harness::Layout;
 use harness::journal::Journal;
+use harness::masks::Masks;
 use harness::observe::MountWatch;
+use harness::printable::printable;
 use harness::proxy::{self, Proxy, ProxyOptions};
 use harness::symbols::Symbols;
 use tokio::signal::unix::{SignalKind, signal};
@@ -98,10 +100,10 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
     };
     let proxy = Proxy::serve(options, journal.clone())
         .map_err(|error| Exit::environment("cannot listen").details(chain(&error)))?;
-    eprintln!("{}", head(&name, flags, &earlier));
+    eprintln!("{}", printable(&head(&name, flags, &earlier)));
 
     let mut watched = Watched::new(root, earlier);
-    let (mut told, mut end) = (0, std::pin::pin!(end()));
+    let (mut told, mut end, mut secrets) = (0, std::pin::pin!(end()), BTreeSet::new());
     loop {
         let ended = tokio::select! {
             biased;
@@ -111,15 +113,21 @@ async fn watch(flags: &Flags, colour: bool, ledger: &Ledger) -> Result<u8, Exit>
         let lines = journal.since(told);
         told += lines.len();
         let news = lines.into_iter().flat_map(|line| watched.take(line));
-        news.for_each(|news| tell(&news, flags.quiet, colour));
+        news.for_each(|news| tell(&news, journal.masks(), flags.quiet, colour));
+        for secret in journal.told_secrets() {
+            if !secrets.contains(&secret) {
+                tell(&News::secret_repeated(&secret.0, &secret.1), journal.masks(), flags.quiet, colour);
+                secrets.insert(secret);
+            }
+        }
         if ended {
             break;
         }
     }
     drop(proxy);
     let judgement = watched.judgement();
-    println!("\n{judgement}");
-    Ok(if judgement.is_bad() { exit_code::CASES_FAILED } else { exit_code::OK })
+    println!("\n{}", printable(&journal.masks().hide(&judgement.to_string())));
+    Ok(if judgement.is_bad() || !secrets.is_empty() { exit_code::CASES_FAILED } else { exit_code::OK })
 }
 
 /// What the driver calls itself.
@@ -145,17 +153,20 @@ fn head(name: &str, flags: &Flags, earlier: &BTreeSet<String>) -> String {
     head
 }
 
-fn tell(news: &News, quiet: bool, colour: bool) {
+fn tell(news: &News, masks: &Masks, quiet: bool, colour: bool) {
     let red = match colour {
         true => anstyle::AnsiColor::Red.on_default().bold(),
         false => anstyle::Style::new(),
     };
     let mut out = std::io::stdout().lock();
+    let (News::Happened(words) | News::Broken(words)) = news;
+    let words = masks.hide(words);
+    let words = printable(&words);
     // Whoever has closed the output still gets the exit code.
     drop(match news {
         News::Happened(_) if quiet => Ok(()),
-        News::Happened(line) => writeln!(out, "{line}"),
-        News::Broken(words) => writeln!(out, "{red}    BROKEN{red:#}  {words}"),
+        News::Happened(_) => writeln!(out, "{words}"),
+        News::Broken(_) => writeln!(out, "{red}    BROKEN{red:#}  {words}"),
     });
 }
 

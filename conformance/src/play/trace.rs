@@ -134,7 +134,9 @@ impl Log {
             whole.insert("seq".to_owned(), json!(seq));
             whole.insert("t_ms".to_owned(), json!((t_ms * 1e3).round() / 1e3));
             whole.extend(line);
-            text += &symbolic(Value::Object(whole), &self.journal).to_string();
+            let mut whole = Value::Object(whole);
+            self.journal.masks().hide_in_json(&mut whole);
+            text += &symbolic(whole, &self.journal).to_string();
             text.push('\n');
         };
         let mut shown = BTreeMap::new();

@@ -31,6 +31,7 @@ use harness::driver::Exit;
 use harness::facts;
 use harness::fault_fs::FaultFs;
 use harness::manifest::Sensitive;
+use harness::masks::TELLING;
 use harness::node::NodeError;
 use harness::proxy::{Gate, Rule};
 use harness::testbed::{Testbed, TestbedError};
@@ -144,9 +145,6 @@ const REFUSED: Duration = Duration::from_secs(1);
 
 /// How long whoever waits for a disk may sleep in the kernel before that is worth telling.
 const GLANCE: Duration = Duration::from_millis(200);
-
-/// How many letters of a secret are not found in a log by chance.
-const TELLING: usize = 6;
 
 /// The calls that change anything, on the node or behind it.
 const CHANGING: [&str; 8] = [

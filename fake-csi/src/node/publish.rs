@@ -57,6 +57,7 @@ impl NodeService {
         if self.driver.breaks(Sabotage::SecretsInLog) {
             tracing::info!(secrets = ?request.secrets, context = ?request.volume_context, "publishing");
         }
+        self.driver.tell_secrets(&request.secrets)?;
         Ok((path, capability))
     }
 

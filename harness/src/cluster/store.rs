@@ -127,6 +127,7 @@ impl Store {
         self.record("token", &key, body, by);
         let lasts = Duration::from_secs(request.expiration.map_or(3600, i64::unsigned_abs));
         let token = format!("token-{}-{}", request.pod.name, self.tokens);
+        self.journal.masks().add("token", &token);
         self.confided.push(Sensitive::new(token.clone().into_bytes()));
         Ok(Token { token: Sensitive::new(token), expires: time::after(lasts) })
     }
@@ -144,6 +145,9 @@ impl Store {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
         if let Object::Secret(secret) = &object {
+            for (key, value) in &secret.data {
+                self.journal.masks().add(key, &String::from_utf8_lossy(value.reveal()));
+            }
             self.confided.extend(secret.data.values().cloned());
         }
         let key = object.key();

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::private;
+
 /// Most bytes that are kept.
 pub(super) const LIMIT: u64 = 64 << 20;
 
@@ -57,7 +59,7 @@ impl Log {
     }
 
     fn with_limit(path: &Path, limit: u64) -> io::Result<Log> {
-        let file = File::options().create(true).append(true).read(true).open(path)?;
+        let file = private::append(path)?;
         let room = (limit / 2).saturating_sub(file.metadata()?.len());
         let (path, half) = (path.to_owned(), limit / 4);
         let sink = Sink { path, file, room, half, last: None, filled: 0, lost: 0, pipes: vec![] };

@@ -1,7 +1,7 @@
 //! The journal as files: `trace.jsonl` for programs, `journal.txt` for people. Writes what it is told to.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,8 @@ use contracts::event::{Event, TraceLine};
 use serde_json::Value;
 
 use super::Journal;
+use crate::masks::Masks;
+use crate::private;
 use crate::symbols::Symbols;
 
 /// Why a report could not be written.
@@ -27,37 +29,43 @@ impl Journal {
     /// When one of them cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
         let lines = self.trace();
-        write(&directory.join("trace.jsonl"), &jsonl(&lines, self.symbols()))?;
-        write(&directory.join("journal.txt"), &text(&lines, self.symbols()))
+        write(&directory.join("trace.jsonl"), &jsonl(&lines, self.symbols(), self.masks()))?;
+        write(&directory.join("journal.txt"), &self.masks().hide(&text(&lines, self.symbols())))
     }
 
     /// The trace as `trace.jsonl` has it: in the symbols of the recordings.
     pub fn jsonl(&self) -> String {
-        jsonl(&self.trace(), self.symbols())
+        jsonl(&self.trace(), self.symbols(), self.masks())
     }
 }
 
 pub(super) fn create(path: &Path) -> Result<File, ReportError> {
-    File::create(path).map_err(|source| ReportError { path: path.to_owned(), source })
+    private::create(path).map_err(|source| ReportError { path: path.to_owned(), source })
 }
 
 /// One line, one write: whoever kills this process finds whole lines.
-pub(super) fn append(file: &mut File, line: &TraceLine) {
-    let mut text = serde_json::to_vec(line).expect("a trace line is made of maps with text keys");
-    text.push(b'\n');
+pub(super) fn append(file: &mut File, line: &TraceLine, masks: &Masks) {
+    let mut text = value(line, masks).to_string();
+    text.push('\n');
     // A full disk must not stop what is being watched; the report at the end will say so.
-    let _ = file.write_all(&text);
+    let _ = file.write_all(text.as_bytes());
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ReportError> {
-    fs::write(path, text).map_err(|source| ReportError { path: path.to_owned(), source })
+    private::write(path, text).map_err(|source| ReportError { path: path.to_owned(), source })
 }
 
-fn jsonl(lines: &[TraceLine], symbols: &Symbols) -> String {
+/// A line without secrets.
+fn value(line: &TraceLine, masks: &Masks) -> Value {
+    let mut value = serde_json::to_value(line).expect("a trace line is made of maps with text keys");
+    masks.hide_in_json(&mut value);
+    value
+}
+
+fn jsonl(lines: &[TraceLine], symbols: &Symbols, masks: &Masks) -> String {
     let mut text = String::new();
     for line in lines {
-        let value = serde_json::to_value(line).expect("a trace line is made of maps with text keys");
-        text += &symbolic(value, symbols).to_string();
+        text += &symbolic(value(line, masks), symbols).to_string();
         text.push('\n');
     }
     text

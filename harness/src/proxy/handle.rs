@@ -84,6 +84,11 @@ impl Front {
         let (metadata, _, message) = request.into_parts();
         let method = path.path().rsplit('/').next().unwrap_or_default();
         let told = told(csi_proto::json::request(path.path(), &message), &message);
+        let secrets = csi_proto::json::secrets(path.path(), &message);
+        if !secrets.is_empty() {
+            let beside = told.to_string();
+            secrets.iter().for_each(|(key, secret)| self.journal.masks().confide(key, secret, &beside));
+        }
         let handle = told.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
         let deadline = deadline(&metadata);
         self.journal.called_by(method, self.caller);

@@ -72,6 +72,48 @@ pub fn response(method: &str, bytes: &[u8]) -> Result<serde_json::Value, JsonErr
     convert(&find(method)?.output(), bytes)
 }
 
+/// The secrets in a request of `method`, each with its key: the values of fields marked as secret, and every service
+/// account token. Empty for a method that no contract has, and for bytes that are not its request.
+pub fn secrets(method: &str, bytes: &[u8]) -> Vec<(String, String)> {
+    let Ok(method) = find(method) else { return Vec::new() };
+    let Ok(message) = DynamicMessage::decode(method.input(), bytes) else { return Vec::new() };
+    let mut found = Vec::new();
+    for (field, value) in message.fields() {
+        collect(field.name(), value, descriptor::is_secret(&field), &mut found);
+    }
+    found
+}
+
+fn collect(key: &str, value: &Value, secret: bool, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Message(message) => {
+            for (field, value) in message.fields() {
+                collect(field.name(), value, descriptor::is_secret(&field), found);
+            }
+        }
+        Value::List(items) => items.iter().for_each(|item| collect(key, item, secret, found)),
+        Value::Map(entries) => {
+            for (key, entry) in entries {
+                let MapKey::String(key) = key else { continue };
+                collect(key, entry, secret || key == TOKENS_KEY, found);
+            }
+        }
+        Value::String(text) if key == TOKENS_KEY => found.extend(tokens(text)),
+        Value::String(text) if secret => found.push((key.to_owned(), text.clone())),
+        _ => {}
+    }
+}
+
+/// The tokens in `{"audience": {"token": "…", "expirationTimestamp": "…"}}`; all of the text if it is anything else.
+fn tokens(text: &str) -> Vec<(String, String)> {
+    let parsed: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(text).ok();
+    let tokens =
+        parsed.iter().flat_map(serde_json::Map::values).filter_map(|entry| entry.get("token")?.as_str());
+    let tokens: Vec<String> = tokens.map(str::to_owned).collect();
+    let tokens = if tokens.is_empty() { vec![text.to_owned()] } else { tokens };
+    tokens.into_iter().map(|token| (TOKENS_KEY.to_owned(), token)).collect()
+}
+
 /// Encodes a request of `method` from JSON.
 ///
 /// # Errors
@@ -130,6 +172,21 @@ fn mask_value(value: &mut Value, secret: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_of_a_request_come_with_their_keys() {
+        let tokens = r#"{"a":{"token":"t-1","expirationTimestamp":"later"},"b":{"token":"t-2"}}"#;
+        let json = serde_json::json!({
+            "volumeId": "v", "secrets": { "password": "hunter2" }, "volumeContext": { TOKENS_KEY: tokens, "a": "b" }
+        });
+        let bytes = encode("NodePublishVolume", json).unwrap();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let mut found = secrets("/csi.v1.Node/NodePublishVolume", &bytes);
+        found.sort();
+        assert_eq!(found, [pair(TOKENS_KEY, "t-1"), pair(TOKENS_KEY, "t-2"), pair("password", "hunter2")]);
+        assert_eq!(secrets("NodePublishVolume", b"\xff"), []);
+        assert_eq!(secrets("NoSuchCall", &bytes), []);
+    }
 
     #[test]
     fn encoded_request_decodes_to_the_same_json() {

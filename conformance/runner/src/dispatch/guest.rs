@@ -7,7 +7,6 @@
 mod keeper;
 
 use std::cell::{Cell, RefCell};
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::facts::Facts;
+use harness::private;
 use tokio::sync::{Notify, mpsc, oneshot};
 use vm_images::outfit::Fitted;
 use vm_images::protocol::Run;
@@ -187,8 +187,7 @@ impl Guests {
             timeout_ms: millis(timeout + GRACE),
             ..Run::default()
         };
-        let mut log =
-            OpenOptions::new().create(true).append(true).open(orders.directory.join("worker.log"))?;
+        let mut log = private::append(&orders.directory.join("worker.log"))?;
         let (mut report, mut good) = (String::new(), false);
         let hear_all = |fd, data: &str| {
             if fd != REPORT_FD {

@@ -3,12 +3,12 @@
 //! The run holds the write end of the worker's lifeline. Whatever becomes of the run, the kernel closes it,
 //! and the worker's whole sandbox dies.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use harness::private;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -71,7 +71,7 @@ pub async fn run(
 async fn start(assignment: &Assignment) -> io::Result<(Child, pipe::Receiver, OwnedFd)> {
     let (report_read, report_write) = high_pipe()?;
     let (lifeline_read, lifeline_write) = high_pipe()?;
-    let log = File::create(assignment.orders.directory.join("worker.log"))?;
+    let log = private::create(&assignment.orders.directory.join("worker.log"))?;
     let mut command = Command::new("/proc/self/exe");
     command.arg("__worker").stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
     // A terminal's Ctrl-C is for the run alone: it ends its workers itself.

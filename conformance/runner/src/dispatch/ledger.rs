@@ -1,5 +1,7 @@
 //! The run's ledger and its janitor, as the dispatcher sees them.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -36,7 +38,10 @@ impl Ledger {
         let path = std::env::temp_dir().join(ledger::scratch_name(self.run.id()));
         // In this order: what is not in the ledger yet cannot be left behind.
         self.run.ledger().record(&Entry::Scratch { path: path.clone() })?;
-        std::fs::create_dir(&path).with_context(|| format!("cannot create `{}`", path.display()))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("cannot create `{}`", path.display()))?;
         Ok(path)
     }
 

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use harness::kernel_log::{KernelLog, Splat, splats};
+use harness::manifest::Manifest;
+use harness::masks::Masks;
+use harness::printable::printable;
 
 use super::Plan;
 use super::kept::Kept;
@@ -10,7 +13,7 @@ use super::lane::Ended;
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::exit_code;
 use crate::finding::{Finding, Party};
-use crate::logs::last_words;
+use crate::logs::{self, FILES, last_words};
 use crate::message::{Outcome, Said};
 use crate::report::line::count;
 use testbed::case::Case;
@@ -21,6 +24,7 @@ use testbed::message::{Orders, Refusal};
 #[derive(Debug)]
 pub(super) struct Verdict {
     directory: PathBuf,
+    manifest: Manifest,
     timeout: f64,
     last_step: String,
     outcome: Option<Outcome>,
@@ -36,6 +40,7 @@ impl Verdict {
     pub(super) fn new(orders: &Orders, is_away: bool) -> Self {
         Self {
             directory: orders.directory.clone(),
+            manifest: orders.manifest.clone(),
             timeout: orders.timeout.as_secs_f64(),
             last_step: String::new(),
             outcome: None,
@@ -71,6 +76,10 @@ impl Verdict {
                 Some(kept)
             }
             ended => {
+                if self.outcome.is_none() {
+                    // A worker that says how a case went has cleaned up before.
+                    logs::hide_secrets(&self.directory, &Masks::of(&self.manifest));
+                }
                 self.ended = Some(ended);
                 None
             }
@@ -93,7 +102,7 @@ impl Verdict {
                 Status::Error => Status::Error,
                 _ => Status::Xfail,
             };
-            report.reasons = vec![reason.to_owned()];
+            report.reasons = vec![printable(reason).into_owned()];
         }
         report
     }
@@ -160,9 +169,8 @@ impl Verdict {
 
 /// The names of the logs that hold something, in the order they are worth reading.
 fn log_files(directory: &std::path::Path) -> Vec<String> {
-    let known = ["journal.txt", "driver.log", "manager.log", "kernel.log", "worker.log", "trace.jsonl"];
     let holds = |name: &&str| std::fs::metadata(directory.join(name)).is_ok_and(|file| file.len() > 0);
-    known.iter().filter(|name| holds(name)).map(|name| (*name).to_owned()).collect()
+    FILES.iter().filter(|name| holds(name)).map(|name| (*name).to_owned()).collect()
 }
 
 /// The defects of the kernel that name no device. One that names a device is for the case whose device it is,

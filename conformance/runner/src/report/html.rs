@@ -3,10 +3,10 @@
 //! No script: what folds is `<details>`. What is shown of a failing case is what the terminal shows.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use harness::private;
 
 use super::line::{Details, Palette, label};
 use crate::event::{CaseReport, RunRecord, Status};
@@ -27,7 +27,7 @@ pre { overflow-x: auto; padding: .8rem; background: #8881; border-radius: 6px }
 /// Writes `report.html` into a report directory.
 pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
     let path = directory.join("report.html");
-    fs::write(&path, render(run)).with_context(|| format!("cannot write `{}`", path.display()))
+    private::write(&path, render(run)).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// The whole page.

@@ -1,10 +1,10 @@
 //! JSON: a line an event on standard output, and `results.json` for the whole run.
 
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use harness::private;
 
 use super::Reporter;
 use crate::event::{Event, RunRecord};
@@ -24,7 +24,7 @@ impl<W: Write> Reporter for Lines<W> {
 pub fn write_results(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
     let path = directory.join("results.json");
     let text = serde_json::to_string_pretty(run)? + "\n";
-    fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    private::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! `junit.xml`, for the CI systems that read nothing else.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use harness::private;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::line::{Details, Palette, label};
@@ -14,7 +14,7 @@ use crate::event::{CaseReport, RunRecord, Status};
 pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
     let path = directory.join("junit.xml");
     let text = render(run)?;
-    fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    private::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// One suite a module, as the viewers of these files expect to fold them.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::Exit;
 use super::{Flags, Format};
+use harness::printable::NoCommands;
+use harness::private;
 use runner::dispatch::Ledger;
 use runner::report::human::Human;
 use runner::report::line::Palette;
@@ -43,7 +45,7 @@ impl Reports {
             ))
             .hint("name another directory: what is in `cases` would be replaced"));
         }
-        std::fs::create_dir_all(&directory).map_err(failed)?;
+        private::directory(&directory).map_err(failed)?;
         Ok(Some(Self { directory, asked: true }))
     }
 
@@ -53,8 +55,8 @@ impl Reports {
         if self.asked && cases.exists() {
             std::fs::remove_dir_all(&cases)?;
         }
-        std::fs::create_dir_all(&cases)?;
-        std::fs::write(cases.join(MARK), "volproof made this directory, and replaces it with each run.\n")?;
+        private::directory(&cases)?;
+        private::write(&cases.join(MARK), "volproof made this directory, and replaces it with each run.\n")?;
         Ok(())
     }
 
@@ -91,15 +93,19 @@ fn is_someone_elses(cases: &Path) -> io::Result<bool> {
 /// Who shows the run while it happens.
 pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     let palette = if colour { Palette::coloured() } else { Palette::plain() };
-    let human = || {
+    let human = || -> Box<dyn Reporter> {
+        // The runner of GitHub takes commands from whatever a step prints, also in the format for people.
+        if flags.format == Format::Github || std::env::var_os("GITHUB_ACTIONS").is_some() {
+            return Box::new(Human::new(NoCommands::new(io::stdout()), palette, flags.verbose));
+        }
         let human = Human::new(io::stdout(), palette, flags.verbose);
         let live = io::stdout().is_terminal() && io::stderr().is_terminal();
-        if live { human.with_live_line() } else { human }
+        Box::new(if live { human.with_live_line() } else { human })
     };
     match flags.format {
-        Format::Human => vec![Box::new(human())],
+        Format::Human => vec![human()],
         Format::Json => vec![Box::new(json::Lines(io::stdout()))],
-        Format::Github => vec![Box::new(human()), Box::new(github::Annotations(io::stdout()))],
+        Format::Github => vec![human(), Box::new(github::Annotations(io::stdout()))],
     }
 }
 

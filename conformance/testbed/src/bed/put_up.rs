@@ -8,6 +8,7 @@ use harness::cgroup::Cgroup;
 use harness::driver::DriverError;
 use harness::journal::{Journal, Witness};
 use harness::manifest::{Manifest, Secrets, Sensitive};
+use harness::masks::TELLING;
 use harness::observe::MountWatch;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
@@ -99,8 +100,7 @@ fn secrets(manifest: &Manifest) -> Result<Vec<Sensitive<String>>, Refusal> {
     let mut secrets = Vec::new();
     for file in files {
         let values = Secrets::load(file.as_deref()).map_err(|error| Refusal::ours(&error))?;
-        // A value that is empty would be found everywhere.
-        secrets.extend(values.into_values().filter(|value| !value.reveal().is_empty()));
+        secrets.extend(values.into_values().filter(|value| value.reveal().len() >= TELLING));
     }
     Ok(secrets)
 }

@@ -15,6 +15,7 @@ pub(super) const PROBES: Chapter = &[
     probe!("one-operation-at-a-time", other_volumes_are_not_aborted),
     probe!("deadlocks-in-parallel", all_calls_are_answered),
     probe!("secrets-in-log", secrets_are_not_logged),
+    probe!("secrets-in-errors", secrets_are_not_in_errors),
     probe!("forgets-on-restart", restart_keeps_the_volumes),
     probe!("restart-unmounts", restart_keeps_the_mounts),
     probe!("dies-of-unicode", unicode_does_not_kill),
@@ -91,6 +92,14 @@ async fn secrets_are_not_logged(world: World) -> bool {
     request.secrets.insert("password".into(), "hunter2".into());
     scene.csi.node.node_stage_volume(request).await.unwrap();
     !std::fs::read_to_string(scene.world.log()).unwrap().contains("hunter2")
+}
+
+async fn secrets_are_not_in_errors(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let mut request = stage(&scene.id, &scene.staging, scene.capability.clone());
+    request.secrets.insert("password".into(), "hunter2".into());
+    let staged = scene.csi.node.node_stage_volume(request).await;
+    !staged.is_err_and(|status| status.message().contains("hunter2"))
 }
 
 async fn restart_keeps_the_volumes(world: World) -> bool {

@@ -1,0 +1,109 @@
+//! What a worker says, made fit to be shown: without secrets, and without characters that a terminal acts on.
+//!
+//! All of a case that is written or shown outside of its sandbox has come this way.
+
+use harness::driver::WrongAnswer;
+use harness::masks::Masks;
+use harness::printable::printable;
+use testbed::failure::Breakage;
+use testbed::message::{Abilities, Progress, Refusal};
+
+use crate::finding::Finding;
+use crate::message::{Outcome, Played, Said};
+
+/// Cleans every text in a message that somebody reads. Names by which a program knows a thing stay as they are.
+pub(crate) fn clean(said: &mut Said, masks: &[Masks]) {
+    let cleaner = Cleaner(masks);
+    match said {
+        Said::Progress(Progress::Step(step)) => cleaner.text(step),
+        // These are written into the suite's own source, as they are.
+        Said::Progress(Progress::Expectation(_) | Progress::CutPower) | Said::Ready | Said::Kept => {}
+        Said::Abilities(abilities) => cleaner.abilities(abilities),
+        Said::Refused(Refusal { chain, hint, log, driver: _ }) => {
+            cleaner.texts(chain);
+            cleaner.texts(hint);
+            cleaner.texts(log);
+        }
+        Said::Told(line) => cleaner.text(line),
+        Said::Played(Played { failures, left }) => {
+            cleaner.texts(failures);
+            cleaner.texts(left);
+        }
+        Said::Outcome(outcome) => cleaner.outcome(outcome),
+    }
+}
+
+struct Cleaner<'a>(&'a [Masks]);
+
+impl Cleaner<'_> {
+    fn text(&self, text: &mut String) {
+        self.0.iter().for_each(|masks| masks.hide_in(text));
+        if let std::borrow::Cow::Owned(safe) = printable(text) {
+            *text = safe;
+        }
+    }
+
+    fn texts<'a>(&self, texts: impl IntoIterator<Item = &'a mut String>) {
+        texts.into_iter().for_each(|text| self.text(text));
+    }
+
+    fn abilities(&self, abilities: &mut Abilities) {
+        // `says` are names that cases compare; its reader cleans them.
+        let Abilities { says: _, no_block, no_filesystem, no_shared, wrong, odd, last_words, .. } = abilities;
+        self.texts([no_block, no_filesystem, no_shared].into_iter().flatten());
+        for WrongAnswer { method: _, promise: _, cause, detail, is_fatal: _ } in wrong {
+            self.texts([cause, detail]);
+        }
+        self.texts(odd);
+        self.texts(last_words);
+    }
+
+    fn outcome(&self, outcome: &mut Outcome) {
+        let Outcome { status: _, seconds: _, breakage, findings, left_behind, kernel, unchecked } = outcome;
+        if let Some(Breakage { after, at: _, expected, actual, cause }) = breakage {
+            self.text(after);
+            self.texts(expected);
+            self.texts(actual);
+            self.texts(cause);
+        }
+        for finding in findings {
+            let Finding { contract: _, method: _, party: _, strength: _, consequence_of: _, .. } = finding;
+            self.texts([&mut finding.cause, &mut finding.sentence, &mut finding.cites]);
+        }
+        self.texts(left_behind);
+        self.texts(kernel);
+        self.texts(unchecked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cleaned_and_names_stay() {
+        let masks = Masks::default();
+        ["hunter2", "failed"].iter().for_each(|secret| masks.add("key", secret));
+        let chain = vec!["hunter2 \u{1b}[2J failed".to_owned()];
+        let mut said = Said::Refused(Refusal { chain: chain.clone(), hint: None, log: chain, driver: true });
+        clean(&mut said, &[masks.clone()]);
+        let Said::Refused(Refusal { chain, log, .. }) = said else { panic!("{said:?}") };
+        assert_eq!(chain, [r"*** \u{1b}[2J ***"]);
+        assert_eq!(chain, log);
+
+        let outcome = Outcome {
+            status: crate::event::Status::Failed,
+            seconds: 1.0,
+            breakage: None,
+            findings: vec![crate::judge::promise_broken("DRV-094", "NodeStageVolume", "it says hunter2")],
+            left_behind: vec!["volume hunter2".to_owned()],
+            kernel: vec![],
+            unchecked: vec![],
+        };
+        let mut said = Said::Outcome(Box::new(outcome));
+        clean(&mut said, &[masks]);
+        let text = serde_json::to_string(&said).unwrap();
+        assert!(text.contains(r#""status":"failed""#) && text.contains("it says ***"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Texts of drivers and manifests, made fit for a terminal and for the log of a CI system. Touches nothing.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// The text with every character that a terminal would act on written out, as `\u{1b}`. Lines and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_command) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\r' => safe.push_str("\\r"),
+            letter if is_command(letter) => safe.extend(letter.escape_unicode()),
+            letter => safe.push(letter),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Control characters, C1 among them, and those that change the order in which letters are shown.
+fn is_command(letter: char) -> bool {
+    match letter {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' => true,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => true,
+        letter => letter.is_control(),
+    }
+}
+
+/// A writer whose lines are no commands of GitHub's runner, which takes those from anything that a step prints.
+#[derive(Debug)]
+pub struct NoCommands<W> {
+    to: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> NoCommands<W> {
+    pub fn new(to: W) -> Self {
+        Self { to, line: Vec::new() }
+    }
+
+    /// Passes on what is there of a line.
+    fn pass(&mut self) -> io::Result<()> {
+        let line = std::mem::take(&mut self.line);
+        self.to.write_all(&without_commands(&line))
+    }
+}
+
+impl<W: Write> Write for NoCommands<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.pass()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pass()?;
+        self.to.flush()
+    }
+}
+
+/// `::error` at the beginning of a line, and `##[error]` anywhere in it, with a space inside.
+fn without_commands(line: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(line).replace("##[", "## [");
+    match text.trim_start().strip_prefix("::") {
+        Some(rest) => format!("{}: :{rest}", &text[..text.len() - text.trim_start().len()]).into_bytes(),
+        None => text.into_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_a_terminal_acts_on_are_written_out() {
+        for (text, safe) in [
+            ("\u{1b}[2J\u{1b}]52;c;eA==\u{7}", r"\u{1b}[2J\u{1b}]52;c;eA==\u{7}"),
+            ("100%\rdone\0", r"100%\rdone\u{0}"),
+            ("\u{9b}31m", r"\u{9b}31m"),
+            ("a\u{202e}b\u{2066}c", r"a\u{202e}b\u{2066}c"),
+            ("größe\n\tünd", "größe\n\tünd"),
+        ] {
+            assert_eq!(printable(text), safe);
+            assert_eq!(printable(safe), safe);
+        }
+    }
+
+    #[test]
+    fn printed_lines_are_no_commands_of_a_runner() {
+        let mut out = NoCommands::new(Vec::new());
+        // Also where a line comes in parts.
+        for part in ["a\n  ::err", "or file=x::y\n:", ":set-output\nx ##[command]\n", "a::b ", ": :\n"] {
+            out.write_all(part.as_bytes()).unwrap();
+        }
+        out.flush().unwrap();
+        let printed = String::from_utf8(out.to).unwrap();
+        assert_eq!(printed, "a\n  : :error file=x::y\n: :set-output\nx ## [command]\na::b : :\n");
+    }
+}

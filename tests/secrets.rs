@@ -1,0 +1,82 @@
+//! Secrets stay secret: whatever a driver does with those it is given, no report, no log and no terminal shows them, and
+//! the driver is named that told them. Files of a report are their owner's alone.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{Mode, umask};
+use serial_test::file_serial;
+use tests::{Ended, Volproof, built};
+
+/// What the case puts into its secret.
+const SECRET: &str = "open-sesame";
+
+/// Runs a case with a secret against a sabotaged driver, as root or not.
+fn run(sabotage: &str) -> Ended {
+    // A report may not depend on what its directory was made with.
+    umask(Mode::empty());
+    let backing = if tests::has_root() { "loop" } else { "directory" };
+    let manifest = format!(
+        "name = \"fake.csi.volproof.dev\"\ncommand = [{:?}, \"__fake-csi\", \"--endpoint={{endpoint}}\", \
+         \"--node={{node}}\", \"--state-dir={{state}}\", \"--backing={backing}\", \"--sabotage={sabotage}\"]\n\
+         [volume]\ninline = true\n",
+        built().display().to_string()
+    );
+    Volproof::new()
+        .file("driver.toml", &manifest)
+        .args("run csi::inline --driver driver.toml --report out --timeout 30s")
+        .run()
+}
+
+/// All files and directories below a directory, and that itself.
+fn all_below(top: &Path) -> Vec<PathBuf> {
+    let mut found = vec![top.to_owned()];
+    let mut next = 0;
+    while let Some(path) = found.get(next).cloned() {
+        next += 1;
+        let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
+        found.extend(entries.map(|entry| entry.path()));
+    }
+    found
+}
+
+#[track_caller]
+fn check_nothing_told(ended: &Ended) {
+    let out = all_below(&ended.directory.path().join("out"));
+    let encoded = "b3Blbi1zZXNhbW";
+    let holds = |text: &[u8], word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
+    for file in out.iter().filter(|path| path.is_file()) {
+        let text = std::fs::read(file).expect("it can be read");
+        assert!(!holds(&text, SECRET) && !holds(&text, encoded), "{} holds the secret", file.display());
+    }
+    assert!(!ended.told().contains(SECRET), "{}", ended.told());
+    for path in &out {
+        let mode = path.metadata().expect("it is there").permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", path.display());
+    }
+    assert!(out.iter().any(|path| path.ends_with("driver.log")), "{out:?}");
+}
+
+#[test]
+#[file_serial(root)]
+fn error_that_repeats_a_secret_is_the_drivers_and_is_masked() {
+    let ended = run("secrets-in-errors");
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let findings = ended.results().findings();
+    let told: Vec<_> = findings.iter().filter(|finding| finding.contract == "DRV-094").collect();
+    assert_eq!(told.len(), 1, "{}", ended.told());
+    assert_eq!((told[0].method.as_str(), told[0].party.as_str()), ("NodePublishVolume", "driver"));
+    assert!(told[0].cause.contains("`password`"), "{:?}", told[0]);
+    assert!(findings.iter().all(|finding| finding.party != "manager"), "{findings:?}");
+    check_nothing_told(&ended);
+}
+
+#[test]
+#[file_serial(root)]
+fn secret_in_the_drivers_log_is_found_and_masked() {
+    let ended = run("secrets-in-log");
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let findings = ended.results().findings();
+    assert!(findings.iter().any(|finding| finding.contract == "DRV-094"), "{}", ended.told());
+    check_nothing_told(&ended);
+}
