@@ -41,6 +41,13 @@ impl Keeping {
         Keeping { run, said, out, directory }
     }
 
+    /// The id of the run, from the line that says how to look.
+    fn id(&self) -> &str {
+        let line = format!("look   volproof enter {CASE} --run ");
+        let id = self.said.split_once(&line).and_then(|(_, rest)| rest.split_whitespace().next());
+        id.unwrap_or_else(|| panic!("no id:\n{}", self.said))
+    }
+
     fn signal(&self, signal: Signal) {
         let run = Pid::from_raw(self.run.id().try_into().expect("a process id"));
         kill(run, signal).expect("the run is there");
@@ -54,9 +61,9 @@ impl Keeping {
     }
 }
 
-/// Runs a line of shell in the sandbox of a case.
-fn enter(case: &str, line: &str) -> Ended {
-    Volproof::new().args("enter").arg(case).args("-- sh -c").arg(line).run()
+/// Runs a line of shell in the sandbox of a case of a run: another run on the machine may have kept the same case.
+fn enter(run: &str, case: &str, line: &str) -> Ended {
+    Volproof::new().args("enter --run").arg(run).arg(case).args("-- sh -c").arg(line).run()
 }
 
 #[test]
@@ -71,16 +78,17 @@ fn what_broke_can_be_looked_at_until_ctrl_c() {
 
     // What the driver should have unmounted is there, the node's root is where the shell begins, and the driver
     // still runs: nothing has been taken down.
-    let mounts = enter(CASE, "cat /proc/self/mountinfo");
+    let id = keeping.id().to_owned();
+    let mounts = enter(&id, CASE, "cat /proc/self/mountinfo");
     assert_eq!(mounts.code, Some(0), "{}", mounts.told());
     assert!(mounts.stdout.contains("/volumes/kubernetes.io~csi/"), "{}", mounts.told());
-    let place = enter("file_system_in", "pwd");
+    let place = enter(&id, "file_system_in", "pwd");
     assert_eq!(place.stdout, "/var/lib/kubelet\n", "{}", place.told());
-    let driver = enter(CASE, "grep -l __fake-csi /proc/[0-9]*/cmdline");
+    let driver = enter(&id, CASE, "grep -l __fake-csi /proc/[0-9]*/cmdline");
     assert_eq!(driver.code, Some(0), "{}", driver.told());
     // What is run there says how it ends.
-    assert_eq!(enter(CASE, "exit 7").code, Some(7));
-    assert_eq!(enter("no::such::case", "true").code, Some(3));
+    assert_eq!(enter(&id, CASE, "exit 7").code, Some(7));
+    assert_eq!(enter(&id, "no::such::case", "true").code, Some(3));
 
     keeping.signal(Signal::SIGINT);
     let ended = keeping.end();
@@ -90,7 +98,35 @@ fn what_broke_can_be_looked_at_until_ctrl_c() {
     assert_eq!(cases.len(), 1, "{}", ended.told());
     assert_eq!(cases[0].status, "failed", "{}", ended.told());
     assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new(), "{}", ended.told());
-    assert_eq!(enter(CASE, "true").code, Some(3), "it is gone");
+    assert_eq!(enter(&id, CASE, "true").code, Some(3), "it is gone");
+}
+
+#[test]
+#[file_serial(root)]
+fn case_that_two_runs_have_kept_is_entered_by_the_id_of_one() {
+    if !has_root() {
+        return;
+    }
+    let (name, mark) = Residue::mark();
+    let before = Residue::see(&mark);
+    let both = [Keeping::start(name, &mark), Keeping::start(name, &mark)];
+    let ambiguous = Volproof::new().args("enter").arg(CASE).args("-- true").run();
+    assert_eq!(ambiguous.code, Some(2), "{}", ambiguous.told());
+    for keeping in &both {
+        let line = format!(
+            "there is: {CASE}  run {}, to be looked at, pid {}, begun ",
+            keeping.id(),
+            keeping.run.id()
+        );
+        assert!(ambiguous.stderr.contains(&line), "{line}\n{}", ambiguous.told());
+        let entered = enter(keeping.id(), CASE, "cat /proc/1/comm");
+        assert_eq!(entered.code, Some(0), "{}", entered.told());
+    }
+    for keeping in both {
+        keeping.signal(Signal::SIGINT);
+        assert_eq!(keeping.end().code, Some(1));
+    }
+    assert_eq!(settle(&before, &mark, PATIENCE), Vec::<String>::new());
 }
 
 #[test]

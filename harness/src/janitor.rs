@@ -15,13 +15,16 @@ use std::time::Duration;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{self, LedgerError, Place, Run};
+use crate::ledger::{self, Author, LedgerError, Place, Run};
 use crate::wait::Deadline;
 
+mod dead;
 mod debts;
 mod ownership;
 mod shared;
 mod undo;
+
+pub use dead::{Dead, Report, dead, dead_in, left_of, reports, reports_in};
 
 /// The hidden subcommand that [`main`] answers; the run's directory is its argument.
 pub const SUBCOMMAND: &str = "__janitor";
@@ -165,6 +168,8 @@ pub struct Undone {
 pub struct Swept {
     /// The run's id.
     pub run: String,
+    /// Who began it, if its ledger says so.
+    pub author: Option<Author>,
     /// What that took.
     pub undone: Undone,
 }
@@ -179,6 +184,7 @@ pub fn sweep_in(base: &Path) -> Result<Vec<Swept>, JanitorError> {
     let mut swept = Vec::new();
     for dir in undo::runs(base)? {
         let run = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let author = ledger::read(&dir.join("ledger.jsonl")).ok().and_then(|entries| dead::author(&entries));
         // One ledger that cannot be read stops nothing else.
         let undone = match ledger::hold(&dir) {
             Ok(None) => continue,
@@ -190,15 +196,19 @@ pub fn sweep_in(base: &Path) -> Result<Vec<Swept>, JanitorError> {
             Err(error) => Err(error),
         };
         let undone = undone.unwrap_or_else(|error| {
-            let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-            let said: Vec<String> = chain.map(ToString::to_string).collect();
             let left =
-                format!("{}; if nothing of it is left, remove `{}` by hand", said.join(": "), dir.display());
+                format!("{}; if nothing of it is left, remove `{}` by hand", chain(&error), dir.display());
             Undone { done: Vec::new(), left: vec![left] }
         });
-        swept.push(Swept { run, undone });
+        swept.push(Swept { run, author, undone });
     }
     Ok(swept)
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Undoes one run, once its lock is free.

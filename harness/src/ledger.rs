@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::census::process;
 use crate::manifest::Secrets;
 
+mod author;
 mod debts;
 
+pub use author::{Author, age};
 pub use debts::{Asked, AtPath, Debts, OnNode};
 
 /// One line of a ledger.
@@ -33,6 +35,9 @@ pub enum Entry {
         id: String,
         /// The kernel's id of this boot. After another boot nothing of the run can exist.
         boot: String,
+        /// Who began it. Older ledgers do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        author: Option<Author>,
     },
     /// A sandbox. Loop devices over files on its devices outlive it when a driver attached them.
     Sandbox {
@@ -48,6 +53,11 @@ pub enum Entry {
         devices: Vec<u64>,
         /// The newest attachment of any disk when it was made: what is older cannot be of this sandbox.
         since: Option<u64>,
+    },
+    /// A sandbox that stays after its case, to be looked at.
+    Stays {
+        /// Its first process.
+        init: Life,
     },
     /// A loop device whose backing file lies anywhere else.
     Loop {
@@ -230,7 +240,8 @@ impl Run {
                 Err(LedgerError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            ledger.record(&Entry::Run { id: id.clone(), boot: boot_id() })?;
+            let author = Some(Author::mine());
+            ledger.record(&Entry::Run { id: id.clone(), boot: boot_id(), author })?;
             return Ok(Run { id, dir, alive, ledger });
         }
     }
@@ -269,9 +280,21 @@ pub fn base() -> PathBuf {
     }
 }
 
+/// How the name of a directory begins that a run makes for itself.
+pub const SCRATCH: &str = "volproof-";
+
+/// The file that says that volproof has made a directory.
+pub const MARK: &str = ".volproof";
+
 /// The name of the directory of logs that a run makes for itself. The janitor removes no other.
 pub fn scratch_name(run: &str) -> String {
-    format!("volproof-{run}")
+    format!("{SCRATCH}{run}")
+}
+
+/// The id of the run that keeps its ledger at this path.
+pub fn run_of(ledger: &Path) -> String {
+    let directory = ledger.parent().and_then(Path::file_name).unwrap_or_default();
+    directory.to_string_lossy().into_owned()
 }
 
 /// Refuses a directory of runs that is not this user's own: a link, somebody else's, or open to others.
@@ -371,6 +394,12 @@ pub fn hold(dir: &Path) -> Result<Option<Flock<File>>, LedgerError> {
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
         Err((_, errno)) => Err(failed("lock", &path, errno.into())),
     }
+}
+
+/// Whether the run in `dir` holds its lock. Changes nothing.
+pub fn is_alive(dir: &Path) -> bool {
+    let Ok(file) = File::open(dir.join("alive")) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// The kernel's id of this boot.

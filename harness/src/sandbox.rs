@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Layout;
-use crate::ledger::{Entry, Ledger};
+use crate::ledger::{Entry, Ledger, LedgerError, Life};
 use crate::loop_device::table;
 
 mod error;
@@ -91,6 +91,7 @@ pub struct Sandbox {
     devices: Vec<u64>,
     machine: machine::Machine,
     ledger: Option<Arc<Ledger>>,
+    init: Life,
     took: Duration,
 }
 
@@ -133,9 +134,9 @@ impl Sandbox {
             })?;
         }
         let (rootless, state_bytes) = (options.user_namespace, options.state_bytes);
-        let took = begin.elapsed();
+        let (init, took) = (lives.init, begin.elapsed());
         let ledger = ledger.map(Arc::new);
-        Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, machine, ledger, took })
+        Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, machine, ledger, init, took })
     }
 
     /// How far its processes are kept from the machine.
@@ -151,6 +152,14 @@ impl Sandbox {
     /// Whether there is no room left for what is written over the machine's files.
     pub fn is_machine_full(&self) -> bool {
         self.machine.is_full()
+    }
+
+    /// Tells those who look from outside that this sandbox stays as it is, until its run lets go.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
+    pub fn stays(&self) -> Result<(), LedgerError> {
+        self.ledger.iter().try_for_each(|ledger| ledger.record(&Entry::Stays { init: self.init }))
     }
 
     /// The run's ledger, which may be out of sight in here.

@@ -395,6 +395,7 @@ impl Dispatcher {
     async fn finish(mut self, seconds: f64) -> anyhow::Result<RunRecord> {
         // Guests go before anything is said of the end.
         self.plan.away = None;
+        let is_scratch = self.ledger.as_ref().is_some_and(|ledger| ledger.is_scratch(&self.plan.directory));
         let left = match self.ledger.take() {
             Some(ledger) => ledger.close().await,
             None => Ok(vec![]),
@@ -417,6 +418,12 @@ impl Dispatcher {
         }
         record.exit_code = verdict::exit_code(&record);
         record.hints.extend(verdict::hints(&record));
+        if is_scratch && record.cases.iter().any(|case| case.status.is_bad()) {
+            let directory = self.plan.directory.display();
+            record
+                .hints
+                .push(format!("the logs stay in {directory} until `volproof sweep --reports` removes them"));
+        }
         let event = Event::RunFinished(Box::new(record));
         self.emit(&event)?;
         let Event::RunFinished(record) = event else { unreachable!("it was made three lines above") };

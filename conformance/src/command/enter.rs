@@ -7,11 +7,13 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
 use clap::Args;
-use harness::sandbox::visit::{self, Visit};
+use harness::printable::printable;
+use harness::sandbox::visit::{self, Found, Visit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::Exit;
 use runner::exit_code;
+use testbed::failure::chain;
 
 /// Look around in the sandbox of a case that was kept, or of what is played now.
 ///
@@ -19,20 +21,28 @@ use runner::exit_code;
 /// were. What runs there is a shell in the node's root directory, and it sees what the driver sees.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It exits with what the shell or the command exits with; 3 where no such sandbox is there."
+    after_help = "It exits with what the shell or the command exits with; 3 where no such sandbox is there; 2 where \
+                  there are several, which it lists."
 )]
 pub(super) struct Flags {
     /// The case's id, or a part of it; needed where there is more than one sandbox
     #[arg(value_name = "CASE")]
     case: Option<String>,
+    /// The id of its run; needed where several runs have kept it, or where the case is still running
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
     /// What to run instead of a shell
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let all = visit::all().map_err(anyhow::Error::from)?;
-    let visit = choose(&all, flags.case.as_deref())?;
+    let Found { visits, unreadable } = visit::all().map_err(anyhow::Error::from)?;
+    for error in &unreadable {
+        let told = format!("{}; what its run has kept is not listed", chain(error).join(": "));
+        eprintln!("warning: {}", printable(&told));
+    }
+    let visit = choose(&visits, flags.case.as_deref(), flags.run.as_deref())?;
     visit.enter().map_err(anyhow::Error::from)?;
     if flags.command.is_empty() && std::io::stderr().is_terminal() {
         eprintln!("in the sandbox of {}, which goes when its run does; `exit` leaves it", visit.name());
@@ -65,32 +75,38 @@ fn ignore_interrupts(handler: SigHandler) -> nix::Result<()> {
     Ok(())
 }
 
-/// The sandbox that is meant: the newest of a case that was repeated.
-fn choose<'a>(all: &'a [Visit], asked: Option<&str>) -> Result<&'a Visit, Exit> {
-    let exact = |visit: &&Visit| asked.is_none_or(|asked| visit.name() == asked);
-    let part = |visit: &&Visit| asked.is_some_and(|asked| visit.name().contains(asked));
-    let mut found: Vec<&Visit> = all.iter().filter(exact).collect();
-    if found.is_empty() {
-        found = all.iter().filter(part).collect();
+/// The sandbox that is meant. One whose case still runs is meant only by the id of its run: whoever enters it holds
+/// it up, and is thrown out when it ends.
+fn choose<'a>(all: &'a [Visit], case: Option<&str>, run: Option<&str>) -> Result<&'a Visit, Exit> {
+    let mut named: Vec<&Visit> =
+        all.iter().filter(|visit| case.is_none_or(|case| visit.name() == case)).collect();
+    if named.is_empty() {
+        named = all.iter().filter(|visit| case.is_some_and(|case| visit.name().contains(case))).collect();
     }
+    let is_meant = |visit: &&&Visit| run.map_or(visit.waits(), |run| visit.run() == run);
+    let found: Vec<&Visit> = named.iter().filter(is_meant).copied().collect();
+    let nothing = |message: String| Err(Exit::new(exit_code::NOTHING_RAN, message));
     let Some(newest) = found.last() else {
-        let exit = |message: String| Exit::new(exit_code::NOTHING_RAN, message);
-        return Err(match asked.filter(|_| !all.is_empty()) {
-            Some(asked) => exit(format!("there is no sandbox of `{asked}`")).details(names(all.iter())),
-            None => exit("there is no sandbox to enter".to_owned())
-                .hint("`volproof run --keep CASE` keeps that of a case that does not pass"),
-        });
+        return match (case, run) {
+            _ if all.is_empty() => nothing("there is no sandbox to enter".to_owned()).map_err(|exit| {
+                exit.hint("`volproof run --keep CASE` keeps that of a case that does not pass")
+            }),
+            (_, None) if !named.is_empty() => nothing("no sandbox is kept: its case still runs".to_owned())
+                .map_err(|exit| exit.details(told(&named)).hint("--run ID enters it all the same")),
+            (Some(case), _) => nothing(format!("there is no sandbox of `{case}`"))
+                .map_err(|exit| exit.details(told(&all.iter().collect::<Vec<_>>()))),
+            (None, _) => nothing(format!("run `{}` has no sandbox", run.unwrap_or_default()))
+                .map_err(|exit| exit.details(told(&all.iter().collect::<Vec<_>>()))),
+        };
     };
-    if found.iter().any(|visit| visit.name() != newest.name()) {
-        return Err(
-            Exit::usage("there is more than one sandbox: which one?").details(names(found.into_iter()))
-        );
+    // Of a case that one run has repeated, the newest.
+    if found.iter().any(|visit| (visit.name(), visit.run()) != (newest.name(), newest.run())) {
+        let exit = Exit::usage("there is more than one sandbox: which one?").details(told(&found));
+        return Err(exit.hint("name the case in full, and its run with --run ID"));
     }
     Ok(newest)
 }
 
-fn names<'a>(visits: impl Iterator<Item = &'a Visit>) -> Vec<String> {
-    let mut names: Vec<String> = visits.map(|visit| format!("there is: {}", visit.name())).collect();
-    names.dedup();
-    names
+fn told(visits: &[&Visit]) -> Vec<String> {
+    visits.iter().map(|visit| format!("there is: {visit}")).collect()
 }

@@ -1,25 +1,43 @@
 //! `volproof sweep`: undoes what runs that were killed have left behind, and nothing else.
 
-use clap::Args;
-use harness::janitor::{self, Swept};
+use std::time::Duration;
 
-use super::Exit;
+use clap::Args;
+use harness::janitor::{self, Dead, Report, Swept};
+use harness::ledger::age;
+use harness::printable::printable;
+
+use super::{Exit, run};
 use runner::exit_code;
 use runner::report::line::count;
 
 /// Undo what runs that were killed have left behind.
+///
+/// What living runs have made is not touched. Report directories that runs without --report have left in the place for
+/// temporary files are listed, and removed only with --reports.
 #[derive(Debug, Args)]
-pub(super) struct Flags {}
+pub(super) struct Flags {
+    /// Tell what is left of whose runs, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove the report directories of ended runs as well: all, or those in which nothing was written for so long,
+    /// such as 12h or 7d
+    #[arg(long, value_name = "AGE", num_args = 0..=1, require_equals = true, default_missing_value = "0d",
+          value_parser = duration)]
+    reports: Option<Duration>,
+}
 
-pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
-    let swept = janitor::sweep().map_err(anyhow::Error::from)?;
-    if swept.is_empty() {
-        println!("nothing to sweep: no run has ended without its janitor");
-        return Ok(exit_code::OK);
+fn duration(text: &str) -> Result<Duration, String> {
+    const DAY: u64 = 24 * 60 * 60;
+    match text.strip_suffix('d').map(str::parse::<u32>) {
+        Some(Ok(days)) => Ok(Duration::from_secs(u64::from(days) * DAY)),
+        _ => run::span(text),
     }
-    swept.iter().for_each(tell);
-    let left: usize = swept.iter().map(|swept| swept.undone.left.len()).sum();
-    println!("swept {}", count(swept.len(), "run"));
+}
+
+pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
+    let left = if flags.dry_run { tell_dead()? } else { sweep()? };
+    sweep_reports(flags)?;
     match left {
         0 => Ok(exit_code::OK),
         left => Err(Exit::environment(format!("{} could not be undone", count(left, "thing")))
@@ -27,8 +45,86 @@ pub(super) fn run(_: &Flags) -> Result<u8, Exit> {
     }
 }
 
-fn tell(swept: &Swept) {
-    println!("run {}", swept.run);
-    swept.undone.done.iter().for_each(|line| println!("  {line}"));
-    swept.undone.left.iter().for_each(|line| println!("  left: {line}"));
+/// Says what would be undone.
+fn tell_dead() -> Result<usize, Exit> {
+    let dead = janitor::dead().map_err(anyhow::Error::from)?;
+    for Dead { run, author, left, unreadable } in &dead {
+        let whose = author.as_ref().map(ToString::to_string);
+        say(&format!("run {run} {}", whose.unwrap_or_default()));
+        left.iter().for_each(|line| say(&format!("  would undo {line}")));
+        unreadable.iter().for_each(|why| say(&format!("  cannot be undone: {why}")));
+    }
+    match dead.len() {
+        0 => println!("nothing to sweep: no run has ended without its janitor"),
+        runs => println!("would sweep {}", count(runs, "run")),
+    }
+    Ok(0)
+}
+
+/// Undoes what is left of dead runs; answers with how many things are left all the same.
+fn sweep() -> Result<usize, Exit> {
+    let swept = janitor::sweep().map_err(anyhow::Error::from)?;
+    for Swept { run, author, undone } in &swept {
+        let whose = author.as_ref().map(ToString::to_string);
+        say(&format!("run {run} {}", whose.unwrap_or_default()));
+        undone.done.iter().for_each(|line| say(&format!("  {line}")));
+        undone.left.iter().for_each(|line| say(&format!("  left: {line}")));
+    }
+    match swept.len() {
+        0 => println!("nothing to sweep: no run has ended without its janitor"),
+        runs => println!("swept {}", count(runs, "run")),
+    }
+    Ok(swept.iter().map(|swept| swept.undone.left.len()).sum())
+}
+
+fn sweep_reports(flags: &Flags) -> Result<(), Exit> {
+    let all = janitor::reports();
+    let Some(least) = flags.reports else {
+        if let Some(oldest) = all.first() {
+            println!(
+                "{} of ended runs in {} ({}, the oldest of {} ago); `volproof sweep --reports` removes them",
+                directories(all.len()),
+                std::env::temp_dir().display(),
+                size(&all),
+                age(oldest.age),
+            );
+        }
+        return Ok(());
+    };
+    let old: Vec<Report> = all.into_iter().filter(|report| report.age >= least).collect();
+    let mut failed = Vec::new();
+    for report in &old {
+        let told = format!("{}, written {} ago", report.path.display(), age(report.age));
+        if flags.dry_run {
+            say(&format!("would remove {told}"));
+            continue;
+        }
+        match report.remove() {
+            Ok(()) => say(&format!("removed {told}")),
+            Err(error) => failed.push(format!("{}: {error}", report.path.display())),
+        }
+    }
+    if !flags.dry_run {
+        println!("removed {} ({})", directories(old.len() - failed.len()), size(&old));
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Exit::environment("some report directories could not be removed").details(failed)),
+    }
+}
+
+fn directories(number: usize) -> String {
+    if number == 1 { "1 report directory".to_owned() } else { format!("{number} report directories") }
+}
+
+fn size(reports: &[Report]) -> String {
+    let bytes: u64 = reports.iter().map(|report| report.bytes).sum();
+    match bytes >> 20 {
+        0 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        mega => format!("{mega} MiB"),
+    }
+}
+
+fn say(line: &str) {
+    println!("{}", printable(line.trim_end()));
 }

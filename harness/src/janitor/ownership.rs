@@ -44,6 +44,7 @@ pub(super) fn owner(ledger: &[Entry], around: &Surroundings, bound: &BoundLoop) 
         }
         // What is shared with a driver outside is undone by other marks.
         Entry::Run { .. }
+        | Entry::Stays { .. }
         | Entry::Cgroups { .. }
         | Entry::SharedRoot { .. }
         | Entry::Driver { .. }

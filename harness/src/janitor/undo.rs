@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::dead::is_kept;
 use super::ownership::{self, Owner, Surroundings};
 use super::{JanitorError, Undone, shared};
 use crate::cgroup;
@@ -113,11 +114,9 @@ fn remove_sockets(entries: &[Entry], undone: &mut Undone) {
 /// Removes the logs that nobody asked for and nobody was told of.
 fn remove_scratch(dir: &Path, entries: &[Entry], undone: &mut Undone) {
     let run = dir.file_name().unwrap_or_default().to_string_lossy();
-    let kept =
-        |path: &Path| entries.iter().any(|entry| matches!(entry, Entry::Kept { path: kept } if kept == path));
     for entry in entries {
         let Entry::Scratch { path } = entry else { continue };
-        if kept(path) {
+        if is_kept(path, entries) {
             continue;
         }
         if path.file_name() != Some(ledger::scratch_name(&run).as_ref()) {

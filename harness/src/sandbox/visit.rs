@@ -1,5 +1,6 @@
 //! Looking around in a sandbox from outside: finds it in the ledgers and joins its namespaces. Makes nothing.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +10,7 @@ use nix::sched::{CloneFlags, setns};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::Layout;
-use crate::ledger::{self, Entry, LedgerError, Life};
+use crate::ledger::{self, Author, Entry, LedgerError, Life};
 
 /// A sandbox that is there now.
 #[derive(Debug, Clone)]
@@ -17,6 +18,9 @@ pub struct Visit {
     name: String,
     init: Life,
     root: PathBuf,
+    run: String,
+    author: Option<Author>,
+    waits: bool,
 }
 
 /// Why a sandbox could not be entered.
@@ -36,34 +40,80 @@ pub enum VisitError {
     },
 }
 
+/// What ledgers say of sandboxes.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that are still there: first those that wait to be looked at, and of them the oldest.
+    pub visits: Vec<Visit>,
+    /// Ledgers that cannot be read: what their runs have is not listed.
+    pub unreadable: Vec<LedgerError>,
+}
+
 /// The sandboxes of this user's runs, as far as they are still there.
 ///
 /// # Errors
-/// When a ledger cannot be read.
-pub fn all() -> Result<Vec<Visit>, LedgerError> {
-    let mut found = Vec::new();
-    for run in fs::read_dir(ledger::base()).into_iter().flatten().flatten() {
-        // With a driver that runs already a node's root is written down before the sandbox around it.
-        let mut shared = None;
-        for entry in ledger::read(&run.path().join("ledger.jsonl"))? {
-            match entry {
-                Entry::SharedRoot { path, .. } => shared = Some(path),
-                Entry::Sandbox { name, init, .. } if init.runs() => {
-                    let root = shared.take().unwrap_or_else(|| Layout::standard().root().to_owned());
-                    found.push(Visit { name, init, root });
-                }
-                _ => {}
-            }
+/// When the directory of all runs is not this user's alone: what stands there could lead anywhere.
+pub fn all() -> Result<Found, LedgerError> {
+    all_in(&ledger::base())
+}
+
+fn all_in(base: &Path) -> Result<Found, LedgerError> {
+    let mut found = Found::default();
+    if base.exists() {
+        ledger::check_private(base)?;
+    }
+    for run in fs::read_dir(base).into_iter().flatten().flatten() {
+        match ledger::read(&run.path().join("ledger.jsonl")) {
+            Ok(entries) => found.visits.extend(of_run(&run.file_name().to_string_lossy(), entries)),
+            Err(error) => found.unreadable.push(error),
         }
     }
-    found.sort_by_key(|visit| visit.init.started);
+    found.visits.sort_by_key(|visit| (!visit.waits, visit.init.started));
     Ok(found)
 }
+
+/// The sandboxes of one run.
+fn of_run(run: &str, entries: Vec<Entry>) -> Vec<Visit> {
+    let mut visits: Vec<Visit> = Vec::new();
+    let mut author = None;
+    // With a driver that runs already a node's root is written down before the sandbox around it.
+    let mut shared = None;
+    for entry in entries {
+        match entry {
+            Entry::Run { author: began, .. } => author = began,
+            Entry::SharedRoot { path, .. } => shared = Some(path),
+            Entry::Sandbox { name, init, .. } if init.runs() => {
+                let root = shared.take().unwrap_or_else(|| Layout::standard().root().to_owned());
+                // What is played is there to be looked at from the beginning.
+                let waits = name.starts_with(PLAYING);
+                visits.push(Visit { name, init, root, run: run.to_owned(), author: author.clone(), waits });
+            }
+            Entry::Stays { init } => {
+                visits.iter_mut().filter(|visit| visit.init == init).for_each(|visit| visit.waits = true);
+            }
+            _ => {}
+        }
+    }
+    visits
+}
+
+/// How the name of a sandbox begins in which a scenario or manifests are played.
+pub const PLAYING: &str = "playing ";
 
 impl Visit {
     /// What the ledger calls it: the id of a case.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The id of its run.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Whether it is there to be looked at: its case has ended, or it is played.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Where the node's root is in there.
@@ -93,5 +143,63 @@ impl Visit {
         }
         setns(process, namespaces)
             .map_err(|errno| VisitError::Refused { name: self.name.clone(), source: errno.into() })
+    }
+}
+
+impl fmt::Display for Visit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.waits { "to be looked at" } else { "still running" };
+        write!(f, "{}  run {}, {state}", self.name, self.run)?;
+        match &self.author {
+            Some(author) => write!(f, ", pid {}, begun {} ago", author.pid, author.age()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Place, Run};
+
+    fn sandbox(name: &str) -> Entry {
+        let mine = Life::mine().unwrap();
+        let (name, devices) = (name.to_owned(), vec![]);
+        Entry::Sandbox { name, keeper: mine, init: mine, mount_namespace: 1, devices, since: None }
+    }
+
+    #[test]
+    fn unreadable_ledger_hides_no_other_and_kept_sandboxes_come_first() {
+        let base = tempfile::tempdir().unwrap();
+        let bad = base.path().join("0-bad");
+        fs::create_dir(&bad).unwrap();
+        fs::write(bad.join("ledger.jsonl"), "{\"made\":\"from_the_future\"}\n").unwrap();
+        let [running, keeping, playing] = ["a", "a", "playing manifests"].map(|name| {
+            let run = Run::begin(Place::choose_in(base.path())).unwrap();
+            run.ledger().record(&sandbox(name)).unwrap();
+            run
+        });
+        keeping.ledger().record(&Entry::Stays { init: Life::mine().unwrap() }).unwrap();
+        let gone = Run::begin(Place::choose_in(base.path())).unwrap();
+        let Entry::Sandbox { name, keeper, mount_namespace, devices, since, .. } = sandbox("gone") else {
+            panic!()
+        };
+        let init = Life { pid: 1, started: u64::MAX };
+        gone.ledger()
+            .record(&Entry::Sandbox { name, keeper, init, mount_namespace, devices, since })
+            .unwrap();
+
+        let found = all_in(base.path()).unwrap();
+        assert_eq!(found.unreadable.len(), 1);
+        assert_eq!(found.visits.len(), 3, "{found:?}");
+        assert_eq!((found.visits[2].run(), found.visits[2].waits()), (running.id(), false));
+        let first: Vec<&str> = found.visits[..2].iter().map(Visit::run).collect();
+        assert!(first.contains(&keeping.id()) && first.contains(&playing.id()), "{first:?}");
+        let told = found.visits[2].to_string();
+        let pid = std::process::id();
+        assert!(
+            told.starts_with(&format!("a  run {}, still running, pid {pid}, begun ", running.id())),
+            "{told}"
+        );
     }
 }

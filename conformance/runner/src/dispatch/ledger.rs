@@ -5,9 +5,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use harness::census::Census;
-use harness::janitor::{Janitor, Lifeline, Undone};
-use harness::ledger::{self, Debts, Entry, Place, Run};
+use harness::janitor::{self, Janitor, Lifeline, Undone};
+use harness::ledger::{self, Entry, Place, Run};
+use harness::private;
 
 /// A ledger with a janitor that reads it once this process is gone, however it goes.
 #[derive(Debug)]
@@ -42,7 +42,13 @@ impl Ledger {
             .mode(0o700)
             .create(&path)
             .with_context(|| format!("cannot create `{}`", path.display()))?;
+        private::write(&path.join(ledger::MARK), "volproof made this directory.\n")?;
         Ok(path)
+    }
+
+    /// Whether this is the directory that [`Ledger::scratch`] has made.
+    pub fn is_scratch(&self, path: &Path) -> bool {
+        path.file_name() == Some(ledger::scratch_name(self.run.id()).as_ref())
     }
 
     /// Writes down that there is about to be a socket at a path.
@@ -57,7 +63,8 @@ impl Ledger {
 
     /// What a sweep would undo, should this process end now and its janitor with it.
     pub fn would_undo(&self) -> Vec<String> {
-        made(&self.path())
+        // A ledger that cannot be read now is told of by the sweep itself.
+        janitor::left_of(&ledger::read(&self.path()).unwrap_or_default())
     }
 
     /// Lets the janitor do its work, and says what could not be undone.
@@ -68,27 +75,4 @@ impl Ledger {
         let Undone { done: _, left } = finished?;
         Ok(left)
     }
-}
-
-/// What a ledger names and the machine still has, in plain words.
-fn made(path: &Path) -> Vec<String> {
-    // A ledger that cannot be read now is told of by the sweep itself.
-    let entries = ledger::read(path).unwrap_or_default();
-    let mut things = Vec::new();
-    for entry in entries {
-        match entry {
-            Entry::Sandbox { name, devices, .. } => {
-                let loops = Census::of(&devices).map(|census| census.loops().to_vec()).unwrap_or_default();
-                things.extend(loops.iter().map(|bound| format!("loop{} of {name}", bound.number)));
-            }
-            Entry::Loop { number, .. } => things.push(format!("loop{number}")),
-            Entry::SharedRoot { path, .. } if path.exists() => {
-                things.push(format!("the mounts at {}", path.display()));
-            }
-            _ => {}
-        }
-    }
-    let debts = Debts::of(&ledger::read(path).unwrap_or_default());
-    things.extend(debts.volumes.iter().map(|volume| format!("volume {volume} of the driver")));
-    things
 }

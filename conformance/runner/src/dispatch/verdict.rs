@@ -24,6 +24,8 @@ use testbed::message::{Orders, Refusal};
 #[derive(Debug)]
 pub(super) struct Verdict {
     directory: PathBuf,
+    /// The id of the run.
+    run: String,
     manifest: Manifest,
     timeout: f64,
     last_step: String,
@@ -40,6 +42,7 @@ impl Verdict {
     pub(super) fn new(orders: &Orders, is_away: bool) -> Self {
         Self {
             directory: orders.directory.clone(),
+            run: harness::ledger::run_of(&orders.ledger),
             manifest: orders.manifest.clone(),
             timeout: orders.timeout.as_secs_f64(),
             last_step: String::new(),
@@ -141,7 +144,7 @@ impl Verdict {
     fn look(&self, status: Status, of: &CaseReport) -> Option<String> {
         let enter = format!("volproof enter {}", of.id);
         match self.stays {
-            true => Some(enter),
+            true => Some(format!("{enter} --run {}", self.run)),
             false if self.is_away || !status.is_bad() => None,
             false => Some(format!("the same with --keep, then: {enter}")),
         }

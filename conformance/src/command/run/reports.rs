@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Exit;
 use super::{Flags, Format};
+use harness::ledger::MARK;
 use harness::printable::NoCommands;
 use harness::private;
 use runner::dispatch::Ledger;
@@ -75,9 +76,6 @@ impl Reports {
         Ok(())
     }
 }
-
-/// The file that says whose a directory of cases is.
-const MARK: &str = ".volproof";
 
 /// Whether there is something that no run has made.
 fn is_someone_elses(cases: &Path) -> io::Result<bool> {
