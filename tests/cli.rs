@@ -250,7 +250,7 @@ fn a_driver_that_does_not_exist() {
                 --- stderr
                 error: cannot start the driver: there is no command `<here>/no-such-driver`
 
-                  hint: a path is relative to the directory of the manifest
+                  hint: a path is relative to the directory of the manifest, with `--driver-cmd` to the current one; a name without `/` is looked up in PATH
             "#]],
         );
     }

@@ -119,7 +119,7 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     const IN_USE: &str = "csi::calls::what_is_in_use_is_not_deleted";
     // Driver's sabotage, case, exit code, findings by promise and strength.
     type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
-    let rows: [Row<'_>; 4] = [
+    let rows: [Row<'_>; 6] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
             "csi::calls::a_name_is_given_once",
@@ -133,6 +133,14 @@ fn only_a_duty_of_the_driver_fails_a_case() {
             "csi::calls::what_a_pod_has_stays_as_it_is",
             0,
             &[("DRV-075", "advice")],
+        ),
+        // It wants the size that CSI makes optional, and each caller sends; and it measures whatever path it is given.
+        ("--hostpath", "csi::calls::what_is_reported_is_answered", 1, &[("DRV-085", "must")]),
+        (
+            "--sabotage capability-without-call",
+            "csi::calls::what_is_reported_is_answered",
+            1,
+            &[("DRV-002", "must")],
         ),
     ];
     for (arguments, case, code, expected) in rows {

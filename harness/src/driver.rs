@@ -154,7 +154,10 @@ impl DriverError {
     /// What to do about it, as one line.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NoCommand { .. } => Some("a path is relative to the directory of the manifest"),
+            Self::NoCommand { .. } => Some(
+                "a path is relative to the directory of the manifest, with `--driver-cmd` to the current one; \
+                 a name without `/` is looked up in PATH",
+            ),
             Self::NoSocket { is_told: false, .. } => Some(
                 "the command has to tell the driver where to listen: add `{socket}` or `{endpoint}` to it",
             ),
@@ -263,16 +266,18 @@ impl Driver {
         }
     }
 
-    /// Asks it to end (SIGTERM), and kills it when it does not within that time. Nothing where even that is in vain.
-    pub async fn terminate(&mut self, within: Duration) -> Option<Exit> {
-        let process = self.process.as_ref()?;
+    /// Asks it to end (SIGTERM), and kills it when it does not within that time. Returns whether it ended by itself.
+    pub async fn terminate(&mut self, within: Duration) -> bool {
+        let Some(process) = self.process.as_ref() else { return true };
         self.journal.process("driver", "terminate", None);
         process.terminate();
-        if let Ok(exit) = tokio::time::timeout(within, process.exited()).await {
-            return Some(exit);
+        if tokio::time::timeout(within, process.exited()).await.is_ok() {
+            return true;
         }
         process.kill();
-        tokio::time::timeout(DYING, process.exited()).await.ok()
+        // Where even that is in vain the sandbox's end ends it.
+        drop(tokio::time::timeout(DYING, process.exited()).await);
+        false
     }
 
     /// Starts it again with the state it has, after it was killed or has exited.

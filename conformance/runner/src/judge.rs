@@ -206,9 +206,9 @@ pub(crate) fn promise_broken(id: &str, method: &str, cause: &str) -> Finding {
 }
 
 /// The finding of a recommendation that a driver did not follow when a case asked it.
-pub(crate) fn ignored(ignored: &Ignored) -> Finding {
+pub(crate) fn ignored(ignored: &Ignored, symbols: &Symbols) -> Finding {
     let Ignored { contract, method, cause, strength } = ignored;
-    Finding { strength: Some(*strength), ..promise_broken(contract, method, cause) }
+    Finding { strength: Some(*strength), ..promise_broken(contract, method, &symbols.text(cause)) }
 }
 
 /// The finding of a case whose own sentence did not come true, and no promise says why.

@@ -142,7 +142,14 @@ pub fn skip(missing: &[Missing]) -> Option<(Status, Vec<String>)> {
     };
     let mut ordered: Vec<&Missing> = missing.iter().collect();
     ordered.sort_by_key(|missing| missing.need.who());
-    Some((status, ordered.into_iter().map(said).collect()))
+    let mut reasons: Vec<String> = Vec::new();
+    for reason in ordered.into_iter().map(said) {
+        // A driver without CreateVolume lacks every kind of volume for one reason.
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    Some((status, reasons))
 }
 
 #[cfg(test)]
@@ -233,6 +240,12 @@ mod tests {
                     "host: `/dev/loop-control` is not there".to_owned()
                 ]
             ))
+        );
+        ground.lacks(Need::Filesystem, "does not create block volumes");
+        assert_eq!(
+            skip(&ground.missing(&[Need::Block, Need::Filesystem])),
+            Some((Status::SkippedDriver, vec!["does not create block volumes".to_owned()])),
+            "one reason for two needs is told once"
         );
     }
 }

@@ -228,9 +228,9 @@ fn outcome(
 ) -> Outcome {
     let Aftermath { mut findings, left_behind, kernel, mut unchecked, driver_exited } = after;
     unchecked.extend(claims.not_tried);
-    findings.extend(claims.ignored.iter().map(judge::ignored));
+    findings.extend(claims.ignored.iter().map(|ignored| judge::ignored(ignored, symbols)));
     findings.dedup_by(|a, b| a.key() == b.key());
-    if let Some(broken) = failure.as_ref().and_then(|failure| broken_promise(&failure.what)) {
+    if let Some(broken) = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols)) {
         judge::blame(&mut findings, &broken.contract);
         findings.push(broken);
     }
@@ -302,9 +302,10 @@ impl Seen<'_> {
 }
 
 /// The numbered promise that a case has found broken, if that is what ended it.
-fn broken_promise(what: &What) -> Option<Finding> {
+fn broken_promise(what: &What, symbols: &Symbols) -> Option<Finding> {
     let What::Promise { contract, method, cause } = what else { return None };
-    Some(judge::promise_broken(contract, method, cause))
+    // The driver's words may have the id of a volume in them, which is another one each time.
+    Some(judge::promise_broken(contract, method, &symbols.text(cause)))
 }
 
 /// Descriptor 3.

@@ -1,5 +1,7 @@
 //! Asking a driver what it can do, by starting it once.
 
+use std::time::Duration;
+
 use api::AccessMode;
 use harness::cluster::{ProvisionError, Provisioner, VolumeRequest};
 use harness::driver::{DriverError, WrongAnswer};
@@ -33,13 +35,26 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
     let answer = questions(&around, sandbox).await;
     let answer = answer.map(|abilities| Abilities { disks_limited, ..abilities });
     let log = around.driver().lock().await.log_tail(LAST_WORDS);
-    around.end_driver(orders.manifest.call_timeout()).await;
+    let ends = around.end_driver(ENDING).await;
+    let answer = answer.map(|mut abilities| {
+        if !ends {
+            abilities.outlives_sigterm = true;
+            abilities.odd.push(format!(
+                "the driver did not end within {} s of SIGTERM: it is killed at the end of each case",
+                ENDING.as_secs()
+            ));
+        }
+        abilities
+    });
     match answer {
         Ok(abilities) if abilities.wrong.is_empty() && abilities.odd.is_empty() => Ok(abilities),
         Ok(abilities) => Ok(Abilities { last_words: log, ..abilities }),
         Err(chain) => Err(Refusal { chain, hint: None, log, driver: true }),
     }
 }
+
+/// How long the driver may take to end when it is asked to.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// So many lines explain most odd answers, and fit a terminal.
 const LAST_WORDS: usize = 10;

@@ -125,6 +125,9 @@ pub struct Abilities {
     /// Whether it could use none of the machine's disks.
     #[serde(default)]
     pub disks_limited: bool,
+    /// Whether it did not end when it was asked to, and had to be killed.
+    #[serde(default)]
+    pub outlives_sigterm: bool,
 }
 
 impl Abilities {

@@ -119,10 +119,13 @@ impl Surroundings {
     }
 
     /// Has the driver end, and kills it when it has not within that time.
-    pub async fn end_driver(&self, within: Duration) {
+    ///
+    /// Returns whether it ended by itself.
+    pub async fn end_driver(&self, within: Duration) -> bool {
         self.driver_killed.set(true);
-        if let Some(driver) = &self.driver {
-            driver.lock().await.terminate(within).await;
+        match &self.driver {
+            Some(driver) => driver.lock().await.terminate(within).await,
+            None => true,
         }
     }
 

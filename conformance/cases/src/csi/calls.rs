@@ -18,7 +18,41 @@ async fn a_name_is_given_once(cx: &mut Cx) -> Result {
     let mut request = cx.last_request("CreateVolume")?;
     request["capacityRange"] = json!({ "requiredBytes": (4 * size).to_string() });
     let refused = ["AlreadyExists", "OutOfRange"];
-    cx.call("CreateVolume", request).await?.is("DRV-011", &refused)
+    let answer = cx.call("CreateVolume", request).await?;
+    let told = format!(
+        "CreateVolume of a name that is taken, for four times the size that its volume has, answered {}, and not {}.",
+        answer.code(),
+        refused.join(" or ")
+    );
+    cx.keeps("DRV-011", "CreateVolume", refused.contains(&answer.code()), &told)
+}
+
+/// A volume is no larger than the limit, or there is none.
+///
+/// CSI, CapacityRange.limit_bytes: "Volume MUST not be bigger than this."
+#[case(needs = [Creates])]
+async fn a_limit_is_kept(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let limit = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
+    let mut request = cx.last_request("CreateVolume")?;
+    request["name"] = json!(format!("{}-limited", request["name"].as_str().unwrap_or_default()));
+    request["capacityRange"] = json!({ "requiredBytes": limit, "limitBytes": limit });
+    let made = cx.call("CreateVolume", request).await?;
+    if !made.is_ok() {
+        return made.is("DRV-012", &["OutOfRange"]);
+    }
+    let least: u64 = limit.as_str().unwrap_or("0").parse()?;
+    let answered: u64 = made.text("/volume/capacityBytes").parse().unwrap_or(0);
+    let gone = cx.call("DeleteVolume", json!({ "volumeId": made.text("/volume/volumeId") })).await?;
+    gone.is("DRV-020", &["OK"])?;
+    if answered == 0 {
+        cx.not_tried("DRV-012", "the driver does not say how large its volumes are");
+        return Ok(());
+    }
+    let told = "CreateVolume with `limit_bytes` answered OK and a volume that is larger.";
+    cx.keeps("DRV-012", "CreateVolume", answered <= least, told)?;
+    let told = "CreateVolume with `required_bytes` answered OK and a volume that is smaller.";
+    cx.keeps("DRV-012", "CreateVolume", answered >= least, told)
 }
 
 /// A name of 128 bytes is as good as a short one.
@@ -30,6 +64,7 @@ async fn a_long_name_is_good(cx: &mut Cx) -> Result {
     let mut request = cx.last_request("CreateVolume")?;
     request["name"] = json!("n".repeat(128));
     let made = cx.call("CreateVolume", request).await?;
+    let made = made.asked("of a name of 128 bytes");
     made.is("DRV-017", &["OK"])?;
     if !made.is_ok() {
         return Ok(());
@@ -50,7 +85,8 @@ async fn an_impossible_use_is_refused(cx: &mut Cx) -> Result {
     request["name"] = json!("impossible");
     request["volumeCapabilities"] = impossible.clone();
     let refused = ["InvalidArgument", "OutOfRange", "FailedPrecondition"];
-    cx.call("CreateVolume", request).await?.is("DRV-016", &refused)?;
+    let answer = cx.call("CreateVolume", request).await?;
+    answer.asked("for a file system that does not exist").is("DRV-016", &refused)?;
 
     let request = json!({ "volumeId": cx.handle(&data), "volumeCapabilities": impossible });
     let answer = cx.call("ValidateVolumeCapabilities", request).await?;
@@ -72,7 +108,8 @@ async fn what_is_in_use_is_not_deleted(cx: &mut Cx) -> Result {
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
     let refused = ["FailedPrecondition"];
-    cx.call("DeleteVolume", json!({ "volumeId": cx.handle(&data) })).await?.is("DRV-021", &refused)?;
+    let answer = cx.call("DeleteVolume", json!({ "volumeId": cx.handle(&data) })).await?;
+    answer.asked("of a volume that a pod has").is("DRV-021", &refused)?;
     web.reads("/data/greeting", "hello").await?;
     web.stop().await
 }
@@ -92,9 +129,11 @@ async fn what_is_not_is_not_attached(cx: &mut Cx) -> Result {
         request
     };
     let (volume, codes) = cx.unknown_volume();
-    cx.call("ControllerPublishVolume", changed("volumeId", &volume)).await?.is("DRV-099", codes)?;
+    let answer = cx.call("ControllerPublishVolume", changed("volumeId", &volume)).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
     let (node, codes) = cx.unknown_node();
-    cx.call("ControllerPublishVolume", changed("nodeId", &node)).await?.is("DRV-033", codes)
+    let answer = cx.call("ControllerPublishVolume", changed("nodeId", &node)).await?;
+    answer.asked("on a node that does not exist").is("DRV-033", codes)
 }
 
 /// A request that lacks what it needs is refused, by every call the driver says it has.
@@ -102,10 +141,19 @@ async fn what_is_not_is_not_attached(cx: &mut Cx) -> Result {
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
 #[case]
 async fn a_field_that_is_missing_is_told(cx: &mut Cx) -> Result {
+    let mut wrong = Vec::new();
     for method in cx.calls_that_need_a_field() {
-        cx.call(method, json!({})).await?.is("DRV-090", &["InvalidArgument"])?;
+        let answer = cx.call(method, json!({})).await?;
+        if answer.code() != "InvalidArgument" {
+            wrong.push((method, answer.code().to_owned()));
+        }
     }
-    Ok(())
+    let method = wrong.first().map_or("", |(method, _)| *method);
+    let answers: Vec<String> =
+        wrong.iter().map(|(method, code)| format!("{method} answered {code}")).collect();
+    let told =
+        format!("Without any of the required fields, {}, and not InvalidArgument.", answers.join(", "));
+    cx.keeps("DRV-090", method, wrong.is_empty(), &told)
 }
 
 /// The pages of a list have every volume once.
@@ -119,18 +167,32 @@ async fn pages_have_every_volume_once(cx: &mut Cx) -> Result {
         made.push(cx.handle(&volume));
     }
     let (mut listed, mut token) = (Vec::new(), String::new());
+    let mut pages = 0;
     loop {
         let page = cx.call("ListVolumes", json!({ "maxEntries": 2, "startingToken": token })).await?;
+        let page = if token.is_empty() { page } else { page.asked("with the token of the page before") };
         page.is("DRV-024", &["OK"])?;
+        pages += 1;
         let id = |entry: &serde_json::Value| entry["volume"]["volumeId"].as_str().map(str::to_owned);
         listed.extend(page.list("/entries").iter().filter_map(id));
         token = page.text("/nextToken").to_owned();
         if token.is_empty() {
             break;
         }
+        if pages > made.len() + listed.len() {
+            return cx.keeps(
+                "DRV-024",
+                "ListVolumes",
+                false,
+                "There are more pages than volumes, and no page without `next_token`.",
+            );
+        }
     }
-    let once = |volume: &String| listed.iter().filter(|listed| *listed == volume).count() == 1;
-    cx.keeps("DRV-024", "ListVolumes", made.iter().all(once), "A volume is not on any page, or on two.")
+    let times = |volume: &String| listed.iter().filter(|listed| *listed == volume).count();
+    let missing = "With `max_entries` 2, a volume is on no page up to the one without `next_token`.";
+    cx.keeps("DRV-024", "ListVolumes", made.iter().all(|volume| times(volume) > 0), missing)?;
+    let twice = "With `max_entries` 2, a volume is on two pages.";
+    cx.keeps("DRV-024", "ListVolumes", made.iter().all(|volume| times(volume) < 2), twice)
 }
 
 /// A token that was never given out leads nowhere.
@@ -138,7 +200,8 @@ async fn pages_have_every_volume_once(cx: &mut Cx) -> Result {
 /// CSI, ListVolumes: ABORTED if the token is not valid.
 #[case(needs = [Lists])]
 async fn a_strange_token_is_refused(cx: &mut Cx) -> Result {
-    cx.call("ListVolumes", json!({ "startingToken": "no-such-token" })).await?.is("DRV-025", &["Aborted"])
+    let answer = cx.call("ListVolumes", json!({ "startingToken": "no-such-token" })).await?;
+    answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
 }
 
 /// A volume that a pod has is not given to it in another way at the same place, nor taken from it by unstaging.
@@ -156,17 +219,19 @@ async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
     as_device["volumeCapability"] =
         json!({ "block": {}, "accessMode": staged["volumeCapability"]["accessMode"] });
     let refused = ["AlreadyExists", "FailedPrecondition", "InvalidArgument"];
-    cx.call("NodeStageVolume", as_device).await?.is("DRV-047", &refused)?;
+    let answer = cx.call("NodeStageVolume", as_device).await?;
+    answer.asked("as a device, where the volume is staged with a file system,").is("DRV-047", &refused)?;
 
     let mut read_only = cx.last_request("NodePublishVolume")?;
     read_only["readonly"] = json!(true);
     let refused = ["AlreadyExists", "FailedPrecondition"];
-    cx.call("NodePublishVolume", read_only).await?.is("DRV-058", &refused)?;
+    let answer = cx.call("NodePublishVolume", read_only).await?;
+    answer.asked("read-only, where the volume is published for writing,").is("DRV-058", &refused)?;
     web.writes("/data/greeting", "still mine").await?;
 
     // Last: a driver may do as it is told, and then the pod has nothing to read any more.
     let unstage = json!({ "volumeId": staged["volumeId"], "stagingTargetPath": staged["stagingTargetPath"] });
-    let answer = cx.call("NodeUnstageVolume", unstage).await?;
+    let answer = cx.call("NodeUnstageVolume", unstage).await?.asked("of a volume that is published");
     answer.is_refused("DRV-075")?;
     if !answer.is_ok() {
         web.reads("/data/greeting", "still mine").await?;
@@ -182,14 +247,27 @@ async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
 async fn what_is_reported_is_answered(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
-    let ask = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
     let published = cx.last_request("NodePublishVolume")?;
-    cx.call("NodeGetVolumeStats", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
-    // To the size that it has.
-    cx.call("NodeExpandVolume", ask(&published["targetPath"])).await?.is("DRV-002", &["OK"])?;
+    let ask = |path: &serde_json::Value| json!({ "volumeId": cx.handle(&data), "volumePath": path });
+    let stats = cx.call("NodeGetVolumeStats", ask(&published["targetPath"])).await?;
+    stats.is_implemented()?;
+    stats.succeeds()?;
+    // To the size that it has, with all that a kubelet sends: a driver may need what CSI makes optional.
+    let mut expand = ask(&published["targetPath"]);
+    for field in ["stagingTargetPath", "volumeCapability"] {
+        expand[field] = published[field].clone();
+    }
+    expand["capacityRange"] = json!({ "requiredBytes": cx.size(&data).to_string() });
+    let expanded = cx.call("NodeExpandVolume", expand).await?;
+    expanded.is_implemented()?;
+    let expanded = expanded.asked("to the size that the volume has");
+    expanded.is("DRV-083", &["OK"])?;
     // The directory that holds the target is below the node's root, and the volume is not there.
     let target = published["targetPath"].as_str().unwrap_or_default();
     let (parent, _) = target.rsplit_once('/').unwrap_or_default();
-    cx.call("NodeGetVolumeStats", ask(&json!(parent))).await?.is("DRV-085", &["NotFound"])?;
+    let answer = cx.call("NodeGetVolumeStats", ask(&json!(parent))).await?;
+    answer
+        .asked("of the directory above the target, where the volume is not,")
+        .is("DRV-085", &["NotFound"])?;
     web.stop().await
 }

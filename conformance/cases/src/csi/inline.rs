@@ -44,6 +44,24 @@ async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
         .await
 }
 
+/// A driver that is asked twice to publish a pod's own volume, and to unpublish it, does as if it had been asked once.
+///
+/// CSI, NodePublishVolume, NodeUnpublishVolume: "This operation MUST be idempotent."
+#[case(needs = [Inline, Root])]
+async fn every_call_is_made_twice(cx: &mut Cx) -> Result {
+    cx.repeat_every_call();
+    let scratch = cx.inline_csi("web", "scratch", None)?;
+    let web = cx.pod("web").inline("scratch", scratch, "/scratch").start().await?;
+    web.stop().await?;
+    cx.sees(expect![[r#"
+        csi    Publish scratch web
+        mount  <publish:scratch/web>
+        csi    Unpublish scratch web
+        umount <publish:scratch/web>
+    "#]])
+        .await
+}
+
 /// When the pod is deleted while the node is down, the node that comes back knows the volume by its record.
 ///
 /// Kubernetes, CSI ephemeral volumes: unpublished with the same handle.

@@ -39,7 +39,10 @@ pub(super) const PROMISES: &[Promise] = &[
     must(
         "DRV-085",
         "statistics of a path where the volume is not are NOT_FOUND",
-        csi("NodeGetVolumeStats, errors", "Volume does not exist | 5 NOT_FOUND"),
+        csi(
+            "NodeGetVolumeStats, errors",
+            "the plugin MUST return the specified gRPC error code ... Volume does not exist | 5 NOT_FOUND",
+        ),
         &["csi-sanity"],
     ),
     must(

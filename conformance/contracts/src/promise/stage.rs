@@ -59,7 +59,10 @@ pub(super) const PROMISES: &[Promise] = &[
     must(
         "DRV-047",
         "staging again in another way is ALREADY_EXISTS, and the first stays as it was",
-        csi("NodeStageVolume, errors", "Volume published but is incompatible | 6 ALREADY_EXISTS"),
+        csi(
+            "NodeStageVolume, errors",
+            "the plugin MUST return the specified gRPC error code ... Volume published but is incompatible | 6 ALREADY_EXISTS",
+        ),
         &[],
     ),
     advice(

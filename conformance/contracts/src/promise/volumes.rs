@@ -12,7 +12,10 @@ pub(super) const PROMISES: &[Promise] = &[
     must(
         "DRV-011",
         "creating a volume by a name that exists with another request is ALREADY_EXISTS",
-        csi("CreateVolume, errors", "Volume already exists but is incompatible | 6 ALREADY_EXISTS"),
+        csi(
+            "CreateVolume, errors",
+            "the plugin MUST return the specified gRPC error code ... Volume already exists but is incompatible | 6 ALREADY_EXISTS",
+        ),
         &[],
     ),
     must(

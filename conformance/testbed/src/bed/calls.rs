@@ -1,4 +1,5 @@
-//! Calls of a case's own to the driver. They go past the journal: it is not the node who makes them.
+//! Calls of a case's own to the driver. No rule judges them, as it is not the node who makes them: the journal has
+//! them as steps of the case.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +38,9 @@ impl Bed {
         if let Some(fields) = request.as_object_mut() {
             // Those of a request that somebody has looked at are masked.
             fields.remove("secrets");
+        }
+        self.journal.step("asked", &format!("{method} {request}"));
+        if let Some(fields) = request.as_object_mut() {
             if !secrets.is_empty() {
                 fields.insert("secrets".to_owned(), json!(secrets));
             }
@@ -45,7 +49,13 @@ impl Bed {
         let _excuse = self.journal.excuse(method, &request);
         let called = tokio::time::timeout(CALL, self.proxy().call(method, request)).await;
         let late = || StepError::Broken(vec![format!("{method} was not answered in {} s.", CALL.as_secs())]);
-        called.map_err(|_| late())?.map_err(|error| StepError::ours(&error))
+        let answer = called.map_err(|_| late())?.map_err(|error| StepError::ours(&error))?;
+        let told = match &answer {
+            Ok(said) => format!("OK {said}"),
+            Err(status) => format!("{} {}", harness::proxy::code_name(status.code()), status.message()),
+        };
+        self.journal.step("answered", &format!("{method} {told}"));
+        Ok(answer)
     }
 
     /// The last request of a method.

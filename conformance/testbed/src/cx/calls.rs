@@ -15,6 +15,8 @@ use crate::failure::{Failure, Place, Result, What, place};
 pub struct Answer {
     shared: Rc<Shared>,
     method: String,
+    /// What was special about the request; it stands in what is said of the answer.
+    asked: &'static str,
     /// In Go's spelling.
     code: &'static str,
     message: String,
@@ -36,7 +38,7 @@ impl Cx {
                     (harness::proxy::code_name(status.code()), status.message().to_owned(), Value::Null)
                 }
             };
-            Ok(Answer { shared, method, code, message, said })
+            Ok(Answer { shared, method, asked: "", code, message, said })
         }
     }
 
@@ -88,6 +90,11 @@ impl Cx {
         self.shared().bed.handle(&volume.name)
     }
 
+    /// How large a volume is, as its persistent volume says.
+    pub fn size(&self, volume: &Volume) -> u64 {
+        self.shared().bed.size(&volume.name)
+    }
+
     /// Finds that a promise is kept. A recommendation that is not followed is noted and ends nothing.
     #[track_caller]
     pub fn keeps(&self, promise: &'static str, method: &str, kept: bool, cause: &str) -> Result {
@@ -129,6 +136,12 @@ fn unknown_id_codes(is_made_up: bool) -> &'static [&'static str] {
 }
 
 impl Answer {
+    /// Says what was special about the request: "of a volume that is published".
+    #[must_use]
+    pub fn asked(self, asked: &'static str) -> Self {
+        Self { asked, ..self }
+    }
+
     /// Finds that the code is one of those that a promise allows.
     #[track_caller]
     pub fn is(&self, promise: &'static str, codes: &[&str]) -> Result {
@@ -139,8 +152,31 @@ impl Answer {
     /// Finds that the call was refused, in whatever words: all that a promise asks for.
     #[track_caller]
     pub fn is_refused(&self, promise: &'static str) -> Result {
-        let broken = self.is_ok().then(|| format!("{} answered OK, and should have refused.", self.method));
+        let broken =
+            self.is_ok().then(|| format!("{} answered OK, and should have refused.", self.request()));
         self.shared.claims(promise, &self.method, broken, place(Location::caller()))
+    }
+
+    /// Finds that a call whose capability is reported is there, whatever else may be wrong with its request.
+    #[track_caller]
+    pub fn is_implemented(&self) -> Result {
+        let Self { method, message, .. } = self;
+        let broken = (self.code == "Unimplemented")
+            .then(|| format!("{method} answered Unimplemented ({message}), and its capability is reported."));
+        self.shared.claims("DRV-002", method, broken, place(Location::caller()))
+    }
+
+    /// Finds that the call was good, where no numbered promise says so.
+    #[track_caller]
+    pub fn succeeds(&self) -> Result {
+        let Some(cause) = self.other_than(&["OK"]) else { return Ok(()) };
+        let what = What::Broken { chain: vec![cause], seen: None };
+        Err(Failure { after: String::new(), at: place(Location::caller()), what: what.into() })
+    }
+
+    /// The code, in Go's spelling.
+    pub fn code(&self) -> &str {
+        self.code
     }
 
     pub fn is_ok(&self) -> bool {
@@ -148,10 +184,14 @@ impl Answer {
     }
 
     fn other_than(&self, codes: &[&str]) -> Option<String> {
-        let Self { method, code, message, .. } = self;
+        let (method, Self { code, message, .. }) = (self.request(), self);
         let why = if message.is_empty() { String::new() } else { format!(" ({message})") };
         (!codes.contains(code))
             .then(|| format!("{method} answered {code}{why}, and not {}.", codes.join(" or ")))
+    }
+
+    fn request(&self) -> String {
+        format!("{} {}", self.method, self.asked).trim_end().to_owned()
     }
 
     /// A part of what was answered, by its JSON pointer; empty where it is left out.

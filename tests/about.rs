@@ -1,0 +1,67 @@
+//! `--about`: whose cases run against whose driver. A foreign driver is not asked about what it cannot influence,
+//! unless somebody wants it.
+
+use serial_test::file_serial;
+use tests::{Ended, Volproof, built, has_root};
+
+/// Leaves two groups of quick cases: `csi::calls`, which ask a driver, and `empty_dir`, which ask for none.
+const FEW: &str = "--exclude block --exclude container --exclude content --exclude csi::group --exclude csi::inline \
+    --exclude csi::lifecycle --exclude csi::publish --exclude csi::recovery --exclude csi::sharing \
+    --exclude csi::staging --exclude dead --exclude disk --exclude ephemeral --exclude everything \
+    --exclude host_path --exclude local --exclude memory --exclude nfs --exclude ownership --exclude power \
+    --exclude sub_path --exclude writer";
+
+/// Runs those cases. What runs besides is told by the exit code.
+fn run(foreign: bool, arguments: &str) -> Ended {
+    let run = Volproof::new().args("run --report out --jobs 2").args(arguments);
+    if !foreign {
+        return run.run();
+    }
+    let driver = format!(
+        "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}}",
+        built().display()
+    );
+    run.arg("--driver-cmd").arg(driver).run()
+}
+
+/// The first words of the ids of what ran, each once.
+fn groups(ended: &Ended) -> Vec<String> {
+    let cases = ended.results().cases();
+    let mut groups: Vec<String> =
+        cases.iter().filter_map(|case| Some(case.id.split_once("::")?.0.to_owned())).collect();
+    groups.dedup();
+    groups
+}
+
+#[test]
+#[file_serial(root)]
+fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
+    if !has_root() {
+        return;
+    }
+    for (foreign, arguments, expected) in [
+        (true, FEW.to_owned(), vec!["csi"]),
+        (true, format!("{FEW} --about driver"), vec!["csi"]),
+        (true, format!("{FEW} --about node"), vec!["empty_dir"]),
+        (true, format!("{FEW} --about all"), vec!["csi", "empty_dir"]),
+        (false, FEW.to_owned(), vec!["csi", "empty_dir"]),
+        (false, format!("{FEW} --about driver"), vec!["csi"]),
+        // A filter says what is wanted.
+        (true, "empty_dir::".to_owned(), vec!["empty_dir"]),
+        (true, "empty_dir:: a_long_name --about driver".to_owned(), vec!["csi"]),
+    ] {
+        let ended = run(foreign, &arguments);
+        assert_eq!(groups(&ended), expected, "foreign: {foreign}, {arguments}\n{}", ended.told());
+        assert_eq!(ended.code, Some(0), "foreign: {foreign}, {arguments}\n{}", ended.told());
+        let cases = ended.results().cases().len();
+        let said = format!("{cases} about the driver (`--about all` runs all)");
+        assert_eq!(ended.stdout.contains(&said), expected == ["csi"], "{}", ended.told());
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn nothing_that_is_wanted_is_about_the_node() {
+    let ended = run(true, "a_long_name --about node");
+    assert_eq!(ended.code, Some(3), "{}", ended.told());
+}
