@@ -167,8 +167,9 @@ impl Task<'_> {
         match self.call(old, new).await {
             Ok(()) => {
                 self.tell_success(&claim);
-                if !plan.updated {
-                    self.record_done(&claim, new).await?;
+                match plan.updated {
+                    true => self.forget_failure(&claim).await?,
+                    false => self.record_done(&claim, new).await?,
                 }
                 if self.failed_before {
                     self.cx.mark.tell(Transition::ExpansionFailed(false)).await;
@@ -194,8 +195,9 @@ impl Task<'_> {
         if is_final && sign != Some(Sign::InUse) {
             self.cx.mark.tell(Transition::ExpansionFailed(true)).await;
         }
-        if class != ErrorClass::Transient {
-            // Whoever waits for the room is told why it does not come, also where it may still come by itself.
+        // The claim says why its size does not come, also where it may still come by itself. A claim that has its size
+        // already says nothing: the pod's event does, and if the pod left now, no success would end the error.
+        if class != ErrorClass::Transient && !plan.updated {
             let infeasible = is_final && (plan.infeasible_if_it_fails || sign == Some(Sign::Infeasible));
             self.record_failure(claim, infeasible, &failure).await?;
         }
@@ -265,6 +267,17 @@ impl Task<'_> {
             conditions: Some(conditions),
             ..Default::default()
         };
+        self.patch(claim, status).await.map(drop)
+    }
+
+    /// Ends the error on a claim that got its size while another node still failed.
+    async fn forget_failure(&self, claim: &Claim) -> Result<(), Failure> {
+        let mut conditions = claim.status.conditions.clone();
+        conditions.retain(|condition| condition.kind != NODE_ERROR);
+        if conditions.len() == claim.status.conditions.len() {
+            return Ok(());
+        }
+        let status = ClaimStatusPatch { conditions: Some(conditions), ..Default::default() };
         self.patch(claim, status).await.map(drop)
     }
 

@@ -12,9 +12,14 @@ pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join(FILE_NAME)
 }
 
-/// Writes the file, over an older one.
+/// Writes the file, over an older one. One that says the same already is left alone: whoever writes empties the file
+/// first, and a crash right then would lose the ids of a volume that may be staged or published.
 pub(crate) async fn write(host: &dyn Host, dir: &Path, data: &VolumeData) -> Result<(), HostError> {
-    host.write_file(&path(dir), &data.to_bytes(), 0o666).await
+    let (path, content) = (path(dir), data.to_bytes());
+    if host.read_file(&path).await.is_ok_and(|there| there == content) {
+        return Ok(());
+    }
+    host.write_file(&path, &content, 0o666).await
 }
 
 /// Reads the file.

@@ -55,6 +55,7 @@ async fn every_pod_of_a_device_writes_its_record() {
     assert!(story.ends_with("done\n") && !story.contains("NodeStageVolume"), "{story}");
     assert!(host.kernel().symlink_metadata(&record).is_ok());
 
+    host.remove_file(&record).await.unwrap();
     host.faults().add(Rule::new(Order::Fail(host::errno::EIO)).on("write_file").times(1));
     let story = bench.run(Operation::Map(map)).await;
     let step = "FailedMapVolume: MapVolume.NewBlockVolumeMapper initialization failed for volume \"pv\" : ";

@@ -166,6 +166,35 @@ async fn the_codes_of_growing_say_what_becomes_of_the_claim() {
     }
 }
 
+/// Where each node grows the volume, the first success settles the claim, and nothing would end a later node's error.
+#[tokio::test]
+async fn claim_that_has_its_size_shows_no_error_of_growing() {
+    let settled = |conditions: &[&str]| {
+        let bench = grown("");
+        claims(&bench, |claim| {
+            claim.spec.access_modes = vec![AccessMode::ReadWriteMany];
+            claim.status.allocated = Some(Bytes(2));
+            claim.status.capacity = Bytes(2);
+            claim.status.conditions = conditions.iter().copied().map(condition).collect();
+        });
+        bench
+    };
+    for code in [Code::OutOfRange, Code::Internal, Code::Unavailable] {
+        let mut bench = settled(&["Modified"]);
+        let before = bench.api.claim("default", "data");
+        bench.driver.fail("NodeExpandVolume", code);
+        let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+        assert!(story.contains("event Pod Warning VolumeResizeFailed"), "{code:?}: {story}");
+        assert_eq!(bench.api.claim("default", "data"), before, "{code:?}");
+    }
+    // The error of a node that failed while the claim was still waiting goes with that node's success.
+    let mut bench = settled(&["NodeResizeError", "Modified"]);
+    bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;
+    let claim = bench.api.claim("default", "data");
+    let kinds: Vec<_> = claim.status.conditions.iter().map(|condition| condition.kind.as_str()).collect();
+    assert_eq!((kinds, claim.status.capacity), (vec!["Modified"], Bytes(2)));
+}
+
 /// A driver without a part on the node is done where the claim says so, and has failed where the node is asked.
 #[tokio::test]
 async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use api::names::PluginName;
 use api::{PersistentSource, Resource, VolumeMode};
 use expect_test::expect;
+use host::errno;
+use host::fake::Order;
 use plugin_api::{Found, Rebuilt, Scene, Staged, VolumePlugin};
+use tonic::Code;
 
 use crate::operation::Operation;
 use crate::plugin::csi::CsiPlugin;
@@ -40,9 +43,10 @@ enum Damage {
     Link(&'static str),
 }
 
-const DAMAGES: [Damage; 16] = [
+const DAMAGES: [Damage; 17] = [
     Damage::Missing,
     Damage::Content(b""),
+    Damage::Content(b"{}"),
     Damage::Content(br#"{"driverName":"d.exam"#),
     Damage::Content(b"\xff\xfe\x00"),
     Damage::Content(b"[1,2]"),
@@ -105,6 +109,34 @@ async fn without_an_object_nothing_is_sent_and_nothing_is_forgotten() {
         assert!(!story.contains("call"), "{damaged:?}: {story}");
         assert!(story.contains("unmounter failed to load volume data file"), "{damaged:?}: {story}");
         assert_eq!(bench.tree().await, there, "{damaged:?}");
+    }
+}
+
+/// Who writes a file empties it first: a crash right then must not cost the ids of a volume that may be staged.
+#[tokio::test]
+async fn record_that_says_the_same_is_not_written_again() {
+    for mode in [VolumeMode::Filesystem, VolumeMode::Block] {
+        let (mut bench, host) = Bench::simulated();
+        bench.change_volume(|volume| volume.mode = Some(mode));
+        let mounting = |bench: &Bench| match mode {
+            VolumeMode::Filesystem => Operation::Mount(Arc::new(bench.mounting())),
+            VolumeMode::Block => Operation::Map(Arc::new(bench.mounting())),
+        };
+        let first = mounting(&bench);
+        bench.driver.fail("NodePublishVolume", Code::DeadlineExceeded);
+        let story = bench.run(first).await;
+        assert!(story.contains("call NodePublishVolume"), "{mode:?}: {story}");
+        // From now on the disk is full.
+        host.faults().decide_with(|step| {
+            match step.method == "write_file" && step.path.ends_with("vol_data.json") {
+                true => Order::Fail(errno::ENOSPC),
+                false => Order::Go,
+            }
+        });
+        bench.driver.fail("NodePublishVolume", Code::DeadlineExceeded);
+        let again = mounting(&bench);
+        let story = bench.run(again).await;
+        assert!(story.contains("call NodePublishVolume"), "{mode:?}: {story}");
     }
 }
 
