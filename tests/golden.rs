@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use serial_test::file_serial;
 use tests::{Ended, Volproof, has_root, in_parallel, root};
 
+#[path = "golden/random.rs"]
+mod random;
+
 fn golden(part: &str) -> PathBuf {
     root().join("tests/golden").join(part)
 }
@@ -88,11 +91,18 @@ fn deviations() -> String {
     fs::read_to_string(root().join("docs/deviations.md")).expect("the document exists")
 }
 
+/// The first cells of the tables in a document: each names its row.
+fn rows(document: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(document)).expect("the document exists");
+    let (lines, next) = (text.lines(), text.lines().skip(1));
+    let bodies = lines.zip(next).filter(|(_, next)| !next.starts_with("|---")).map(|(line, _)| line);
+    let cells = bodies.filter_map(|row| row.strip_prefix("| ")?.split(" | ").next());
+    cells.map(str::to_owned).collect()
+}
+
 #[test]
 fn each_deviation_is_a_row_of_the_table() {
-    let table = deviations();
-    let rows: BTreeSet<&str> =
-        table.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").nth(1)).collect();
+    let rows = rows("docs/deviations.md");
     assert!(rows.len() > 20, "the table was not found");
     let names: BTreeSet<String> =
         scenarios("scenarios").iter().map(|scenario| stem(scenario).to_owned()).collect();

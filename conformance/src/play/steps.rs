@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::{Claim, ConfigMap, Pod, Volume};
 use harness::journal::Edge;
+use harness::node::NodeError;
 use serde_json::json;
 use testbed::failure::chain;
 
@@ -100,7 +101,12 @@ impl World {
 
     async fn remove_pod(&mut self, step: &Step) -> Result<(), Vec<String>> {
         let name = pod(step);
-        self.node.remove_pod(name, step.force.unwrap_or_default()).await.map_err(|error| chain(&error))?;
+        let force = step.force.unwrap_or_default();
+        match self.node.remove_pod(name, force).await {
+            // Force comes after a removal without it, and the pod may have gone by then.
+            Err(NodeError::Api { source, .. }) if force && source.is_not_found() => return Ok(()),
+            removed => removed.map_err(|error| chain(&error))?,
+        }
         self.pods.remove(name);
         self.leaving.push((name.to_owned(), self.time.now()));
         self.log.pod_removed(name, self.time.now());
