@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -26,6 +27,14 @@ pub enum CacheError {
         /// What the system said.
         source: io::Error,
     },
+    /// Somebody else could have put something there, which would be started.
+    #[error(
+        "cannot use the cache `{path}`: it belongs to another user; set XDG_CACHE_HOME, or call sudo without -E"
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A package is not the one that was asked for.
     #[error("`{path}` has checksum {found}, expected {expected}")]
     Checksum {
@@ -46,7 +55,25 @@ impl Cache {
             (_, Some(home)) if !home.is_empty() => Path::new(&home).join(".cache"),
             _ => return Err(CacheError::NoHome),
         };
-        Ok(Self::at(base.join("volproof")))
+        let cache = Self::at(base.join("volproof"));
+        cache.check_owner(nix::unistd::geteuid().as_raw())?;
+        Ok(cache)
+    }
+
+    /// Refuses a cache that is another user's: kernels, snapshots and programs in it are started.
+    fn check_owner(&self, user: u32) -> Result<(), CacheError> {
+        // Where it is not there yet, who may make it is its owner.
+        for path in self.root.ancestors().take(2) {
+            match fs::symlink_metadata(path) {
+                Ok(found) if found.uid() != user => {
+                    return Err(CacheError::Foreign { path: path.to_owned() });
+                }
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(CacheError::Io { path: path.to_owned(), source }),
+            }
+        }
+        Ok(())
     }
 
     /// A cache at a place of the caller's choice.
@@ -121,5 +148,16 @@ mod tests {
         fs::write(&path, "broken off").unwrap();
         assert_eq!(cache.package("a.deb", EMPTY).unwrap(), None);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn cache_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = fs::metadata(dir.path()).unwrap().uid();
+        for root in [dir.path().to_owned(), dir.path().join("volproof")] {
+            let cache = Cache::at(root);
+            assert!(cache.check_owner(own).is_ok());
+            assert!(matches!(cache.check_owner(own + 1), Err(CacheError::Foreign { .. })));
+        }
     }
 }

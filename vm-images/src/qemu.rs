@@ -278,10 +278,7 @@ impl Guest {
         self.order(&Order::Get { path: path.to_owned() })?;
         match self.hear(TRANSFER, &patient)? {
             Told::Given { len, error: None } => {
-                let mut archive = vec![0; usize::try_from(len).unwrap_or(0)];
-                // A guest that dies half-way closes the line.
-                self.data.read_exact(&mut archive).map_err(|error| self.why_gone(error))?;
-                Ok(archive)
+                received(&mut self.data, len).map_err(|error| self.why_gone(error))
             }
             Told::Given { error: Some(why), .. } => Err(GuestError::Refused { why }),
             other => Err(GuestError::OutOfTurn { said: format!("{other:?}") }),
@@ -435,4 +432,37 @@ fn of_the_machine(boot: &Boot, loglevel: &str) -> Vec<String> {
         arguments.extend(["-drive".to_owned(), format!("file={},format=raw,if=virtio", disk.display())]);
     }
     arguments
+}
+
+/// The most that is fetched at once: the guest says how much it is, and what runs in it is not to be trusted.
+const MOST: u64 = 1 << 30;
+
+/// So many bytes of what a guest sends. It takes no more memory than has come.
+fn received(data: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
+    if length > MOST {
+        let why = format!("the guest announces {length} bytes, and {MOST} are the most that is fetched");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let mut bytes = Vec::new();
+    data.take(length).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 == length {
+        true => Ok(bytes),
+        // A guest that dies half-way closes the line.
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announced_length_is_not_believed() {
+        assert_eq!(received(&mut &b"abcd"[..], 3).unwrap(), b"abc");
+        let kind = |length| received(&mut &b"abcd"[..], length).unwrap_err().kind();
+        assert_eq!(kind(5), io::ErrorKind::UnexpectedEof);
+        // As much as is allowed takes no more memory than comes.
+        assert_eq!(kind(MOST), io::ErrorKind::UnexpectedEof);
+        assert_eq!(kind(u64::MAX), io::ErrorKind::InvalidData);
+    }
 }
