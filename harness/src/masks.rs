@@ -45,13 +45,13 @@ impl Masks {
     /// The secrets that a manifest names. A file that cannot be read is told of by whoever needs it.
     pub fn of(manifest: &Manifest) -> Masks {
         let masks = Masks::default();
-        masks.learn(manifest);
+        masks.learn(&manifest.secrets);
         masks
     }
 
-    /// Remembers the secrets that a manifest names.
-    pub(crate) fn learn(&self, manifest: &Manifest) {
-        for file in manifest.secrets.files() {
+    /// Remembers the secrets in these files.
+    pub(crate) fn learn(&self, secrets: &Secrets) {
+        for file in secrets.files() {
             for (key, value) in Secrets::load(Some(file)).unwrap_or_default() {
                 self.add(&key, value.reveal());
             }

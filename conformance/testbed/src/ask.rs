@@ -59,6 +59,13 @@ const ENDING: Duration = Duration::from_secs(10);
 /// So many lines explain most odd answers, and fit a terminal.
 const LAST_WORDS: usize = 10;
 
+/// What is strange about the id of the node. CSI forbids it nothing but its length; objects, logs and topologies that
+/// hold it are read by lines.
+fn odd_node_id(id: &str) -> Option<String> {
+    id.contains(char::is_control)
+        .then(|| format!("NodeGetInfo: the id of the node holds control characters ({id:?})"))
+}
+
 /// Everything a need can depend on and no capability says.
 async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities, Vec<String>> {
     let settings = &around.manifest().volume;
@@ -73,6 +80,7 @@ async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities
         bounds: sandbox.bounds().clone(),
         ..Abilities::default()
     };
+    abilities.odd.extend(odd_node_id(&abilities.says.node_id));
     if !abilities.creates() {
         // What exists is taken as the manifest describes it.
         return Ok(abilities);
@@ -102,7 +110,7 @@ async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities
             is_fatal: false,
         });
     }
-    abilities.odd = odd;
+    abilities.odd.extend(odd);
     Ok(abilities)
 }
 

@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use super::Undone;
 use crate::ledger::{Debts, Entry};
 use crate::manifest::Secrets;
+use crate::masks::Masks;
 use crate::proxy::{self, within};
 use crate::wait::Deadline;
 
@@ -50,6 +51,10 @@ pub(super) fn settle(entries: &[Entry], debts: &Debts, undone: &mut Undone) {
         runtime.block_on(async {
             let driver = Driver::reach(socket, controller.as_deref(), secrets)?;
             driver.settle(debts, undone).await;
+            // A driver may repeat in its errors what it was given.
+            let masks = Masks::default();
+            masks.learn(secrets);
+            undone.left.iter_mut().for_each(|line| masks.hide_in(line));
             Ok(())
         })
     });

@@ -47,7 +47,7 @@ impl Testbed {
     /// The journal is the caller's to make: its witness has to watch before anything is started, so that nothing
     /// happens unseen.
     pub fn builder(journal: Journal, layout: Layout, manifest: Manifest, logs: PathBuf) -> Builder {
-        journal.masks().learn(&manifest);
+        journal.masks().learn(&manifest.secrets);
         Builder {
             journal,
             layout,
