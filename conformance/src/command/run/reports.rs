@@ -1,6 +1,7 @@
 //! Where a run is told of: on the terminal while it happens, and in a directory afterwards.
 
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::super::Exit;
@@ -34,6 +35,17 @@ impl Reports {
             Exit::environment(format!("cannot write reports to `{}`", directory.display()))
                 .details([error.to_string()])
         };
+        if let Some(owner) =
+            foreign_owner(&directory, nix::unistd::geteuid().as_raw(), sudo_user()).map_err(failed)?
+        {
+            let message = format!(
+                "cannot write reports to `{}`: it belongs to user {owner}, who could put links in their place",
+                directory.display()
+            );
+            return Err(
+                Exit::usage(message).hint("name a directory of your own, or one that is not there yet")
+            );
+        }
         let cases = directory.join("cases");
         if directory.starts_with(harness::ledger::base()) {
             return Err(Exit::usage(format!("cannot write reports to `{}`", directory.display()))
@@ -75,6 +87,25 @@ impl Reports {
         }
         Ok(())
     }
+}
+
+/// The owner of a directory, or of a link to one, if that is neither this user nor who has called sudo.
+fn foreign_owner(directory: &Path, user: u32, sudo: Option<u32>) -> io::Result<Option<u32>> {
+    let is_ours = |owner: u32| owner == user || sudo == Some(owner);
+    let found = [std::fs::symlink_metadata(directory), std::fs::metadata(directory)];
+    for found in found {
+        match found {
+            Ok(found) if !is_ours(found.uid()) => return Ok(Some(found.uid())),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Who has called sudo: root writes to his directories on his behalf.
+fn sudo_user() -> Option<u32> {
+    std::env::var("SUDO_UID").ok()?.parse().ok()
 }
 
 /// Whether there is something that no run has made.
@@ -119,6 +150,20 @@ mod tests {
         std::fs::write(&mine, "mine").unwrap();
         assert!(Reports::asked(Some(project.path())).is_err());
         assert!(mine.exists());
+    }
+
+    #[test]
+    fn directory_and_link_of_another_user_are_refused() {
+        let out = tempfile::tempdir().unwrap();
+        let link = out.path().join("link");
+        std::os::unix::fs::symlink(out.path(), &link).unwrap();
+        let own = std::fs::metadata(out.path()).unwrap().uid();
+        for path in [out.path(), &link] {
+            assert_eq!(foreign_owner(path, own, None).unwrap(), None);
+            assert_eq!(foreign_owner(path, own + 1, None).unwrap(), Some(own));
+            assert_eq!(foreign_owner(path, own + 1, Some(own)).unwrap(), None);
+        }
+        assert_eq!(foreign_owner(&out.path().join("new"), own + 1, None).unwrap(), None);
     }
 
     #[test]
