@@ -8,6 +8,7 @@
 pub(crate) mod files;
 mod live;
 pub(crate) mod manifest;
+mod names;
 mod objects;
 pub(crate) mod scenario;
 mod snapshot;

@@ -63,6 +63,7 @@ pub mod symbols;
 pub mod testbed;
 pub mod tmpfs;
 pub mod wait;
+pub mod yaml;
 
 pub use layout::Layout;
 pub use subcommand::main;

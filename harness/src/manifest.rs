@@ -26,6 +26,7 @@ pub use testdriver::TestDriverError;
 pub use volume::{ExistingVolume, VolumeSettings};
 
 use crate::Layout;
+use crate::yaml;
 use command::{split, unknown_placeholder};
 use error::invalid;
 
@@ -137,7 +138,7 @@ impl Manifest {
         let text = fs::read_to_string(path).map_err(failed)?;
         let directory = std::path::absolute(path).map_err(failed)?;
         let directory = directory.parent().unwrap_or(Path::new("/"));
-        let mut manifest = Self::parse(&text, path)?;
+        let mut manifest = Self::parse(yaml::without_mark(&text), path)?;
         manifest.resolve(directory);
         match manifest.host_paths.iter().find(|opened| !opened.exists()) {
             Some(opened) => Err(ManifestError::NoHostPath { path: path.to_owned(), opened: opened.clone() }),

@@ -14,7 +14,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures::FutureExt;
@@ -121,7 +121,9 @@ fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice)
                 ask::ask(&orders, &sandbox).await.map_or_else(Said::Refused, |a| Said::Abilities(Box::new(a)))
             }
             Task::Play(script) => {
-                player(&orders, &sandbox, &script, voice).await.map_or_else(Said::Refused, Said::Played)
+                let played = tokio::time::timeout(orders.timeout, player(&orders, &sandbox, &script, voice));
+                let played = played.await.unwrap_or_else(|_| Err(too_late(orders.timeout)));
+                played.map_or_else(Said::Refused, Said::Played)
             }
             Task::Case(id, abilities) => run_case(&orders, &sandbox, &id, &abilities, voice).await,
         }
@@ -129,6 +131,12 @@ fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice)
     voice.say(&said);
     // A thread that waits for a dead server would be waited for.
     runtime.shutdown_background();
+}
+
+/// A script that was still at work at its deadline.
+fn too_late(timeout: Duration) -> Refusal {
+    let chain = vec![format!("It did not end within {} s.", timeout.as_secs_f64())];
+    Refusal { chain, hint: Some("--timeout gives it more time".to_owned()), log: vec![], driver: false }
 }
 
 async fn run_case(

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::scenario::{Bad, DriverOptions, Scenario, VolumeConf, known};
-use super::{manifest, yaml};
+use super::{manifest, names, yaml};
 
 /// What stands in the files.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +57,7 @@ impl Files {
         let of_kind =
             |kind: &'static str| documents.iter().filter(move |document| text(document, "/kind") == kind);
         for document in documents {
+            names::check(document)?;
             let (kind, namespace) = (text(document, "/kind"), text(document, "/metadata/namespace"));
             let name = manifest::name(document);
             known("kind", kind, KINDS)?;
@@ -147,6 +148,8 @@ fn claims_are_there<'a>(pod: &Value, claims: impl Iterator<Item = &'a Value> + C
 
 /// The documents of a file; of a list, its items.
 fn documents(text: &str, all: &mut Vec<Value>) -> Result<(), Bad> {
+    let text = harness::yaml::without_mark(text);
+    harness::yaml::check_depth(text).map_err(|deep| Bad::at(deep.line, deep.to_string()))?;
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let read = |document| {
             let mut value = serde_yaml_ng::Value::deserialize(document)?;

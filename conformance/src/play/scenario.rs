@@ -10,7 +10,7 @@ use harness::manifest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{manifest, yaml};
+use super::{manifest, names, yaml};
 
 pub(crate) use step::{Action, Step};
 
@@ -99,6 +99,8 @@ pub(crate) struct Bad {
 impl Scenario {
     /// Reads a scenario.
     pub(crate) fn parse(text: &str) -> Result<Self, Bad> {
+        let text = harness::yaml::without_mark(text);
+        harness::yaml::check_depth(text).map_err(|deep| Bad::at(deep.line, deep.to_string()))?;
         let mut scenario = Self::read(text).map_err(|error| Bad::of_yaml(&error, text))?;
         for volume in &mut scenario.volumes {
             if volume.access_modes.is_empty() {
@@ -137,12 +139,17 @@ impl Scenario {
             if volume.name.is_empty() {
                 return Err(Bad::at(section(text, "volumes:"), "a volume has no name"));
             }
+            names::subdomain("volume", &volume.name).map_err(|bad| bad.on(line()))?;
             for mode in &volume.access_modes {
                 known("access mode", mode, ACCESS_MODES).map_err(|bad| bad.on(line()))?;
             }
         }
         if let Some(policy) = &self.driver.fs_group_policy {
             known("policy", policy, POLICIES).map_err(|bad| bad.on(mentioned(text, "driver:", policy)))?;
+        }
+        for document in self.pods.iter().chain(&self.config_maps).chain(&self.secrets) {
+            let named = || mentioned(text, "", manifest::name(document));
+            names::check(document).map_err(|bad| bad.on(named()))?;
         }
         for pod in &self.pods {
             manifest::check_pod(pod).map_err(|(word, bad)| bad.on(mentioned(text, "pods:", &word)))?;

@@ -10,6 +10,7 @@ use std::{fs, io};
 use serde::Deserialize;
 
 use super::{Manifest, Size};
+use crate::yaml;
 
 /// The used parts of the file; others are ignored.
 #[derive(Debug, Deserialize)]
@@ -146,8 +147,12 @@ impl Manifest {
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, TestDriverError> {
     let failed = |source| TestDriverError::Read { path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(failed)?;
-    serde_yaml_ng::from_str(&text)
-        .map_err(|source| TestDriverError::Invalid { path: path.to_owned(), source })
+    let text = yaml::without_mark(&text);
+    let read = match yaml::check_depth(text) {
+        Ok(()) => serde_yaml_ng::from_str(text),
+        Err(deep) => Err(serde::de::Error::custom(format_args!("line {}: {deep}", deep.line))),
+    };
+    read.map_err(|source| TestDriverError::Invalid { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
