@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
+use harness::ledger::LedgerError;
 use harness::printable::printable;
 use runner::dispatch::Ledger;
 use runner::exit_code;
@@ -170,11 +171,19 @@ fn runtime() -> Result<Runtime, Exit> {
     runtime.map_err(|error| Exit::environment("cannot start").details([error.to_string()]))
 }
 
+/// Begins a ledger, or says what would make that possible.
+fn open_ledger() -> Result<Ledger, Exit> {
+    Ledger::open().map_err(|error| {
+        let hint = error.chain().find_map(|cause| cause.downcast_ref::<LedgerError>()?.hint());
+        Exit::from(error).maybe_hint(hint)
+    })
+}
+
 /// Does something under a ledger, which is closed whatever becomes of it; what its janitor could not undo is told
 /// when nothing else is wrong.
 fn under_ledger(work: impl AsyncFnOnce(&Ledger) -> Result<u8, Exit>) -> Result<u8, Exit> {
     runtime()?.block_on(async {
-        let ledger = Ledger::open()?;
+        let ledger = open_ledger()?;
         let done = work(&ledger).await;
         let left = ledger.close().await?;
         let code = done?;

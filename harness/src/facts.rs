@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 mod probe;
 
+pub use crate::standing::{Standing, is_root, standing};
 pub(crate) use probe::program;
 
 /// Something that a case can need of the machine.
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn the_real_facts_agree_with_this_user() {
         let facts = Facts::get();
-        assert_eq!(facts.has(Fact::Root), nix::unistd::geteuid().is_root());
+        assert_eq!(facts.has(Fact::Root), is_root());
         for (fact, absence) in facts.all() {
             assert!(
                 absence.is_none_or(|absence| !absence.reason.is_empty()),

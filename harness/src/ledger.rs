@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::census::process;
 use crate::manifest::Secrets;
+use crate::standing;
 
 mod author;
 mod debts;
@@ -203,6 +204,23 @@ pub struct Place {
     dir: PathBuf,
 }
 
+impl LedgerError {
+    /// What to do about it, if that is known.
+    pub fn hint(&self) -> Option<String> {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+        let LedgerError::Io { path, source, .. } = self else { return None };
+        match source.kind() {
+            PermissionDenied | ReadOnlyFilesystem if path.starts_with("/run") => Some(
+                "each run keeps a ledger there of what has to be undone: make /run writable, in a container with \
+                 `--tmpfs /run`"
+                    .to_owned(),
+            ),
+            StorageFull => Some("each run keeps a ledger there of what has to be undone: make room".to_owned()),
+            _ => None,
+        }
+    }
+}
+
 impl Place {
     /// A new one where this user's runs are kept.
     pub fn choose() -> Place {
@@ -271,12 +289,12 @@ impl Run {
 /// Where this user's runs are kept: in memory where the machine has such a place, since nothing in a ledger
 /// outlives a boot.
 pub fn base() -> PathBuf {
-    if nix::unistd::geteuid().is_root() {
+    if standing::is_root() {
         return PathBuf::from("/run/volproof");
     }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
         Some(dir) => PathBuf::from(dir).join("volproof"),
-        None => std::env::temp_dir().join(format!("volproof-{}", nix::unistd::geteuid())),
+        None => std::env::temp_dir().join(format!("volproof-{}", standing::outer_user())),
     }
 }
 

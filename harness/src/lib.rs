@@ -58,6 +58,7 @@ pub mod printable;
 pub mod private;
 pub mod proxy;
 pub mod sandbox;
+pub mod standing;
 mod subcommand;
 pub mod symbols;
 pub mod testbed;

@@ -60,7 +60,7 @@ impl Default for SandboxOptions {
     fn default() -> Self {
         SandboxOptions {
             lifeline: None,
-            user_namespace: !nix::unistd::geteuid().is_root(),
+            user_namespace: !crate::standing::is_root(),
             own_group: true,
             ledger: None,
             name: String::new(),

@@ -57,7 +57,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
         })?;
     }
     look::can_sandbox(Facts::get())?;
-    let rootless = !nix::unistd::geteuid().is_root();
+    let rootless = !harness::facts::is_root();
     let manifest = match flags.driver.is_ours() {
         true if flags.scenario.is_some() => flags.driver.ours(&["--hostpath"]),
         true if rootless => flags.driver.ours(&["--backing=directory"]),

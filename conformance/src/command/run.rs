@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use harness::facts::Fact;
+use harness::facts::{self, Fact, Standing};
 use harness::manifest::{Manifest, ManifestError, Sabotage, Span};
 use harness::nfs_export::Misbehaviour;
 use harness::printable::printable;
@@ -179,7 +179,7 @@ impl Flags {
 
     /// Whether cases run in user namespaces.
     fn rootless(&self) -> bool {
-        self.tier == Tier::Rootless || (self.tier == Tier::Auto && !nix::unistd::geteuid().is_root())
+        self.tier == Tier::Rootless || (self.tier == Tier::Auto && !facts::is_root())
     }
 }
 
@@ -264,7 +264,7 @@ fn one(
         flags.report.as_ref().map(|directory| below.map_or(directory.clone(), |below| directory.join(below)));
     let reports = Reports::asked(report.as_deref())?;
     runtime()?.block_on(async {
-        let ledger = Ledger::open()?;
+        let ledger = super::open_ledger()?;
         let reports = match reports {
             Some(reports) => reports,
             None => Reports::scratch(&ledger)?,
@@ -408,7 +408,7 @@ const TOLD: [Fact; 7] =
     [Fact::Loop, Fact::Ext4, Fact::Xfs, Fact::Btrfs, Fact::Fuse, Fact::Nfsd, Fact::DeviceMapper];
 
 fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
-    let Place { facts, manifest, abilities, ground, .. } = place;
+    let Place { facts: found, manifest, abilities, ground, .. } = place;
     let needed: BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
     // Who started the driver is no ability of it.
     let of_the_driver = |need: &&Need| need.who() == Who::Driver && **need != Need::OwnProcess;
@@ -419,8 +419,13 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
         driver: name_of(abilities, manifest),
         driver_version: printable(&abilities.says.version).into_owned(),
         abilities: can.map(|need| need.word().to_owned()).collect(),
-        kernel: facts.kernel().to_owned(),
-        privilege: if flags.rootless() { "rootless" } else { "root" }.to_owned(),
+        kernel: found.kernel().to_owned(),
+        privilege: match (flags.rootless(), facts::standing()) {
+            (true, Standing::NamespaceRoot) => "rootless, as root of a user namespace",
+            (true, _) => "rootless",
+            (false, _) => "root",
+        }
+        .to_owned(),
         guests: String::new(),
         has: place.told(&TOLD, true),
         lacks: place.told(&TOLD, false),
@@ -521,7 +526,7 @@ pub(super) fn refuse_running(manifest: &Manifest, place: &str) -> Result<(), Exi
 }
 
 fn check_tier(flags: &Flags) -> Result<(), Exit> {
-    let root = nix::unistd::geteuid().is_root();
+    let root = facts::is_root();
     match flags.tier {
         Tier::Vm if flags.keep => {
             Err(Exit::usage("--keep keeps sandboxes on this machine, and not in guests")
@@ -530,6 +535,11 @@ fn check_tier(flags: &Flags) -> Result<(), Exit> {
         Tier::Vm => Ok(()),
         _ if !flags.kernel.is_empty() => {
             Err(Exit::usage("--kernel chooses the kernels of guests, and means nothing without --tier vm"))
+        }
+        Tier::Host if facts::standing() == Standing::NamespaceRoot => {
+            let message = "cannot run on the host: this is root of a user namespace, and not of the machine";
+            Err(Exit::environment(message)
+                .hint("run it outside of that, or with --tier rootless what needs no root"))
         }
         Tier::Host if !root => Err(Exit::environment("cannot run on the host: this is not root")
             .hint("run it with sudo, or with --tier rootless what needs no root")),

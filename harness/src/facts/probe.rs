@@ -15,6 +15,7 @@ use crate::guard::Guard;
 use crate::kernel_log::KernelLog;
 use crate::loop_device::{LoopDevice, LoopOptions};
 use crate::observe::{MountWatch, Witness};
+use crate::standing::{Standing, is_root, standing};
 
 type Answer = Result<(), Absence>;
 
@@ -49,13 +50,14 @@ fn absent(reason: impl Into<String>, fix: impl Into<String>) -> Answer {
     Err(Absence { reason: reason.into(), fix: fix.into() })
 }
 
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
-}
-
 fn root() -> Answer {
-    if !is_root() {
-        return absent("you are not root", "run it with sudo");
+    match standing() {
+        Standing::Root => {}
+        Standing::NamespaceRoot => {
+            let why = "you are root of a user namespace, and to the machine an ordinary user";
+            return absent(why, "run it outside of that, as root");
+        }
+        Standing::User => return absent("you are not root", "run it with sudo"),
     }
     match in_child(|| unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID).is_ok()) {
         true => Ok(()),

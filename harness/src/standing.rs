@@ -1,0 +1,73 @@
+//! Whose rights this process has on the machine.
+
+use std::fs;
+
+/// Whose rights this process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Root of the machine.
+    Root,
+    /// Root of a user namespace, as in a rootless container: to the kernel an ordinary user.
+    NamespaceRoot,
+    /// An ordinary user.
+    User,
+}
+
+/// Whose rights this process has. Inside of a sandbox that is a user namespace the answer is [`Standing::NamespaceRoot`].
+pub fn standing() -> Standing {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    match (nix::unistd::geteuid().is_root(), maps_all(&map)) {
+        (false, _) => Standing::User,
+        // Without `/proc` nothing says that this is a namespace.
+        (true, all) if all || map.is_empty() => Standing::Root,
+        (true, _) => Standing::NamespaceRoot,
+    }
+}
+
+/// Whether this process is root of the machine.
+pub fn is_root() -> bool {
+    standing() == Standing::Root
+}
+
+/// The user that the machine knows this process by.
+pub(crate) fn outer_user() -> u32 {
+    let user = nix::unistd::geteuid().as_raw();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(&map, user).unwrap_or(user)
+}
+
+/// Whether each user of the machine is himself in here, as in the first of all namespaces.
+fn maps_all(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+fn outside(map: &str, user: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let (inside, outside, length) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let offset = user.checked_sub(inside).filter(|offset| *offset < length)?;
+        outside.checked_add(offset)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_namespace_maps_all_users() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        for map in ["", "0 0 1\n", "0 1000 1\n1 100000 65536\n", "0 0 65536\n", "0 100000 4294967295\n"] {
+            assert!(!maps_all(map), "{map}");
+        }
+    }
+
+    #[test]
+    fn user_of_the_machine_is_found_in_the_map() {
+        let map = "         0       1000          1\n         1     100000      65536\n";
+        assert_eq!(
+            [0, 1, 65536, 65537].map(|user| outside(map, user)),
+            [Some(1000), Some(100_000), Some(165_535), None]
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Root of a user namespace, as in a rootless container, is an ordinary user to the kernel: no driver is blamed for that.
+
+use std::path::Path;
+use std::process::Command;
+
+use tests::{Ended, Volproof, built};
+
+/// Runs volproof as root of a namespace of its own, where such may be made.
+fn run(args: &str) -> Option<Ended> {
+    let allowed = Command::new("unshare").args(["-r", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!("no user namespace can be made here");
+        return None;
+    }
+    Some(namespaced(args).run())
+}
+
+fn namespaced(args: &str) -> Volproof {
+    // Ledgers go below the place for temporary files, which is the test's own.
+    Volproof::at(Path::new("unshare")).args("-r").arg(built()).args(args).env("XDG_RUNTIME_DIR", "")
+}
+
+#[test]
+fn root_of_a_user_namespace_runs_rootless_and_says_so() {
+    let Some(ended) = run("run csi::lifecycle::file_system_in_and_out csi::publish --report out --jobs 2")
+    else {
+        return;
+    };
+    assert!(ended.stdout.contains("rootless, as root of a user namespace"), "{}", ended.told());
+    assert_eq!(ended.results().findings(), [], "{}", ended.told());
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+}
+
+#[test]
+fn tier_host_is_refused_to_root_of_a_user_namespace() {
+    let Some(ended) = run("run csi::publish --tier host") else { return };
+    assert_eq!(ended.code, Some(4), "{}", ended.told());
+    assert!(ended.stderr.contains("root of a user namespace, and not of the machine"), "{}", ended.told());
+}
+
+/// In a namespace, since there the runs of others are out of sight.
+#[test]
+fn failed_run_says_where_its_logs_are_and_sweep_removes_them_when_told_to() {
+    let Some(failed) = run("run csi::publish::read_only --sabotage publish-ignores-read-only") else {
+        return;
+    };
+    assert_eq!(failed.code, Some(1), "{}", failed.told());
+    let place =
+        failed.stdout.split_once("the logs stay in ").and_then(|(_, rest)| rest.split_once(" until "));
+    let (place, _) = place.unwrap_or_else(|| panic!("{}", failed.told()));
+    assert!(Path::new(place).join("cases").is_dir(), "{}", failed.told());
+    let temporary = Path::new(place).parent().expect("a directory is in one").to_string_lossy().into_owned();
+    for (flags, says, is_there) in [
+        ("", "1 report directory of ended runs", true),
+        ("--reports=1d", "removed 0 report directories", true),
+        ("--reports --dry-run", "would remove ", true),
+        ("--reports", "removed 1 report directory", false),
+        ("", "nothing to sweep", false),
+    ] {
+        let swept = namespaced(&format!("sweep {flags}")).env("TMPDIR", &temporary).run();
+        assert_eq!(swept.code, Some(0), "{flags}: {}", swept.told());
+        assert!(swept.stdout.contains(says), "{flags}: {}", swept.told());
+        assert_eq!(Path::new(place).exists(), is_there, "{flags}: {}", swept.told());
+    }
+}
