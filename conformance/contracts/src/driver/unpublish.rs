@@ -1,7 +1,7 @@
 //! What answers to `NodeUnpublishVolume` and `NodeUnstageVolume` promise.
 
 use crate::event::{Event, TraceLine};
-use crate::rule::books::{Progress, is_unknown};
+use crate::rule::books::{Call, Progress, is_unknown};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
 use super::{answered, succeeded, top, was_made_twice};
@@ -65,16 +65,12 @@ fn others_stay(books: &Books, line: &TraceLine, report: &mut Report) {
         }
     }
     let Event::MountDel(gone) = &line.event else { return };
-    for (volume, known) in &books.volumes {
+    for (volume, known) in books.volumes_at(&gone.target) {
         if known.published.get(&gone.target) != Some(&Progress::Done) {
             continue;
         }
-        let calls: Vec<&str> = books
-            .in_flight(volume)
-            .filter(|call| call.method == UNPUBLISH)
-            .map(|call| call.target())
-            .collect();
-        if !calls.is_empty() && !calls.contains(&gone.target.as_str()) {
+        let mut calls = books.in_flight(volume, UNPUBLISH).map(Call::target).peekable();
+        if calls.peek().is_some() && !calls.any(|target| target == gone.target) {
             report.broken(UNPUBLISH, "another target of the volume was unmounted", gone.target.as_str());
         }
     }

@@ -87,7 +87,7 @@ fn one_operation_a_volume(books: &Books, line: &TraceLine, report: &mut Report) 
     }
     report.tried();
     let volume = text(&start.req, "volumeId");
-    if books.in_flight(volume).any(|call| WHOLE.contains(&call.method.as_str())) {
+    if books.methods_in_flight(volume).any(|method| WHOLE.contains(&method)) {
         report.broken(&start.method, "two operations ran on one volume at the same time", volume);
     }
 }
@@ -103,7 +103,7 @@ pub(super) static NO_UNMOUNT_DURING_MOUNT: Rule = Rule {
 fn no_unmount_during_mount(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     let volume = text(&start.req, "volumeId");
-    let mut others = books.in_flight(volume).map(|call| call.method.as_str());
+    let mut others = books.methods_in_flight(volume);
     if start.method == UNMOUNT || WHOLE.contains(&start.method.as_str()) {
         report.tried();
     }

@@ -21,11 +21,11 @@ fn one_path_a_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     if matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") {
         report.tried();
     }
-    let others = || books.volumes.iter().filter(|(other, _)| *other != volume).map(|(_, known)| known);
+    let others = |path| books.volumes_at(path).filter(|(other, _)| *other != volume).map(|(_, known)| known);
     match start.method.as_str() {
         "NodeStageVolume" => {
             let path = text(&start.req, "stagingTargetPath");
-            if others().any(|other| other.staged.contains_key(path)) {
+            if others(path).any(|other| other.staged.contains_key(path)) {
                 report.broken(&start.method, "staged at the path of another volume", path);
             }
             let elsewhere =
@@ -36,7 +36,7 @@ fn one_path_a_volume(books: &Books, line: &TraceLine, report: &mut Report) {
         }
         "NodePublishVolume" => {
             let path = text(&start.req, "targetPath");
-            if others().any(|other| other.published.contains_key(path)) {
+            if others(path).any(|other| other.published.contains_key(path)) {
                 report.broken(&start.method, "published at the target of another volume", path);
             }
         }

@@ -190,15 +190,13 @@ pub(super) static UNDONE_AS_DONE: Rule = Rule {
             _ => return,
         };
         let (volume, path) = (text(&start.req, "volumeId"), text(&start.req, field));
-        let mut done = books.volumes.iter().filter(|(_, known)| match published {
+        let mut done = books.volumes_at(path).filter(|(_, known)| match published {
             true => known.published.contains_key(path),
             false => known.staged.contains_key(path),
         });
-        if done.clone().next().is_none() {
-            return;
-        }
+        let Some((first, _)) = done.next() else { return };
         report.tried();
-        if !done.any(|(id, _)| id == volume) {
+        if first != volume && !done.any(|(id, _)| id == volume) {
             report.broken(&start.method, "undone with another id than it was done with", path);
         }
     }),

@@ -31,7 +31,7 @@ fn publish_after_stage(books: &Books, line: &TraceLine, report: &mut Report) {
         }
         Some(Progress::Done) => {}
     }
-    if books.in_flight(volume).any(|call| call.method == "NodeUnstageVolume") {
+    if books.methods_in_flight(volume).any(|method| method == "NodeUnstageVolume") {
         report.broken(&start.method, "published while it is being unstaged", volume);
     }
 }

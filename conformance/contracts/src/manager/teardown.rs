@@ -27,7 +27,7 @@ fn unstage_last(books: &Books, line: &TraceLine, report: &mut Report) {
     let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
     if let Some(target) = targets.find(|target| !is_unknowable(books, volume, target)) {
         report.broken(&start.method, "unstaged before its last target was unpublished", target.as_str());
-    } else if let Some(call) = books.in_flight(volume).find(|call| call.method == "NodePublishVolume") {
+    } else if let Some(call) = books.in_flight(volume, "NodePublishVolume").next() {
         report.broken(&start.method, "unstaged while it was being published", call.target());
     }
 }

@@ -42,7 +42,7 @@ fn directories_stay(books: &Books, effect: &Effect, report: &mut Report) {
         let steps = known.staged.iter().chain(&known.published);
         for (path, _) in steps.filter(|(_, progress)| **progress == Progress::Uncertain) {
             report.tried();
-            let undoing = books.in_flight(volume).any(|call| call.method.contains("Un"));
+            let undoing = books.methods_in_flight(volume).any(|method| method.contains("Un"));
             let knowable = !is_unknowable(books, volume, path);
             if knowable && !undoing && (effect.path == *path || effect.path == parent(path)) {
                 report.broken("", "a directory of an uncertain step was removed", effect.path.as_str());

@@ -3,6 +3,8 @@
 //! The books hold what the *manager* can know. A call that ended in an error the manager must take for final
 //! has not happened; one whose outcome is unknown may have.
 
+mod index;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
@@ -10,6 +12,7 @@ use serde_json::Value;
 use crate::event::{
     ApiChange, Effect, Event, Mount, OperationEdge, ProcessEdge, RpcEnd, RpcStart, StateChange, TraceLine,
 };
+use index::{Flights, Paths};
 
 /// How far a step that can be undone has come, as the manager knows it. What is absent is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,11 @@ pub struct Call {
 impl Call {
     fn of(start: &RpcStart, seq: u64, life: u32) -> Call {
         Call { method: start.method.clone(), request: start.req.clone(), seq, life }
+    }
+
+    /// Whether it is the same call for the same volume in the same life.
+    fn is_like(&self, other: &Call) -> bool {
+        (&self.method, self.volume(), self.life) == (&other.method, other.volume(), other.life)
     }
 
     /// The volume it is about.
@@ -96,6 +104,9 @@ pub enum Entry {
 pub struct Books {
     /// Calls in flight, by their id.
     pub calls: BTreeMap<u64, Call>,
+    /// Those of them that this life of the node has made.
+    flights: Flights,
+    asked_at: Paths,
     /// Volumes by their id at the driver.
     pub volumes: BTreeMap<String, Volume>,
     /// Whether the driver stages, once it was asked.
@@ -178,9 +189,19 @@ impl Books {
         self.volumes.get(id)
     }
 
-    /// Calls that this life of the node has in flight for a volume.
-    pub fn in_flight<'a>(&'a self, volume: &'a str) -> impl Iterator<Item = &'a Call> + 'a {
-        self.calls.values().filter(move |call| call.life == self.life && call.volume() == volume)
+    /// Calls of a method that this life of the node has in flight for a volume.
+    pub fn in_flight<'a>(&'a self, volume: &'a str, method: &'a str) -> impl Iterator<Item = &'a Call> + 'a {
+        self.flights.calls(volume, method).filter_map(|id| self.calls.get(&id))
+    }
+
+    /// The methods it has in flight for a volume, each once, however many calls there are.
+    pub fn methods_in_flight<'a>(&'a self, volume: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+        self.flights.methods(volume)
+    }
+
+    /// The volumes that were ever asked for at a path, as their staging path or a target.
+    pub fn volumes_at<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a Volume)> + 'a {
+        self.asked_at.volumes(path).filter_map(|volume| Some((volume, self.volumes.get(volume)?)))
     }
 
     /// An API object.
@@ -229,17 +250,27 @@ impl Books {
             }
             "NodeStageVolume" => {
                 self.forced.remove(call.volume());
+                self.asked_at.add(call.staging(), call.volume());
                 let volume = self.volumes.entry(call.volume().to_owned()).or_default();
                 volume.stage_request = Some(call.request.clone());
             }
             "NodePublishVolume" => {
                 self.forced.remove(call.volume());
+                self.asked_at.add(call.target(), call.volume());
                 let volume = self.volumes.entry(call.volume().to_owned()).or_default();
                 volume.publish_requests.insert(call.target().to_owned(), call.request.clone());
             }
             _ => {}
         }
-        self.calls.insert(start.id, call);
+        if life == self.life {
+            self.flights.add(start.id, &call);
+        }
+        // A recording may give a number twice.
+        if let Some(earlier) = self.calls.insert(start.id, call)
+            && !self.calls[&start.id].is_like(&earlier)
+        {
+            self.flights.remove(start.id, &earlier);
+        }
     }
 
     fn end(&mut self, end: &RpcEnd) {
@@ -252,6 +283,7 @@ impl Books {
             self.volumes.entry(id.to_owned()).or_default().created = true;
         }
         let Some(call) = self.calls.remove(&end.id) else { return };
+        self.flights.remove(end.id, &call);
         if call.method == "DeleteVolume" && end.code != "OK" && !is_unknown(&end.code) {
             self.exists(call.volume());
         }
@@ -405,7 +437,8 @@ impl Books {
     }
 
     fn forget(&mut self) {
-        let unheard: Vec<Call> = self.calls.values().filter(|call| call.life == self.life).cloned().collect();
+        let ids = self.flights.take().into_iter();
+        let unheard: Vec<Call> = ids.filter_map(|id| self.calls.get(&id).cloned()).collect();
         unheard.iter().for_each(|call| self.may_happen(call));
         for volume in self.volumes.values_mut() {
             let steps = volume.staged.values_mut().chain(volume.published.values_mut());
