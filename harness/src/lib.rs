@@ -47,6 +47,7 @@ pub mod kernel_log;
 pub mod kernel_module;
 pub mod layout;
 pub mod ledger;
+pub mod load;
 pub mod loop_device;
 pub mod manifest;
 pub mod masks;

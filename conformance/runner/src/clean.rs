@@ -59,7 +59,17 @@ impl Cleaner<'_> {
     }
 
     fn outcome(&self, outcome: &mut Outcome) {
-        let Outcome { status: _, seconds: _, breakage, findings, left_behind, kernel, unchecked } = outcome;
+        // A dead end is compared and never shown.
+        let Outcome {
+            status: _,
+            seconds: _,
+            breakage,
+            findings,
+            left_behind,
+            kernel,
+            unchecked,
+            dead_ends: _,
+        } = outcome;
         if let Some(Breakage { after, at: _, expected, actual, cause }) = breakage {
             self.text(after);
             self.texts(expected);
@@ -99,6 +109,7 @@ mod tests {
             left_behind: vec!["volume hunter2".to_owned()],
             kernel: vec![],
             unchecked: vec![],
+            dead_ends: std::collections::BTreeSet::new(),
         };
         let mut said = Said::Outcome(Box::new(outcome));
         clean(&mut said, &[masks]);

@@ -4,6 +4,8 @@
 //! own ([`lane`]). All that can happen to a run arrives here as one message, in one order, and everything
 //! the user sees is emitted from here.
 
+mod dead_ends;
+mod expectation;
 pub mod guest;
 mod kept;
 pub mod lane;
@@ -11,7 +13,7 @@ mod ledger;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,7 @@ use crate::report::Reporter;
 use testbed::case::{Case, CaseId};
 use testbed::message::{Abilities, Expectation, Orders, Progress};
 
+use dead_ends::DeadEnds;
 pub use guest::Guests;
 use kept::Kept;
 pub use ledger::Ledger;
@@ -129,6 +132,7 @@ struct Dispatcher {
     interrupted: bool,
     /// From the run's beginning on, where it can be read.
     kernel_log: Option<KernelLog>,
+    dead_ends: DeadEnds,
 }
 
 impl Dispatcher {
@@ -154,6 +158,7 @@ impl Dispatcher {
             started: Instant::now(),
             interrupted: false,
             kernel_log: KernelLog::start().ok(),
+            dead_ends: DeadEnds::default(),
         }
     }
 
@@ -253,6 +258,7 @@ impl Dispatcher {
             disk: None,
             cuts: 0,
             spoil: plan.spoil,
+            dead_ends: self.dead_ends.shown(),
         };
         Ok(Assignment { task: Task::Case(id, Box::new(abilities.clone())), orders })
     }
@@ -275,6 +281,7 @@ impl Dispatcher {
                 if verdict.was_cancelled() {
                     return Ok(());
                 }
+                self.dead_ends.note(verdict.dead_ends());
                 let report = verdict.report(job.case, self.blank(job.case), &self.plan);
                 if self.plan.fail_fast && report.status.is_bad() {
                     self.queue.clear();
@@ -365,7 +372,7 @@ impl Dispatcher {
     fn write_expectations(&mut self) -> anyhow::Result<()> {
         // All patches of a run go through this process: two workers would overwrite each other's.
         for expectation in std::mem::take(&mut self.expectations) {
-            write_expectation(expectation)?;
+            expectation::write(expectation)?;
         }
         Ok(())
     }
@@ -451,32 +458,6 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
         None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
     };
     error.chain().any(|cause| kind(cause) == Some(std::io::ErrorKind::BrokenPipe))
-}
-
-/// Rewrites the literal of an `expect!` in its source file.
-fn write_expectation(expectation: Expectation) -> anyhow::Result<()> {
-    let Some(file) = source_file(&expectation.file) else {
-        anyhow::bail!("cannot find `{}`: run this from the workspace it was built in", expectation.file);
-    };
-    // The crate keeps the place by reference to constants; a run writes each at most once.
-    let constant = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-    let position = expect_test::Position {
-        file: constant(file.to_string_lossy().into_owned()),
-        line: expectation.line,
-        column: expectation.column,
-    };
-    expect_test::Expect { position, data: constant(expectation.data), indent: true }
-        .assert_eq(&expectation.actual);
-    Ok(())
-}
-
-/// A path below some workspace, as the compiler writes it: looked for from here upwards, then from where this
-/// crate was built.
-fn source_file(path: &str) -> Option<PathBuf> {
-    let here = std::env::current_dir().unwrap_or_default();
-    let starts = [here.as_path(), Path::new(env!("CARGO_MANIFEST_DIR"))];
-    let candidates = starts.iter().flat_map(|start| start.ancestors()).map(|above| above.join(path));
-    candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
 /// Ctrl-C and a polite kill, which mean the same.

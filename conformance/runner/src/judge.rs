@@ -314,6 +314,27 @@ pub(crate) fn used_up(cause: &str, limit: &str) -> Finding {
     Finding { party: Party::Driver, sentence, ..blank("limits", "", cause) }
 }
 
+/// What the findings of a case become that the machine could not carry out: nobody knows what they would be on
+/// another one.
+pub(crate) fn excuse(findings: &mut [Finding]) {
+    for finding in findings.iter_mut().filter(|finding| finding.is_fault()) {
+        *finding =
+            Finding { party: Party::Unknown, consequence_of: ENVIRONMENT.to_owned(), ..finding.clone() };
+    }
+}
+
+/// The finding of a machine that has not enough of something: which, and what to do.
+pub(crate) fn environment(said: &str) -> Finding {
+    let cause = said.split(':').next().unwrap_or(said);
+    Finding {
+        party: Party::Environment,
+        sentence: format!("Not the driver's fault: {said}."),
+        ..blank(ENVIRONMENT, "", cause)
+    }
+}
+
+const ENVIRONMENT: &str = "environment";
+
 /// A log that is longer than what is kept of it. CSI says nothing of logs.
 pub(crate) fn log_used_up(lost: u64) -> Option<Finding> {
     let finding = Finding {

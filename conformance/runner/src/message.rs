@@ -1,5 +1,7 @@
 //! What the run and a worker say to each other: one JSON document in, JSON lines out.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use testbed::case::CaseId;
 use testbed::failure::Breakage;
@@ -95,4 +97,7 @@ pub struct Outcome {
     pub kernel: Vec<String>,
     /// What could not be checked, and why.
     pub unchecked: Vec<String>,
+    /// What was waited for in vain.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub dead_ends: BTreeSet<String>,
 }

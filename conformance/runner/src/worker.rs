@@ -7,6 +7,7 @@ mod aftermath;
 mod disk;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -21,6 +22,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use harness::driver::machine_options;
 use harness::facts::in_guest;
+use harness::load;
 use harness::masks::Masks;
 use harness::sandbox::{MachineOptions, Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
@@ -163,7 +165,8 @@ async fn run_case(
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().bed, orders, sandbox, before, failure.is_some()).await;
     let claims = cx.shared().claimed();
-    let outcome = outcome(case, failure, after, claims, cx.shared().bed.journal.symbols(), seconds);
+    let mut outcome = outcome(case, failure, after, claims, cx.shared().bed.journal.symbols(), seconds);
+    outcome.dead_ends = cx.shared().bed.dead_ends();
     let stays = orders.keep && outcome.status.is_bad();
     let said = Said::Outcome(Box::new(outcome));
     if stays {
@@ -181,7 +184,7 @@ async fn run_case(
 async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> {
     let shared = cx.shared();
     let panicked = catch_panics();
-    let run = tokio::time::timeout(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind());
+    let run = load::within(orders.timeout, AssertUnwindSafe((case.run)(cx)).catch_unwind());
     let ended = tokio::select! {
         biased;
         // Nothing that a case waits for will come from a dead driver.
@@ -203,10 +206,13 @@ async fn body(case: &Case, cx: &mut Cx, orders: &Orders) -> Result<(), Failure> 
             let said = panicked.borrow().clone().unwrap_or_else(|| "the case panicked".to_owned());
             Err(Failure { after: last.step, at: last.at, what: What::Ours(vec![said]).into() })
         }
-        Err(_) => {
-            let chain = vec![format!("The case did not end within {} s.", orders.timeout.as_secs_f64())];
-            let failure =
-                Failure { after: last.step, at: last.at, what: What::Broken { chain, seen: None }.into() };
+        Err(late) => {
+            let said = format!("The case did not end within {} s.", orders.timeout.as_secs_f64());
+            let what = match late.is_cut_short {
+                true => What::Environment(vec![late.to_string(), said]),
+                false => What::Broken { chain: vec![said], seen: None },
+            };
+            let failure = Failure { after: last.step, at: last.at, what: what.into() };
             Err(failure.with_under_way(shared.bed.under_way().await))
         }
     }
@@ -242,6 +248,10 @@ fn outcome(
         judge::blame(&mut findings, &broken.contract);
         findings.push(broken);
     }
+    if let Some(What::Environment(chain)) = failure.as_ref().map(|failure| &*failure.what) {
+        judge::excuse(&mut findings);
+        findings.extend(chain.first().map(|said| judge::environment(said)));
+    }
     judge::sort(&mut findings);
     let seen = Seen {
         driver_exited: driver_exited.is_some(),
@@ -271,7 +281,8 @@ fn outcome(
             None => breakage = Some(aftermath::at_the_end(said, case.place())),
         }
     }
-    Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked }
+    let dead_ends = BTreeSet::new();
+    Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked, dead_ends }
 }
 
 /// What a status is made of.
@@ -289,7 +300,7 @@ impl Seen<'_> {
     fn status(&self) -> Status {
         let at_fault =
             |party: Party| self.findings.iter().any(|finding| finding.is_fault() && finding.party == party);
-        let body_is_ours = matches!(self.body, Some(What::Ours(_)));
+        let body_is_ours = matches!(self.body, Some(What::Ours(_) | What::Environment(_)));
         let body_failed = self.body.is_some() && !body_is_ours;
         if self.driver_exited {
             Status::DriverExited

@@ -5,10 +5,12 @@
 mod behind;
 mod calls;
 mod containers;
+mod dead_end;
 mod disks;
 mod files;
 mod nfs;
 mod objects;
+mod patience;
 mod put_up;
 mod spec;
 mod winding_up;
@@ -28,7 +30,6 @@ use harness::census;
 use harness::cgroup::Cgroup;
 use harness::cluster::{Provisioned, VolumeRequest};
 use harness::driver::Exit;
-use harness::facts;
 use harness::fault_fs::FaultFs;
 use harness::manifest::Sensitive;
 use harness::masks::TELLING;
@@ -43,9 +44,11 @@ use crate::foreign::Foreign;
 use crate::limits::DeviceGroups;
 use crate::message::Abilities;
 use containers::Started;
+use patience::Waited;
 
 pub(crate) use containers::Running;
 pub(crate) use nfs::NfsSpec;
+pub use patience::SHOWN;
 pub(crate) use put_up::builder;
 pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
 
@@ -73,6 +76,9 @@ pub struct Bed {
     /// Whether each call is made twice, to the end.
     repeats: Cell<bool>,
     limit: Duration,
+    /// What earlier cases have waited for in vain, and what this one has.
+    known_dead_ends: BTreeSet<String>,
+    dead_ends: RefCell<BTreeSet<String>>,
     disks: disks::Disks,
     // A file system that is served lies on the part of the machine below, so it goes first.
     fuse: RefCell<Option<FaultFs>>,
@@ -98,6 +104,8 @@ pub(crate) enum StepError {
     Broken(Vec<String>),
     /// The suite could not do its part.
     Ours(Vec<String>),
+    /// The machine has not enough of something: which, what to do, and what came of it.
+    Environment(Vec<String>),
 }
 
 impl StepError {
@@ -105,6 +113,7 @@ impl StepError {
         match self {
             Self::Broken(chain) => What::Broken { chain, seen: None },
             Self::Ours(chain) => What::Ours(chain),
+            Self::Environment(chain) => What::Environment(chain),
         }
     }
 
@@ -192,8 +201,7 @@ impl Bed {
     /// Waits until a pod has its volumes.
     pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
         let node = &self.node;
-        let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
-        waited.map_err(|error| StepError::of_node(&error))
+        Ok(self.patiently(|limit| node.wait_mounted(pod, limit)).await?)
     }
 
     /// Finds that a pod does not get its volumes, for a reason that the node tells.
@@ -221,8 +229,7 @@ impl Bed {
     /// Waits until nothing of a deleted pod is left on the node.
     pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
         let node = &self.node;
-        let waited = self.patiently(|limit| node.wait_gone(pod, limit)).await;
-        waited.map_err(|error| StepError::of_node(&error))?;
+        self.patiently(|limit| node.wait_gone(pod, limit)).await?;
         self.leaving.borrow_mut().remove(pod);
         Ok(())
     }
@@ -297,18 +304,15 @@ impl Bed {
     /// Waits until the node is at rest, or has died and was started again: whether it had.
     pub(crate) async fn revive_node(&self) -> Result<bool> {
         let node = &self.node;
-        let rested = match node.is_running() {
-            true => self.patiently(|limit| node.wait_idle(limit)).await,
-            false => Err(NodeError::Down),
-        };
-        match rested {
-            Ok(()) => Ok(false),
-            Err(NodeError::Down | NodeError::Exited { .. }) => {
-                node.restart().await.map_err(|error| StepError::ours(&error))?;
-                Ok(true)
+        if node.is_running() {
+            match self.patiently(|limit| node.wait_idle(limit)).await {
+                Ok(()) => return Ok(false),
+                Err(Waited { node: NodeError::Down | NodeError::Exited { .. }, .. }) => {}
+                Err(waited) => return Err(waited.into()),
             }
-            Err(error) => Err(StepError::of_node(&error)),
         }
+        node.restart().await.map_err(|error| StepError::ours(&error))?;
+        Ok(true)
     }
 
     /// Has the machine run out of memory, and the driver killed for it.
@@ -364,30 +368,12 @@ impl Bed {
         for pod in leaving {
             match self.patiently(|limit| node.wait_gone(&pod, limit)).await {
                 Ok(()) => drop(self.leaving.borrow_mut().remove(&pod)),
-                Err(error) => return vec![error.to_string()],
+                Err(waited) => return waited.lines(),
             }
         }
         match self.patiently(|limit| node.wait_idle(limit)).await {
             Ok(()) => vec![],
-            Err(error) => vec![error.to_string()],
-        }
-    }
-
-    /// Waits as long as something may still come of it: a driver that is at work is given all the time there
-    /// is, and one that only ever says no is given up earlier.
-    async fn patiently<F>(&self, wait: impl Fn(Duration) -> F) -> std::result::Result<(), NodeError>
-    where
-        F: Future<Output = std::result::Result<(), NodeError>>,
-    {
-        let end = Instant::now() + self.limit;
-        // Who waits for an NFS server waits in the kernel, and no call tells of it; and an emulated machine is slow.
-        let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
-        loop {
-            let waited = wait(futile.min(self.limit)).await;
-            let at_work = !self.journal.in_flight().is_empty();
-            if !matches!(waited, Err(NodeError::Refused(_))) || !at_work || Instant::now() > end {
-                return waited;
-            }
+            Err(waited) => waited.lines(),
         }
     }
 

@@ -33,6 +33,8 @@ pub enum What {
     Promise { contract: &'static str, method: String, cause: String },
     /// The suite could not do its part: our fault, or the machine's.
     Ours(Vec<String>),
+    /// The machine has not enough of something: which, what to do, and what came of it.
+    Environment(Vec<String>),
 }
 
 impl Failure {
@@ -57,7 +59,7 @@ impl Failure {
         match &mut *self.what {
             What::Story { pending, .. } => pending.extend(lines),
             What::Broken { chain, .. } => chain.extend(lines.into_iter().map(|what| format!("still {what}"))),
-            What::Promise { .. } | What::Ours(_) => {}
+            What::Promise { .. } | What::Ours(_) | What::Environment(_) => {}
         }
         self
     }
@@ -72,7 +74,7 @@ impl Failure {
             }
             What::Broken { chain, seen } => (None, seen.clone(), chain.clone()),
             What::Promise { cause, .. } => (None, None, vec![cause.clone()]),
-            What::Ours(chain) => (None, None, chain.clone()),
+            What::Ours(chain) | What::Environment(chain) => (None, None, chain.clone()),
         };
         Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause }
     }

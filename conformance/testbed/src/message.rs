@@ -1,5 +1,6 @@
 //! How a testbed is to be put up, what the driver in it can do, and what a case says while it runs.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +42,9 @@ pub struct Orders {
     /// How the suite's own NFS server is to misbehave, where somebody wants to see a case notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoil: Option<Misbehaviour>,
+    /// What earlier cases of the run have waited for in vain: the next ones do not.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub dead_ends: BTreeSet<String>,
 }
 
 impl Orders {
@@ -58,6 +62,7 @@ impl Orders {
             disk: None,
             cuts: 0,
             spoil: None,
+            dead_ends: BTreeSet::new(),
         }
     }
 }

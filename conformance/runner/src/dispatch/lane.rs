@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use harness::load;
 use harness::private;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
@@ -43,7 +44,7 @@ pub async fn run(
     let (child, lines, lifeline) = start(assignment).await?;
     let mut worker = Kept::new(child, lifeline);
     let mut lines = BufReader::new(lines).lines();
-    let deadline = tokio::time::sleep(assignment.orders.timeout + GRACE);
+    let deadline = load::passed(assignment.orders.timeout + GRACE);
     tokio::pin!(cancel, deadline);
     let mut ended = None;
     loop {
@@ -58,7 +59,7 @@ pub async fn run(
                 },
                 None => break,
             },
-            () = &mut deadline, if ended.is_none() => { ended = Some(Ended::Hung(worker.stuck())); break }
+            _ = &mut deadline, if ended.is_none() => { ended = Some(Ended::Hung(worker.stuck())); break }
             _ = &mut cancel, if ended.is_none() => { ended = Some(Ended::Cancelled); break }
         }
     }

@@ -89,6 +89,11 @@ impl Verdict {
         }
     }
 
+    /// What the case has waited for in vain.
+    pub(super) fn dead_ends(&self) -> impl Iterator<Item = &String> {
+        self.outcome.iter().flat_map(|outcome| &outcome.dead_ends)
+    }
+
     pub(super) fn was_cancelled(&self) -> bool {
         matches!(self.ended, Some(Ok(Ended::Cancelled)))
     }
@@ -115,7 +120,7 @@ impl Verdict {
         let log_files = log_files(&self.directory);
         let said_all = self.stays || matches!(self.ended, Some(Ok(Ended::Exited(_))));
         if let Some(outcome) = self.outcome.clone().filter(|_| said_all) {
-            let Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked } = outcome;
+            let Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked, .. } = outcome;
             let look = self.look(status, &blank);
             return CaseReport {
                 status,

@@ -46,6 +46,8 @@ impl Bed {
             nfs: nfs::Nfs::new(orders.spoil),
             repeats: Cell::new(false),
             limit,
+            known_dead_ends: orders.dead_ends.clone(),
+            dead_ends: RefCell::default(),
             disks: Disks::default(),
             fuse: RefCell::default(),
             machine: RefCell::default(),

@@ -77,11 +77,12 @@ impl Bed {
         let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
         let node = &self.node;
         for pod in leaving {
-            if let Err(error) = node.wait_gone(&pod, left_until(end)).await {
-                left.push(format!("pod {pod}: {error}"));
+            if let Err(waited) = self.until(end, |limit| node.wait_gone(&pod, limit)).await {
+                left.push(format!("pod {pod}: {}", waited.lines().join(": ")));
             }
         }
-        left.extend(node.wait_idle(left_until(end)).await.err().map(|error| error.to_string()));
+        let idle = self.until(end, |limit| node.wait_idle(limit)).await;
+        left.extend(idle.err().map(|waited| waited.lines().join(": ")));
         left
     }
 
@@ -187,6 +188,6 @@ fn patience(failed: bool) -> Duration {
 }
 
 /// What is left of the time; never nothing, so that what has already happened is always seen.
-fn left_until(end: Instant) -> Duration {
+pub(super) fn left_until(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
 }

@@ -1,0 +1,201 @@
+//! When to stop waiting for a driver: what it refuses for good, in the same way each time, will not come.
+//!
+//! Only the driver's own answers count, and only final ones, by the same list of codes as the manager's: after the
+//! other codes, an answer that the proxy gave, or anything that the case does, the count begins anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use contracts::event::{Event, OperationEdge, RpcEnd, RpcStart, TraceLine};
+use contracts::rule::books::is_unknown;
+
+/// So many equal failures in a row end a wait: the third shows that the second was no accident.
+const ENOUGH: usize = 3;
+
+/// So many milliseconds lie between the first and the last of them at least, since an attacher tries again at once.
+const APART: f64 = 1000.0;
+
+/// What was tried again and again, and failed in the same way each time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeadEnd {
+    /// Equal in all cases that meet it: no ids, no paths, no numbers.
+    pub(crate) key: String,
+    /// The call, as `NodePublishVolume`.
+    method: String,
+    /// `ALREADY_EXISTS`; `OK` where the manager found that nothing had come of it.
+    code: String,
+    message: String,
+    calls: usize,
+    /// Whether earlier cases have waited for the same in vain.
+    was_seen_before: bool,
+}
+
+impl fmt::Display for DeadEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, code, message, calls, was_seen_before, .. } = self;
+        write!(f, "ended early: {method} answers {code} ")?;
+        match was_seen_before {
+            true => f.write_str("as in the cases before, where it never came")?,
+            false => write!(f, "each time ({calls} calls)")?,
+        }
+        match (code.as_str(), message.as_str()) {
+            (_, "") => Ok(()),
+            ("OK", message) => write!(f, ", and then: {message}"),
+            (_, message) => write!(f, ": {message:?}"),
+        }
+    }
+}
+
+/// Looks for a dead end in the lines of a journal, from the moment when it is made.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// What earlier cases have met, by key.
+    known: BTreeSet<String>,
+    /// Calls under way: the method, and the volume's handle.
+    calls: BTreeMap<u64, (String, String)>,
+    /// The last answer for each volume since the operation on it began.
+    answers: BTreeMap<String, Answer>,
+    streaks: BTreeMap<[String; 3], Streak>,
+}
+
+#[derive(Debug, Clone)]
+struct Answer {
+    method: String,
+    code: String,
+    message: String,
+    is_final: bool,
+}
+
+/// Equal failures in a row.
+#[derive(Debug)]
+struct Streak {
+    key: String,
+    calls: usize,
+    since: f64,
+}
+
+impl Search {
+    pub(super) fn new(known: BTreeSet<String>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// Reads more lines; the dead end, if they lead to one.
+    pub(super) fn read(&mut self, lines: &[TraceLine]) -> Option<DeadEnd> {
+        lines.iter().find_map(|line| self.line(line))
+    }
+
+    fn line(&mut self, line: &TraceLine) -> Option<DeadEnd> {
+        match &line.event {
+            Event::RpcStart(start) => self.call_begins(start),
+            Event::RpcEnd(end) => return self.call_ends(end, line.t_ms),
+            Event::Operation(edge) if edge.edge == "end" => return self.operation_ends(edge, line.t_ms),
+            Event::Operation(edge) => drop(self.answers.remove(handle_of(&edge.volume))),
+            // Whatever the case does may be the cure, and so may a driver or a node that is started again.
+            Event::Step(_) | Event::Process(_) => {
+                self.streaks.clear();
+                self.answers.clear();
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn call_begins(&mut self, start: &RpcStart) {
+        let handle = start.req.get("volumeId").and_then(serde_json::Value::as_str);
+        if let Some(handle) = handle.filter(|_| is_work(&start.method)) {
+            self.calls.insert(start.id, (start.method.clone(), handle.to_owned()));
+        }
+    }
+
+    fn call_ends(&mut self, end: &RpcEnd, now: f64) -> Option<DeadEnd> {
+        let (method, handle) = self.calls.remove(&end.id)?;
+        let answer = Answer {
+            code: screaming(&end.code),
+            message: end.message.clone(),
+            is_final: end.is_from_the_driver() && !is_unknown(&end.code),
+            method: method.clone(),
+        };
+        // The attacher's calls are no operations of the manager.
+        if !method.starts_with("Controller") {
+            self.answers.insert(handle, answer);
+            return None;
+        }
+        let of = [method, handle, String::new()];
+        if end.code == "OK" {
+            self.streaks.remove(&of);
+            return None;
+        }
+        self.failed(of, answer, now)
+    }
+
+    fn operation_ends(&mut self, edge: &OperationEdge, now: f64) -> Option<DeadEnd> {
+        let of = [&edge.name, &edge.volume, &edge.pod].map(Clone::clone);
+        let answer = self.answers.remove(handle_of(&edge.volume));
+        match (answer, &edge.error) {
+            (Some(mut answer), Some(error)) => {
+                if answer.code == "OK" {
+                    answer.message.clone_from(error);
+                }
+                self.failed(of, answer, now)
+            }
+            // It went well, or nothing was asked of the driver.
+            _ => {
+                self.streaks.remove(&of);
+                None
+            }
+        }
+    }
+
+    fn failed(&mut self, of: [String; 3], answer: Answer, now: f64) -> Option<DeadEnd> {
+        if !answer.is_final {
+            self.streaks.remove(&of);
+            return None;
+        }
+        let Answer { method, code, message, .. } = answer;
+        let key = format!("{method} {code} {}", without_names(&message));
+        let streak =
+            self.streaks.entry(of).or_insert_with(|| Streak { key: key.clone(), calls: 0, since: now });
+        if streak.key != key {
+            *streak = Streak { key: key.clone(), calls: 0, since: now };
+        }
+        streak.calls += 1;
+        let was_seen_before = self.known.contains(&key);
+        let shown = streak.calls >= ENOUGH && now - streak.since >= APART;
+        let calls = streak.calls;
+        (shown || was_seen_before).then_some(DeadEnd { key, method, code, message, calls, was_seen_before })
+    }
+}
+
+/// Whether the manager or the attacher waits for the effect of a call.
+fn is_work(method: &str) -> bool {
+    super::CHANGING.contains(&method) && !["CreateVolume", "DeleteVolume"].contains(&method)
+}
+
+/// The handle in the unique name of a volume.
+fn handle_of(volume: &str) -> &str {
+    volume.split_once('^').map_or(volume, |(_, handle)| handle)
+}
+
+/// A code in the spelling of the specification: `ALREADY_EXISTS` for `AlreadyExists`.
+fn screaming(code: &str) -> String {
+    if code == "OK" {
+        return code.to_owned();
+    }
+    let mut text = String::new();
+    for letter in code.chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_uppercase());
+    }
+    text
+}
+
+/// The words of a message that are the same for each volume: those without digits, quotes, dashes and slashes.
+fn without_names(message: &str) -> String {
+    let names = |c: char| c.is_ascii_digit() || "\"'`/-_<>^".contains(c);
+    message.split_whitespace().filter(|word| !word.contains(names)).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Dead ends in traces made up for it. Touches nothing.
+
+use contracts::event::{ProcessEdge, Step};
+use serde_json::json;
+
+use super::*;
+
+const PUBLISH: &str = "NodePublishVolume";
+
+/// Plays a trace and looks for a dead end in it.
+#[derive(Default)]
+struct Trace {
+    search: Search,
+    calls: u64,
+    now: f64,
+}
+
+impl Trace {
+    fn knowing(key: &str) -> Self {
+        Self { search: Search::new([key.to_owned()].into()), ..Self::default() }
+    }
+
+    fn tell(&mut self, event: Event) -> Option<DeadEnd> {
+        self.search.read(&[TraceLine { seq: 0, t_ms: self.now, event }])
+    }
+
+    fn call(&mut self, method: &str, code: &str, injected: Option<&str>) -> Option<DeadEnd> {
+        self.calls += 1;
+        let (id, method) = (self.calls, method.to_owned());
+        let req = json!({ "volumeId": "v" });
+        self.tell(Event::RpcStart(RpcStart { id, method: method.clone(), req, deadline_s: None }));
+        let (code, injected) = (code.to_owned(), injected.map(str::to_owned));
+        let message = if code == "OK" { String::new() } else { format!("volume pv-{id} is there") };
+        self.tell(Event::RpcEnd(RpcEnd {
+            id,
+            method,
+            code,
+            message,
+            dur_ms: 1.0,
+            resp: json!(null),
+            injected,
+        }))
+    }
+
+    /// One try of the manager: an operation with one call in it, some time after the last.
+    fn tries(&mut self, code: &str, injected: Option<&str>, error: Option<&str>) -> Option<DeadEnd> {
+        let edge = |edge: &str, error: Option<&str>| {
+            let (name, volume) = ("volume_mount".to_owned(), "kubernetes.io/csi/d^v".to_owned());
+            let (pod, edge, error) = ("uid-web".to_owned(), edge.to_owned(), error.map(str::to_owned));
+            Event::Operation(OperationEdge { name, volume, pod, edge, error })
+        };
+        self.now += 600.0;
+        self.tell(edge("start", None));
+        self.call(PUBLISH, code, injected);
+        self.tell(edge("end", error))
+    }
+
+    fn fails(&mut self, code: &str) -> Option<DeadEnd> {
+        self.tries(code, None, Some("rpc error"))
+    }
+}
+
+#[test]
+fn third_equal_final_answer_ends_a_wait() {
+    let mut trace = Trace::default();
+    assert_eq!(trace.fails("AlreadyExists"), None);
+    assert_eq!(trace.fails("AlreadyExists"), None);
+    let end = trace.fails("AlreadyExists").expect("three equal ones");
+    assert_eq!(
+        end.to_string(),
+        "ended early: NodePublishVolume answers ALREADY_EXISTS each time (3 calls): \"volume pv-3 is there\""
+    );
+}
+
+#[test]
+fn ok_after_which_nothing_is_there_counts_like_an_error() {
+    let mut trace = Trace::default();
+    let end = (0..3).find_map(|_| trace.tries("OK", None, Some("no such file: `x`"))).expect("three");
+    assert_eq!(
+        end.to_string(),
+        "ended early: NodePublishVolume answers OK each time (3 calls), and then: no such file: `x`"
+    );
+}
+
+#[test]
+fn open_codes_and_answers_of_the_proxy_are_waited_out() {
+    for code in ["Aborted", "Unavailable", "DeadlineExceeded", "ResourceExhausted", "Canceled"] {
+        let mut trace = Trace::default();
+        assert!((0..9).all(|_| trace.fails(code).is_none()), "{code}");
+    }
+    let mut trace = Trace::default();
+    let injected = Some("code=Internal delay=0 hang=false");
+    assert!((0..9).all(|_| trace.tries("Internal", injected, Some("rpc error")).is_none()));
+}
+
+#[test]
+fn another_answer_in_between_begins_the_count_anew() {
+    for other in ["Aborted", "NotFound"] {
+        let mut trace = Trace::default();
+        for _ in 0..4 {
+            assert_eq!(trace.fails("Internal"), None);
+            assert_eq!(trace.fails("Internal"), None);
+            assert_eq!(trace.fails(other), None);
+        }
+    }
+    let mut trace = Trace::default();
+    for _ in 0..4 {
+        assert_eq!(trace.fails("Internal"), None);
+        assert_eq!(trace.fails("Internal"), None);
+        assert_eq!(trace.tries("OK", None, None), None);
+    }
+}
+
+#[test]
+fn steps_of_a_case_begin_the_count_anew() {
+    let step = Event::Step(Step { action: "disk.is(Sound)".to_owned(), on: String::new(), at: None });
+    let (who, edge) = ("driver".to_owned(), "start".to_owned());
+    let start = Event::Process(ProcessEdge { who, edge, status: None });
+    for cure in [step, start] {
+        let mut trace = Trace::default();
+        for _ in 0..4 {
+            assert_eq!(trace.fails("Internal"), None);
+            assert_eq!(trace.fails("Internal"), None);
+            assert_eq!(trace.tell(cure.clone()), None);
+        }
+    }
+}
+
+#[test]
+fn failures_without_the_driver_are_waited_for() {
+    let mut trace = Trace::default();
+    for _ in 0..9 {
+        trace.now += 600.0;
+        let (name, volume, pod) = ("mount".to_owned(), "kubernetes.io/csi/d^v".to_owned(), String::new());
+        let (edge, error) = ("end".to_owned(), Some("no secret".to_owned()));
+        assert_eq!(trace.tell(Event::Operation(OperationEdge { name, volume, pod, edge, error })), None);
+    }
+}
+
+#[test]
+fn attacher_that_tries_again_at_once_is_given_a_second() {
+    let mut trace = Trace::default();
+    let mut attach = |now: f64| {
+        trace.now = now;
+        trace.call("ControllerPublishVolume", "FailedPrecondition", None)
+    };
+    assert!((0..9).all(|number| attach(f64::from(number)).is_none()));
+    assert!(attach(1500.0).is_some());
+}
+
+#[test]
+fn dead_end_of_earlier_cases_is_believed_at_once() {
+    let mut first = Trace::default();
+    let key = (0..3).find_map(|_| first.fails("Internal")).expect("three").key;
+    let mut later = Trace::knowing(&key);
+    let end = later.fails("Internal").expect("it is known");
+    assert!(end.to_string().contains("as in the cases before"), "{end}");
+    assert_eq!(Trace::knowing(&key).fails("NotFound"), None);
+}

@@ -1,0 +1,143 @@
+//! How long the node is waited for: as long as something may come of it, and no longer.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use harness::facts;
+use harness::load::{self, Late};
+use harness::node::NodeError;
+
+use super::dead_end::{DeadEnd, Search};
+use super::{Bed, FUTILE, StepError, sentence};
+use crate::failure::chain;
+
+/// So many cases must have met a dead end before the next ones take it for granted.
+pub const SHOWN: usize = 2;
+
+/// A wait that came to nothing.
+#[derive(Debug)]
+pub(super) struct Waited {
+    pub(super) node: NodeError,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// The node said so, or its time was over.
+    Over,
+    DeadEnd(DeadEnd),
+    /// The machine was too busy for the time to count.
+    Overloaded(Late),
+}
+
+impl Waited {
+    /// What did not come, and why it was waited for no longer.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = chain(&self.node);
+        match &self.why {
+            Why::Over => {}
+            Why::DeadEnd(end) => lines.push(end.to_string()),
+            Why::Overloaded(late) => lines.push(late.to_string()),
+        }
+        lines
+    }
+}
+
+impl From<Waited> for StepError {
+    fn from(waited: Waited) -> Self {
+        let Waited { node, why } = waited;
+        match (node, why) {
+            (NodeError::Refused(said), Why::DeadEnd(end)) => {
+                Self::Broken(vec![sentence(&said), end.to_string()])
+            }
+            (NodeError::Refused(said), Why::Overloaded(late)) => {
+                Self::Environment(vec![late.to_string(), sentence(&said)])
+            }
+            (node, _) => Self::of_node(&node),
+        }
+    }
+}
+
+impl Bed {
+    /// Waits as long as something may still come of it: a driver that is at work is given all the time there is, one
+    /// that only ever says no is given up earlier, and one that has said so for good at once.
+    pub(super) async fn patiently<F>(&self, wait: impl Fn(Duration) -> F) -> Result<(), Waited>
+    where
+        F: Future<Output = Result<(), NodeError>>,
+    {
+        let why = tokio::select! {
+            biased;
+            // Longer than the other two: it ends with the node's own word only.
+            waited = wait(self.limit * 4) => return waited.map_err(|node| Waited { node, why: Why::Over }),
+            end = self.dead_end() => Why::DeadEnd(end),
+            late = self.idle_for_too_long() => match late {
+                Some(late) => Why::Overloaded(late),
+                None => Why::Over,
+            },
+        };
+        // It may have come in this moment; if not, the node says how far it is.
+        let last = wait(Duration::ZERO).await;
+        last.map_err(|node| {
+            if let Why::DeadEnd(end) = &why {
+                self.dead_ends.borrow_mut().insert(end.key.clone());
+            }
+            Waited { node, why }
+        })
+    }
+
+    /// The same for as long as there still is, whatever is under way.
+    pub(super) async fn until<F>(&self, end: Instant, wait: impl Fn(Duration) -> F) -> Result<(), Waited>
+    where
+        F: Future<Output = Result<(), NodeError>>,
+    {
+        let left = super::winding_up::left_until(end);
+        match tokio::time::timeout(left, self.patiently(&wait)).await {
+            Ok(waited) => waited,
+            Err(_) => wait(Duration::ZERO).await.map_err(|node| Waited { node, why: Why::Over }),
+        }
+    }
+
+    /// What was waited for in vain in this case.
+    pub fn dead_ends(&self) -> BTreeSet<String> {
+        self.dead_ends.borrow().clone()
+    }
+
+    /// Returns when the driver refuses for good what is waited for.
+    async fn dead_end(&self) -> DeadEnd {
+        let known = self.known_dead_ends.union(&self.dead_ends.borrow()).cloned().collect();
+        let mut search = Search::new(known);
+        let mut read = self.journal.length();
+        loop {
+            self.journal.wait(LONG, |journal| journal.length() > read).await;
+            let lines = self.journal.since(read);
+            read += lines.len();
+            if let Some(end) = search.read(&lines) {
+                return end;
+            }
+        }
+    }
+
+    /// Returns when no call was under way for too long, or all the time is over that a case has for one wait; with
+    /// the load, if that was so high that the time says nothing.
+    async fn idle_for_too_long(&self) -> Option<Late> {
+        // Who waits for an NFS server waits in the kernel, and no call tells of it; and an emulated machine is slow.
+        let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
+        let at_work = async {
+            loop {
+                let late = load::passed(futile.min(self.limit)).await;
+                if late.is_cut_short || self.journal.in_flight().is_empty() {
+                    return late;
+                }
+            }
+        };
+        let late = tokio::select! {
+            biased;
+            late = at_work => late,
+            late = load::passed(self.limit) => late,
+        };
+        late.is_cut_short.then_some(late)
+    }
+}
+
+/// Nothing waits so long; a journal wants to be told a limit.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,0 +1,127 @@
+//! How busy the machine is, and waits whose time passes slower while it is.
+//!
+//! Where thirty processes want two processors, each gets a fifteenth of what it would have alone. A limit that counts
+//! wall-clock time then judges the machine and not who is waited for. Reads `/proc/loadavg` and nothing else.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::facts;
+
+/// How often the load is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// So much slower at most is believed: what is counted as load is no more than a number of waiting tasks.
+const SLOWEST: f64 = 20.0;
+
+/// So many times its limit a wait lasts at most, however busy the machine is.
+const LONGEST: u32 = 3;
+
+/// A wait whose time was over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Late {
+    /// How long it lasted.
+    pub waited: Duration,
+    /// How many tasks wanted each processor meanwhile; 1 where none had to wait.
+    pub load: f64,
+    /// Whether it was cut short by [`LONGEST`]: on a machine that was less busy there would have been more time.
+    pub is_cut_short: bool,
+}
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { waited, load, .. } = self;
+        write!(
+            f,
+            "the machine was overloaded: for {} s each processor was wanted by {load:.0} tasks at once; run it again \
+             with fewer --jobs or when less else runs here",
+            waited.as_secs()
+        )
+    }
+}
+
+/// Waits at most so long, where time passes as much slower as the machine is overloaded.
+///
+/// # Errors
+/// When the time is over.
+pub async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> Result<T, Late> {
+    tokio::select! {
+        biased;
+        done = what => Ok(done),
+        late = passed(limit) => Err(late),
+    }
+}
+
+/// Returns when so much time has passed, which takes longer the busier the machine is.
+pub async fn passed(limit: Duration) -> Late {
+    passed_by(limit, Instant::now(), load).await
+}
+
+async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) -> Late {
+    let mut counted = Duration::ZERO;
+    loop {
+        let waited = started.elapsed();
+        let is_cut_short = counted < limit && waited >= limit * LONGEST;
+        if counted >= limit || is_cut_short {
+            let load = waited.as_secs_f64() / counted.as_secs_f64().max(1e-3);
+            return Late { waited, load: load.clamp(1.0, SLOWEST), is_cut_short };
+        }
+        let tick = TICK.min(limit - counted).max(Duration::from_millis(1));
+        tokio::time::sleep(tick).await;
+        // A tick that took longer was no time of anybody's: the machine stood still.
+        counted += tick.div_f64(load().clamp(1.0, SLOWEST));
+    }
+}
+
+/// How many tasks there are for each processor that could run now.
+fn load() -> f64 {
+    if facts::in_guest() {
+        // The load of the machine around a guest does not show inside.
+        return 1.0;
+    }
+    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    runnable(&said).unwrap_or(1.0) / f64::from(u32::try_from(processors).unwrap_or(u32::MAX))
+}
+
+/// The fourth word of `/proc/loadavg`, before the slash.
+fn runnable(loadavg: &str) -> Option<f64> {
+    loadavg.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// How many ticks a wait lasts under a load.
+    async fn ticks(load: f64) -> u32 {
+        let ticks = std::cell::Cell::new(0);
+        let counting = || {
+            ticks.set(ticks.get() + 1);
+            load
+        };
+        passed_by(TICK * 2, Instant::now() + LIMIT, counting).await;
+        ticks.get()
+    }
+
+    #[tokio::test]
+    async fn time_passes_as_much_slower_as_the_machine_is_busy() {
+        assert_eq!(ticks(0.5).await, 2);
+        assert_eq!(ticks(4.0).await, 8);
+    }
+
+    #[tokio::test]
+    async fn wait_on_a_busy_machine_ends_all_the_same() {
+        let long_ago = Instant::now().checked_sub(LIMIT * LONGEST).expect("the machine runs for longer");
+        let late = passed_by(LIMIT, long_ago, || 15.0).await;
+        assert!(late.is_cut_short, "{late:?}");
+    }
+
+    #[test]
+    fn load_is_read_as_the_kernel_writes_it() {
+        assert_eq!(runnable("30.12 20.00 7.79 31/412 9981\n"), Some(31.0));
+        assert_eq!(runnable(""), None);
+    }
+}
