@@ -70,7 +70,7 @@ async fn is_pulled_out(cx: &mut Cx) -> Result {
     cx.forget().await?;
 
     disk.is_pulled_out()?;
-    inside.cannot_write("/data/other", "EIO").await?;
+    inside.cannot_write_to_lost_disk("/data/other").await?;
     web.stop().await?;
     cx.sees(expect![[r#"
         umount <web>/data
@@ -115,7 +115,7 @@ async fn dies_under_a_pod(cx: &mut Cx) -> Result {
     cx.forget().await?;
 
     disk.is(Manner::Fails)?;
-    inside.cannot_write("/data/other", "EIO").await?;
+    inside.cannot_write_to_lost_disk("/data/other").await?;
     web.stop().await?;
     cx.sees(expect![[r#"
         umount <web>/data

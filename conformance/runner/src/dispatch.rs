@@ -5,6 +5,7 @@
 //! the user sees is emitted from here.
 
 mod dead_ends;
+mod environment;
 mod expectation;
 pub mod guest;
 mod kept;
@@ -37,6 +38,7 @@ use testbed::case::{Case, CaseId};
 use testbed::message::{Abilities, Expectation, Orders, Progress};
 
 use dead_ends::DeadEnds;
+use environment::Machine;
 pub use guest::Guests;
 use kept::Kept;
 pub use ledger::Ledger;
@@ -133,6 +135,7 @@ struct Dispatcher {
     /// From the run's beginning on, where it can be read.
     kernel_log: Option<KernelLog>,
     dead_ends: DeadEnds,
+    machine: Machine,
 }
 
 impl Dispatcher {
@@ -143,7 +146,9 @@ impl Dispatcher {
         order.sort_by_key(|case| case.serial.is_some());
         let once = |repetition| order.iter().map(move |case| Job { case, repetition });
         let queue = (1..=plan.repeat.max(1)).flat_map(once).collect();
+        let machine = Machine::look(&plan.directory, ledger.path().parent().unwrap_or(&plan.directory));
         Self {
+            machine,
             plan,
             ledger: Some(ledger),
             reporters,
@@ -282,7 +287,7 @@ impl Dispatcher {
                     return Ok(());
                 }
                 self.dead_ends.note(verdict.dead_ends());
-                let report = verdict.report(job.case, self.blank(job.case), &self.plan);
+                let report = verdict.report(job.case, self.blank(job.case), &self.plan, &self.machine);
                 if self.plan.fail_fast && report.status.is_bad() {
                     self.queue.clear();
                 }

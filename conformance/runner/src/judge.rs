@@ -333,7 +333,8 @@ pub(crate) fn environment(said: &str) -> Finding {
     }
 }
 
-const ENVIRONMENT: &str = "environment";
+/// The finding of a machine that has not enough of something, where a promise would have its number.
+pub(crate) const ENVIRONMENT: &str = "environment";
 
 /// A log that is longer than what is kept of it. CSI says nothing of logs.
 pub(crate) fn log_used_up(lost: u64) -> Option<Finding> {

@@ -8,11 +8,13 @@ use harness::masks::Masks;
 use harness::printable::printable;
 
 use super::Plan;
+use super::environment::{self, Machine};
 use super::kept::Kept;
 use super::lane::Ended;
 use crate::event::{CaseReport, RunRecord, Status};
 use crate::exit_code;
 use crate::finding::{Finding, Party};
+use crate::judge;
 use crate::logs::{self, FILES, last_words};
 use crate::message::{Outcome, Said};
 use crate::report::line::count;
@@ -99,8 +101,21 @@ impl Verdict {
     }
 
     /// The report, with expectations applied.
-    pub(super) fn report(self, case: &Case, blank: CaseReport, plan: &Plan) -> CaseReport {
-        let mut report = self.raw(blank);
+    pub(super) fn report(
+        mut self,
+        case: &Case,
+        blank: CaseReport,
+        plan: &Plan,
+        machine: &Machine,
+    ) -> CaseReport {
+        let (ended, is_away) = (self.ended.take(), self.is_away);
+        let mut report = self.raw(blank, ended.as_ref());
+        if report.status.is_bad() {
+            let stalled = || environment::stalled(&report.kernel).filter(|_| is_away);
+            if let Some(said) = machine.lacked(&report, ended.as_ref()).or_else(stalled) {
+                blame_the_machine(&mut report, &said);
+            }
+        }
         let expected =
             plan.manifest.expected_failures.get(report.id.as_str()).map(String::as_str).or(case.xfail);
         if let Some(reason) = expected {
@@ -115,10 +130,10 @@ impl Verdict {
         report
     }
 
-    fn raw(self, blank: CaseReport) -> CaseReport {
+    fn raw(self, blank: CaseReport, ended: Option<&std::io::Result<Ended>>) -> CaseReport {
         let logs = Some(self.directory.clone());
         let log_files = log_files(&self.directory);
-        let said_all = self.stays || matches!(self.ended, Some(Ok(Ended::Exited(_))));
+        let said_all = self.stays || matches!(ended, Some(Ok(Ended::Exited(_))));
         if let Some(outcome) = self.outcome.clone().filter(|_| said_all) {
             let Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked, .. } = outcome;
             let look = self.look(status, &blank);
@@ -136,12 +151,12 @@ impl Verdict {
                 ..blank
             };
         }
-        let seconds = if matches!(self.ended, Some(Ok(Ended::Hung(_)))) { self.timeout } else { 0.0 };
+        let seconds = if matches!(ended, Some(Ok(Ended::Hung(_)))) { self.timeout } else { 0.0 };
         let status = match &self.refusal {
             Some(refusal) if refusal.driver => Status::DriverExited,
             _ => Status::Error,
         };
-        let breakage = Some(self.no_outcome(&blank.at));
+        let breakage = Some(self.no_outcome(&blank.at, ended));
         CaseReport { status, seconds, breakage, logs, log_files, ..blank }
     }
 
@@ -156,22 +171,32 @@ impl Verdict {
     }
 
     /// The breakage of a case whose worker never said how it went.
-    fn no_outcome(self, at: &Place) -> Breakage {
-        let mut cause = match (self.refusal, self.ended) {
+    fn no_outcome(self, at: &Place, ended: Option<&std::io::Result<Ended>>) -> Breakage {
+        let mut cause = match (self.refusal, ended) {
             (Some(refusal), _) => refusal.chain.into_iter().chain(refusal.log).collect(),
             (None, Some(Ok(Ended::Hung(stuck)))) => {
                 let late = format!("the worker did not end within {} s and was killed", self.timeout);
-                std::iter::once(late).chain(stuck.into_iter().map(|stuck| format!("still {stuck}"))).collect()
+                std::iter::once(late).chain(stuck.iter().map(|stuck| format!("still {stuck}"))).collect()
             }
             (None, Some(Ok(Ended::Exited(status)))) => {
                 vec![format!("the worker ended without an outcome: {status}")]
             }
-            (None, Some(Ok(Ended::Lost(why)))) => vec![why],
+            (None, Some(Ok(Ended::Lost(why)))) => vec![why.clone()],
             (None, Some(Err(error))) => vec!["the worker could not be run".to_owned(), error.to_string()],
             (None, _) => vec!["the worker ended without an outcome".to_owned()],
         };
         cause.extend(last_words(&self.directory));
         Breakage { after: self.last_step, at: at.clone(), expected: None, actual: None, cause }
+    }
+}
+
+/// Makes of a case that broke for want of something one that says nothing of the driver.
+fn blame_the_machine(report: &mut CaseReport, said: &str) {
+    report.status = Status::Error;
+    judge::excuse(&mut report.findings);
+    report.findings.insert(0, judge::environment(said));
+    if let Some(breakage) = &mut report.breakage {
+        breakage.cause.insert(0, format!("{said}."));
     }
 }
 
@@ -207,7 +232,9 @@ pub(super) fn exit_code(run: &RunRecord) -> u8 {
 
 /// Whether anything was learned from a case: not from one that could not be carried out.
 fn got_a_verdict(case: &CaseReport) -> bool {
-    let learned = |finding: &Finding| finding.party != Party::Environment;
+    let learned = |finding: &Finding| {
+        finding.party != Party::Environment && finding.consequence_of != judge::ENVIRONMENT
+    };
     !case.status.is_skip() && (case.status != Status::Error || case.findings.iter().any(learned))
 }
 
@@ -276,6 +303,18 @@ mod tests {
             check(&[Status::Passed, status], false, exit_code::CASES_FAILED);
         }
         check(&[Status::Failed], true, exit_code::INTERRUPTED);
+    }
+
+    #[test]
+    fn case_that_the_machine_had_no_room_for_accuses_nobody() {
+        let mut lacking = run(&[Status::Failed], false);
+        lacking.cases[0].findings.push(crate::judge::promise_broken("DRV-055", "NodePublishVolume", "x"));
+        assert_eq!(super::exit_code(&lacking), exit_code::CASES_FAILED);
+        blame_the_machine(&mut lacking.cases[0], "the disk is full: make room");
+        assert_eq!(lacking.cases[0].status, Status::Error);
+        let faults = lacking.cases[0].findings.iter().filter(|finding| finding.is_fault());
+        assert!(faults.eq([&crate::judge::environment("the disk is full: make room")]));
+        assert_eq!(super::exit_code(&lacking), exit_code::ENVIRONMENT);
     }
 
     #[test]

@@ -100,18 +100,18 @@ impl Bed {
         Err(StepError::Broken(vec![said]))
     }
 
-    /// Tries to write a file from inside, and is refused for that reason.
-    pub(crate) async fn refused_inside(&self, running: &Running, path: &str, reason: &str) -> Result {
+    /// Tries to write a file from inside, and is refused for one of these reasons.
+    pub(crate) async fn refused_inside(&self, running: &Running, path: &str, reasons: &[&str]) -> Result {
         let mut running = running.lock().await;
         let written = alive(&mut running)?.write(Path::new(path), "never").await;
-        refused(written, reason, &format!("`{path}` could be written in the container."))
+        refused(written, reasons, &format!("`{path}` could be written in the container."))
     }
 
     /// Tries to mount inside, and is refused for that reason.
     pub(crate) async fn mount_refused_inside(&self, running: &Running, path: &str, reason: &str) -> Result {
         let mut running = running.lock().await;
         let mounted = alive(&mut running)?.mount(Path::new(path)).await;
-        refused(mounted, reason, &format!("`{path}` could be mounted on in the container."))
+        refused(mounted, &[reason], &format!("`{path}` could be mounted on in the container."))
     }
 
     /// Reads files together, again and again until they hold `last`; each must have been of one generation. Says
@@ -157,7 +157,7 @@ impl Bed {
         let opened = alive(&mut running)?.open_node(number(major), number(minor)).await;
         match reason {
             Some(reason) => {
-                refused(opened, reason, "A disk that is not the pod's could be opened in the container.")
+                refused(opened, &[reason], "A disk that is not the pod's could be opened in the container.")
             }
             None => opened.map_err(|error| about(&error)),
         }
@@ -176,10 +176,18 @@ impl Bed {
     }
 }
 
-fn refused(done: std::result::Result<(), ContainerError>, reason: &str, otherwise: &str) -> Result {
+fn refused(done: std::result::Result<(), ContainerError>, reasons: &[&str], otherwise: &str) -> Result {
     let word = |source: &std::io::Error| Some(format!("{:?}", Errno::from_raw(source.raw_os_error()?)));
     match done {
-        Err(ContainerError::Refused { source, .. }) if word(&source).as_deref() == Some(reason) => Ok(()),
+        Err(ContainerError::Refused { source, .. })
+            if word(&source).is_some_and(|word| reasons.contains(&word.as_str())) =>
+        {
+            Ok(())
+        }
+        Err(error @ ContainerError::Refused { .. }) => {
+            let expected = format!("It should be refused with {}.", reasons.join(" or "));
+            Err(StepError::Broken(chain(&error).into_iter().chain([expected]).collect()))
+        }
         Err(error) => Err(about(&error)),
         Ok(()) => Err(StepError::Broken(vec![otherwise.to_owned()])),
     }
@@ -201,5 +209,26 @@ fn about(error: &ContainerError) -> StepError {
     match error {
         ContainerError::Build { .. } | ContainerError::Refused { .. } => StepError::Broken(chain(error)),
         _ => StepError::ours(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_for_another_reason_says_which_was_expected() {
+        let refused_with = |errno: Errno, reasons: &[&str]| {
+            let source = std::io::Error::from_raw_os_error(errno as i32);
+            let error = ContainerError::Refused { what: "write `/data/other`".to_owned(), source };
+            refused(Err(error), reasons, "It could be written.")
+        };
+        for errno in [Errno::EIO, Errno::EROFS] {
+            assert!(refused_with(errno, &["EIO", "EROFS"]).is_ok(), "{errno}");
+        }
+        let Err(StepError::Broken(said)) = refused_with(Errno::ENOSPC, &["EIO", "EROFS"]) else {
+            panic!("a full disk is no dead one");
+        };
+        assert_eq!(said.last().map(String::as_str), Some("It should be refused with EIO or EROFS."));
     }
 }

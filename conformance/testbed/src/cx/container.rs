@@ -78,7 +78,15 @@ impl Container {
     #[track_caller]
     pub fn cannot_write(&self, path: &str, reason: &str) -> impl Future<Output = Result> {
         let doing = self.begin(&format!("cannot_write(\"{path}\")"), Location::caller());
-        async move { doing.done(self.shared.bed.refused_inside(&self.running, path, reason).await) }
+        async move { doing.done(self.shared.bed.refused_inside(&self.running, path, &[reason]).await) }
+    }
+
+    /// Tries to write a file on a disk that is gone. Either the write itself fails (`EIO`), or the file system has
+    /// already noticed and takes nothing any more (`EROFS`): which is first is chance.
+    #[track_caller]
+    pub fn cannot_write_to_lost_disk(&self, path: &str) -> impl Future<Output = Result> {
+        let doing = self.begin(&format!("cannot_write_to_lost_disk(\"{path}\")"), Location::caller());
+        async move { doing.done(self.shared.bed.refused_inside(&self.running, path, &["EIO", "EROFS"]).await) }
     }
 
     /// Tries to mount, and is refused for this reason.
