@@ -13,7 +13,7 @@ use harness::testbed::{Surroundings, TestbedError};
 use tonic::Code;
 
 use crate::bed::builder;
-use crate::failure::chain;
+use crate::failure::{chain, words};
 use crate::foreign::Foreign;
 use crate::limits;
 use crate::message::{Abilities, Orders, Refusal};
@@ -147,10 +147,10 @@ impl Probes<'_> {
                 if is_odd {
                     self.odd.push(format!(
                         "CreateVolume answered {code} for a {kind} volume (\"{}\"): taken as not supported, for which CSI has INVALID_ARGUMENT",
-                        source.message()
+                        words(source)
                     ));
                 }
-                Ok(Some(format!("CreateVolume refuses {kind} volumes: {code} \"{}\"", source.message())))
+                Ok(Some(format!("CreateVolume refuses {kind} volumes: {code} \"{}\"", words(source))))
             }
             ProvisionError::Empty { .. } => {
                 self.wrong.push(WrongAnswer {

@@ -178,6 +178,9 @@ impl Bed {
             request.fs_type.clone_from(fs_type);
         }
         request.mount_options.clone_from(&spec.mount_options);
+        if !spec.block {
+            request.size = request.size.max(least_size(&request.fs_type));
+        }
         // An ordinary volume is enough where the driver tells single and multiple writers apart.
         if spec.shared && !self.abilities.shares_on_a_node() {
             request.access_modes = vec![AccessMode::ReadWriteMany];
@@ -430,4 +433,13 @@ fn sentence(fragment: &str) -> String {
     let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
     let end = if fragment.ends_with('.') { "" } else { "." };
     format!("{first}{}{end}", letters.as_str())
+}
+
+/// What the tools of a file system insist on: a manifest names one size, and several file systems.
+fn least_size(fs_type: &str) -> u64 {
+    match fs_type {
+        "xfs" => 300 << 20,
+        "btrfs" => 128 << 20,
+        _ => 0,
+    }
 }

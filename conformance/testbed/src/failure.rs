@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::Location;
 
+use harness::proxy::code_name;
 use serde::{Deserialize, Serialize};
 
 /// What a case's body returns.
@@ -131,16 +132,35 @@ fn squeezed(line: &str) -> String {
 }
 
 /// An error and its causes, outermost first.
-pub fn chain(error: &dyn Error) -> Vec<String> {
-    let mut texts = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        texts.push(error.to_string());
-        cause = error.source();
+pub fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
+    let (mut texts, mut next) = (Vec::new(), Some(error));
+    while let Some(error) = next {
+        texts.push(text(error));
+        // What is below a status is its transport, in words of the library.
+        next = if error.is::<tonic::Status>() { None } else { error.source() };
     }
     // Some libraries repeat the cause in their own text.
     texts.dedup();
     texts
+}
+
+/// An error in one line.
+fn text(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<tonic::Status>() {
+        Some(status) => answered(status),
+        None => error.to_string(),
+    }
+}
+
+/// A status as a driver's author knows it.
+fn answered(status: &tonic::Status) -> String {
+    format!("{} \"{}\"", code_name(status.code()), words(status))
+}
+
+/// The driver's words in one line.
+pub fn words(status: &tonic::Status) -> String {
+    let lines = status.message().lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 /// The place of a caller.
@@ -148,7 +168,7 @@ pub fn place(location: &Location<'_>) -> Place {
     Place { file: location.file().to_owned(), line: location.line() }
 }
 
-impl<E: Error> From<E> for Failure {
+impl<E: Error + 'static> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
         let at = place(Location::caller());
@@ -165,6 +185,17 @@ impl fmt::Display for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_told_in_one_line_without_words_of_a_library() {
+        let refused = tonic::Status::internal("mount failed: exit status 32\nOutput: unknown file system\n");
+        assert_eq!(
+            chain(&refused),
+            ["Internal \"mount failed: exit status 32; Output: unknown file system\""]
+        );
+        let late = tonic::Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)));
+        assert_eq!(chain(&late).len(), 1);
+    }
 
     #[test]
     fn the_cause_names_the_first_line_that_differs() {

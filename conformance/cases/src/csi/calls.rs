@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// A name that is taken is not given to a larger volume than the one that has it.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
-#[case(needs = [Creates])]
+#[case(needs = [Creates, Filesystem])]
 async fn a_name_is_given_once(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     // A driver may give more than was asked for, and a driver that answers zero does not know how much.
@@ -30,7 +30,7 @@ async fn a_name_is_given_once(cx: &mut Cx) -> Result {
 /// A volume is no larger than the limit, or there is none.
 ///
 /// CSI, CapacityRange.limit_bytes: "Volume MUST not be bigger than this."
-#[case(needs = [Creates])]
+#[case(needs = [Creates, Filesystem])]
 async fn a_limit_is_kept(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let limit = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
@@ -58,7 +58,7 @@ async fn a_limit_is_kept(cx: &mut Cx) -> Result {
 /// A name of 128 bytes is as good as a short one.
 ///
 /// CSI, 'Size Limits': strings may have 128 bytes.
-#[case(needs = [Creates])]
+#[case(needs = [Creates, Filesystem])]
 async fn a_long_name_is_good(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.last_request("CreateVolume")?;
@@ -159,7 +159,7 @@ async fn a_field_that_is_missing_is_told(cx: &mut Cx) -> Result {
 /// The pages of a list have every volume once.
 ///
 /// CSI, ListVolumes: a token of one answer leads to the entries after it.
-#[case(needs = [Creates, Lists])]
+#[case(needs = [Creates, Filesystem, Lists])]
 async fn pages_have_every_volume_once(cx: &mut Cx) -> Result {
     let mut made = Vec::new();
     for name in ["one", "two", "three", "four"] {

@@ -40,10 +40,10 @@ impl Bed {
             fields.remove("secrets");
         }
         self.journal.step("asked", &format!("{method} {request}"));
-        if let Some(fields) = request.as_object_mut() {
-            if !secrets.is_empty() {
-                fields.insert("secrets".to_owned(), json!(secrets));
-            }
+        if let Some(fields) = request.as_object_mut()
+            && !secrets.is_empty()
+        {
+            fields.insert("secrets".to_owned(), json!(secrets));
         }
         // What the driver does for it is no work that nobody has asked for.
         let _excuse = self.journal.excuse(method, &request);

@@ -9,7 +9,7 @@ use harness::manifest::UnknownIds;
 use serde_json::Value;
 
 use super::{Claims, Cx, Ignored, Shared, Volume};
-use crate::failure::{Failure, Place, Result, What, place};
+use crate::failure::{Failure, Place, Result, What, place, words};
 
 /// What a driver has answered.
 pub struct Answer {
@@ -34,9 +34,7 @@ impl Cx {
             let answer = doing.done(shared.bed.call(&method, request).await)?;
             let (code, message, said) = match answer {
                 Ok(said) => ("OK", String::new(), said),
-                Err(status) => {
-                    (harness::proxy::code_name(status.code()), status.message().to_owned(), Value::Null)
-                }
+                Err(status) => (harness::proxy::code_name(status.code()), words(&status), Value::Null),
             };
             Ok(Answer { shared, method, asked: "", code, message, said })
         }

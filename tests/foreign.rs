@@ -14,14 +14,11 @@ const FEW: &str = "--exclude block --exclude container --exclude content --exclu
 /// Runs those cases. What runs besides is told by the exit code.
 fn run(foreign: bool, arguments: &str) -> Ended {
     let run = Volproof::new().args("run --report out --jobs 2").args(arguments);
-    if !foreign {
-        return run.run();
-    }
-    let driver = format!(
-        "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}}",
-        built().display()
-    );
-    run.arg("--driver-cmd").arg(driver).run()
+    if foreign { run.arg("--driver-cmd").arg(driver()).run() } else { run.run() }
+}
+
+fn driver() -> String {
+    format!("{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}}", built().display())
 }
 
 /// The first words of the ids of what ran, each once.
@@ -64,4 +61,29 @@ fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
 fn nothing_that_is_wanted_is_about_the_node() {
     let ended = run(true, "a_long_name --about node");
     assert_eq!(ended.code, Some(3), "{}", ended.told());
+}
+
+/// mkfs.xfs refuses disks below 300 MiB, which is no fault of a driver whose manifest says `size = "64MiB"`.
+#[test]
+#[file_serial(root)]
+fn a_volume_is_large_enough_for_its_file_system() {
+    if !has_root() {
+        return;
+    }
+    let words: Vec<String> = driver().split(' ').map(|word| format!("{word:?}")).collect();
+    let manifest = format!(
+        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\nsize = \"64MiB\"\nfs_types = [\"ext4\", \"xfs\"]\n",
+        words.join(", ")
+    );
+    let case = "csi::staging::file_system_is_the_one_asked_for";
+    let run = Volproof::new().file("driver.toml", &manifest);
+    let (run, directory) = run.args("run --driver driver.toml --report out").arg(case).start();
+    let ended = run.wait_with_output().expect("it ends");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+    let trace = directory.path().join("out/cases").join(case).join("trace.jsonl");
+    let trace = std::fs::read_to_string(trace).expect("the case has a trace");
+    let asked = trace.lines().filter(|line| line.contains("\"CreateVolume\""));
+    let size = |line: &str| Some(line.split_once("\"requiredBytes\":\"")?.1.split('"').next()?.to_owned());
+    let sizes: Vec<String> = asked.filter_map(size).collect();
+    assert_eq!(sizes, ["67108864", "314572800"]);
 }
