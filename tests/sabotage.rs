@@ -222,7 +222,7 @@ const SEEN_IN_A_LIFE: &str = "wrong-plugin-name capabilities-flap node-id-change
 /// What only shows when somebody asks as no node does.
 const SEEN_WHEN_ASKED: &str = "capability-without-call create-ignores-conflict create-refuses-long-names \
     create-accepts-anything validate-confirms-anything delete-while-in-use attach-to-unknown-node \
-    list-loses-a-volume list-accepts-any-token wrong-code-for-missing-field wrong-code-for-unknown-volume \
+    list-loses-a-volume list-repeats-token list-accepts-any-token wrong-code-for-missing-field wrong-code-for-unknown-volume \
     unstage-while-published stage-ignores-conflict publish-ignores-conflict stats-of-any-path";
 
 /// Found by cases that ask for a file system or for mount options, in the mount itself.

@@ -76,6 +76,8 @@ sabotages! {
         "ValidateVolumeCapabilities confirms capabilities that the volume does not support."
     ListLosesAVolume "list-loses-a-volume" "DRV-024"
         "ListVolumes leaves out the first volume of every page after the first."
+    ListRepeatsToken "list-repeats-token" "DRV-024"
+        "ListVolumes answers the first page, with the same next_token, for every token."
     ListAcceptsAnyToken "list-accepts-any-token" "DRV-025"
         "ListVolumes answers the first page for an unknown token."
     CapacityNeverShrinks "capacity-never-shrinks" "DRV-026"

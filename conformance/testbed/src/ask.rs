@@ -6,7 +6,7 @@ use api::AccessMode;
 use harness::cluster::{ProvisionError, Provisioner, VolumeRequest};
 use harness::driver::{DriverError, WrongAnswer};
 use harness::journal::Journal;
-use harness::proxy::code_name;
+use harness::proxy::{code_name, is_too_large};
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
 use harness::testbed::{Surroundings, TestbedError};
@@ -139,6 +139,16 @@ impl Probes<'_> {
             Err(error) => error,
         };
         match &error {
+            ProvisionError::Create { source, .. } if is_too_large(source) => {
+                self.wrong.push(WrongAnswer {
+                    method: "CreateVolume".to_owned(),
+                    promise: None,
+                    cause: "an answer is larger than the 4 MiB that the clients of a cluster read".to_owned(),
+                    detail: format!("a {kind} volume: {}", source.message()),
+                    is_fatal: false,
+                });
+                Ok(Some(format!("CreateVolume answers {kind} volumes with more than a client reads")))
+            }
             ProvisionError::Create { source, .. } => {
                 let code = code_name(source.code());
                 // With these a driver says that it does not support the kind at all.

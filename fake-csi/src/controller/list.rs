@@ -31,6 +31,9 @@ impl Driver {
         if self.breaks(Sabotage::ListLosesAVolume) && page.after.is_some() {
             page.after = page.after.map(|after| after + 1);
         }
+        if self.breaks(Sabotage::ListRepeatsToken) {
+            page.after = None;
+        }
         let (volumes, next_token) = page.cut(volumes, next, |volume| volume.number)?;
         let entries = volumes.iter().map(|volume| list_volumes_response::Entry {
             volume: Some(self.describe(volume)),

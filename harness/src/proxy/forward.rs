@@ -14,6 +14,17 @@ use tonic::{Code, Extensions, Request, Response, Status};
 use super::codec::Raw;
 use super::connect;
 
+/// The largest answer that is read, as by the kubelet and the controllers of a cluster: gRPC's default.
+const LARGEST_ANSWER: usize = 4 << 20;
+
+/// The beginning of the message of a call whose answer was larger.
+const TOO_LARGE: &str = "the driver's answer is larger than 4 MiB, which no gRPC client reads by default";
+
+/// Whether a call failed since its answer was too large to be read.
+pub fn is_too_large(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message().starts_with(TOO_LARGE)
+}
+
 /// The driver's sockets, each with the connection that is kept to it.
 #[derive(Debug)]
 pub(super) struct Upstreams {
@@ -64,7 +75,7 @@ impl Upstream {
         message: Bytes,
     ) -> Result<Response<Bytes>, Status> {
         let mut grpc = Grpc::new(self.connected()?)
-            .max_decoding_message_size(usize::MAX)
+            .max_decoding_message_size(LARGEST_ANSWER)
             .max_encoding_message_size(usize::MAX);
         if let Err(error) = grpc.ready().await {
             *self.channel() = None;
@@ -77,7 +88,7 @@ impl Upstream {
 
     /// What the client library makes up is told as what it stands for.
     fn explain(&self, status: Status) -> Status {
-        let Some(cause) = status.source() else { return status };
+        let Some(cause) = status.source() else { return too_large(status) };
         if status.code() == Code::Cancelled {
             // The library's own clock for `grpc-timeout` has run out; the driver has said nothing.
             return Status::deadline_exceeded("the driver did not answer in time");
@@ -99,6 +110,17 @@ impl Upstream {
         // One value is replaced by another.
         self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the client library says of an answer over the limit, with the code that other libraries have for it.
+fn too_large(status: Status) -> Status {
+    let said = status.message().strip_prefix("Error, decoded message length too large: found ");
+    let Some(size) =
+        said.filter(|_| status.code() == Code::OutOfRange).and_then(|said| said.split(' ').next())
+    else {
+        return status;
+    };
+    Status::resource_exhausted(format!("{TOO_LARGE}: {size} bytes"))
 }
 
 fn unreachable(socket: &Path, error: &(dyn Error + 'static)) -> Status {

@@ -20,7 +20,7 @@ struct Driver {
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-/// A driver of which only staging is implemented.
+/// A driver of which only staging is implemented, and one answer that is too large.
 macro_rules! only_stages {
     ($($name:ident($request:ident) -> $response:ident;)*) => {
         #[tonic::async_trait]
@@ -30,6 +30,13 @@ macro_rules! only_stages {
                 request: Request<v1::NodeStageVolumeRequest>,
             ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
                 self.stage(request.into_inner().volume_id).await
+            }
+
+            async fn node_get_info(
+                &self,
+                _: Request<v1::NodeGetInfoRequest>,
+            ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
+                Ok(Response::new(v1::NodeGetInfoResponse { node_id: "n".repeat(5 << 20), ..Default::default() }))
             }
 
             $(async fn $name(&self, _: Request<v1::$request>) -> Result<Response<v1::$response>, Status> {
@@ -46,7 +53,6 @@ only_stages! {
     node_get_volume_stats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
     node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
     node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
-    node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
 }
 
 impl Driver {
@@ -222,6 +228,15 @@ fn a_rule_that_cannot_be_meant_is_told() {
     let rule: Rule =
         serde_json::from_str(r#"{"method":"NodeStageVolume","delayMs":3000,"times":1}"#).unwrap();
     assert_eq!((rule.delay_ms, rule.times), (3000, Some(1)));
+}
+
+#[tokio::test]
+async fn answer_of_more_than_four_mebibytes_is_refused() {
+    let mut stage = stage();
+    let refused = stage.client.node_get_info(v1::NodeGetInfoRequest {}).await.unwrap_err();
+    assert!(is_too_large(&refused), "{refused:?}");
+    assert!(refused.message().ends_with(" bytes"), "{}", refused.message());
+    assert!(!is_too_large(&Status::resource_exhausted("no space is left for the volume")));
 }
 
 #[tokio::test]

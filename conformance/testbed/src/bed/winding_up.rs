@@ -15,6 +15,7 @@ use harness::proxy::within;
 use tonic::Status;
 
 use super::Bed;
+use crate::call::MOST_PAGES;
 use crate::failure::chain;
 use crate::foreign::Foreign;
 
@@ -133,6 +134,7 @@ impl Bed {
         let channel = self.proxy().channel().map_err(|error| chain(&error))?;
         let mut client = ControllerClient::new(channel);
         let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
+        let mut tokens = BTreeSet::new();
         loop {
             let request = ListVolumesRequest { max_entries: 0, starting_token };
             let page = client.list_volumes(within(request, CALL)).await;
@@ -143,6 +145,12 @@ impl Bed {
             starting_token = page.next_token;
             if starting_token.is_empty() {
                 break;
+            }
+            if !tokens.insert(starting_token.clone()) || tokens.len() > MOST_PAGES {
+                return Err(vec![format!(
+                    "ListVolumes does not end: {} pages, the last token is `{starting_token}`",
+                    tokens.len()
+                )]);
             }
         }
         let volumes = self.volumes.borrow();

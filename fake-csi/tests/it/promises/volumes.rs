@@ -27,6 +27,7 @@ pub(super) const PROBES: Chapter = &[
     probe!("delete-leaves-image", delete_removes_the_image),
     probe!("validate-confirms-anything", only_supported_capabilities_are_confirmed),
     probe!("list-loses-a-volume", pages_list_all_volumes),
+    probe!("list-repeats-token", pages_list_all_volumes),
     probe!("list-accepts-any-token", unknown_token_is_refused),
     probe!("capacity-never-shrinks", volume_reduces_capacity),
     probe!("attach-forgets-idempotence", repeated_attach_is_the_same),
@@ -169,9 +170,12 @@ async fn pages_list_all_volumes(mut world: World) -> bool {
     }
     let (mut listed, mut token) = (Vec::new(), String::new());
     loop {
-        let request = v1::ListVolumesRequest { max_entries: 2, starting_token: token };
+        let request = v1::ListVolumesRequest { max_entries: 2, starting_token: token.clone() };
         let page = csi.controller.list_volumes(request).await.unwrap().into_inner();
         listed.extend(page.entries.into_iter().map(|entry| entry.volume.unwrap().volume_id));
+        if token == page.next_token {
+            return false;
+        }
         token = page.next_token;
         if token.is_empty() {
             return listed.len() == 5 && listed.into_iter().collect::<BTreeSet<_>>() == all;
