@@ -145,6 +145,12 @@ impl Cgroup {
         self.dirs.iter().map(|dir| File::options().write(true).open(dir.join("cgroup.procs"))).collect()
     }
 
+    /// The processes that are in the group.
+    pub fn members(&self) -> Vec<i32> {
+        let listed = self.dirs.first().and_then(|dir| fs::read_to_string(dir.join("cgroup.procs")).ok());
+        listed.unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// Which limits were hit until now.
     pub fn hits(&self) -> Hits {
         let [pids, memory] = self.of_each();

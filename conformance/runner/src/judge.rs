@@ -349,5 +349,8 @@ pub(crate) fn log_used_up(lost: u64) -> Option<Finding> {
     (lost > 0).then_some(finding)
 }
 
+mod held;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use held::held;

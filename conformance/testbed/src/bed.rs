@@ -7,6 +7,7 @@ mod calls;
 mod containers;
 mod dead_end;
 mod disks;
+mod driver_holds;
 mod files;
 mod nfs;
 mod objects;
@@ -46,6 +47,8 @@ use crate::message::Abilities;
 use containers::Started;
 use patience::Waited;
 
+pub use driver_holds::Held;
+
 pub(crate) use containers::Running;
 pub(crate) use nfs::NfsSpec;
 pub use patience::SHOWN;
@@ -82,6 +85,10 @@ pub struct Bed {
     disks: disks::Disks,
     // A file system that is served lies on the part of the machine below, so it goes first.
     fuse: RefCell<Option<FaultFs>>,
+    /// The devices of the sandbox's own file systems.
+    devices_of_sandbox: Vec<u64>,
+    before: RefCell<driver_holds::Before>,
+    held: RefCell<Held>,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,
     /// Where the case keeps its logs.
@@ -185,7 +192,9 @@ impl Bed {
         if spec.shared && !self.abilities.shares_on_a_node() {
             request.access_modes = vec![AccessMode::ReadWriteMany];
         }
+        let earlier = self.driver_loops();
         let made = self.provisioner.provision(&request).await;
+        self.remember_loops(&earlier);
         let made = made.map_err(|error| StepError::Broken(chain(&error)))?;
         if let Some(gid) = spec.gid {
             self.give_group(&made.volume, gid)?;

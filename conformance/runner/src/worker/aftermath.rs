@@ -84,6 +84,9 @@ impl Aftermath {
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
         after.findings = judge::findings(&trace, settled.then_some(&rest), bed.journal.symbols());
+        if settled && !failed {
+            after.findings.extend(judge::held(&bed.driver_holds()));
+        }
         if orders.cuts > 0 {
             // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
             after.findings.retain(|finding| finding.contract != MADE_BEFORE);

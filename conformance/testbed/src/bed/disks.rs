@@ -52,7 +52,9 @@ impl Disks {
 impl Bed {
     /// A disk of the node's machine, which is there until the case has ended.
     pub(crate) fn add_disk(&self) -> Result<PathBuf> {
+        let earlier = self.driver_loops();
         let disk = LoopDevice::create(&directory(), DISK, &LoopOptions::default());
+        self.remember_loops(&earlier);
         let disk = disk.map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
         self.disks.sound.borrow_mut().push(disk);
@@ -83,10 +85,12 @@ impl Bed {
         let mut mapped = self.disks.mapped.borrow_mut();
         let number = mapped.len();
         let name = format!("volproof-{number}");
+        let earlier = self.driver_loops();
         let disk = match logged {
             true => MappedDisk::logged(&name, &directory(), DISK, LOG),
             false => MappedDisk::create(&name, &directory(), DISK),
         };
+        self.remember_loops(&earlier);
         let disk = disk.map_err(|error| StepError::ours(&error))?;
         let path = disk.path();
         mapped.push(Some(disk));

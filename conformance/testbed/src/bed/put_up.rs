@@ -31,7 +31,7 @@ impl Bed {
         let builder = builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone());
         let builder = builder.attach_after(Duration::ZERO).patience(limit);
         let testbed = builder.put_up().await.map_err(|error| Refusal::of_testbed(&error))?;
-        Ok(Self {
+        let bed = Self {
             containers: RefCell::default(),
             device_groups: DeviceGroups::of(orders, sandbox),
             testbed,
@@ -53,7 +53,12 @@ impl Bed {
             machine: RefCell::default(),
             directory: orders.directory.clone(),
             seed: orders.seed,
-        })
+            devices_of_sandbox: sandbox.devices().to_vec(),
+            before: RefCell::default(),
+            held: RefCell::default(),
+        };
+        bed.remember_driver();
+        Ok(bed)
     }
 }
 

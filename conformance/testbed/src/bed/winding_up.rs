@@ -61,6 +61,8 @@ impl Bed {
         if let Some(attached) = self.attachments_leave(end).await {
             return vec![attached];
         }
+        // Before the volumes: with them a driver may let go of what it should have let go of earlier.
+        self.look_at_driver().await;
         let mut left = self.volumes_leave().await;
         left.extend(self.machine_leaves());
         left.extend(self.end_nfs().await);

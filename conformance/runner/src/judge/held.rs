@@ -1,0 +1,36 @@
+//! What a driver holds after it has unstaged everything.
+
+use testbed::bed::Held;
+
+use super::promise_broken;
+use crate::finding::Finding;
+
+/// A device that outlives its staging breaks a promise; of processes CSI says nothing.
+pub(crate) fn held(held: &Held) -> Vec<Finding> {
+    let finding = |id: &str, method: &str, cause: &str, lines: &[String]| {
+        let sentence = format!("{cause}: {}.", lines.join(", "));
+        (!lines.is_empty()).then(|| Finding { sentence, ..promise_broken(id, method, cause) })
+    };
+    let device = "A loop device is still attached after every volume was unstaged";
+    let process = "A process that the driver started is still there after every volume was unstaged";
+    let found = [
+        finding("DRV-073", "NodeUnstageVolume", device, &held.loops),
+        finding("DRV-098", "NodeStageVolume", process, &held.processes),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_is_a_fault_and_process_is_advice() {
+        let lines = |text: &str| vec![text.to_owned()];
+        let found = held(&Held { loops: lines("loop3 on /state/v1"), processes: lines("sleep[7]") });
+        let told: Vec<_> = found.iter().map(|found| (found.contract.as_str(), found.is_fault())).collect();
+        assert_eq!(told, [("DRV-073", true), ("DRV-098", false)]);
+        assert!(found[0].sentence.ends_with("unstaged: loop3 on /state/v1."), "{}", found[0].sentence);
+        assert_eq!(held(&Held::default()), []);
+    }
+}

@@ -1,0 +1,97 @@
+//! What the driver itself holds, between its last NodeUnstageVolume and its first DeleteVolume: loop devices and
+//! processes. Later a driver may have tidied them away with the volume, or with its own end.
+
+use std::os::linux::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use harness::census::process::{self, Process};
+use harness::loop_device::table::{self, BoundLoop};
+
+use super::Bed;
+
+/// How long a device that is let go may take to leave: the kernel detaches it after the last close.
+const DETACH: Duration = Duration::from_secs(2);
+
+/// What the driver held before it was asked to stage anything.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Attached by CreateVolume, and so detached by DeleteVolume; or disks of the case itself.
+    loops: Vec<BoundLoop>,
+    processes: Vec<Process>,
+}
+
+/// What the driver holds after everything was unstaged, and did not hold before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Loop devices, a line each.
+    pub loops: Vec<String>,
+    /// Processes, a line each.
+    pub processes: Vec<String>,
+}
+
+impl Bed {
+    /// Remembers the processes of a driver that has just answered its first questions.
+    pub(super) fn remember_driver(&self) {
+        self.before.borrow_mut().processes = self.driver_processes();
+    }
+
+    /// The loop devices of this case that are not the harness's own.
+    pub(super) fn driver_loops(&self) -> Vec<BoundLoop> {
+        if self.foreign.is_some() {
+            return Vec::new();
+        }
+        let machine = self.machine.borrow().as_ref().and_then(|machine| machine.path().metadata().ok());
+        let machine = machine.map(|found| found.st_dev());
+        let bound = table::bound();
+        let mut loops = table::lying_on(&bound, |bound| self.devices_of_sandbox.contains(&bound.device));
+        // A lock of the node is a loop over the driver's device.
+        loops.retain(|bound| Some(bound.device) != machine && bound.over.is_none());
+        loops
+    }
+
+    /// Remembers what CreateVolume or the case itself attached: `earlier` is what was there before it.
+    pub(super) fn remember_loops(&self, earlier: &[BoundLoop]) {
+        let made =
+            self.driver_loops().into_iter().filter(|bound| !earlier.iter().any(|known| known.is_same(bound)));
+        self.before.borrow_mut().loops.extend(made);
+    }
+
+    /// Looks for what is held after everything was unstaged, and waits a little for what is just being let go.
+    pub(super) async fn look_at_driver(&self) {
+        let end = Instant::now() + DETACH;
+        let held = loop {
+            let held = self.held_by_driver();
+            if held == Held::default() || Instant::now() > end {
+                break held;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        *self.held.borrow_mut() = held;
+    }
+
+    /// What the driver held after everything was unstaged.
+    pub fn driver_holds(&self) -> Held {
+        self.held.borrow().clone()
+    }
+
+    fn held_by_driver(&self) -> Held {
+        let before = self.before.borrow();
+        let new = |bound: &&BoundLoop| !before.loops.iter().any(|known| known.is_same(bound));
+        let loops = self.driver_loops();
+        let line = |bound: &BoundLoop| format!("loop{} on {}", bound.number, bound.backing.display());
+        let processes = self.driver_processes();
+        // One that was started again has other processes, of which none is known.
+        let is_the_same = before.processes.iter().any(|known| processes.contains(known));
+        let started =
+            processes.iter().filter(|now| is_the_same && !now.zombie && !before.processes.contains(now));
+        Held {
+            loops: loops.iter().filter(new).map(line).collect(),
+            processes: started.map(ToString::to_string).collect(),
+        }
+    }
+
+    fn driver_processes(&self) -> Vec<Process> {
+        let members = self.cgroup().map(harness::cgroup::Cgroup::members).unwrap_or_default();
+        members.into_iter().filter_map(process::get).collect()
+    }
+}
