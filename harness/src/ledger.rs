@@ -435,3 +435,18 @@ fn random() -> u32 {
 fn failed(verb: &'static str, path: &Path, source: io::Error) -> LedgerError {
     LedgerError::Io { verb, path: path.to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ledger_that_cannot_be_begun_in_run_comes_with_a_hint() {
+        let at = |path: &str, kind: io::ErrorKind| failed("create", Path::new(path), kind.into()).hint();
+        let hint = at("/run/volproof", io::ErrorKind::PermissionDenied).unwrap();
+        assert!(hint.contains("make /run writable"), "{hint}");
+        assert!(at("/run/volproof/1", io::ErrorKind::ReadOnlyFilesystem).is_some());
+        assert!(at("/tmp/volproof-0", io::ErrorKind::StorageFull).unwrap().contains("make room"));
+        assert_eq!(at("/tmp/volproof-0", io::ErrorKind::NotADirectory), None);
+    }
+}

@@ -96,7 +96,7 @@ mod tests {
         ["hunter2", "failed"].iter().for_each(|secret| masks.add("key", secret));
         let chain = vec!["hunter2 \u{1b}[2J failed".to_owned()];
         let mut said = Said::Refused(Refusal { chain: chain.clone(), hint: None, log: chain, driver: true });
-        clean(&mut said, &[masks.clone()]);
+        clean(&mut said, std::slice::from_ref(&masks));
         let Said::Refused(Refusal { chain, log, .. }) = said else { panic!("{said:?}") };
         assert_eq!(chain, [r"*** \u{1b}[2J ***"]);
         assert_eq!(chain, log);
