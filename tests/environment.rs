@@ -1,0 +1,88 @@
+//! A machine that has not enough of something: what breaks then says nothing of the driver, and the run says what is
+//! missing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serial_test::file_serial;
+use tempfile::TempDir;
+use tests::{Ended, Volproof, built, has_root};
+
+const CASE: &str = "csi::publish::read_only";
+
+/// Some that an ordinary user can run with fake-csi. Together they need far more processes than he may have.
+const TOGETHER: &str = "csi::calls csi::lifecycle --jobs 6";
+
+/// A user of whom no process runs, so that all that count are the run's.
+const NOBODY: u32 = 61_234;
+
+/// The program, started by a shell that does something to its surroundings first.
+fn after(first: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("volproof");
+    fs::write(&path, format!("#!/bin/sh\n{first}\n")).expect("a script");
+    for path in [directory.path(), path.as_path()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    (directory, path)
+}
+
+/// Runs a driver that lets a pod write to a volume that it has read-only.
+fn run(program: &Path) -> Ended {
+    let driver = format!(
+        "{} __fake-csi --endpoint={{endpoint}} --node={{node}} --state-dir={{state}} --sabotage publish-ignores-read-only",
+        built().display()
+    );
+    Volproof::at(program).args("run").arg(CASE).args("--report out/report --driver-cmd").arg(driver).run()
+}
+
+#[track_caller]
+fn accuses_nobody(ended: &Ended, words: &str) {
+    let told = ended.told();
+    assert_eq!(ended.code, Some(4), "{told}");
+    assert!(told.contains(words) && told.contains("Not the driver's fault"), "{told}");
+    let findings = told.lines().filter(|line| line.trim_start().starts_with("Finding "));
+    assert_eq!(findings.count(), 1, "{told}");
+}
+
+#[test]
+#[file_serial(root)]
+fn driver_is_accused_where_there_is_enough_of_everything() {
+    if !has_root() {
+        return;
+    }
+    let (_script, program) = after(&format!("mkdir out; exec {} \"$@\"", built().display()));
+    let ended = run(&program);
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    assert!(ended.told().contains("DRV-050"), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn full_disk_of_the_reports_is_no_fault_of_the_driver() {
+    if !has_root() {
+        return;
+    }
+    let volproof = built().display().to_string();
+    let mount = "mkdir out && mount -t tmpfs -o size=64k none out";
+    let (_script, program) =
+        after(&format!("exec unshare --mount sh -c '{mount} && exec {volproof} \"$@\"' run \"$@\""));
+    accuses_nobody(&run(&program), "the disk is full: nothing more can be kept in");
+}
+
+#[test]
+#[file_serial(root)]
+fn user_who_may_have_no_more_processes_is_told() {
+    if !has_root() {
+        return;
+    }
+    let volproof = built().display();
+    let user = format!("prlimit --nproc=14 setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let (_script, program) = after(&format!("mkdir out; chmod 777 . tmp out; exec {user} {volproof} \"$@\""));
+    let ended = Volproof::at(&program).args("run").args(TOGETHER).args("--report out/report").run();
+    let told = ended.told();
+    assert!(matches!(ended.code, Some(1 | 4)), "{told}");
+    assert!(told.contains("Not the driver's fault: too few processes: this user may have 14"), "{told}");
+    assert!(!told.lines().any(|line| line.trim_start().starts_with("FAIL")), "{told}");
+}
