@@ -98,6 +98,8 @@ fn each_sabotage_is_one_finding_of_the_case_that_claims_it() {
         let ended = run_against(&["--sabotage", sabotage], &[case]);
         let findings = ended.results().findings();
         let faults = findings.iter().filter(|finding| finding.consequence_of.is_empty());
+        // The story of another case may break with the promise: which of them is not known there.
+        let faults = faults.filter(|finding| !finding.contract.contains("::"));
         let found = faults.map(|finding| finding.contract.as_str()).collect::<Vec<_>>();
         let claimed = findings.iter().any(|finding| finding.cases.iter().any(|found| found == case));
         if ended.code != Some(1) || found != [contract] || !claimed {

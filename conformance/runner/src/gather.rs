@@ -1,22 +1,22 @@
 //! The findings of a run, each told once, by the case that shows it best.
 
+use std::cmp::Reverse;
+
 use crate::event::{CaseReport, Status};
 use crate::finding::{Finding, Party, RunFinding};
 
-/// The findings of a run, each once, in the order of the cases that show them best.
+/// The findings of a run, each once, in the order in which they are best mended: causes before consequences, what CSI
+/// obliges a driver to before what it recommends, numbered promises before stories, many cases before few, and the
+/// calls of a volume's life in their order.
 ///
-/// A driver that breaks a numbered promise breaks stories, too: a story that did not come true is a finding of its
-/// own only in a run in which the driver broke no numbered promise. The case has failed all the same.
+/// The story of a case is left out where a broken promise in the same case says better what went wrong.
 pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
-    let mut all = cases.iter().flat_map(|case| case.findings.iter().map(move |finding| (case, finding)));
-    let is_story = |(case, finding): &(&CaseReport, &Finding)| finding.contract == case.id.as_str();
-    let numbered = all.any(|found| !is_story(&found) && found.1.is_fault() && found.1.party == Party::Driver);
+    let is_story = |case: &CaseReport, finding: &Finding| finding.contract == case.id.as_str();
     let mut gathered: Vec<(Clarity, RunFinding)> = Vec::new();
     for (position, case) in cases.iter().enumerate() {
-        for finding in &case.findings {
-            if is_story(&(case, finding)) && numbered {
-                continue;
-            }
+        let explains = |finding: &Finding| finding.is_fault() && finding.party == Party::Driver;
+        let explained = case.findings.iter().any(|finding| !is_story(case, finding) && explains(finding));
+        for finding in case.findings.iter().filter(|finding| !(explained && is_story(case, finding))) {
             let clarity = Clarity::of(case, position);
             match gathered.iter_mut().find(|(_, known)| known.finding.key() == finding.key()) {
                 Some((best, known)) if clarity < *best => {
@@ -36,11 +36,32 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
             }
         }
     }
-    gathered.sort_by_key(|(clarity, _)| clarity.position);
+    gathered.sort_by_cached_key(|(clarity, found)| (urgency(found), clarity.position));
     for (_, finding) in &mut gathered {
         finding.also_in.sort();
     }
     gathered.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// The calls of a volume's life.
+const LIFE: [&str; 9] = [
+    "GetPluginInfo",
+    "NodeGetInfo",
+    "CreateVolume",
+    "ControllerPublishVolume",
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+    "ControllerUnpublishVolume",
+];
+
+/// What makes one finding better to mend first than another; smaller is earlier.
+fn urgency(found: &RunFinding) -> (bool, bool, bool, Reverse<usize>, usize) {
+    let finding = &found.finding;
+    let is_story = finding.contract == found.case.as_str();
+    let call = LIFE.iter().position(|call| *call == finding.method).unwrap_or(LIFE.len());
+    (!finding.consequence_of.is_empty(), !finding.is_fault(), is_story, Reverse(found.also_in.len()), call)
 }
 
 /// How well a case shows a finding; smaller is better.
@@ -89,7 +110,31 @@ mod tests {
             gather(cases).into_iter().map(|found| found.finding.contract).collect()
         };
         assert_eq!(contracts(&cases[..1]), ["a"]);
-        assert_eq!(contracts(&cases), ["DRV-031"]);
+        assert_eq!(contracts(&cases), ["DRV-031", "a"], "another case's fault does not explain it");
+        let both =
+            CaseReport::sample("c", Status::Failed).with_findings([story("c"), finding("still mounted")]);
+        assert_eq!(contracts(&[both]), ["DRV-031"]);
+    }
+
+    #[test]
+    fn findings_come_in_the_order_to_mend_them() {
+        let of = |contract: &str, method: &str| Finding {
+            contract: contract.into(),
+            method: method.into(),
+            ..finding(contract)
+        };
+        let advice =
+            Finding { strength: Some(contracts::promise::Strength::Advice), ..of("DRV-017", "CreateVolume") };
+        let consequence = Finding { consequence_of: "DRV-055".into(), ..of("INV-019", "") };
+        let (mount, create) = (of("DRV-055", "NodePublishVolume"), of("DRV-010", "CreateVolume"));
+        let publish = of("DRV-050", "NodePublishVolume");
+        let cases = [
+            CaseReport::sample("a", Status::Failed).with_findings([consequence, advice, publish]),
+            CaseReport::sample("b", Status::Failed).with_findings([mount.clone(), create]),
+            CaseReport::sample("c", Status::Failed).with_findings([mount]),
+        ];
+        let order: Vec<_> = gather(&cases).into_iter().map(|found| found.finding.contract).collect();
+        assert_eq!(order, ["DRV-055", "DRV-010", "DRV-050", "DRV-017", "INV-019"]);
     }
 
     #[test]
@@ -104,6 +149,6 @@ mod tests {
         let said: Vec<_> = (found.iter())
             .map(|found| (found.finding.cause.as_str(), found.case.as_str(), found.also_in.len()))
             .collect();
-        assert_eq!(said, [("answered twice", "c", 0), ("target still mounted", "b", 2)]);
+        assert_eq!(said, [("target still mounted", "b", 2), ("answered twice", "c", 0)]);
     }
 }

@@ -292,10 +292,17 @@ impl Display for SummaryLines<'_> {
             writeln!(f, "{style}{:>12}{style:#} {defect}", "Kernel")?;
             writeln!(f, "{:12} it names no device of a case, so it stands against the whole run", "")?;
         }
+        let unexplained: Vec<CaseId> = (run.cases.iter())
+            .filter(|case| case.status.is_bad() && case.findings.is_empty())
+            .map(|case| case.id.clone())
+            .collect();
+        if !unexplained.is_empty() && !run.findings.is_empty() {
+            writeln!(f, "  no finding says why: {}", named(&unexplained))?;
+        }
         for hint in &run.hints {
             writeln!(f, "  hint: {hint}")?;
         }
-        Ok(())
+        write!(f, "{}", StartHere(run))
     }
 }
 
@@ -306,10 +313,6 @@ impl Display for FindingLine<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self(palette, found) = *self;
         let style = palette.odd;
-        let also = match found.also_in.len() {
-            0 => String::new(),
-            more => format!(", also in {}", count(more, "case")),
-        };
         let word = match (found.finding.strength, found.finding.consequence_of.is_empty()) {
             (_, false) => "Consequence",
             (Some(Strength::Should), _) => "Recommended",
@@ -317,7 +320,40 @@ impl Display for FindingLine<'_> {
             (Some(Strength::Must) | None, _) => "Finding",
         };
         writeln!(f, "{style}{word:>12}{style:#} {}", found.finding.sentence)?;
-        writeln!(f, "{:12} {} in {}{also}", "", found.finding.contract, found.case)
+        writeln!(f, "{:12} {} in {}", "", found.finding.contract, found.case)?;
+        match found.also_in.as_slice() {
+            [] => Ok(()),
+            others => writeln!(f, "{:12} also in {}", "", named(others)),
+        }
+    }
+}
+
+/// The first cases by name, and how many more there are.
+fn named(cases: &[CaseId]) -> String {
+    const NAMED: usize = 3;
+    let names: Vec<&str> = cases.iter().take(NAMED).map(CaseId::as_str).collect();
+    match cases.len().saturating_sub(NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// What to look at first, with the commands for it.
+struct StartHere<'a>(&'a RunRecord);
+
+impl Display for StartHere<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.0.findings.iter().find(|found| found.finding.is_fault()) else {
+            return Ok(());
+        };
+        let contract = &first.finding.contract;
+        let again = self.0.cases.iter().find(|case| case.id == first.case).map(|case| case.again.as_str());
+        let (Some(again), false) = (again, self.0.findings.len() < 2) else { return Ok(()) };
+        write!(f, "  start here: {contract} ({})   {again}", count(1 + first.also_in.len(), "case"))?;
+        match contract.as_str() == first.case.as_str() {
+            true => writeln!(f),
+            false => writeln!(f, "   volproof explain {contract}"),
+        }
     }
 }
 
