@@ -323,6 +323,19 @@ pub(crate) fn excuse(findings: &mut [Finding]) {
     }
 }
 
+/// The same where the machine was only slow. A promise of the driver's that is broken stays: the rules take no answer
+/// that may come late for a broken one. Says whether anything is left against the driver.
+pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
+    let is_broken_promise =
+        |finding: &Finding| finding.party == Party::Driver && finding.contract.starts_with("DRV-");
+    let (kept, mut others): (Vec<_>, Vec<_>) =
+        findings.drain(..).partition(|finding| finding.is_fault() && is_broken_promise(finding));
+    excuse(&mut others);
+    let is_left = !kept.is_empty();
+    findings.extend(kept.into_iter().chain(others));
+    is_left
+}
+
 /// The finding of a machine that has not enough of something: which, and what to do.
 pub(crate) fn environment(said: &str) -> Finding {
     let cause = said.split(':').next().unwrap_or(said);

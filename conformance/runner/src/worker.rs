@@ -249,8 +249,8 @@ fn outcome(
         findings.push(broken);
     }
     if let Some(What::Environment(chain)) = failure.as_ref().map(|failure| &*failure.what) {
-        judge::excuse(&mut findings);
-        findings.extend(chain.first().map(|said| judge::environment(said)));
+        let is_the_drivers = judge::excuse_slowness(&mut findings);
+        findings.extend(chain.first().filter(|_| !is_the_drivers).map(|said| judge::environment(said)));
     }
     judge::sort(&mut findings);
     let seen = Seen {

@@ -133,3 +133,17 @@ fn secret_in_the_drivers_log_breaks_its_promise() {
     assert_eq!(secret_told("driver.log").contract, "DRV-094");
     assert_ne!(secret_told("trace.jsonl").party, Party::Driver);
 }
+
+#[test]
+fn slow_machine_excuses_no_broken_promise_of_the_driver() {
+    let [broken, manager] =
+        ["DRV-101", "INV-001"].map(|contract| promise_broken(contract, "NodePublishVolume", "x"));
+    let manager = Finding { party: Party::Manager, ..manager };
+    let mut findings = vec![manager.clone(), broken.clone()];
+    assert!(excuse_slowness(&mut findings));
+    assert_eq!(findings.iter().filter(|finding| finding.is_fault()).collect::<Vec<_>>(), [&broken]);
+
+    let mut findings = vec![manager];
+    assert!(!excuse_slowness(&mut findings));
+    assert!(!findings.iter().any(Finding::is_fault));
+}
