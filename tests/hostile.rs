@@ -108,6 +108,43 @@ fn driver_that_prints_without_end_keeps_a_log_of_limited_size() {
     assert!(!quiet.told().contains("used up its log"), "{}", quiet.told());
 }
 
+/// Runs cases against fake-csi with these arguments.
+fn run_fake(arguments: &str, cases: &str) -> Ended {
+    let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";
+    let driver = format!("{} {serve} {arguments}", built().display());
+    let volproof = Volproof::new().args("run").args(cases).args(LIMIT).arg("--driver-cmd").arg(driver);
+    ended(volproof, |_, _| {})
+}
+
+#[test]
+#[file_serial(root)]
+fn list_without_an_end_is_the_drivers_fault() {
+    if !has_root() {
+        return;
+    }
+    let cases = "csi::calls::pages_have_every_volume_once csi::calls::a_strange_token_is_refused";
+    let endless = run_fake("--sabotage list-repeats-token", cases);
+    says(&endless, 1, &["ListVolumes answered the same next_token twice", "DRV-024"]);
+    let findings = endless.results().findings();
+    let found: Vec<&str> = findings.iter().map(|finding| finding.contract.as_str()).collect();
+    assert_eq!(found, ["DRV-024"], "{}", endless.told());
+    let honest = run_fake("", cases);
+    says(&honest, 0, &["2 passed"]);
+}
+
+#[test]
+#[file_serial(root)]
+fn answer_that_is_too_large_is_no_missing_ability() {
+    if !has_root() {
+        return;
+    }
+    let huge = run_fake("--padding 20971520", CASE);
+    says(&huge, 1, &["an answer is larger than the 4 MiB", "20971", "FAIL csi::lifecycle"]);
+    assert!(!huge.told().contains("refuses file system volumes"), "{}", huge.told());
+    // Large, and as CSI has it: 4 KiB in one map.
+    says(&run_fake("--padding 2048", CASE), 0, &["1 passed"]);
+}
+
 /// Nobody can be killed who waits for a FUSE server that is stopped: only the server's end frees him.
 #[test]
 #[file_serial(root)]

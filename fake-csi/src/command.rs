@@ -67,7 +67,7 @@ struct Serve {
     #[arg(long)]
     driver_name: Option<String>,
     /// Behave like the driver of the recordings instead, with its name and abilities.
-    #[arg(long, conflicts_with_all = ["backing", "default_fs", "sabotage", "without", "max_volumes", "capacity"])]
+    #[arg(long, conflicts_with_all = ["backing", "default_fs", "sabotage", "without", "max_volumes", "capacity", "padding"])]
     hostpath: bool,
     /// The backing of volumes without the parameter `backing`.
     #[arg(long, value_enum, default_value = "loop")]
@@ -87,6 +87,9 @@ struct Serve {
     /// The limit of bytes of all volumes together. Images are sparse: a large limit takes no space.
     #[arg(long, default_value_t = 1 << 44)]
     capacity: u64,
+    /// So many bytes more in each answer of `CreateVolume`, which a CO need not take.
+    #[arg(long, default_value_t = 0)]
+    padding: usize,
 }
 
 /// Runs the driver with these arguments; the first is the program's name.
@@ -161,6 +164,7 @@ async fn serve(serve: Serve) -> anyhow::Result<()> {
         sabotage: serve.sabotage,
         max_volumes: serve.max_volumes,
         capacity: serve.capacity,
+        padding: serve.padding,
     };
     let endpoints = serve.endpoint.iter().map(|endpoint| read_endpoint(endpoint));
     server::serve(options, nodes.into_iter().zip(endpoints).collect()).await

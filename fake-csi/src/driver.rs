@@ -28,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) max_volumes: i64,
     pub(crate) capacity: u64,
+    /// Bytes that CreateVolume adds to the volume context that it answers.
+    pub(crate) padding: usize,
 }
 
 /// The driver behind all services.

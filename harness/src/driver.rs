@@ -23,7 +23,7 @@ use tonic::Status;
 pub use capabilities::Capabilities;
 pub use machine::machine_options;
 pub use process::Exit;
-pub use questions::WrongAnswer;
+pub use questions::{TOO_LARGE, WrongAnswer};
 pub use registrar::{Registrar, RegistrarError};
 
 use crate::Layout;

@@ -34,6 +34,7 @@ use tonic::{Request, Status};
 
 pub use code::{code_from_name, code_name, code_names};
 pub use forward::is_too_large;
+pub(crate) use forward::too_large;
 pub use rule::{Gate, Rule, RuleError};
 
 use crate::journal::{Edge, Journal};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::AccessMode;
 use harness::cluster::{ProvisionError, Provisioner, VolumeRequest};
-use harness::driver::{DriverError, WrongAnswer};
+use harness::driver::{DriverError, TOO_LARGE, WrongAnswer};
 use harness::journal::Journal;
 use harness::proxy::{code_name, is_too_large};
 use harness::sandbox::Sandbox;
@@ -143,11 +143,12 @@ impl Probes<'_> {
                 self.wrong.push(WrongAnswer {
                     method: "CreateVolume".to_owned(),
                     promise: None,
-                    cause: "an answer is larger than the 4 MiB that the clients of a cluster read".to_owned(),
+                    cause: TOO_LARGE.to_owned(),
                     detail: format!("a {kind} volume: {}", source.message()),
                     is_fatal: false,
                 });
-                Ok(Some(format!("CreateVolume answers {kind} volumes with more than a client reads")))
+                // No refusal: an answer that nobody has read says nothing of abilities, and the cases try for themselves.
+                Ok(None)
             }
             ProvisionError::Create { source, .. } => {
                 let code = code_name(source.code());

@@ -54,6 +54,7 @@ pub(crate) use nfs::NfsSpec;
 pub use patience::SHOWN;
 pub(crate) use put_up::builder;
 pub(crate) use spec::{MountSpec, PodSpec, VolumeSpec};
+pub use winding_up::Books;
 
 /// A testbed, and what a case has made on it.
 #[derive(Debug)]

@@ -1,7 +1,4 @@
-//! The calls of a node that a case can spoil, the errors it spoils them with, and the limit of a list.
-
-/// A list with more pages than these does not end.
-pub const MOST_PAGES: usize = 1000;
+//! The calls of a node that a case can spoil, and the errors it spoils them with.
 
 /// The calls a case can spoil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,4 +18,5 @@ pub mod foreign;
 pub mod limits;
 pub mod message;
 pub mod need;
+pub mod pages;
 pub mod prelude;

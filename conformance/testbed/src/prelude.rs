@@ -1,6 +1,6 @@
 //! The names that a case uses.
 
-pub use crate::call::{Code, MOST_PAGES, Method};
+pub use crate::call::{Code, Method};
 pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};
 pub use crate::cx::source::*;
 pub use crate::cx::{Container, Cx, Nfs, Pod, PodBuilder, ReadError, Volume};

@@ -59,7 +59,11 @@ impl Driver {
             Ok::<_, Status>((entries, wanted))
         })?;
         let volume = if volume.created { volume } else { self.make_contents(&volume)? };
-        Ok(v1::CreateVolumeResponse { volume: Some(self.describe(&volume)) })
+        let mut answered = self.describe(&volume);
+        if self.options.padding > 0 {
+            answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
+        }
+        Ok(v1::CreateVolumeResponse { volume: Some(answered) })
     }
 
     /// The volume as a message of CSI.

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use super::Capabilities;
-use crate::proxy::{self, within};
+use crate::proxy::{self, is_too_large, within};
 
 /// An answer to a first question that breaks a promise, or with which the driver cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,9 @@ pub(super) struct Answers {
     pub(super) capabilities: Capabilities,
     pub(super) wrong: Vec<WrongAnswer>,
 }
+
+/// The cause of an answer that was not read.
+pub const TOO_LARGE: &str = "an answer is larger than the 4 MiB that the clients of a cluster read";
 
 /// Calls that CSI requires of a plugin whatever it reports.
 const REQUIRED: &str = "DRV-007";
@@ -177,11 +180,12 @@ impl Answers {
     ) -> Option<T> {
         let status = match answer {
             Ok(answer) => return Some(answer.into_inner()),
-            Err(status) => status,
+            Err(status) => proxy::too_large(status),
         };
         let unimplemented = status.code() == Code::Unimplemented;
         let cause = match unimplemented {
             true => format!("not implemented; {}", required.of),
+            false if is_too_large(&status) => TOO_LARGE.to_owned(),
             false => format!("answered {}", proxy::code_name(status.code())),
         };
         // CSI lets a plugin answer with an error; what it does not allow is to leave the call out.

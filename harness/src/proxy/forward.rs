@@ -113,7 +113,7 @@ impl Upstream {
 }
 
 /// What the client library says of an answer over the limit, with the code that other libraries have for it.
-fn too_large(status: Status) -> Status {
+pub(crate) fn too_large(status: Status) -> Status {
     let said = status.message().strip_prefix("Error, decoded message length too large: found ");
     let Some(size) =
         said.filter(|_| status.code() == Code::OutOfRange).and_then(|said| said.split(' ').next())

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
-use super::forward::Upstreams;
+use super::forward::{Upstreams, is_too_large};
 use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
 use crate::journal::{Journal, Outcome};
@@ -200,27 +200,30 @@ impl Front {
         let response = |bytes: &Response<Bytes>| {
             told(csi_proto::json::response(path.path(), bytes.get_ref()), bytes.get_ref())
         };
-        let told = answer.as_ref().map(response).map_err(|status| is_final(status.code()));
+        let told = answer.as_ref().map(response).map_err(is_final);
         ledger.after_call(method, &request, told.as_ref().map_err(|is_final| *is_final));
         answer
     }
 }
 
 /// Whether a driver that answers so has not done what it was asked, and will not.
-fn is_final(code: tonic::Code) -> bool {
+fn is_final(status: &Status) -> bool {
     use tonic::Code;
-    matches!(
-        code,
-        Code::InvalidArgument
-            | Code::NotFound
-            | Code::AlreadyExists
-            | Code::PermissionDenied
-            | Code::ResourceExhausted
-            | Code::FailedPrecondition
-            | Code::OutOfRange
-            | Code::Unimplemented
-            | Code::Unauthenticated
-    )
+    // An answer that was not read says nothing of the work.
+    let is_read = !is_too_large(status);
+    is_read
+        && matches!(
+            status.code(),
+            Code::InvalidArgument
+                | Code::NotFound
+                | Code::AlreadyExists
+                | Code::PermissionDenied
+                | Code::ResourceExhausted
+                | Code::FailedPrecondition
+                | Code::OutOfRange
+                | Code::Unimplemented
+                | Code::Unauthenticated
+        )
 }
 
 /// Ends the call in the journal, also when its caller goes away and this is dropped.

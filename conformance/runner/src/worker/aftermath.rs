@@ -13,7 +13,7 @@ use harness::sandbox::Sandbox;
 use crate::finding::Finding;
 use crate::judge;
 use crate::logs;
-use testbed::bed::Bed;
+use testbed::bed::{Bed, Books};
 use testbed::failure::{Breakage, Place};
 use testbed::limits;
 use testbed::message::Orders;
@@ -161,7 +161,11 @@ impl Aftermath {
         }
         match bed.books().await {
             Ok(None) => {}
-            Ok(Some(volumes)) => {
+            Ok(Some(Books::Endless(endless))) => {
+                let cause = endless.told("ListVolumes");
+                self.findings.push(judge::promise_broken("DRV-024", "ListVolumes", &cause));
+            }
+            Ok(Some(Books::Listed(volumes))) => {
                 let line = |volume| format!("volume {volume} is still in the driver's books (ListVolumes)");
                 self.left_behind.extend(volumes.into_iter().map(line));
             }

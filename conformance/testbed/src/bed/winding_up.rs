@@ -15,9 +15,9 @@ use harness::proxy::within;
 use tonic::Status;
 
 use super::Bed;
-use crate::call::MOST_PAGES;
 use crate::failure::chain;
 use crate::foreign::Foreign;
+use crate::pages::{Endless, Pages};
 
 /// How long it may take after a case that came to its end.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -27,6 +27,15 @@ const IMPATIENCE: Duration = Duration::from_secs(3);
 
 /// How long one call to the driver may take.
 const CALL: Duration = Duration::from_secs(10);
+
+/// The driver's own list of its volumes.
+#[derive(Debug)]
+pub enum Books {
+    /// The volumes of this case that are in it, by name.
+    Listed(Vec<String>),
+    /// It does not end.
+    Endless(Endless),
+}
 
 impl Bed {
     /// How the driver ended, if nobody asked it to.
@@ -129,35 +138,30 @@ impl Bed {
     }
 
     /// The volumes of this case that are still in the driver's own books; nothing if it keeps none.
-    pub async fn books(&self) -> Result<Option<Vec<String>>, Vec<String>> {
+    pub async fn books(&self) -> Result<Option<Books>, Vec<String>> {
         if !self.abilities.lists() {
             return Ok(None);
         }
         let channel = self.proxy().channel().map_err(|error| chain(&error))?;
         let mut client = ControllerClient::new(channel);
-        let (mut listed, mut starting_token) = (BTreeSet::new(), String::new());
-        let mut tokens = BTreeSet::new();
+        let (mut listed, mut pages) = (BTreeSet::new(), Pages::default());
         loop {
+            let starting_token = pages.token().to_owned();
             let request = ListVolumesRequest { max_entries: 0, starting_token };
             let page = client.list_volumes(within(request, CALL)).await;
             let page = page
                 .map_err(|status| vec![format!("ListVolumes failed: {}", status.message())])?
                 .into_inner();
             listed.extend(page.entries.into_iter().filter_map(|entry| Some(entry.volume?.volume_id)));
-            starting_token = page.next_token;
-            if starting_token.is_empty() {
-                break;
-            }
-            if !tokens.insert(starting_token.clone()) || tokens.len() > MOST_PAGES {
-                return Err(vec![format!(
-                    "ListVolumes does not end: {} pages, the last token is `{starting_token}`",
-                    tokens.len()
-                )]);
+            match pages.follow(&page.next_token) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(endless) => return Ok(Some(Books::Endless(endless))),
             }
         }
         let volumes = self.volumes.borrow();
         let ours = volumes.iter().filter(|(_, made)| listed.contains(&made.handle));
-        Ok(Some(ours.map(|(name, _)| name.clone()).collect()))
+        Ok(Some(Books::Listed(ours.map(|(name, _)| name.clone()).collect())))
     }
 
     /// The loop devices of a driver from outside that are still attached.
