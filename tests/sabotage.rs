@@ -165,6 +165,33 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     }
 }
 
+/// What a driver does to the paths of the node: sabotage, promise, call, and a part of the path that is told.
+const TOUCHING: &[(&str, &str, &str, &str)] = &[
+    ("unpublish-removes-siblings", "DRV-065", "NodeUnpublishVolume", "vol_data.json"),
+    ("publish-replaces-record", "DRV-076", "NodePublishVolume", "vol_data.json"),
+    ("stage-fails-but-mounts", "DRV-045", "NodeStageVolume", "stag"),
+];
+
+/// A driver that touches what is the node's is named, with the call and the path.
+#[test]
+#[file_serial(root)]
+fn driver_that_touches_what_is_the_nodes_is_named() {
+    if !has_root() {
+        return;
+    }
+    let life = "csi::lifecycle::file_system_in_and_out";
+    for (sabotage, contract, method, path) in TOUCHING {
+        let ended =
+            Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(life).run();
+        let findings = ended.results().findings();
+        let named = findings.iter().any(|finding| {
+            (finding.contract.as_str(), finding.party.as_str(), finding.method.as_str())
+                == (*contract, "driver", *method)
+        });
+        assert!(named && ended.told().contains(path), "{sabotage}: {findings:#?}\n{}", ended.told());
+    }
+}
+
 /// Whatever falls in consequence, a driver that broke a promise is not acquitted.
 #[test]
 #[file_serial(root)]

@@ -86,7 +86,7 @@ impl Watched {
             }
             Event::MountDel(gone) => Path::new(&gone.target).starts_with(&self.root),
             // Of a node that announces nothing everything would be a stray.
-            Event::Stray(_) | Event::Phantom(_) => false,
+            Event::Stray(_) | Event::Phantom(_) | Event::Touched(_) => false,
             _ => true,
         }
     }

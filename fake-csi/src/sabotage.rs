@@ -176,6 +176,8 @@ sabotages! {
         "NodeUnstageVolume removes the staging directory."
     UnstageWhilePublished "unstage-while-published" "DRV-075"
         "NodeUnstageVolume unmounts the targets that are still published."
+    PublishReplacesRecord "publish-replaces-record" "DRV-076"
+        "NodePublishVolume puts a symbolic link where the node's record beside the target was."
     ExpandForgetsDevice "expand-forgets-device" "DRV-080"
         "NodeExpandVolume does not grow the device."
     ExpandForgetsFileSystem "expand-forgets-file-system" "DRV-081"

@@ -11,6 +11,7 @@
 //! what, `confirm` looks at the kernel, `story` tells it to people. It reads links and sysfs, changes nothing,
 //! and writes only the report files it is told to.
 
+mod around;
 mod behind;
 mod confirm;
 mod kernel;
@@ -24,11 +25,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use contracts::event::{
-    Actor, ApiChange, Effect, Event, Irregular, OperationEdge, ProcessEdge, RpcEnd, RpcStart, Step, TraceLine,
+    Actor, ApiChange, Effect, Event, Irregular, OperationEdge, ProcessEdge, RpcEnd, RpcStart, Step, Touched,
+    TraceLine,
 };
 use serde_json::Value;
 use tokio::sync::watch;
 
+use around::Around;
+pub use around::{Appeared, Thing};
 pub use behind::LoopsBehind;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
@@ -65,6 +69,10 @@ struct State {
     /// Work that a driver may still do for calls that nobody waits for any more.
     abandoned: BTreeSet<Work>,
     next_call: u64,
+    /// Targets that were not there before a driver was asked to publish at them.
+    made: BTreeSet<PathBuf>,
+    /// Loop devices and processes, by the call during which they appeared.
+    appeared: BTreeMap<Thing, Appeared>,
     /// Whether the node is somebody else's, and told by its calls.
     follows_node: bool,
     /// Calls whose error repeated a secret that the driver was given, each with the secret's key.
@@ -80,6 +88,7 @@ struct Flight {
     /// The reasons it gives a driver to change mounts.
     work: BTreeSet<Work>,
     started: Instant,
+    around: Option<Around>,
 }
 
 /// A volume that a driver has reason to change, and the path the call named.
@@ -157,6 +166,8 @@ impl Journal {
             node_is_dead: false,
             abandoned: BTreeSet::new(),
             next_call: 1,
+            made: BTreeSet::new(),
+            appeared: BTreeMap::new(),
             follows_node: false,
             told_secrets: BTreeSet::new(),
             kept: None,
@@ -257,7 +268,9 @@ impl Journal {
         self.change(|state| {
             call = state.next_call;
             state.next_call += 1;
-            state.flights.insert(call, Flight::new(method, &req, &state.symbols));
+            let mut flight = Flight::new(method, &req, &state.symbols);
+            flight.around = state.look_around(&flight);
+            state.flights.insert(call, flight);
             let deadline_s = deadline.map(|deadline| deadline.as_secs_f64());
             state.push(Event::RpcStart(RpcStart { id: call, method: method.to_owned(), req, deadline_s }));
         });
@@ -268,6 +281,12 @@ impl Journal {
     pub fn rpc_end(&self, call: u64, outcome: Outcome) {
         self.change(|state| {
             let Some(flight) = state.flights.remove(&call) else { return };
+            state.note_appeared(&flight);
+            // A call that nobody waits for goes on.
+            let touched = match outcome.abandoned {
+                true => Vec::new(),
+                false => state.touched(call, &flight, &outcome.code),
+            };
             let end = RpcEnd {
                 id: call,
                 method: flight.method,
@@ -289,8 +308,14 @@ impl Journal {
                 // so outright. Only a driver that is done at this path has done what it was asked there before.
                 state.abandoned.retain(|work| !flight.work.contains(work));
             }
+            touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));
             state.push(Event::RpcEnd(end));
         });
+    }
+
+    /// The call to the driver during which a loop device or a process appeared.
+    pub fn appeared(&self, thing: Thing) -> Option<Appeared> {
+        self.state().appeared.get(&thing).cloned()
     }
 
     /// Takes what a driver does for a call that is in no trace for work with a reason, until the excuse is dropped: a
@@ -471,6 +496,31 @@ impl State {
         }
     }
 
+    /// Looks around the path of a call that may change mounts, if it is one of the node's.
+    fn look_around(&self, flight: &Flight) -> Option<Around> {
+        let path = Path::new(&flight.work.first()?.path);
+        let is_the_nodes = self.symbols.place(path).is_some() && self.symbols.is_contract(path);
+        is_the_nodes.then(|| Around::look(path, self.lines.len(), !self.flights.is_empty()))
+    }
+
+    fn note_appeared(&mut self, flight: &Flight) {
+        let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return };
+        for thing in around.appeared() {
+            let call = || Appeared { method: flight.method.clone(), volume: work.volume.clone() };
+            self.appeared.entry(thing).or_insert_with(call);
+        }
+    }
+
+    fn touched(&mut self, call: u64, flight: &Flight, code: &str) -> Vec<Touched> {
+        let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return Vec::new() };
+        let is_mounted = self.kernel.is_mounted(&work.path);
+        let is_alone = self.flights.is_empty();
+        let mut touched =
+            around.touched(call, &flight.method, code == "OK", &self.lines, &mut self.made, is_mounted);
+        touched.retain(|touched| is_alone || touched.path.ends_with("/vol_data.json"));
+        touched
+    }
+
     /// Mount events that no effect has claimed by now will never be claimed, unless an operation is under way: it
     /// may announce them yet.
     fn tell_strays(&mut self) {
@@ -503,7 +553,7 @@ impl Flight {
             let volumes = volumes.chain(text("volumeId").map(|handle| symbols.volume(handle)));
             work.extend(volumes.map(|volume| Work { volume, path: path.to_owned() }));
         }
-        Self { method: method.to_owned(), work, started: Instant::now() }
+        Self { method: method.to_owned(), work, started: Instant::now(), around: None }
     }
 }
 

@@ -14,6 +14,7 @@ mod again;
 mod identity;
 mod publish;
 mod stage;
+mod touched;
 mod unpublish;
 mod volumes;
 
@@ -34,6 +35,7 @@ pub const RULES: &[&Rule] = &[
     &stage::STAGED_ONCE,
     &stage::AS_ASKED,
     &stage::FLAGS_IN_FORCE,
+    &stage::FAILED_LEAVES_NOTHING,
     &publish::READ_ONLY,
     &publish::ITS_OWN_VOLUME,
     &publish::A_DEVICE,
@@ -43,11 +45,15 @@ pub const RULES: &[&Rule] = &[
     &publish::FLAGS_IN_FORCE,
     &publish::SINGLE_WRITER,
     &unpublish::TARGET_IS_GONE,
+    &touched::TARGET_IS_DELETED,
     &unpublish::UNPUBLISHED_AGAIN,
     &unpublish::OTHERS_STAY,
+    &touched::BESIDE_THE_TARGET,
     &unpublish::STAGING_IS_GONE,
     &unpublish::UNSTAGED_AGAIN,
+    &touched::STAGING_STAYS,
     &unpublish::PUBLISHED_IS_NOT_UNSTAGED,
+    &touched::BESIDE_THE_PATH,
     &again::STAGED,
     &again::PUBLISHED,
 ];

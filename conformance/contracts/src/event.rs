@@ -53,6 +53,8 @@ pub enum Event {
     Stray(Irregular),
     /// Something was announced that the kernel does not show.
     Phantom(Irregular),
+    /// A driver changed, during a call, what is the node's, or did not change what the call is about.
+    Touched(Touched),
     /// What the case, the scenario or the player did.
     Step(Step),
     /// The whole outcome at one moment: mounts, tree, metadata, books.
@@ -270,6 +272,37 @@ pub struct Irregular {
     pub what: String,
     /// Who did it.
     pub by: Actor,
+}
+
+/// What became of a path of the node during a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Touched {
+    /// The bare method name.
+    pub method: String,
+    /// The call's `id`.
+    pub id: u64,
+    /// The path.
+    pub path: String,
+    /// What became of it.
+    pub how: Touch,
+    /// Whether it is the path that the call names, and not one beside it.
+    pub named: bool,
+}
+
+/// See [`Touched`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Touch {
+    /// It was there and is gone.
+    Removed,
+    /// Something else is there now.
+    Replaced,
+    /// A symbolic link is there now.
+    Linked,
+    /// The same file says something else now.
+    Written,
+    /// The driver has made it, and it is still there after it was undone.
+    Kept,
 }
 
 /// What a case or a scenario did.

@@ -48,7 +48,7 @@ fn event(line: &Line, mounts: &mut Mounts) -> serde_json::Result<Option<Event>> 
     let event = match line.ev.as_str() {
         "mount_add" | "mount_chg" | "mount_del" => known(mounts.filled(line))?,
         "rpc_start" | "rpc_end" | "effect" | "state" | "operation" | "api" | "event" | "wait" | "process"
-        | "stray" | "phantom" => known(line.fields().clone())?,
+        | "stray" | "phantom" | "touched" => known(line.fields().clone())?,
         // The words of a recorder that plays scenarios against another volume manager.
         "restart" => node("kill"),
         "volume_manager_start" => node("start"),

@@ -54,6 +54,12 @@ impl NodeService {
         }
         self.driver.stumble_over(&request.volume_id);
         self.driver.stumble_over(&request.target_path);
+        if self.driver.breaks(Sabotage::PublishReplacesRecord) {
+            let record = path.with_file_name("vol_data.json");
+            if std::fs::remove_file(&record).is_ok() {
+                drop(std::os::unix::fs::symlink("/etc/hostname", &record));
+            }
+        }
         if self.driver.breaks(Sabotage::SecretsInLog) {
             tracing::info!(secrets = ?request.secrets, context = ?request.volume_context, "publishing");
         }

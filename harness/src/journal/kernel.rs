@@ -279,6 +279,11 @@ impl Kernel {
         }
     }
 
+    /// Whether the last that was heard of a path is that something is mounted there.
+    pub(super) fn is_mounted(&self, target: &str) -> bool {
+        self.mounts.values().any(|mount| mount.target == target)
+    }
+
     pub(super) fn take_unclaimed(&mut self) -> Vec<Irregular> {
         let tell = |event: Unclaimed| irregular(event.added, &event.target.to_string_lossy(), event.by);
         self.unclaimed.drain(..).filter(|event| !event.guess).map(tell).collect()

@@ -140,6 +140,9 @@ fn told(event: &Event) -> (String, Option<&str>) {
         }
         Event::Stray(found) => (format!("STRAY    {} by {:?}", found.what, found.by), None),
         Event::Phantom(found) => (format!("PHANTOM  {} by {:?}", found.what, found.by), None),
+        Event::Touched(found) => {
+            (format!("TOUCHED  {:?} {} during #{} {}", found.how, found.path, found.id, found.method), None)
+        }
         Event::Step(step) => (format!("step     {} {}", step.action, step.on), None),
         Event::Snapshot(snapshot) => (format!("snapshot {}", snapshot.label), None),
     }

@@ -69,9 +69,15 @@ pub(crate) fn status(device: &File, number: u32) -> Option<BoundLoop> {
         inode: info.lo_inode,
         over: (info.lo_rdevice != 0).then(|| Device::from_raw(info.lo_rdevice)),
         backing: text("loop/backing_file").map(|path| path.trim_end_matches('\n').into()).unwrap_or_default(),
-        sequence: text("diskseq").and_then(|number| number.trim().parse().ok()),
+        sequence: sequence(number),
         autoclear: info.lo_flags & raw::LO_FLAGS_AUTOCLEAR as u32 != 0,
     })
+}
+
+/// What tells the attachment of loop device `number` from all others since the machine booted.
+pub(crate) fn sequence(number: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// The numbers of all loop devices there are, attached or not.

@@ -1,6 +1,7 @@
 //! What an answer to `NodeStageVolume` promises.
 
-use crate::rule::books::text;
+use crate::event::Actor;
+use crate::rule::books::{is_unknown, text};
 use crate::rule::{Checked, Rule, Witness};
 
 use super::{answered, depth, is_in_force, is_repeated, plain_flags, succeeded, top};
@@ -20,6 +21,28 @@ pub(super) static STAGED_ONCE: Rule = Rule {
         }
         if depth(books, call.staging()) > 1 {
             report.broken(&call.method, "the volume is mounted twice at its staging path", call.staging());
+        }
+    }),
+};
+
+/// DRV-045.
+pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
+    id: "DRV-045",
+    sentence: "a call that fails for good leaves nothing behind",
+    witnesses: &[Witness::Rpc, Witness::Kernel],
+    check: Checked::Each(|books, line, report| {
+        let Some((call, end)) = answered(books, line, "NodeStageVolume") else { return };
+        if end.code == "OK" || is_unknown(&end.code) {
+            return;
+        }
+        // What an earlier call has staged, or may have, stays.
+        let known = books.volume(call.volume());
+        if known.is_some_and(|known| known.staged.contains_key(call.staging())) {
+            return;
+        }
+        report.tried();
+        if top(books, call.staging()).is_some_and(|mount| mount.by == Actor::Driver) {
+            report.broken(&call.method, "the call failed for good, and left its mount", call.staging());
         }
     }),
 };

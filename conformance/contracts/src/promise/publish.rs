@@ -171,4 +171,10 @@ pub(super) const PROMISES: &[Promise] = &[
         "CSI binds the caller to unpublish first, and does not oblige a plugin to refuse",
         &["kubernetes/kubernetes#102486"],
     ),
+    advice(
+        "DRV-076",
+        "what is beside the path of a call is the caller's and stays untouched",
+        "CSI gives a plugin the path of a call and says nothing of what lies beside it: the node finds its volumes by it",
+        &["kubernetes/kubernetes#101911"],
+    ),
 ];

@@ -5,6 +5,7 @@ use std::os::linux::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use harness::census::process::{self, Process};
+use harness::journal::Thing;
 use harness::loop_device::table::{self, BoundLoop};
 
 use super::Bed;
@@ -78,7 +79,10 @@ impl Bed {
         let before = self.before.borrow();
         let new = |bound: &&BoundLoop| !before.loops.iter().any(|known| known.is_same(bound));
         let loops = self.driver_loops();
-        let line = |bound: &BoundLoop| format!("loop{} on {}", bound.number, bound.backing.display());
+        let line = |bound: &BoundLoop| {
+            let during = self.during(Thing::Loop(bound.number, bound.sequence));
+            format!("loop{} on {}{during}", bound.number, bound.backing.display())
+        };
         let processes = self.driver_processes();
         // One that was started again has other processes, of which none is known.
         let is_the_same = before.processes.iter().any(|known| processes.contains(known));
@@ -86,8 +90,16 @@ impl Bed {
             processes.iter().filter(|now| is_the_same && !now.zombie && !before.processes.contains(now));
         Held {
             loops: loops.iter().filter(new).map(line).collect(),
-            processes: started.map(ToString::to_string).collect(),
+            processes: started
+                .map(|process| format!("{process}{}", self.during(Thing::Process(process.pid))))
+                .collect(),
         }
+    }
+
+    /// `, since NodeStageVolume of data`, if a call is known during which it appeared.
+    fn during(&self, thing: Thing) -> String {
+        let call = self.journal.appeared(thing);
+        call.map(|call| format!(", since {} of {}", call.method, call.volume)).unwrap_or_default()
     }
 
     fn driver_processes(&self) -> Vec<Process> {

@@ -22,7 +22,16 @@ pub(super) const PROBES: Chapter = &[
     probe!("publish-ignores-mount-flags", flags_are_in_force),
     probe!("publish-ignores-conflict", other_request_is_a_conflict),
     probe!("publish-ignores-single-writer", single_writer_has_one_target),
+    probe!("publish-replaces-record", record_beside_the_target_stays),
 ];
+
+async fn record_beside_the_target_stays(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.staged().await;
+    let record = scene.target.with_file_name("vol_data.json");
+    std::fs::write(&record, "{}").unwrap();
+    scene.publish().await.unwrap();
+    std::fs::symlink_metadata(&record).unwrap().is_file()
+}
 
 async fn read_only_target_is_read_only(world: World) -> bool {
     let mut scene = Scene::mount(world).await.staged().await;

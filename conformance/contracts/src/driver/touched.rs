@@ -1,0 +1,114 @@
+//! What a driver does to the paths of the node during a call, beside mounting.
+//!
+//! Told by lines that only the harness writes: it looks at the directory of a call's path before and after the call.
+//! Where nobody looked nothing was tried.
+
+use crate::event::{Event, Touch, Touched, TraceLine};
+use crate::rule::{Books, Checked, Report, Rule, Witness};
+
+const UNPUBLISH: &str = "NodeUnpublishVolume";
+
+/// DRV-061.
+pub(super) static TARGET_IS_DELETED: Rule = Rule {
+    id: "DRV-061",
+    sentence: "the target itself is gone once it was unpublished",
+    witnesses: &[Witness::Rpc, Witness::File],
+    check: Checked::Each(|_, line, report| {
+        let Some(touched) = touched(line).filter(|touched| touched.how == Touch::Kept) else { return };
+        report.broken(&touched.method, "the driver made the target and left it", touched.path.as_str());
+    }),
+};
+
+/// DRV-065.
+pub(super) static BESIDE_THE_TARGET: Rule = Rule {
+    id: "DRV-065",
+    sentence: "what is beside the target is the caller's and stays untouched",
+    witnesses: &[Witness::Rpc, Witness::File],
+    check: Checked::Each(|_, line, report| {
+        beside(line, report, |method| method == UNPUBLISH);
+    }),
+};
+
+/// DRV-074.
+pub(super) static STAGING_STAYS: Rule = Rule {
+    id: "DRV-074",
+    sentence: "the staging directory is the caller's: unstaging leaves it where it was",
+    witnesses: &[Witness::Rpc, Witness::File],
+    check: Checked::Each(|_: &Books, line, report| {
+        let Some(touched) = touched(line).filter(|touched| touched.named) else { return };
+        if touched.method == "NodeUnstageVolume" && touched.how != Touch::Kept {
+            report.broken(&touched.method, cause(touched.how), touched.path.as_str());
+        }
+    }),
+};
+
+/// DRV-076.
+pub(super) static BESIDE_THE_PATH: Rule = Rule {
+    id: "DRV-076",
+    sentence: "what is beside the path of a call is the caller's and stays untouched",
+    witnesses: &[Witness::Rpc, Witness::File],
+    check: Checked::Each(|_, line, report| {
+        beside(line, report, |method| method != UNPUBLISH);
+        let Some(touched) = touched(line).filter(|touched| touched.named) else { return };
+        // At the path itself only this is not the call's own work.
+        if touched.how == Touch::Linked && touched.method != "NodeUnstageVolume" {
+            report.broken(&touched.method, cause(touched.how), touched.path.as_str());
+        }
+    }),
+};
+
+fn touched(line: &TraceLine) -> Option<&Touched> {
+    match &line.event {
+        Event::Touched(touched) => Some(touched),
+        _ => None,
+    }
+}
+
+fn beside(line: &TraceLine, report: &mut Report, of: impl Fn(&str) -> bool) {
+    if let Some(touched) = touched(line).filter(|touched| !touched.named && of(&touched.method)) {
+        report.broken(&touched.method, cause(touched.how), touched.path.as_str());
+    }
+}
+
+fn cause(how: Touch) -> &'static str {
+    match how {
+        Touch::Removed => "the driver removed what is the node's",
+        Touch::Replaced => "the driver replaced what is the node's",
+        Touch::Linked => "the driver replaced what is the node's by a link",
+        Touch::Written => "the driver wrote into what is the node's",
+        Touch::Kept => "the driver left what it made",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Judge, Violation};
+
+    fn judged(rule: &'static Rule, method: &str, how: Touch, named: bool) -> Vec<Violation> {
+        let path = "/kl/pods/uid/volumes/kubernetes.io~csi/pv/vol_data.json".to_owned();
+        let event = Event::Touched(Touched { method: method.to_owned(), id: 1, path, how, named });
+        Judge::new([rule], rule.witnesses).event(&TraceLine { seq: 1, t_ms: 0.0, event })
+    }
+
+    #[test]
+    fn each_touch_breaks_the_promise_of_its_call() {
+        let rows = [
+            (&BESIDE_THE_TARGET, UNPUBLISH, Touch::Removed, false),
+            (&BESIDE_THE_PATH, "NodePublishVolume", Touch::Linked, false),
+            (&BESIDE_THE_PATH, "NodePublishVolume", Touch::Linked, true),
+            (&BESIDE_THE_PATH, "NodeStageVolume", Touch::Written, false),
+            (&STAGING_STAYS, "NodeUnstageVolume", Touch::Removed, true),
+            (&TARGET_IS_DELETED, UNPUBLISH, Touch::Kept, true),
+        ];
+        let rules = [&TARGET_IS_DELETED, &BESIDE_THE_TARGET, &STAGING_STAYS, &BESIDE_THE_PATH];
+        for (broken, method, how, named) in rows {
+            for rule in rules {
+                let found = judged(rule, method, how, named);
+                let expected = usize::from(rule.id == broken.id);
+                assert_eq!(found.len(), expected, "{}: {method} {how:?} {named}: {found:?}", rule.id);
+                assert!(found.iter().all(|violation| violation.method == method));
+            }
+        }
+    }
+}

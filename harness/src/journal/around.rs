@@ -1,0 +1,266 @@
+//! What lay at and beside the path of a call when it reached the driver, against what lies there when it was answered;
+//! and which loop devices and processes appeared meanwhile.
+//!
+//! Reads the directory of the path and nothing at the path itself, which may be a mount that does not answer. What
+//! anybody else may have done meanwhile is not held against the driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, FileType};
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use contracts::event::{Event, Touch, Touched, TraceLine};
+
+use crate::loop_device::table;
+
+/// The node's record of a volume: the one file beside the path of a call whose content is looked at.
+const RECORD: &str = "vol_data.json";
+
+/// A look around a call's path.
+#[derive(Debug)]
+pub(super) struct Around {
+    path: PathBuf,
+    /// How long the trace was.
+    lines: usize,
+    /// Whether other calls were under way.
+    beside_others: bool,
+    entries: BTreeMap<OsString, Entry>,
+    things: BTreeSet<Thing>,
+}
+
+/// What a directory says of an entry, and for a record what the file says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    kind: Option<FileType>,
+    inode: u64,
+    written: Option<(u64, i64, i64)>,
+}
+
+/// Something of the machine that a call can leave behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Thing {
+    /// An attachment of a loop device: its number, and the sequence that tells it from others.
+    Loop(u32, Option<u64>),
+    /// A process.
+    Process(i32),
+}
+
+/// The call during which something appeared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appeared {
+    /// The bare method name.
+    pub method: String,
+    /// The volume, by the name that stories give it.
+    pub volume: String,
+}
+
+impl Around {
+    pub(super) fn look(path: &Path, lines: usize, beside_others: bool) -> Self {
+        let entries = path.parent().map(entries).unwrap_or_default();
+        Self { path: path.to_owned(), lines, beside_others, entries, things: things() }
+    }
+
+    /// What became of the paths, by the time of the answer of call `id`. `made` holds the targets that drivers have
+    /// made; `is_mounted` says whether anything is mounted at the path.
+    pub(super) fn touched(
+        &self,
+        id: u64,
+        method: &str,
+        is_ok: bool,
+        trace: &[TraceLine],
+        made: &mut BTreeSet<PathBuf>,
+        is_mounted: bool,
+    ) -> Vec<Touched> {
+        let meanwhile = &trace[self.lines..];
+        // A case may break what it likes, and a node that dies no longer tells what it does.
+        if meanwhile.iter().any(|line| matches!(line.event, Event::Step(_) | Event::Process(_))) {
+            return Vec::new();
+        }
+        let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
+            return Vec::new();
+        };
+        let now = entries(parent);
+        let alone = !self.beside_others
+            && !meanwhile.iter().any(|line| matches!(line.event, Event::RpcStart(_) | Event::RpcEnd(_)));
+        let mut found = Vec::new();
+        let mut tell = |path: PathBuf, how, named| {
+            let path = path.to_string_lossy().into_owned();
+            found.push(Touched { method: method.to_owned(), id, path, how, named });
+        };
+        for (name, before) in self.entries.iter().filter(|(name, _)| *name != own) {
+            let path = parent.join(name);
+            if (alone || name == RECORD) && !is_announced(meanwhile, &path) {
+                change(before, now.get(name)).into_iter().for_each(|how| tell(path.clone(), how, false));
+            }
+        }
+        let (before, after) = (self.entries.get(own), now.get(own));
+        match method {
+            "NodePublishVolume" if before.is_none() && after.is_some() => _ = made.insert(self.path.clone()),
+            "NodeUnpublishVolume" if after.is_none() => _ = made.remove(&self.path),
+            "NodeUnpublishVolume" if is_ok && alone && !is_mounted && made.contains(&self.path) => {
+                tell(self.path.clone(), Touch::Kept, true);
+            }
+            "NodeUnstageVolume" if is_ok && alone && before.is_some() && after.is_none() => {
+                tell(self.path.clone(), Touch::Removed, true);
+            }
+            _ => {}
+        }
+        if alone && is_link(after) && !is_link(before) {
+            tell(self.path.clone(), Touch::Linked, true);
+        }
+        found
+    }
+
+    /// The loop devices and processes that were not there.
+    pub(super) fn appeared(&self) -> BTreeSet<Thing> {
+        things().difference(&self.things).copied().collect()
+    }
+}
+
+fn is_link(entry: Option<&Entry>) -> bool {
+    entry.and_then(|entry| entry.kind).is_some_and(|kind| kind.is_symlink())
+}
+
+fn change(before: &Entry, after: Option<&Entry>) -> Option<Touch> {
+    match after {
+        None => Some(Touch::Removed),
+        Some(_) if is_link(after) && !is_link(Some(before)) => Some(Touch::Linked),
+        Some(after) if (after.kind, after.inode) != (before.kind, before.inode) => Some(Touch::Replaced),
+        Some(after) if after.written != before.written => Some(Touch::Written),
+        Some(_) => None,
+    }
+}
+
+/// Whether the node has said that it did something to a path.
+fn is_announced(meanwhile: &[TraceLine], path: &Path) -> bool {
+    meanwhile.iter().any(|line| match &line.event {
+        Event::Effect(effect) => {
+            let to = effect.fields.get("to").is_some_and(|to| Path::new(to) == path);
+            to || path.starts_with(&effect.path)
+        }
+        _ => false,
+    })
+}
+
+fn entries(directory: &Path) -> BTreeMap<OsString, Entry> {
+    let entry = |entry: fs::DirEntry| {
+        let kind = entry.file_type().ok();
+        let is_record = entry.file_name() == OsStr::new(RECORD) && kind.is_some_and(|kind| kind.is_file());
+        let stat = is_record.then(|| fs::symlink_metadata(entry.path()).ok()).flatten();
+        let written = stat.map(|stat| (stat.size(), stat.mtime(), stat.mtime_nsec()));
+        (entry.file_name(), Entry { kind, inode: entry.ino(), written })
+    };
+    fs::read_dir(directory).into_iter().flatten().flatten().map(entry).collect()
+}
+
+fn things() -> BTreeSet<Thing> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let loops = table::numbers().into_iter().filter(|number| table::is_bound(*number));
+    let loops = loops.map(|number| Thing::Loop(number, table::sequence(number)));
+    loops.chain(pids.map(Thing::Process)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Ground(tempfile::TempDir);
+
+    impl Ground {
+        fn new() -> Self {
+            let ground = Self(tempfile::tempdir().unwrap());
+            fs::write(ground.record(), "{}").unwrap();
+            ground
+        }
+
+        fn target(&self) -> PathBuf {
+            self.0.path().join("mount")
+        }
+
+        fn record(&self) -> PathBuf {
+            self.0.path().join(RECORD)
+        }
+
+        /// What is told of a call during which `act` was done.
+        fn during(
+            &self,
+            method: &str,
+            made: &mut BTreeSet<PathBuf>,
+            act: impl FnOnce(),
+        ) -> Vec<(Touch, bool)> {
+            let around = Around::look(&self.target(), 0, false);
+            act();
+            let found = around.touched(1, method, true, &[], made, false);
+            found.into_iter().map(|touched| (touched.how, touched.named)).collect()
+        }
+    }
+
+    #[test]
+    fn record_beside_the_target_is_watched() {
+        let mut made = BTreeSet::new();
+        let ground = Ground::new();
+        assert_eq!(ground.during("NodePublishVolume", &mut made, || {}), []);
+        let write = || fs::write(ground.record(), "{\"a\":1}").unwrap();
+        assert_eq!(ground.during("NodeStageVolume", &mut made, write), [(Touch::Written, false)]);
+        let link = || {
+            fs::remove_file(ground.record()).unwrap();
+            symlink("/etc/passwd", ground.record()).unwrap();
+        };
+        assert_eq!(ground.during("NodePublishVolume", &mut made, link), [(Touch::Linked, false)]);
+        let remove = || fs::remove_file(ground.record()).unwrap();
+        assert_eq!(ground.during("NodeUnpublishVolume", &mut made, remove), [(Touch::Removed, false)]);
+    }
+
+    #[test]
+    fn target_that_the_driver_made_has_to_go() {
+        let mut made = BTreeSet::new();
+        let ground = Ground::new();
+        let make = || fs::create_dir(ground.target()).unwrap();
+        assert_eq!(ground.during("NodePublishVolume", &mut made, make), []);
+        assert_eq!(ground.during("NodeUnpublishVolume", &mut made, || {}), [(Touch::Kept, true)]);
+        let remove = || fs::remove_dir(ground.target()).unwrap();
+        assert_eq!(ground.during("NodeUnpublishVolume", &mut made, remove), []);
+        // One that was there before the call is the caller's.
+        fs::create_dir(ground.target()).unwrap();
+        assert_eq!(ground.during("NodePublishVolume", &mut made, || {}), []);
+        assert_eq!(ground.during("NodeUnpublishVolume", &mut made, || {}), []);
+        let link = || {
+            fs::remove_dir(ground.target()).unwrap();
+            symlink("/etc", ground.target()).unwrap();
+        };
+        assert_eq!(ground.during("NodePublishVolume", &mut made, link), [(Touch::Linked, true)]);
+    }
+
+    #[test]
+    fn staging_directory_is_the_nodes() {
+        let mut made = BTreeSet::new();
+        let ground = Ground::new();
+        fs::create_dir(ground.target()).unwrap();
+        let remove = || fs::remove_dir(ground.target()).unwrap();
+        assert_eq!(ground.during("NodeUnstageVolume", &mut made, remove), [(Touch::Removed, true)]);
+    }
+
+    #[test]
+    fn what_the_node_or_a_case_did_meanwhile_is_not_the_drivers() {
+        let ground = Ground::new();
+        let around = Around::look(&ground.target(), 0, false);
+        fs::remove_file(ground.record()).unwrap();
+        let effect = contracts::event::Effect {
+            effect: "remove".into(),
+            path: ground.record().to_string_lossy().into_owned(),
+            source: None,
+            fields: BTreeMap::new(),
+            confirmed: true,
+        };
+        let step = contracts::event::Step { action: "damage".into(), on: String::new(), at: None };
+        for event in [Event::Effect(effect), Event::Step(step)] {
+            let trace = [TraceLine { seq: 1, t_ms: 0.0, event }];
+            let found = around.touched(1, "NodePublishVolume", true, &trace, &mut BTreeSet::new(), false);
+            assert_eq!(found, []);
+        }
+    }
+}
