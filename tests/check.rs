@@ -16,7 +16,7 @@ fn check(name: &str, trace: &str) -> Ended {
 
 /// The promises are no invention: Kubernetes' own volume manager and a driver of others keep all that can be seen.
 #[test]
-fn what_others_do_breaks_nothing() {
+fn recordings_of_the_real_manager_break_nothing() {
     let mut wrong = Vec::new();
     let recordings = fs::read_dir(recordings()).expect("the recordings are here");
     for recording in recordings.map(|entry| entry.expect("the recordings are here").path()) {
@@ -30,7 +30,7 @@ fn what_others_do_breaks_nothing() {
 
 /// The control: the same recording with one thing wrong is told with the promise and the line.
 #[test]
-fn what_is_wrong_in_a_recording_is_told_with_its_line() {
+fn broken_promise_is_reported_with_its_line() {
     let recording =
         fs::read_to_string(recordings().join("01-single-fs.jsonl")).expect("the recording is here");
     let is = |line: &str, what: &str| line.contains(what);
@@ -63,7 +63,7 @@ fn what_is_wrong_in_a_recording_is_told_with_its_line() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_so() {
+fn file_without_a_recording_is_refused() {
     for (trace, code, told) in [
         ("", 2, "it holds no call"),
         ("{\"ev\":\"rpc_start\"", 2, "line 1 is no event of a trace"),
@@ -124,7 +124,7 @@ fn the_trace_of_a_case_says_later_what_the_case_said() {
     if !has_root() {
         return;
     }
-    const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+    const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
     for (sabotage, code, found) in
         [("", 0, "none broken"), ("--sabotage unpublish-leaves-mount", 1, "DRV-060")]
     {

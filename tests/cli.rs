@@ -98,9 +98,9 @@ fn an_unknown_case_selects_nothing() {
         exit 3
         --- stderr
         error: no case matches `csi::publish::read_onyl`
-          nearest: csi::publish::read_only
-                   csi::staging::pod_deleted_meanwhile
-                   csi::calls::what_is_reported_is_answered
+          nearest: csi::publish::read_only_claim_cannot_be_written
+                   csi::staging::pod_deleted_during_stage
+                   csi::calls::reported_node_calls_work
 
           hint: `volproof list` shows all cases
     "#]],
@@ -233,9 +233,9 @@ fn an_expected_failure_of_no_case() {
             exit 2
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
-              nearest: csi::publish::read_only
-              nearest: csi::group::is_named_when_it_stages
-              nearest: csi::staging::pod_deleted_meanwhile
+              nearest: csi::publish::read_only_claim_cannot_be_written
+              nearest: csi::group::stage_gets_the_group
+              nearest: csi::staging::pod_deleted_during_stage
         "#]],
     );
 }

@@ -8,7 +8,7 @@ use tests::{Ended, Finding, Residue, Volproof, built, has_root, settle};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-const CASE: &str = "csi::publish::read_only";
+const CASE: &str = "csi::publish::read_only_claim_cannot_be_written";
 
 /// fake-csi, started by a shell that does something first.
 fn manifest(first: &str, more: &str) -> String {

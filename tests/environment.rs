@@ -9,7 +9,7 @@ use serial_test::file_serial;
 use tempfile::TempDir;
 use tests::{Ended, Volproof, built, has_root};
 
-const CASE: &str = "csi::publish::read_only";
+const CASE: &str = "csi::publish::read_only_claim_cannot_be_written";
 
 /// Some that an ordinary user can run with fake-csi. Together they need far more processes than he may have.
 const TOGETHER: &str = "csi::calls csi::lifecycle --jobs 6";

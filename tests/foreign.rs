@@ -75,7 +75,7 @@ fn a_volume_is_large_enough_for_its_file_system() {
         "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\nsize = \"64MiB\"\nfs_types = [\"ext4\", \"xfs\"]\n",
         words.join(", ")
     );
-    let case = "csi::staging::file_system_is_the_one_asked_for";
+    let case = "csi::staging::file_system_and_mount_flags_are_applied";
     let run = Volproof::new().file("driver.toml", &manifest);
     let (run, directory) = run.args("run --driver driver.toml --report out").arg(case).start();
     let ended = run.wait_with_output().expect("it ends");

@@ -160,7 +160,7 @@ fn each_deviation_shows_a_row_of_the_table() {
 
 #[test]
 #[file_serial(root)]
-fn what_the_recordings_cannot_show_is_shown_by_scenarios_of_our_own() {
+fn own_scenarios_show_the_rest() {
     if !has_root() {
         return;
     }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for any of the cases below on a busy machine, and soon over for one that hangs.
 const LIMIT: &str = "--timeout 15s --report out";
 
-const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 
 /// What a driver does first is answer questions; this waits until it is at work.
 const AT_WORK: &str = "until grep -q globalmount /proc/self/mountinfo; do sleep 0.02; done";
@@ -122,7 +122,7 @@ fn list_without_an_end_is_the_drivers_fault() {
     if !has_root() {
         return;
     }
-    let cases = "csi::calls::pages_have_every_volume_once csi::calls::a_strange_token_is_refused";
+    let cases = "csi::calls::list_pages_hold_each_volume_once csi::calls::unknown_list_token_is_refused";
     let endless = run_fake("--sabotage list-repeats-token", cases);
     says(&endless, 1, &["ListVolumes answered the same next_token twice", "DRV-024"]);
     let findings = endless.results().findings();
@@ -152,7 +152,7 @@ fn a_file_system_that_hangs_does_not_hang_the_run() {
     if !has_root() {
         return;
     }
-    let volproof = Volproof::new().args("run dead::").args(LIMIT).args("--jobs 1");
+    let volproof = Volproof::new().args("run fuse::").args(LIMIT).args("--jobs 1");
     let stop_the_server = |run: &mut Child, mark: &str| {
         // As soon as a pod has something of it: from then on the node has to do with it.
         let is_used = |server: &Process| {

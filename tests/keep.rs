@@ -12,7 +12,7 @@ use tests::{Ended, Residue, Volproof, built, has_root, settle};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 
 /// A run that has kept a sandbox.
 struct Keeping {
@@ -68,7 +68,7 @@ fn enter(run: &str, case: &str, line: &str) -> Ended {
 
 #[test]
 #[file_serial(root)]
-fn what_broke_can_be_looked_at_until_ctrl_c() {
+fn failed_case_is_kept_until_ctrl_c() {
     if !has_root() {
         return;
     }
@@ -131,7 +131,7 @@ fn case_that_two_runs_have_kept_is_entered_by_the_id_of_one() {
 
 #[test]
 #[file_serial(root)]
-fn what_is_kept_goes_with_a_run_that_is_killed() {
+fn kept_sandbox_ends_with_its_killed_run() {
     if !has_root() {
         return;
     }

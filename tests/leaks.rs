@@ -217,19 +217,19 @@ killed! {
 
 #[test]
 #[file_serial(root)]
-fn what_a_killed_janitor_leaves_is_swept() {
+fn leftovers_of_a_killed_janitor_are_swept() {
     kill_the_janitor(Mode::Host);
 }
 
 #[test]
 #[file_serial(root)]
-fn what_a_killed_janitor_leaves_of_a_rootless_run_is_swept() {
+fn leftovers_of_a_killed_rootless_janitor_are_swept() {
     kill_the_janitor(Mode::Rootless);
 }
 
 #[test]
 #[file_serial(root)]
-fn what_a_killed_janitor_leaves_on_a_running_driver_is_swept() {
+fn leftovers_on_a_running_driver_are_swept() {
     kill_the_janitor(Mode::Socket);
 }
 

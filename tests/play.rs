@@ -66,7 +66,7 @@ fn manifests_are_mounted_and_taken_down() {
 
 #[test]
 #[file_serial(root)]
-fn what_is_mounted_stays_until_it_was_seen_enough() {
+fn mounts_stay_for_the_time_asked() {
     if !has_root() {
         return;
     }
@@ -209,7 +209,7 @@ fn a_command_that_fails_is_told_with_its_line() {
 
 #[test]
 #[file_serial(root)]
-fn what_does_not_come_is_told_with_the_state_instead() {
+fn missed_expectation_is_reported_with_the_state() {
     if has_root() {
         let steps = "- {do: waitMounted, pod: a}\n- {do: waitRPC, method: NodeUnstageVolume, timeoutMs: 500}";
         scenario(

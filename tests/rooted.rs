@@ -63,7 +63,7 @@ fn a_driver_in_its_own_root_serves_the_node() {
 
 #[test]
 #[file_serial(root)]
-fn what_is_missing_in_the_root_is_named() {
+fn program_missing_in_the_root_is_named() {
     if !has_root() {
         return;
     }

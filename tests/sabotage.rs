@@ -13,12 +13,12 @@ use tests::{Ended, Residue, Volproof, built, has_root, is_thorough, settle};
 
 /// The case that claims to find a sabotage. A sabotage that no case claims yet is not in here.
 const CLAIMS: &[(&str, &str)] = &[
-    ("unpublish-leaves-mount", "csi::lifecycle::file_system_in_and_out"),
-    ("unstage-succeeds-but-mounted", "csi::lifecycle::file_system_in_and_out"),
-    ("publish-ignores-read-only", "csi::publish::read_only"),
-    ("publish-wrong-volume", "csi::lifecycle::file_system_in_and_out"),
-    ("stage-leaks-loop-device", "csi::lifecycle::file_system_in_and_out"),
-    ("block-target-is-regular-file", "csi::block::is_unmapped_in_reverse_order"),
+    ("unpublish-leaves-mount", "csi::lifecycle::file_system_is_set_up_and_torn_down"),
+    ("unstage-succeeds-but-mounted", "csi::lifecycle::file_system_is_set_up_and_torn_down"),
+    ("publish-ignores-read-only", "csi::publish::read_only_claim_cannot_be_written"),
+    ("publish-wrong-volume", "csi::lifecycle::file_system_is_set_up_and_torn_down"),
+    ("stage-leaks-loop-device", "csi::lifecycle::file_system_is_set_up_and_torn_down"),
+    ("block-target-is-regular-file", "csi::block::teardown_is_the_reverse_of_setup"),
 ];
 
 /// The promise that each sabotage breaks, as the driver itself says: `name  DRV-…  what the bug is`.
@@ -79,7 +79,7 @@ fn the_honest_driver_that_leaves_groups_to_the_node_is_clean() {
         let ended = run_against(&["--without", "volume-mount-group"], &["csi::group"]);
         assert_eq!(ended.code, Some(0), "{}", ended.told());
         let cases = ended.results().cases();
-        let group = cases.iter().find(|case| case.id == "csi::group::policy_says_whether_the_node_does_it");
+        let group = cases.iter().find(|case| case.id == "csi::group::policy_selects_who_applies_the_group");
         assert!(group.is_some_and(|case| case.status == "passed"), "{}", ended.told());
     }
 }
@@ -119,13 +119,13 @@ fn only_a_duty_of_the_driver_fails_a_case() {
     if !has_root() {
         return;
     }
-    const IN_USE: &str = "csi::calls::what_is_in_use_is_not_deleted";
+    const IN_USE: &str = "csi::calls::volume_in_use_is_not_deleted";
     // Driver's sabotage, case, exit code, findings by promise and strength.
     type Row<'a> = (&'a str, &'a str, u8, &'a [(&'a str, &'a str)]);
     let rows: [Row<'_>; 6] = [
         (
             "--without told-capacity --sabotage create-ignores-conflict",
-            "csi::calls::a_name_is_given_once",
+            "csi::calls::taken_name_with_another_size_is_refused",
             0,
             &[],
         ),
@@ -133,15 +133,15 @@ fn only_a_duty_of_the_driver_fails_a_case() {
         ("--sabotage delete-while-in-use", IN_USE, 1, &[("DRV-021", "must")]),
         (
             "--sabotage unstage-while-published",
-            "csi::calls::what_a_pod_has_stays_as_it_is",
+            "csi::calls::incompatible_publish_is_refused",
             0,
             &[("DRV-075", "advice")],
         ),
         // It wants the size that CSI makes optional, and each caller sends; and it measures whatever path it is given.
-        ("--hostpath", "csi::calls::what_is_reported_is_answered", 1, &[("DRV-085", "must")]),
+        ("--hostpath", "csi::calls::reported_node_calls_work", 1, &[("DRV-085", "must")]),
         (
             "--sabotage capability-without-call",
-            "csi::calls::what_is_reported_is_answered",
+            "csi::calls::reported_node_calls_work",
             1,
             &[("DRV-002", "must")],
         ),
@@ -179,7 +179,7 @@ fn driver_that_touches_what_is_the_nodes_is_named() {
     if !has_root() {
         return;
     }
-    let life = "csi::lifecycle::file_system_in_and_out";
+    let life = "csi::lifecycle::file_system_is_set_up_and_torn_down";
     for (sabotage, contract, method, path) in TOUCHING {
         let ended =
             Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(life).run();
@@ -201,12 +201,12 @@ fn no_sabotaged_driver_is_acquitted() {
     }
     let promises = promises();
     for (sabotage, case) in [
-        ("stage-fails-but-mounts", "csi::lifecycle::file_system_in_and_out"),
-        ("publish-forgets-idempotence", "csi::lifecycle::every_call_is_made_twice"),
-        ("stage-forgets-idempotence", "csi::lifecycle::every_call_is_made_twice"),
-        ("publish-creates-file", "csi::block::is_unmapped_in_reverse_order"),
-        ("unpublish-keeps-target", "csi::block::is_unmapped_in_reverse_order"),
-        ("unstage-removes-directory", "csi::block::is_unmapped_in_reverse_order"),
+        ("stage-fails-but-mounts", "csi::lifecycle::file_system_is_set_up_and_torn_down"),
+        ("publish-forgets-idempotence", "csi::lifecycle::each_repeated_call_succeeds"),
+        ("stage-forgets-idempotence", "csi::lifecycle::each_repeated_call_succeeds"),
+        ("publish-creates-file", "csi::block::teardown_is_the_reverse_of_setup"),
+        ("unpublish-keeps-target", "csi::block::teardown_is_the_reverse_of_setup"),
+        ("unstage-removes-directory", "csi::block::teardown_is_the_reverse_of_setup"),
     ] {
         let ended =
             Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(case).run();
@@ -227,7 +227,8 @@ fn the_matrix_tells_what_was_found_and_what_was_not() {
         return;
     }
     let break_these = |names: &str| {
-        let volproof = Volproof::new().args("sabotage --json --case csi::lifecycle::file_system_in_and_out");
+        let volproof = Volproof::new()
+            .args("sabotage --json --case csi::lifecycle::file_system_is_set_up_and_torn_down");
         volproof.args(names).run()
     };
     let all = break_these("unpublish-leaves-mount stage-without-mount create-forgets-idempotence");
@@ -237,7 +238,7 @@ fn the_matrix_tells_what_was_found_and_what_was_not() {
     let outcomes: Vec<&str> = rows.iter().filter_map(|row| row["outcome"].as_str()).collect();
     assert_eq!(outcomes, ["found", "noticed", "missed"], "{}", all.told());
     assert_eq!(rows[0]["promise"], "DRV-060");
-    assert_eq!(rows[0]["cases"], serde_json::json!(["csi::lifecycle::file_system_in_and_out"]));
+    assert_eq!(rows[0]["cases"], serde_json::json!(["csi::lifecycle::file_system_is_set_up_and_torn_down"]));
     assert_eq!(all.temporary_files(), Vec::<String>::new());
 
     let found = break_these("unpublish-leaves-mount");
@@ -267,7 +268,7 @@ fn each_is_found_by_a_few_cases() {
     for (cases, names) in [
         ("csi::lifecycle", SEEN_IN_A_LIFE),
         ("csi::calls", SEEN_WHEN_ASKED),
-        ("asked_for", SEEN_IN_THE_MOUNT),
+        ("csi::staging::file_system", SEEN_IN_THE_MOUNT),
     ] {
         let ended = Volproof::new().args("sabotage --case").arg(cases).args(names).run();
         assert_eq!(ended.code, Some(0), "{}", ended.told());

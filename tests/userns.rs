@@ -22,7 +22,8 @@ fn namespaced(args: &str) -> Volproof {
 
 #[test]
 fn root_of_a_user_namespace_runs_rootless_and_says_so() {
-    let Some(ended) = run("run csi::lifecycle::file_system_in_and_out csi::publish --report out --jobs 2")
+    let Some(ended) =
+        run("run csi::lifecycle::file_system_is_set_up_and_torn_down csi::publish --report out --jobs 2")
     else {
         return;
     };
@@ -41,7 +42,9 @@ fn tier_host_is_refused_to_root_of_a_user_namespace() {
 /// In a namespace, since there the runs of others are out of sight.
 #[test]
 fn failed_run_says_where_its_logs_are_and_sweep_removes_them_when_told_to() {
-    let Some(failed) = run("run csi::publish::read_only --sabotage publish-ignores-read-only") else {
+    let Some(failed) =
+        run("run csi::publish::read_only_claim_cannot_be_written --sabotage publish-ignores-read-only")
+    else {
         return;
     };
     assert_eq!(failed.code, Some(1), "{}", failed.told());

@@ -156,7 +156,7 @@ fn a_guest_that_is_killed_is_replaced() {
         .env(name, &mark)
         .start();
     // The first guest only looks around; what matters is that no guest's end is the run's.
-    let results = directory.path().join("out/cases/csi::publish::read_only");
+    let results = directory.path().join("out/cases/csi::publish::read_only_claim_cannot_be_written");
     let deadline = Instant::now() + PATIENCE;
     while !results.exists() {
         assert!(Instant::now() < deadline, "no case has begun");
@@ -225,11 +225,11 @@ fn a_server_that_misbehaves_is_noticed() {
     }
     // What the server does, and the cases that claim to notice.
     for (how, case) in [
-        ("read-only", "nfs::lifecycle::in_and_out[v4]"),
+        ("read-only", "nfs::lifecycle::export_is_mounted_and_unmounted[v4]"),
         ("loses-data", "nfs::server::hard_mount_waits_for_its_server[v3]"),
-        ("keeps-export", "nfs::export::taken_back_is_stale[v3]"),
-        ("stays-down", "nfs::server::pod_waits_for_a_server_to_come[v3]"),
-        ("trusts-root", "nfs::squash::a_part_of_it_cannot_be_had[v4]"),
+        ("keeps-export", "nfs::export::withdrawn_export_is_stale_and_unmounted[v3]"),
+        ("stays-down", "nfs::server::mount_is_retried_until_the_server_is_up[v3]"),
+        ("trusts-root", "nfs::squash::sub_path_of_a_squashed_export_is_refused[v4]"),
     ] {
         let run = |volproof: Volproof| {
             volproof

@@ -15,7 +15,7 @@ use serial_test::file_serial;
 use tempfile::TempDir;
 use tests::{Ended, Residue, RunningDriver, Volproof, has_root, settle};
 
-const CASE: &str = "csi::lifecycle::file_system_in_and_out";
+const CASE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
 
 /// A watcher that listens.
 struct Watching {
@@ -133,7 +133,7 @@ fn a_watcher_that_is_killed_leaves_no_socket() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_told_so() {
+fn impossible_watch_is_refused() {
     let root = tempfile::tempdir().expect("a temporary directory");
     let place = |name: &str| root.path().join(name);
     let listener = UnixListener::bind(place("driver.sock")).expect("a socket");

@@ -87,8 +87,8 @@ mod tests {
         check("--list --format terse", "volproof list --format=terse");
         check("--list --format terse --ignored", "volproof list --format=terse --exclude=*");
         check(
-            "--exact csi::publish::read_only --nocapture",
-            "volproof run --driver driver.toml csi::publish::read_only",
+            "--exact csi::publish::read_only_claim_cannot_be_written --nocapture",
+            "volproof run --driver driver.toml csi::publish::read_only_claim_cannot_be_written",
         );
         check("--show-output --format=pretty --test-threads=1", "volproof run --driver driver.toml");
         check("--format=json", "volproof run --driver driver.toml --format=json");

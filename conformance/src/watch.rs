@@ -170,7 +170,7 @@ mod tests {
 
     /// Published without having been staged: that is broken if it begins here, and nobody's business if it does not.
     #[test]
-    fn what_began_earlier_is_neither_told_nor_judged() {
+    fn call_before_the_watch_is_ignored() {
         let broken = |news: &[News]| news.iter().any(|news| matches!(news, News::Broken(_)));
         let calls = || call("NodePublishVolume", "v", 1).into_iter().chain(call("NodeUnstageVolume", "v", 2));
         assert!(broken(&watch(&[], calls())));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elsewhere_on_the_machine_is_not_told() {
+    fn mount_outside_the_root_is_ignored() {
         let gone = |target: &str| {
             Event::MountDel(MountDel {
                 target: target.into(),

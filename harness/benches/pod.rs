@@ -69,16 +69,16 @@ async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
     bed.provisioner.provision(&VolumeRequest::new("data", bed.manifest())).await?;
 
     // The first pod has its volume formatted, and fills caches on all sides.
-    one_pod(node, 0).await?;
+    pod_round_trip(node, 0).await?;
     let seen = journal.trace().len();
-    one_pod(node, 1).await?;
+    pod_round_trip(node, 1).await?;
     let socket = bed.driver().lock().await.socket().to_owned();
     let mut bare = Bare::of(&journal.trace()[seen..], &socket).await?;
     let mut pods = Vec::new();
     let mut loops = Vec::new();
     // Taken in turns: what slows the machine down for a while slows both.
     for round in 0..rounds {
-        pods.push(one_pod(node, round + 2).await?);
+        pods.push(pod_round_trip(node, round + 2).await?);
         loops.push(bare.round().await?);
     }
     print(&pods, &loops, bare.describe());
@@ -87,7 +87,7 @@ async fn compare(sandbox: &Sandbox, logs: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-async fn one_pod(node: &Node, number: usize) -> Result<Round> {
+async fn pod_round_trip(node: &Node, number: usize) -> Result<Round> {
     // A pod that is gone does not come back: each is another one.
     let name = format!("web-{number}");
     let begin = Instant::now();

@@ -100,9 +100,7 @@ impl Census {
 /// One thing that was left behind. Displayed, it is one line with real paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leftover {
-    /// A mount.
     Mount {
-        /// The mount.
         mount: Mount,
         /// Who uses it.
         held: Holders,

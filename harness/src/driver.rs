@@ -94,7 +94,6 @@ pub enum DriverError {
     /// It runs, but its socket never appeared.
     #[error("cannot use the driver: `{socket}` did not appear within {within:?}")]
     NoSocket {
-        /// The socket.
         socket: PathBuf,
         /// How long it was given.
         within: Duration,

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_is_told_last() {
+    fn absent_facts_come_last() {
         let absence = Absence { reason: "module `nfsd` is not available".into(), fix: String::new() };
         let facts = Facts::made_up("6.6.21", &[(Fact::Nfsd, absence.clone()), (Fact::Btrfs, absence)]);
         assert_eq!(facts.to_string(), "6.6.21, root, loop, ext4, xfs, fuse, device-mapper; no btrfs, nfsd");

@@ -44,7 +44,6 @@ pub enum JanitorError {
     /// It could not be started.
     #[error("cannot start the janitor")]
     Start(#[source] io::Error),
-    /// The ledger.
     #[error("cannot use the ledger")]
     Ledger(#[from] LedgerError),
     /// The directory of the runs.

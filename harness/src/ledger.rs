@@ -62,7 +62,6 @@ pub enum Entry {
     },
     /// A loop device whose backing file lies anywhere else.
     Loop {
-        /// Its number.
         number: u32,
         /// The device of the backing file's file system.
         device: u64,
@@ -85,7 +84,6 @@ pub enum Entry {
     },
     /// A driver that goes on running when the run has ended.
     Driver {
-        /// Its socket.
         socket: PathBuf,
         /// The socket of its controller service, where that is another.
         controller: Option<PathBuf>,

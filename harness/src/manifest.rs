@@ -59,7 +59,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_paths: Vec<PathBuf>,
     /// How many nodes may be played at once.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_node_count", skip_serializing_if = "is_one")]
     pub nodes: u32,
     /// Whether volumes live outside `{state}`, in a cloud or a pool that all cases share: cases then go one at a
     /// time.
@@ -274,7 +274,7 @@ fn check_placeholders(command: &[String]) -> Result<(), ManifestError> {
 /// Small enough to be quick, large enough for any file system, xfs but for its newest tools included.
 const DEFAULT_SIZE: u64 = 64 << 20;
 
-fn one() -> u32 {
+fn default_node_count() -> u32 {
     1
 }
 

@@ -113,7 +113,6 @@ pub enum NfsError {
     /// A port is taken.
     #[error("cannot listen on port {port}")]
     Port {
-        /// The port.
         port: u16,
         /// The kernel's answer.
         #[source]

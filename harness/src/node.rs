@@ -53,7 +53,6 @@ pub use error::NodeError;
 pub struct NodeOptions {
     /// Where its root and the harness's sockets lie.
     pub layout: Layout,
-    /// Its name.
     pub name: String,
     /// Where everything it says is kept.
     pub log: PathBuf,

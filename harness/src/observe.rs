@@ -175,10 +175,7 @@ pub enum ObserveError {
     },
     /// A line of mountinfo was not as documented.
     #[error("cannot understand the mountinfo line `{line}`")]
-    Line {
-        /// The line.
-        line: String,
-    },
+    Line { line: String },
     /// Notifications were lost.
     #[error("cannot vouch for the order of mounts: the kernel's queue overflowed")]
     Overflow,

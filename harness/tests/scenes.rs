@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["__scene", name, ledger] => return one(name, Path::new(ledger)),
+        ["__scene", name, ledger] => return run_scene(name, Path::new(ledger)),
         ["__run", name, base] => return code(run::play(Path::new(base), name)),
         _ => {}
     }
@@ -107,7 +107,7 @@ fn killed() -> Result<()> {
     run::killed_leaves_no_groups("runc_sees_what_our_own_container_sees", if runc { 2 } else { 0 })
 }
 
-fn one(name: &str, ledger: &Path) -> ExitCode {
+fn run_scene(name: &str, ledger: &Path) -> ExitCode {
     let Some((_, scene)) = SCENES.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
     code(scene(ledger).map(|()| true))
 }

@@ -113,7 +113,6 @@ impl Mutant {
 /// The programs of the copy. Without [`SWITCH`] they do what the product does.
 #[derive(Debug)]
 pub struct Planted {
-    /// `volproof`.
     pub volproof: PathBuf,
     /// `seeds`, the simulation alone.
     pub seeds: PathBuf,

@@ -28,7 +28,6 @@ pub enum Role {
     Worker,
     /// The one that holds the volume manager.
     Node,
-    /// The driver.
     Driver,
     /// The one that serves a file system with faults.
     FaultFs,

@@ -33,7 +33,6 @@ pub struct Finding {
 /// One case of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Case {
-    /// Its id.
     pub id: String,
     /// Its status, such as `passed`.
     pub status: String,

@@ -44,7 +44,6 @@ pub enum ElfError {
     NoLibrary {
         /// The program or library that needs it.
         path: PathBuf,
-        /// The library.
         library: String,
     },
 }

@@ -11,7 +11,6 @@ use crate::modules::Modules;
 pub struct KernelFiles {
     /// The compressed image, as the emulator takes it.
     pub image: Vec<u8>,
-    /// Its modules.
     pub modules: Modules,
     /// What `uname -r` will say.
     pub release: String,
@@ -25,10 +24,7 @@ pub enum KernelError {
     Deb(#[from] DebError),
     /// There is no kernel image in them.
     #[error("there is no kernel image in {}", shown(packages))]
-    NoImage {
-        /// The packages.
-        packages: Vec<PathBuf>,
-    },
+    NoImage { packages: Vec<PathBuf> },
 }
 
 fn shown(packages: &[PathBuf]) -> String {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_in_is_not_loaded() {
+    fn built_in_module_is_not_loaded() {
         let mut modules = Modules::default();
         modules.take("lib/modules/v/modules.builtin", b"kernel/fs/ext4/ext4.ko\n".to_vec());
         assert!(modules.has("ext4"));

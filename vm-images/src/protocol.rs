@@ -31,7 +31,6 @@ pub enum Order {
         path: String,
         /// How many bytes follow.
         len: u64,
-        /// Its mode.
         mode: u32,
     },
     /// Give a file or a directory, as a tar archive on the data port.
@@ -75,7 +74,6 @@ pub struct Run {
 pub enum Told {
     /// The guest is up.
     Hello {
-        /// Its kernel.
         kernel: String,
         /// Milliseconds since its kernel started.
         uptime_ms: u64,

@@ -124,10 +124,7 @@ pub enum GuestError {
     },
     /// It could not do what was asked.
     #[error("the guest could not: {why}")]
-    Refused {
-        /// Why.
-        why: String,
-    },
+    Refused { why: String },
     /// What it gave could not be kept.
     #[error("cannot keep what the guest gave in `{path}`")]
     Keep {

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_an_error() {
+    fn damaged_package_is_an_error() {
         let mut packed = compress_to_vec(b"hello".repeat(100).as_slice(), CompressionLevel::Fastest);
         packed.truncate(8);
         let read = unpacked(packed.as_slice()).and_then(|mut reader| reader.read_to_end(&mut Vec::new()));

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             programs_run_and_files_travel(&boot);
             a_panic_ends_the_guest_at_once_and_is_named(&boot);
             a_guest_comes_back_from_its_snapshot(&boot, dir.path());
-            nobody_waits_for_a_guest_nobody_wants(&boot);
+            unwanted_guest_is_not_waited_for(&boot);
             println!("\ntest result: ok. 4 passed; 0 failed; 0 ignored");
         }
         Err(reason) => println!("\nskipped: {reason}\n\ntest result: ok. 0 passed; 0 failed; 4 ignored"),
@@ -123,7 +123,7 @@ fn a_guest_comes_back_from_its_snapshot(boot: &Boot, dir: &Path) {
     assert!(!snapshot.exists(), "what cannot be used is thrown away");
 }
 
-fn nobody_waits_for_a_guest_nobody_wants(boot: &Boot) {
+fn unwanted_guest_is_not_waited_for(boot: &Boot) {
     let error = Guest::boot(boot, WITHIN, &|| true).expect_err("it cannot be up at once");
     assert!(matches!(error, GuestError::Unwanted), "{error}");
 }

@@ -38,14 +38,14 @@ fn main() {
     let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build();
     let alone = runtime().expect("a thread can be had").block_on(idle());
     runtime().expect("a thread can be had").block_on(async {
-        one_more(many, alone).await;
+        another_pod(many, alone).await;
         growth(many).await;
     });
     simulation();
 }
 
 /// One more pod, and nothing at all, on a node that has many volumes.
-async fn one_more(many: usize, alone: Idle) {
+async fn another_pod(many: usize, alone: Idle) {
     const ROUNDS: usize = 301;
     let sizes = [FEW, many / 10, many];
     let nodes = [filled(sizes[0]).await, filled(sizes[1]).await, filled(sizes[2]).await];
@@ -54,7 +54,7 @@ async fn one_more(many: usize, alone: Idle) {
     for (node, size) in nodes.iter().zip(sizes) {
         let mut lives = Vec::with_capacity(ROUNDS);
         for round in 0..ROUNDS {
-            lives.push(node.one(size + round).await);
+            lives.push(node.pod_life(size + round).await);
         }
         let of = |part: fn(&Life) -> Duration| median(lives.iter().map(part).collect());
         first.push(of(|life| life.first));

@@ -44,7 +44,6 @@ use crate::event::MountedVolume;
 /// What a configuration is made of.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// The pod.
     pub pod: &'a Pod,
     /// Which of its containers.
     pub container: &'a Container,
@@ -54,7 +53,6 @@ pub struct Request<'a> {
     pub attempt: u32,
     /// The user that its image says it runs as.
     pub image_user: &'a User,
-    /// The node.
     pub node: &'a NodeFacts,
     /// Where the objects are that variables come from.
     pub api: &'a dyn ApiSource,
@@ -102,7 +100,6 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// The devices it may use.
     pub devices: Vec<Device>,
-    /// Its environment.
     pub environment: Environment,
     /// The pod's host name.
     pub hostname: String,
@@ -128,20 +125,10 @@ pub enum ContainerError {
     RelativeDevice(String),
     /// A volume that is to be passed in as a device is not there.
     #[error("cannot find volume \"{volume}\" to pass into container \"{container}\"")]
-    NoDevice {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    NoDevice { volume: String, container: String },
     /// A volume that is to be mounted is not there.
     #[error("cannot find volume \"{volume}\" to mount into container \"{container}\"")]
-    NoVolume {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    NoVolume { volume: String, container: String },
     /// Nobody knows yet which services there are.
     #[error("services have not yet been read at least once, cannot construct envvars")]
     ServicesUnknown,
@@ -153,7 +140,6 @@ pub enum ContainerError {
     Variable {
         /// The variable.
         name: String,
-        /// Why.
         #[source]
         why: NoValue,
     },
@@ -165,20 +151,10 @@ pub enum ContainerError {
     SubPath(crate::subpath::SubPathError),
     /// The directory of a sub-path could not be made.
     #[error("failed to create subPath directory for volumeMount \"{volume}\" of container \"{container}\"")]
-    CreateSubPath {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    CreateSubPath { volume: String, container: String },
     /// A sub-path could not be bound.
     #[error("failed to prepare subPath for volumeMount \"{volume}\" of container \"{container}\"")]
-    PrepareSubPath {
-        /// The volume.
-        volume: String,
-        /// The container.
-        container: String,
-    },
+    PrepareSubPath { volume: String, container: String },
     /// A propagation nobody knows.
     #[error("invalid MountPropagation mode: \"{0}\"")]
     Propagation(String),

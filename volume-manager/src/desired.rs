@@ -24,7 +24,6 @@ pub struct DesiredState {
 /// A volume some pod wants. All but the size is fixed by the first pod that wants it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// The plugin.
     pub plugin: PluginName,
     /// Whether the controller has to attach it.
     pub attachable: bool,
@@ -42,14 +41,12 @@ pub struct Wanted {
     pub label: String,
     /// The label its pods run with, whether or not it is mounted with it.
     pub original_label: String,
-    /// Its pods.
     pub pods: BTreeMap<PodUid, WantedBy>,
 }
 
 /// A pod that wants a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedBy {
-    /// The pod.
     pub pod: Arc<Pod>,
     /// What the plugin is told about the volume.
     pub spec: Arc<Spec>,
@@ -358,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learned_of_a_volume_is_kept_while_it_is_wanted() {
+    fn volume_data_is_kept_while_wanted() {
         let mut book = DesiredState::default();
         add(&mut book, "v", "web", "data");
         for volume in ["v", "unknown"] {

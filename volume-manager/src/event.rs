@@ -175,7 +175,6 @@ pub struct MountedVolume {
     pub volume: VolumeName,
     /// Its inner name.
     pub inner: SpecName,
-    /// Its plugin.
     pub plugin: PluginName,
     /// A directory or a device.
     pub mode: VolumeMode,
@@ -203,18 +202,14 @@ pub enum Notice {
     },
     /// An operation was started.
     Started {
-        /// Its name.
         name: OperationName,
-        /// Its volume.
         volume: VolumeName,
         /// Its pod, if it is for one.
         pod: Option<PodUid>,
     },
     /// An operation has ended.
     Ended {
-        /// Its name.
         name: OperationName,
-        /// Its volume.
         volume: VolumeName,
         /// Its pod, if it was for one.
         pod: Option<PodUid>,
@@ -230,7 +225,6 @@ pub enum Notice {
     Waited {
         /// `mounted` or `unmounted`.
         what: String,
-        /// The pod.
         pod: PodUid,
         /// Why it failed, if it did.
         error: Option<String>,

@@ -9,8 +9,6 @@
 //! Operations act through [`plugin::VolumePlugin`]s, which reach the node through [`host::Host`] and nothing
 //! else, the API through [`api::ApiSource`], and time through [`clock::Clock`].
 
-#![warn(missing_docs)]
-
 pub mod actual;
 mod block_map;
 pub mod container;

@@ -57,11 +57,9 @@ pub enum Operation {
 /// Checks that a volume is attached.
 #[derive(Debug, Clone)]
 pub struct VerifyAttached {
-    /// The volume.
     pub volume: VolumeName,
     /// What the plugin is told about it.
     pub spec: Arc<Spec>,
-    /// The plugin.
     pub plugin: PluginName,
     /// Whether it has to be attached at all.
     pub attachable: bool,
@@ -72,13 +70,10 @@ pub struct VerifyAttached {
 /// Attaches a volume.
 #[derive(Debug, Clone)]
 pub struct AttachVolume {
-    /// The volume.
     pub volume: VolumeName,
     /// What the plugin is told about it.
     pub spec: Arc<Spec>,
-    /// The plugin.
     pub plugin: PluginName,
-    /// The node.
     pub node: NodeName,
     /// The pods that wait for it, which are told.
     pub pods: Vec<Arc<Pod>>,
@@ -87,11 +82,9 @@ pub struct AttachVolume {
 /// Detaches a volume.
 #[derive(Debug, Clone)]
 pub struct DetachVolume {
-    /// The volume.
     pub volume: VolumeName,
     /// What the plugin is told about it; unknown after a restart if no pod has named it since.
     pub spec: Option<Arc<Spec>>,
-    /// The node.
     pub node: NodeName,
     /// Whether to ask the node's object once more that the volume is not in use.
     pub verify_safe: bool,
@@ -100,13 +93,10 @@ pub struct DetachVolume {
 /// Mounts or maps a volume for a pod.
 #[derive(Debug, Clone)]
 pub struct MountVolume {
-    /// The volume.
     pub volume: VolumeName,
     /// What the plugin is told about it.
     pub spec: Arc<Spec>,
-    /// The plugin.
     pub plugin: PluginName,
-    /// The pod.
     pub pod: Arc<Pod>,
     /// The volume's names in the pod; at least one.
     pub outer: Vec<OuterName>,
@@ -148,9 +138,7 @@ impl MountVolume {
 /// Unmounts or unmaps a volume of a pod.
 #[derive(Debug, Clone)]
 pub struct UnmountVolume {
-    /// The volume.
     pub volume: VolumeName,
-    /// The plugin.
     pub plugin: PluginName,
     /// The pod, whose object may be gone.
     pub pod: PodUid,
@@ -163,9 +151,7 @@ pub struct UnmountVolume {
 /// Takes a volume back from the node.
 #[derive(Debug, Clone)]
 pub struct UnmountDevice {
-    /// The volume.
     pub volume: VolumeName,
-    /// The plugin.
     pub plugin: PluginName,
     /// What the plugin is told about it.
     pub spec: Arc<Spec>,
@@ -178,13 +164,10 @@ pub struct UnmountDevice {
 /// Grows a volume that a pod uses.
 #[derive(Debug, Clone)]
 pub struct ExpandVolume {
-    /// The volume.
     pub volume: VolumeName,
     /// What the plugin is told about it, with its new size.
     pub spec: Arc<Spec>,
-    /// The plugin.
     pub plugin: PluginName,
-    /// The pod.
     pub pod: Arc<Pod>,
     /// Where the volume is in the pod.
     pub mounted: Mounted,

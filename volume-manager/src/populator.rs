@@ -84,7 +84,6 @@ pub struct Books<'a> {
 /// A pod that is to be looked at.
 #[derive(Debug, Clone)]
 pub struct Look {
-    /// The pod.
     pub pod: Arc<Pod>,
     /// Tells this look from earlier ones.
     pub number: u64,

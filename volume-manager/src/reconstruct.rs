@@ -33,7 +33,6 @@ pub struct Reconstruction {
 pub struct Recovered {
     /// Its unique name.
     pub volume: VolumeName,
-    /// The plugin.
     pub plugin: PluginName,
     /// What is known of it.
     pub rebuilt: Rebuilt,

@@ -14,13 +14,11 @@ use plugin_api::paths::Paths;
 /// One sub-path of one volume mount of one container.
 #[derive(Debug, Clone)]
 pub struct SubPath<'a> {
-    /// The pod.
     pub pod: &'a PodUid,
     /// The volume.
     pub inner: &'a SpecName,
     /// Where the volume is on this node.
     pub volume_path: &'a Path,
-    /// The container.
     pub container: &'a ContainerName,
     /// Which of the container's volume mounts.
     pub index: usize,

@@ -176,7 +176,7 @@ async fn a_volume_in_use_is_never_taken_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_node_cannot_be_told_is_not_detached() {
+async fn volume_is_not_detached_until_the_status_is_written() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &[]).await;
     control.api.set_down(Kind::Node, true);
@@ -456,7 +456,7 @@ async fn an_attachment_that_vanishes_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_went_while_nobody_was_listening_is_gone() {
+async fn pod_deleted_during_a_hang_up_is_detached() {
     let control = Control::with_data_on_one().await;
     control.toy.story();
     control.api.hang_up();

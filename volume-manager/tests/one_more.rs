@@ -29,7 +29,7 @@ async fn planned(node: &Node) -> u64 {
 }
 
 /// What one more pod costs on a node with so many volumes. Of several the cheapest counts: containers grow now and then.
-async fn one_more(volumes: usize) -> Cost {
+async fn cost_of_another_pod(volumes: usize) -> Cost {
     let node = Node::start().await;
     node.provide(0..volumes);
     node.come(0..volumes).await;
@@ -37,7 +37,7 @@ async fn one_more(volumes: usize) -> Cost {
     for round in 0..5 {
         let planned_before = planned(&node).await;
         let before = memory::asked();
-        node.one(volumes + round).await;
+        node.pod_life(volumes + round).await;
         cost.allocations = cost.allocations.min(memory::asked() - before);
         cost.planned = cost.planned.min(planned(&node).await - planned_before);
     }
@@ -45,8 +45,8 @@ async fn one_more(volumes: usize) -> Cost {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_more_pod_costs_the_same_among_few_and_among_many() {
-    let (few, many) = (one_more(100).await, one_more(2_000).await);
+async fn cost_of_a_pod_does_not_grow_with_the_number_of_volumes() {
+    let (few, many) = (cost_of_another_pod(100).await, cost_of_another_pod(2_000).await);
     assert_eq!(few.planned, many.planned, "volumes that nothing has happened to are looked at");
     assert!(many.allocations <= few.allocations + few.allocations / 10, "{few:?}, {many:?}");
 }

@@ -105,7 +105,7 @@ impl Book {
 
 proptest! {
     #[test]
-    fn what_excludes_waits_and_what_failed_waits_its_own_time(
+    fn excluded_operation_waits_and_failed_one_backs_off(
         script in prop::collection::vec(happens(), 0..60),
     ) {
         let (mut pending, mut book) = (Pending::default(), Book::default());

@@ -262,12 +262,12 @@ fn a_new_volume_is_verified_then_mounted() {
 }
 
 #[test]
-fn what_is_as_it_should_be_is_left_alone() {
+fn volume_in_its_desired_state_is_left_alone() {
     check(World::new().wanted("data", "web").mounted("data", "web"), expect![[""]]);
 }
 
 #[test]
-fn what_is_wanted_as_it_is_is_not_taken_away_although_no_container_may_run() {
+fn wanted_volume_stays_mounted_without_running_containers() {
     check(World::new().wanted("data", "web").mounted("data", "web").stopped("web"), expect![[""]]);
 }
 
@@ -358,7 +358,7 @@ fn a_stage_that_somebody_wants_stays() {
 }
 
 #[test]
-fn what_may_be_there_is_mounted_again_or_unmounted() {
+fn uncertain_volume_is_remounted_or_unmounted() {
     check(
         World::new().wanted("data", "web").staged("data").uncertain("data", "web"),
         expect![[r#"

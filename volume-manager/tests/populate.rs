@@ -354,7 +354,7 @@ async fn a_pod_that_is_to_end_and_has_everything_is_not_told_that_anything_is_mi
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_pod_is_forgotten_with_it() {
+async fn errors_of_a_pod_are_forgotten_with_it() {
     for (state, removed) in [
         (PodState::Running, true),
         (PodState::Terminating, true),
@@ -441,7 +441,7 @@ async fn a_node_that_can_attach_no_more_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_went_while_nobody_was_listening_limits_nobody() {
+async fn volume_deleted_during_a_hang_up_does_not_count_to_the_limit() {
     for gone in [None, Some(0), Some(1)] {
         let (world, keys) = full().await;
         world.idle().await;
@@ -458,7 +458,7 @@ async fn what_went_while_nobody_was_listening_limits_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_wants_is_in_the_books() {
+async fn volumes_of_a_pod_are_in_the_desired_state() {
     let world = World::new().await;
     let mut data = volume("data");
     data.access_modes = vec![AccessMode::ReadWriteOncePod];

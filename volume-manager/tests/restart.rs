@@ -151,7 +151,7 @@ async fn nothing_is_unmounted_before_the_node_was_read_but_mounts_go_on() {
 /// Somebody has detached it by force. The kubelet mounts it again before it is attached, and says that it is not in use
 /// as soon as no pod wants it.
 #[tokio::test(start_paused = true)]
-async fn what_was_detached_meanwhile_is_attached_before_it_is_used_again() {
+async fn volume_detached_by_force_is_attached_again_before_use() {
     let world = found();
     world.toy.set_attachable(true);
     world.add("web", &["data"]);
@@ -211,7 +211,7 @@ async fn a_pod_that_is_ending_at_the_start_keeps_its_volume_until_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_back_stays_uncertain_when_it_fails() {
+async fn reconstructed_volume_stays_uncertain_after_a_failure() {
     let world = found();
     let web = world.add("web", &["data"]);
     world.toy.fail("publish data web", &[Final]);

@@ -52,7 +52,7 @@ async fn an_attachment_that_the_node_does_not_show_is_waited_for_without_an_atte
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_node_has_ceased_to_say_it_uses_is_not_used() {
+async fn volume_removed_from_volumes_in_use_is_not_mounted() {
     let world = attachable().await;
     world.manager.mark_reported_in_use(vec![unique("data")]);
     world.idle().await;
@@ -139,7 +139,7 @@ async fn an_attachment_that_has_gone_says_nothing_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_followed_is_followed_a_second_later() {
+async fn failed_watch_is_restarted_after_a_second() {
     let mut world = World::starting();
     world.api.set_down(Kind::Claim, true);
     world.crash();
@@ -206,7 +206,7 @@ async fn a_panic_is_a_failure_of_its_operation_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_attached_to_another_node_is_not_attached_here() {
+async fn volume_attached_to_another_node_is_not_attached_here() {
     let world = attachable().await;
     let attached = AttachedVolume { name: unique("data"), device_path: String::new() };
     let meta = Meta::named("", "another");
@@ -329,7 +329,7 @@ async fn only_growing_fails_while_a_volume_is_smaller_than_it_should_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_grown_on_the_node_is_mounted_as_it_is() {
+async fn volume_without_node_expansion_is_mounted_unchanged() {
     for grown_by in [GrownBy::Nobody, GrownBy::Others] {
         let world = World::new().await;
         world.toy.set_grown_by(grown_by);
@@ -347,7 +347,7 @@ async fn what_is_not_grown_on_the_node_is_mounted_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_grown_may_grow_again_at_once() {
+async fn second_expansion_skips_the_back_off() {
     let world = World::new().await;
     world.volume("data");
     world.run("web", &["data"]).await;

@@ -252,7 +252,7 @@ paused! {
         "#]]);
     }
 
-    async fn one_pods_failed_unpublish_holds_nobody_up() {
+    async fn failed_unpublish_blocks_no_other_pod() {
         let (world, web) = after(|world| world.toy.fail("unpublish data web", &[Final])).await;
         world.end(&web);
         world.idle().await;
@@ -377,7 +377,7 @@ paused! {
     }
 
     /// The kubelet reads the claim ten times a second.
-    async fn whose_turn_it_is_to_grow_is_asked_on_the_ladder_and_when_the_claim_says_so() {
+    async fn claim_is_read_on_back_off_and_on_change() {
         let (world, _) = after(|_| {}).await;
         world.toy.story();
         world.says_of_its_growth("ControllerResizeInProgress").await;
@@ -403,7 +403,7 @@ paused! {
     }
 
     /// The kubelet waits for the next status of its node here.
-    async fn what_the_node_still_names_is_not_asked_for_again() {
+    async fn volume_still_in_use_is_not_attached_again() {
         let mut world = World::starting();
         world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
         world.crash();

@@ -84,7 +84,7 @@ async fn every_change_of_the_books_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_node_uses_is_told_when_it_changes_and_not_again() {
+async fn volumes_in_use_are_reported_on_change_only() {
     let world = World::new().await;
     world.toy.set_attachable(true);
     world.volume("data");
@@ -254,7 +254,7 @@ async fn a_failure_that_the_pod_is_told_of_names_no_path() {
 
 /// There is nothing in it that could be labelled, or given to a group.
 #[tokio::test(start_paused = true)]
-async fn whoever_makes_the_containers_is_told_of_a_device_as_it_is() {
+async fn container_gets_a_device_without_label_or_group() {
     let world = World::new().await;
     world.kernel.add_disk("sdb", 1 << 20).expect("there is none of this name");
     let mut data = volume("data");
@@ -283,7 +283,7 @@ async fn whoever_makes_the_containers_is_told_of_a_device_as_it_is() {
 
 /// Whoever writes the node's object has to take back what an earlier manager wrote there.
 #[tokio::test(start_paused = true)]
-async fn what_the_node_uses_is_told_once_what_was_left_is_known() {
+async fn volumes_in_use_are_reported_after_recovery() {
     let mut world = World::starting();
     world.left("web", "data");
     let pods = Path::new(ROOT).join("pods");
@@ -311,7 +311,7 @@ async fn a_manager_that_was_told_to_end_says_nothing_any_more() {
 
 /// What has left the node begins anew when it comes back: its failures are of another time.
 #[tokio::test(start_paused = true)]
-async fn what_has_left_is_tried_at_once_when_it_comes_back() {
+async fn volume_that_returns_skips_the_back_off() {
     let world = World::new().await;
     world.volume("data");
     world.toy.fail("stage data", &[Final, Final, Final, Final]);

@@ -81,7 +81,7 @@ async fn each_hears_of_its_own_pod_when_it_is_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_many_volumes_waits_for_each_in_whatever_order_they_come() {
+async fn waiter_waits_for_every_volume_in_any_order() {
     let names = ["a", "b", "c", "d"];
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
         let world = World::new().await;
@@ -129,7 +129,7 @@ async fn an_operation_that_ends_without_a_result_ends_the_wait_for_its_pods_end(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_gone_before_what_was_left_is_known() {
+async fn unmount_wait_lasts_until_recovery_ends() {
     let mut world = World::starting();
     world.crash();
     let took = unmounted(&world, &"web".into(), LONG).await.expect("it only waits");
@@ -142,7 +142,7 @@ async fn nobody_is_gone_before_what_was_left_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_there_is_not_there_yet() {
+async fn uncertain_volume_does_not_end_a_mount_wait() {
     let world = World::new().await;
     world.volume("data");
     world.toy.fail("publish data web", &[Uncertain]);
@@ -152,7 +152,7 @@ async fn what_may_be_there_is_not_there_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_attached_is_not_called_unattached() {
+async fn attached_volume_is_not_listed_as_unattached() {
     let world = World::new().await;
     world.volume("data");
     world.toy.set_attachable(true);
@@ -190,7 +190,7 @@ async fn local_volumes_of_one_path_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_named_when_the_time_is_over() {
+async fn timeout_names_running_operations() {
     let world = World::new().await;
     world.volume("data");
     world.toy.hold("stage data");
@@ -202,14 +202,14 @@ async fn what_is_under_way_is_named_when_the_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_nothing_is_gone_at_once() {
+async fn unmount_wait_of_a_pod_without_volumes_ends_at_once() {
     let world = World::new().await;
     let took = unmounted(&world, &"web".into(), LONG).await.expect("it only waits");
     assert_eq!(took, (Ok(()), Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_left_nothing_is_gone_as_soon_as_that_is_known() {
+async fn unmount_wait_without_leftovers_ends_with_recovery() {
     let mut world = World::starting();
     world.left("other", "data");
     let pods = Path::new(ROOT).join("pods");
@@ -220,7 +220,7 @@ async fn who_was_left_nothing_is_gone_as_soon_as_that_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_pod_is_told_at_once_to_whoever_still_listens() {
+async fn pod_error_ends_a_mount_wait_at_once() {
     let world = World::new().await;
     world.api.set_silent(Kind::Claim, true);
     let web = world.add("web", &["nope"]);
@@ -237,7 +237,7 @@ async fn what_is_wrong_with_a_pod_is_told_at_once_to_whoever_still_listens() {
 
 /// The first who waits takes the errors with it, as in the kubelet. The next look finds them again.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_pod_is_told_what_is_wrong_with_it() {
+async fn mount_wait_returns_the_pods_errors() {
     let world = World::new().await;
     let web = world.add("web", &["nope"]);
     for wait in [mounted(&world, &web, LONG), mounted(&world, &web, LONG)] {
@@ -312,7 +312,7 @@ async fn that_a_pod_runs_ends_no_wait() {
 
 /// As above, but here it is found with each plan.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_another_label_is_told_with_the_next_plan() {
+async fn label_conflict_ends_a_mount_wait() {
     let mut world = World::starting();
     world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
     world.crash();
@@ -339,7 +339,7 @@ async fn whoever_waits_for_another_label_is_told_with_the_next_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_all_pods_hears_of_each_that_is_left_and_waits_no_longer_for_two() {
+async fn wait_for_all_pods_reports_each_one_left_within_a_single_deadline() {
     let world = World::new().await;
     let mut pods = Vec::new();
     for name in ["a", "b", "c"] {

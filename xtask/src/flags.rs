@@ -116,7 +116,7 @@ pub(crate) struct Nightly {
 /// Write the skeleton of a case, ready to be filled in.
 #[derive(Debug, Args)]
 pub(crate) struct NewCase {
-    /// Where it belongs: `csi::block`, or `csi::block::is_unmapped_in_reverse_order`
+    /// Where it belongs: `csi::block`, or `csi::block::teardown_is_the_reverse_of_setup`
     pub(crate) case: String,
 }
 

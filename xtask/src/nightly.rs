@@ -52,8 +52,10 @@ pub(crate) fn run(flags: Nightly) -> Result<ExitCode> {
     let names: Vec<&String> = kernels.iter().filter(|kernel| !kernel.ends_with(".deb")).collect();
     // One that cannot be fetched has a row all the same: its run says what is missing.
     let _ = status(Command::new(&volproof).args(["vm", "fetch"]).args(names))?;
-    let rows: Vec<Row> =
-        kernels.iter().map(|kernel| one(&volproof, kernel, &directory, &flags)).collect::<Result<_>>()?;
+    let rows: Vec<Row> = kernels
+        .iter()
+        .map(|kernel| row_of_kernel(&volproof, kernel, &directory, &flags))
+        .collect::<Result<_>>()?;
     let summary = summary(&rows);
     fs::write(directory.join("summary.md"), &summary).context("cannot write the summary")?;
     fs::write(directory.join("matrix.json"), format!("{:#}\n", matrix(&rows)))
@@ -71,7 +73,7 @@ fn kernels(images: &str) -> Vec<String> {
 /// How long a case may take in a guest that is emulated, beside whatever else a machine does at night.
 const PATIENCE: [&str; 2] = ["--timeout", "4m"];
 
-fn one(volproof: &Path, kernel: &str, directory: &Path, flags: &Nightly) -> Result<Row> {
+fn row_of_kernel(volproof: &Path, kernel: &str, directory: &Path, flags: &Nightly) -> Result<Row> {
     let name = Path::new(kernel).file_name().unwrap_or_default().to_string_lossy().into_owned();
     eprintln!("\n{:>12} {name}", "Kernel");
     let report = directory.join(&name);

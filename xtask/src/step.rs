@@ -110,10 +110,12 @@ impl Step {
 
     fn run(self, thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
         match self {
-            Step::Format => one(cargo().args(["fmt", "--all", "--check"])),
-            Step::Lints => one(cargo()
-                .args(["clippy", "--workspace", "--all-targets", "--locked"])
-                .args(["--quiet", "--", "-D", "warnings"])),
+            Step::Format => checked(cargo().args(["fmt", "--all", "--check"])),
+            Step::Lints => checked(
+                cargo()
+                    .args(["clippy", "--workspace", "--all-targets", "--locked"])
+                    .args(["--quiet", "--", "-D", "warnings"]),
+            ),
             Step::Tidy => Ok(tidy::tally(&tidy::violations()?)),
             // `--all-targets` so that programs and tests agree on the features of what they share: built
             // apart, half of the dependencies would be built twice.
@@ -125,14 +127,14 @@ impl Step {
     }
 }
 
-fn one(command: &mut Command) -> Result<Tally> {
-    Ok(Tally::one(status(command)?.success()))
+fn checked(command: &mut Command) -> Result<Tally> {
+    Ok(Tally::of_check(status(command)?.success()))
 }
 
 /// A build that worked proves nothing yet, so it is not counted: a lane that only builds must not look good.
 fn build() -> Result<Tally> {
     let built = status(cargo().args(["build", "--workspace", "--all-targets", "--locked"]))?;
-    Ok(if built.success() { Tally::default() } else { Tally::one(false) })
+    Ok(if built.success() { Tally::default() } else { Tally::of_check(false) })
 }
 
 fn tests(targets: &[&str], thorough: bool, left_out: &mut Vec<String>) -> Result<Tally> {
@@ -201,7 +203,7 @@ fn results(path: &Path) -> Result<Tally> {
 fn of_status(status: &str) -> Tally {
     match status {
         "skipped_driver" | "skipped_host" => Tally { skipped: 1, ..Tally::default() },
-        status => Tally::one(matches!(status, "passed" | "xfail")),
+        status => Tally::of_check(matches!(status, "passed" | "xfail")),
     }
 }
 
@@ -210,11 +212,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passed_unexpectedly_or_leaked_has_failed() {
+    fn unexpected_pass_or_leak_is_a_failure() {
         for failed in ["failed", "leaked", "error", "driver_exited", "xpass", "", "new"] {
-            assert_eq!(of_status(failed), Tally::one(false), "{failed}");
+            assert_eq!(of_status(failed), Tally::of_check(false), "{failed}");
         }
-        assert_eq!(of_status("xfail"), Tally::one(true));
+        assert_eq!(of_status("xfail"), Tally::of_check(true));
         assert_eq!(of_status("skipped_host").skipped, 1);
     }
 }

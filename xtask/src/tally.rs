@@ -13,7 +13,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// One check, and whether it held.
-    pub(crate) fn one(held: bool) -> Tally {
+    pub(crate) fn of_check(held: bool) -> Tally {
         Tally { passed: u64::from(held), failed: u64::from(!held), skipped: 0 }
     }
 
@@ -46,12 +46,12 @@ mod tests {
     fn nothing_run_is_not_a_success() {
         assert!(!Tally { skipped: 3, ..Tally::default() }.is_good());
         assert!(!Tally { passed: 3, failed: 1, skipped: 0 }.is_good());
-        assert!(Tally::one(true).is_good());
+        assert!(Tally::of_check(true).is_good());
     }
 
     #[test]
     fn the_closing_line_reads_as_promised() {
-        let mut all = Tally::one(true);
+        let mut all = Tally::of_check(true);
         all += Tally { passed: 4, failed: 1, skipped: 2 };
         assert_eq!(all.to_string(), "5 passed, 1 failed, 2 skipped");
     }

@@ -75,7 +75,7 @@ pub(crate) fn violations() -> Result<Vec<Violation>> {
 /// One check, and as many failures as there are violations.
 pub(crate) fn tally(violations: &[Violation]) -> Tally {
     match violations.len() as u64 {
-        0 => Tally::one(true),
+        0 => Tally::of_check(true),
         failed => Tally { failed, ..Tally::default() },
     }
 }

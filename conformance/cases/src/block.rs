@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// The container has a device node of its own for the driver's device; what it writes there is on the volume,
-/// where the next pod finds it, and a pod that only reads it finds it, too.
+/// A container reads and writes the driver's device through a device node of its own. The next pod finds what was
+/// written, and so does a pod that uses the volume read-only.
 ///
 /// Kubernetes, Persistent Volumes, Raw Block Volume Support: a block device without any filesystem on it.
 #[case(needs = [Block, Root, Owners, Loop, Persistent])]
-async fn container_has_the_device(cx: &mut Cx) -> Result {
+async fn container_reads_and_writes_its_device(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
 
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
@@ -27,12 +27,12 @@ async fn container_has_the_device(cx: &mut Cx) -> Result {
     reader.stop().await
 }
 
-/// When the node or the driver dies while a container uses a device, the container goes on; the node that comes back
-/// finds the device, gives it to the next start of the container, and takes it down.
+/// A container keeps its device while the node or the driver is killed and started again. The restarted node
+/// reconstructs the device, hands it to the container's next start, and tears it down.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
 #[case(needs = [Block, Root, Owners, Loop, Persistent])]
-async fn container_outlives_the_node(cx: &mut Cx) -> Result {
+async fn container_keeps_its_device_over_restarts(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
     let inside = web.container().await?;
@@ -65,12 +65,12 @@ async fn container_outlives_the_node(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A pod that only reads a volume has its device for reading: the device or its bind is read-only, and the
-/// container's device rule keeps it from writing.
+/// A pod that uses a block volume read-only cannot write it: the device or its bind is read-only, and the container's
+/// device rule allows reads alone.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
 #[case(needs = [Block, Root, Owners, Loop, Persistent])]
-async fn is_only_read(cx: &mut Cx) -> Result {
+async fn read_only_pod_cannot_write_its_device(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let writer = cx.pod("writer").device(&disk, "/dev/xvda").start().await?;
     writer.container().await?.writes("/dev/xvda", "hello").await?;
@@ -92,11 +92,11 @@ async fn is_only_read(cx: &mut Cx) -> Result {
     writer.stop().await
 }
 
-/// A link where the device should be is followed: the container gets the device it leads to.
+/// A local block volume whose path is a link gets the device that the link leads to.
 ///
 /// Kubernetes, Volumes, local: volumeMode Block. Administrators name disks by links (`/dev/disk/by-id/…`).
 #[case(needs = [Owners, Loop])]
-async fn link_to_the_device(cx: &mut Cx) -> Result {
+async fn link_to_a_device_is_followed(cx: &mut Cx) -> Result {
     let link = cx.machine()?.join("by-id");
     std::os::unix::fs::symlink(cx.disk()?, &link)?;
     let disk = cx.local_block("disk", &link)?;
@@ -124,12 +124,12 @@ async fn link_to_the_device(cx: &mut Cx) -> Result {
         .await
 }
 
-/// Where the driver says it has published a device, and there is none, the user is told, without a path of
-/// the node, nothing of it reaches the pod, and it is unpublished all the same, since it may be there.
+/// A publish that answers OK and leaves no device at its target is reported without a path of the node. Nothing reaches
+/// the pod, and the volume is unpublished all the same, since it may be published.
 ///
 /// CSI, NodePublishVolume: on success the volume is at target_path.
 #[case(needs = [Block, Root, Loop])]
-async fn nothing_at_the_target(cx: &mut Cx) -> Result {
+async fn missing_device_at_the_target_is_reported(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let publish = cx.hold(Method::Publish);
     let web = cx.pod("web").device(&disk, "/dev/xvda").add().await?;
@@ -148,12 +148,12 @@ async fn nothing_at_the_target(cx: &mut Cx) -> Result {
     cx.was_asked(Method::Unstage, "/volumeId", "<volume:disk>")
 }
 
-/// A volume with a file system cannot be had as a device, and a device not as a directory: the pod waits, its user is
-/// told, and neither the driver nor the kernel is asked for anything.
+/// A file system volume cannot be used as a device, nor a block volume as a directory. The pod waits with an event, and
+/// neither the driver nor the kernel is asked for anything.
 ///
 /// Kubernetes API, PersistentVolumeSpec.volumeMode: volumeDevices need Block, volumeMounts need Filesystem.
 #[case(needs = [Block, Filesystem, Root, TwoVolumes])]
-async fn mode_must_fit(cx: &mut Cx) -> Result {
+async fn wrong_volume_mode_is_refused(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let data = cx.volume("data").create().await?;
     let mounts = cx.pod("mounts").volume(&disk, "/disk").add().await?;
@@ -169,12 +169,12 @@ async fn mode_must_fit(cx: &mut Cx) -> Result {
     cx.sees(expect![""]).await
 }
 
-/// A node that comes back takes what it finds for what it has made: no device is bound a second time, and none is held
-/// by a second loop device.
+/// A restarted node recognises the bind and the loop device that its predecessor made, and makes no second one of
+/// either.
 ///
 /// Kubernetes, Raw Block Volume Support: a device is held open as long as a pod has it.
 #[case(needs = [Block, Root, Loop])]
-async fn is_bound_and_held_once(cx: &mut Cx) -> Result {
+async fn device_is_bound_once_after_a_restart(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
     cx.forget().await?;
@@ -199,11 +199,12 @@ async fn is_bound_and_held_once(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A file where the link to a device should be is no device: the container does not start without its disk.
+/// A regular file where the pod's link to its device should be is not taken for the device: the container does not
+/// start.
 ///
 /// Kubernetes, Raw Block Volume Support: the pod's link is the node's, and nothing else of that name is.
 #[case(needs = [Block, Root, Owners, Loop, Persistent])]
-async fn file_instead_of_the_link(cx: &mut Cx) -> Result {
+async fn file_in_place_of_the_device_link_is_refused(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
     let link = cx.place("disk", &web)?;

@@ -2,14 +2,14 @@
 
 use crate::prelude::*;
 
-/// A container has the user, the groups, the environment and the host name of its pod, a hosts file that names
-/// it, and a place for its last words, which is mounted after everything else. A host name that overrides all others
-/// is the only one, and a root that is to be read-only is.
+/// A container has the user, groups, environment and host name of its pod, a hosts file with its name, and a
+/// termination message file that is mounted last. hostnameOverride replaces every other host name, and
+/// readOnlyRootFilesystem holds.
 ///
 /// Kubernetes, Security Context: fsGroup is one of the supplementary groups of all processes of the container.
 /// Kubernetes, Pod Hostname: hostnameOverride takes the place of hostname and subdomain.
 #[case(needs = [Owners])]
-async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
+async fn identity_comes_from_its_pod(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").address("10.1.2.3");
     let web = web.last_words("/cache/words").env("GREETING", "hello").fs_group(2000).run_as(1000);
     cx.secret("keys", &[("word", "open-sesame")])?;
@@ -54,13 +54,13 @@ async fn is_who_its_pod_says(cx: &mut Cx) -> Result {
     named.stop().await
 }
 
-/// A container is told where the services of its namespace are, and where the API is even if its pod wants to know of
-/// no service. What its pod says itself goes before that and may have it in it, and so may a sub-path.
+/// A container gets the variables of the services in its namespace, and of the API server even without service links.
+/// Its own variables override them and may refer to them, and so may a sub-path.
 ///
 /// Kubernetes, Service, Environment variables: {SVCNAME}_SERVICE_HOST and {SVCNAME}_SERVICE_PORT for each service with
 /// an address, and the variables of Docker's links. Kubernetes API, PodSpec: enableServiceLinks.
 #[case(needs = [])]
-async fn is_told_of_services(cx: &mut Cx) -> Result {
+async fn service_variables_are_set(cx: &mut Cx) -> Result {
     cx.service(("default", "kubernetes"), "", &[("https", 443)])?;
     cx.service(("default", "my-db"), "10.96.7.7", &[("sql", 5432)])?;
     cx.service(("default", "headless"), "None", &[("", 80)])?;
@@ -122,13 +122,12 @@ async fn is_told_of_services(cx: &mut Cx) -> Result {
         .await
 }
 
-/// Mounts that a pod makes where it shares them both ways appear on the machine, and so in a pod that takes
-/// them in; a pod that does neither sees nothing of them, and one that is read-only with all below cannot write
-/// to them.
+/// A mount made in a Bidirectional volume appears on the node and in pods with HostToContainer. A pod with None does
+/// not see it, and a recursively read-only pod cannot write to it.
 ///
 /// Kubernetes, Volumes, Mount propagation: Bidirectional, HostToContainer, None, and recursiveReadOnly.
 #[case(needs = [Owners])]
-async fn mounts_travel_as_they_may(cx: &mut Cx) -> Result {
+async fn mounts_propagate_as_configured(cx: &mut Cx) -> Result {
     let shared = cx.machine()?.display().to_string();
     let pod = |name| cx.pod(name).inline("shared", host_path(&shared, ""), "/shared");
 
@@ -175,11 +174,11 @@ async fn mounts_travel_as_they_may(cx: &mut Cx) -> Result {
         .await
 }
 
-/// An ordinary container cannot mount anything, and does not see what would help it out.
+/// An unprivileged container cannot mount anything, and sees neither the node's devices nor its kernel interfaces.
 ///
 /// Kubernetes, Pod Security Standards: only privileged containers may do what the node itself may.
 #[case(needs = [Owners])]
-async fn ordinary_ones_cannot_mount(cx: &mut Cx) -> Result {
+async fn unprivileged_container_cannot_mount(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").start().await?;
     let inside = web.container().await?;
     inside.cannot_mount("/cache/disk", "EPERM").await?;
@@ -187,12 +186,12 @@ async fn ordinary_ones_cannot_mount(cx: &mut Cx) -> Result {
     inside.cannot_write("/proc/sys/kernel/core_pattern", "EROFS").await
 }
 
-/// A container that wants what it cannot have does not start, and its user is told why, without a path of the
-/// machine.
+/// A container with an impossible volume mount does not start, and the event says why without naming a path of the
+/// node.
 ///
 /// Kubernetes API, VolumeMount: name must match the name of a volume, mountPropagation is one of three words.
 #[case(needs = [])]
-async fn wants_what_it_cannot_have(cx: &mut Cx) -> Result {
+async fn impossible_mount_is_refused(cx: &mut Cx) -> Result {
     let mount = |name| cx.pod(name).inline("cache", empty_dir(), "/cache");
     let sideways = mount("sideways").propagation("Sideways").start().await?;
     sideways

@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 
-/// Each kind shows its object as files behind links that are switched at once, read-only, with the modes that
-/// were asked for; what may be secret is in memory only.
+/// A ConfigMap, a Secret and the downward API become read-only files with the modes asked for, behind links that are
+/// switched atomically. Secrets and tokens stay in memory.
 ///
 /// Kubernetes, Volumes: configMap, secret and downwardAPI.
 #[case(needs = [])]
@@ -62,13 +62,13 @@ async fn objects_become_files(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A changed object changes the files of a running container, all at once; a key that is gone takes its file
-/// along; an object that is the same changes nothing; a sub-path stays as it was.
+/// An update of an object replaces all its files at once in a running container, and removes those of keys that are
+/// gone. An unchanged object changes nothing, and a sub-path keeps its old file.
 ///
 /// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically; a container using a ConfigMap as a
 /// subPath volume mount will not receive updates.
 #[case(needs = [])]
-async fn changes_arrive_at_once(cx: &mut Cx) -> Result {
+async fn update_replaces_all_files_at_once(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
     let settings = || config_map("settings");
     let web =
@@ -98,12 +98,12 @@ async fn changes_arrive_at_once(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// Several objects in one directory: the later wins where they disagree, and a token is readable by its
-/// pod's group and nobody else.
+/// Several objects projected into one directory: a later source overrides an earlier one, and only the pod's group can
+/// read a token.
 ///
 /// Kubernetes, Projected Volumes.
 #[case(needs = [Owners])]
-async fn several_objects_in_one(cx: &mut Cx) -> Result {
+async fn projected_objects_share_one_directory(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("name", "map")])?;
     cx.secret("keys", &[("password", "open-sesame")])?;
     let sources = || {
@@ -153,12 +153,12 @@ async fn several_objects_in_one(cx: &mut Cx) -> Result {
     user.stop().await
 }
 
-/// An object that is missing keeps its pod waiting, with the reason told and nothing mounted, unless it may
-/// be missing; the pod starts when the object comes.
+/// A pod waits with an event, and with nothing mounted, until its missing object exists. An optional object may be
+/// missing.
 ///
 /// Kubernetes, ConfigMap, Optional ConfigMaps.
 #[case(needs = [])]
-async fn missing_objects_are_waited_for(cx: &mut Cx) -> Result {
+async fn missing_object_keeps_its_pod_waiting(cx: &mut Cx) -> Result {
     let mut optional = all_of("later");
     optional.optional = true;
     let free = cx.pod("free").inline("later", VolumeSource::ConfigMap(optional), "/later");
@@ -188,12 +188,11 @@ async fn missing_objects_are_waited_for(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A file can be nowhere but in its volume: an object that says otherwise is refused, no file is written,
-/// and the user is told.
+/// An object whose item path leads out of the volume is refused with an event, and no file is written.
 ///
 /// Kubernetes API, KeyToPath.path: may not be an absolute path, may not contain or start with `..`.
 #[case(needs = [])]
-async fn no_file_leaves_its_volume(cx: &mut Cx) -> Result {
+async fn path_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue")])?;
     for (pod, path, told) in [
         (
@@ -244,11 +243,11 @@ async fn no_file_leaves_its_volume(cx: &mut Cx) -> Result {
         .await
 }
 
-/// Where there is no room for an object's files none of them appears, and nothing stays mounted.
+/// When an object's files do not fit into its volume, none of them appears and nothing stays mounted.
 ///
 /// Kubernetes, Secrets: stored in memory, which the pod's limits bound.
 #[case(needs = [])]
-async fn no_room_for_the_files(cx: &mut Cx) -> Result {
+async fn no_file_appears_when_space_runs_out(cx: &mut Cx) -> Result {
     cx.secret("large", &[("a", &"x".repeat(3000)), ("b", &"y".repeat(9000))])?;
     let web = cx.pod("web").inline("large", secret("large"), "/large").resource("limits.memory", "8Ki");
     let web = web.add().await?;

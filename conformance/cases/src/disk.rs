@@ -14,12 +14,12 @@ use crate::prelude::*;
 /// At how many flushes the power is cut.
 const CUTS: usize = 8;
 
-/// A disk that cannot be read is not formatted and not mounted: the user is told, nothing is left, and when it can
-/// be read the pod gets it.
+/// A disk that cannot be read is neither formatted nor mounted: the pod waits with an event, and gets the disk once it
+/// can be read.
 ///
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty, and what cannot be read may not be.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
-async fn cannot_be_read(cx: &mut Cx) -> Result {
+async fn unreadable_disk_is_not_formatted(cx: &mut Cx) -> Result {
     let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot find out what is on it: Input/output error (os error 5)
     "#]];
@@ -28,12 +28,12 @@ async fn cannot_be_read(cx: &mut Cx) -> Result {
     refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), told).await
 }
 
-/// A disk that cannot be written to cannot be formatted: the user is told, nothing is left, and when it can be the
-/// pod gets it.
+/// A disk that cannot be written cannot be formatted: the pod waits with an event and nothing is left, and it gets the
+/// disk once it can be written.
 ///
 /// Kubernetes, Volumes, local.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
-async fn cannot_be_written(cx: &mut Cx) -> Result {
+async fn unwritable_disk_is_reported(cx: &mut Cx) -> Result {
     let told = expect![[r#"
         FailedMount: MountVolume.MountDevice failed for volume "<volume:data>" : local: failed to mount the volume's device: cannot format it as ext4: the node's log says why
     "#]];
@@ -42,11 +42,11 @@ async fn cannot_be_written(cx: &mut Cx) -> Result {
     refused_until_sound(cx, disk.path(), || disk.is(Manner::Sound), told).await
 }
 
-/// A disk whose first sectors are bad may hold data behind them: it is not taken for an empty one and not formatted.
+/// A disk whose first sectors are bad may hold data behind them, and is not formatted.
 ///
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty.
 #[case(needs = [Owners, OwnKernel])]
-async fn has_bad_sectors(cx: &mut Cx) -> Result {
+async fn disk_with_bad_sectors_is_not_formatted(cx: &mut Cx) -> Result {
     const FIRST: Range<u64> = 0..16;
     let disk = cx.spotty_disk()?;
     disk.is_bad_at(FIRST)?;
@@ -56,12 +56,12 @@ async fn has_bad_sectors(cx: &mut Cx) -> Result {
     refused_until_sound(cx, disk.path(), || disk.is_good_at(FIRST), told).await
 }
 
-/// When a disk is pulled out of the machine under a pod, its files cannot be written any more, and the pod can leave:
-/// every mount is taken down. The next pod is told that there is no such disk.
+/// When a disk is unplugged under a pod, writes fail and the pod can still be deleted with all its mounts. The next pod
+/// waits with an event that the disk does not exist.
 ///
 /// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
 #[case(needs = [Owners, OwnKernel])]
-async fn is_pulled_out(cx: &mut Cx) -> Result {
+async fn unplugged_disk_is_unmounted(cx: &mut Cx) -> Result {
     let disk = cx.plugged_disk()?;
     let data = cx.local("data", disk.path())?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -86,12 +86,12 @@ async fn is_pulled_out(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// As long as a pod has a disk the kernel keeps what drives it; once the pod has left nothing holds it: the disk can
-/// leave the machine with its driver.
+/// A disk is in use as long as a pod has it. After the last pod nothing holds it, and its kernel module can be
+/// unloaded.
 ///
 /// Linux, delete_module(2): EWOULDBLOCK, the module is in use.
 #[case(needs = [Owners, OwnKernel])]
-async fn is_let_go(cx: &mut Cx) -> Result {
+async fn disk_is_released_with_its_last_pod(cx: &mut Cx) -> Result {
     let disk = cx.plugged_disk()?;
     let data = cx.local("data", disk.path())?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -101,12 +101,12 @@ async fn is_let_go(cx: &mut Cx) -> Result {
     disk.is_let_go()
 }
 
-/// When a disk dies under a pod, its files cannot be written any more, and the pod can leave: every mount is taken
-/// down. When the disk is back, what was written durably is there.
+/// When a disk fails under a pod, writes fail and the pod can still be deleted with all its mounts. Synced data is
+/// there when the disk works again.
 ///
 /// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
-async fn dies_under_a_pod(cx: &mut Cx) -> Result {
+async fn failed_disk_is_unmounted(cx: &mut Cx) -> Result {
     let disk = cx.faulty_disk()?;
     let data = cx.local("data", disk.path())?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -130,9 +130,9 @@ async fn dies_under_a_pod(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// A disk that takes its time is waited for, and the pod gets it.
+/// A slow disk is waited for, and the pod gets it.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
-async fn is_slow(cx: &mut Cx) -> Result {
+async fn slow_disk_is_waited_for(cx: &mut Cx) -> Result {
     let disk = cx.faulty_disk()?;
     disk.is(Manner::Slow(Duration::from_millis(20)))?;
     let data = cx.local("data", disk.path())?;
@@ -141,9 +141,9 @@ async fn is_slow(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// While a disk does not answer, all others come and go; when it answers, its pod leaves and has lost nothing.
+/// While one disk hangs, other pods come and go. When it answers again its pod is torn down and has lost nothing.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
-async fn hangs_while_its_pod_leaves(cx: &mut Cx) -> Result {
+async fn hung_disk_blocks_no_other_pod(cx: &mut Cx) -> Result {
     let disk = cx.faulty_disk()?;
     let data = cx.local("data", disk.path())?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -163,12 +163,12 @@ async fn hangs_while_its_pod_leaves(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// Wherever the power is cut from the first byte of formatting on, the disk that is left can be given to a pod;
-/// and once a pod has written durably, what it wrote is there.
+/// Whenever power is lost after formatting has begun, the disk can be given to a pod again, and everything that a pod
+/// had synced is there.
 ///
 /// Linux, device-mapper log-writes: a disk holds what was written before its last flush.
 #[case(needs = [Owners, Loop, OwnKernel, DeviceMapper])]
-async fn loses_power_at_any_flush(cx: &mut Cx) -> Result {
+async fn synced_data_survives_a_power_loss(cx: &mut Cx) -> Result {
     let disk = cx.logged_disk()?;
     let data = cx.local("data", disk.path())?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;

@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// An empty directory is there for everybody to write to, keeps what is written while its pod lives, and goes
-/// with the pod and all that is in it.
+/// An emptyDir is writable for every user, keeps its data while the pod lives, and is removed with the pod and
+/// everything in it.
 ///
 /// Kubernetes, Volumes, emptyDir: when a Pod is removed from a node, the data in the emptyDir is deleted.
 #[case(needs = [])]
-async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
+async fn data_lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").start().await?;
     cx.sees(expect![[r#"
         mkdir  <web>/cache
@@ -35,12 +35,11 @@ async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
         .await
 }
 
-/// When the node dies and comes back, the container has lost nothing, the volume is not made again, and it is
-/// taken away when the pod goes.
+/// An emptyDir keeps its data over a restart of the node, is not made a second time, and is removed with its pod.
 ///
 /// Kubernetes, Volumes, emptyDir: the volume exists as long as the Pod is running on that node.
 #[case(needs = [])]
-async fn survives_the_node(cx: &mut Cx) -> Result {
+async fn data_survives_a_node_restart(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/cache").inline("fast", memory(1 << 20), "/fast");
     let web = web.start().await?;
     let inside = web.container().await?;
@@ -69,12 +68,12 @@ async fn survives_the_node(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A volume in memory is a file system of its own, no larger than it says or than its pod may be.
+/// An emptyDir in memory is a tmpfs no larger than its sizeLimit or the pod's memory limit.
 ///
 /// Kubernetes, Volumes, emptyDir: the limit for memory medium EmptyDir is the minimum of sizeLimit and the sum
 /// of the memory limits of all containers in a pod.
 #[case(needs = [Owners])]
-async fn in_memory_it_is_limited(cx: &mut Cx) -> Result {
+async fn memory_medium_is_limited(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("fast", memory(64 << 20), "/fast").resource("limits.memory", "32Mi");
     let web = web.fs_group(2000).run_as(1000).start().await?;
     cx.sees(expect![[r#"
@@ -100,11 +99,11 @@ async fn in_memory_it_is_limited(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A medium that nobody knows is told to the user, and nothing is made of it.
+/// An emptyDir with an unknown medium is refused with an event, and nothing is made.
 ///
 /// Kubernetes API, EmptyDirVolumeSource.medium: must be an empty string (default) or Memory.
 #[case(needs = [])]
-async fn medium_nobody_knows(cx: &mut Cx) -> Result {
+async fn unknown_medium_is_refused(cx: &mut Cx) -> Result {
     let paper = VolumeSource::EmptyDir { medium: "Paper".to_owned(), size_limit: None };
     let web = cx.pod("web").inline("cache", paper, "/cache").add().await?;
     web.is_told(expect![[r#"

@@ -2,11 +2,12 @@
 
 use crate::prelude::*;
 
-/// A pod gets the volume of the claim that is made for it and carries its name, and gives it back.
+/// A pod with a generic ephemeral volume gets the volume of the claim that is made for it, and the claim goes with the
+/// pod.
 ///
 /// Kubernetes, Ephemeral Volumes: naming of the PersistentVolumeClaims is deterministic.
 #[case(needs = [])]
-async fn belongs_to_its_pod(cx: &mut Cx) -> Result {
+async fn claim_is_made_for_its_pod(cx: &mut Cx) -> Result {
     let directory = cx.machine()?.join("data");
     std::fs::create_dir_all(&directory)?;
     cx.local_of_pod("web", "scratch", &directory)?;
@@ -28,12 +29,12 @@ async fn belongs_to_its_pod(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A claim of the right name that was not made for the pod is somebody else's: the pod waits, its user is told,
-/// and nothing is mounted.
+/// A claim of the right name that was not made for the pod is not used: the pod waits with an event, and nothing is
+/// mounted.
 ///
 /// Kubernetes, Ephemeral Volumes: an existing PVC is not overwritten or modified.
 #[case(needs = [])]
-async fn somebody_elses_claim_is_not_taken(cx: &mut Cx) -> Result {
+async fn foreign_claim_is_not_used(cx: &mut Cx) -> Result {
     let directory = cx.machine()?.join("data");
     std::fs::create_dir_all(&directory)?;
     cx.local("web-scratch", &directory)?;

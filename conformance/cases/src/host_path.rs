@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// What is asked for is made where it may be: a directory with all above it, a file only where its directory
-/// is. It stays when the pod goes, with what the pod has written.
+/// DirectoryOrCreate makes a missing directory with its parents, FileOrCreate a missing file in an existing directory.
+/// Both stay when the pod is gone, with what it wrote.
 ///
 /// Kubernetes, Volumes, hostPath volume types: DirectoryOrCreate and FileOrCreate.
 #[case(needs = [])]
-async fn makes_what_is_missing_and_leaves_it(cx: &mut Cx) -> Result {
+async fn missing_path_is_made_and_stays(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     let data = machine.join("data/deep").display().to_string();
     let file = machine.join("settings").display().to_string();
@@ -36,12 +36,11 @@ async fn makes_what_is_missing_and_leaves_it(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// What is there must be what was asked for, links followed. If it is not the user is told, and no container
-/// starts.
+/// A path that is not of the type asked for, links followed, is reported with an event, and no container starts.
 ///
 /// Kubernetes, Volumes, hostPath volume types: a directory, file, socket or device must exist at the given path.
 #[case(needs = [])]
-async fn refuses_what_is_something_else(cx: &mut Cx) -> Result {
+async fn wrong_type_is_refused(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     std::fs::write(machine.join("file"), "x")?;
     std::os::unix::fs::symlink("/dev/null", machine.join("null"))?;

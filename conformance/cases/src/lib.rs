@@ -2,15 +2,16 @@
 //!
 //! A program has them as soon as it names this crate: `#[case]` registers each at link time.
 
+mod all_volumes;
+mod atomic_writer;
 mod block;
 mod container;
 mod content;
 mod csi;
-mod dead;
 mod disk;
 mod empty_dir;
 mod ephemeral;
-mod everything;
+mod fuse;
 mod host_path;
 mod local;
 mod memory;
@@ -19,4 +20,3 @@ mod ownership;
 mod power;
 mod prelude;
 mod sub_path;
-mod writer;

@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// A directory is bound into the pod's own and unbound again, also by a node that has to find it on disk, and
-/// stays with what was written.
+/// A directory is bound into the pod and unbound again, also by a restarted node that has to reconstruct it, and keeps
+/// its data.
 ///
 /// Kubernetes, Volumes, local: a mounted local storage device such as a disk, partition or directory.
 #[case(needs = [])]
-async fn directory(cx: &mut Cx) -> Result {
+async fn directory_is_bound_and_unbound(cx: &mut Cx) -> Result {
     let directory = cx.machine()?.join("data");
     std::fs::create_dir_all(&directory)?;
     let data = cx.local("data", &directory)?;
@@ -32,12 +32,12 @@ async fn directory(cx: &mut Cx) -> Result {
     cx.same("what is left", &std::fs::read_to_string(directory.join("greeting"))?, "hello")
 }
 
-/// A disk with nothing on it gets a file system, is mounted once for the node and bound for each pod, and
-/// unmounted when the last has gone; then the next pod finds what the first has written.
+/// An empty disk is formatted, mounted once for the node and bound for each pod, and unmounted after the last one. The
+/// next pod finds the data.
 ///
 /// Kubernetes, Volumes, local: volumeMode Filesystem.
 #[case(needs = [Owners, Loop])]
-async fn disk_with_a_file_system(cx: &mut Cx) -> Result {
+async fn empty_disk_is_formatted_and_mounted(cx: &mut Cx) -> Result {
     let data = cx.local("data", &cx.disk()?)?;
 
     let first = cx.pod("first").volume(&data, "/data").start().await?;
@@ -75,11 +75,11 @@ async fn disk_with_a_file_system(cx: &mut Cx) -> Result {
     third.stop().await
 }
 
-/// A disk as it is: the container gets the device, and what it writes is there for the next.
+/// A container gets a local block volume as a device, and the next pod finds what was written.
 ///
 /// Kubernetes, Volumes, local: volumeMode Block.
 #[case(needs = [Owners, Loop])]
-async fn disk_as_it_is(cx: &mut Cx) -> Result {
+async fn block_device_reaches_the_container(cx: &mut Cx) -> Result {
     let disk = cx.local_block("disk", &cx.disk()?)?;
 
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;
@@ -110,13 +110,13 @@ async fn disk_as_it_is(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// A disk that a pod only reads is one that anybody else could write to: its container may not, whatever the device
-/// itself would allow, and neither may it open another disk for which it makes a node.
+/// A container with a read-only disk cannot write it, although the device itself is writable for others, nor open
+/// another disk for which it makes a node.
 ///
 /// Kubernetes, Volumes, local: readOnly. Kubernetes, Pod Security Standards: only privileged containers may use the
 /// node's devices.
 #[case(needs = [Owners, Loop, DeviceRules])]
-async fn disk_that_is_only_read(cx: &mut Cx) -> Result {
+async fn read_only_disk_cannot_be_written(cx: &mut Cx) -> Result {
     let disk = cx.local_block("disk", &cx.disk()?)?;
     let other = cx.disk()?;
     let writer = cx.pod("writer").device(&disk, "/dev/xvda").start().await?;
@@ -134,12 +134,12 @@ async fn disk_that_is_only_read(cx: &mut Cx) -> Result {
     writer.stop().await
 }
 
-/// A disk that holds something that is no file system is not formatted: the pod waits, its user is told, the
-/// data stays and nothing is left mounted.
+/// A disk with data that is no file system is not formatted: the pod waits with an event, the data stays, and nothing
+/// is left mounted.
 ///
 /// Kubernetes, Volumes, local: a disk is formatted only when it is empty.
 #[case(needs = [Owners, Loop])]
-async fn disk_with_something_else(cx: &mut Cx) -> Result {
+async fn disk_with_other_data_is_not_formatted(cx: &mut Cx) -> Result {
     let disk = cx.disk()?;
     let mut table = [0_u8; 512];
     // One partition of type 0x83 from sector 2048 on, and the mark of a partition table.
@@ -158,12 +158,12 @@ async fn disk_with_something_else(cx: &mut Cx) -> Result {
     cx.same("the mark", &format!("{:x?}", &kept[510..512]), "[55, aa]")
 }
 
-/// A disk whose file system is corrupt is not mounted: the pod waits, its user is told why and no path of the node,
-/// nothing is left mounted, and what is on the disk stays.
+/// A corrupt file system is not mounted: the pod waits with an event that names no path of the node, the data stays,
+/// and nothing is left mounted.
 ///
 /// Kubernetes, Volumes, local: a file system with errors that cannot be mended is not mounted.
 #[case(needs = [Owners, Loop])]
-async fn disk_that_is_corrupt(cx: &mut Cx) -> Result {
+async fn corrupt_file_system_is_not_mounted(cx: &mut Cx) -> Result {
     let disk = cx.corrupt_disk()?;
     let data = cx.local("data", &disk)?;
     let web = cx.pod("web").volume(&data, "/data").add().await?;
@@ -174,11 +174,11 @@ async fn disk_that_is_corrupt(cx: &mut Cx) -> Result {
     cx.sees(expect![""]).await
 }
 
-/// A path that is neither a directory nor a disk is refused, and the user is told.
+/// A path that is neither a directory nor a disk is refused with an event.
 ///
 /// Kubernetes, Volumes, local.
 #[case(needs = [])]
-async fn neither(cx: &mut Cx) -> Result {
+async fn path_of_another_type_is_refused(cx: &mut Cx) -> Result {
     let file = cx.machine()?.join("file");
     std::fs::write(&file, "x")?;
     let data = cx.local("data", &file)?;

@@ -4,13 +4,12 @@
 
 use crate::prelude::*;
 
-/// When the kernel kills the driver for its memory after it has published a volume and before it could say so, the
-/// pod gets its volume once the driver is back, and it is taken down in the end: a process that was killed for
-/// memory is one that was killed.
+/// When the kernel kills the driver for its memory after it published a volume and before it answered, the pod gets its
+/// volume once the driver is back, and the volume is torn down in the end.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
 #[case(needs = [Filesystem, OwnProcess, OwnKernel, Root, Persistent])]
-async fn runs_out_in_mid_publish(cx: &mut Cx) -> Result {
+async fn driver_killed_for_memory_during_publish(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let publish = cx.hold_and_lose(Method::Publish);
     let web = cx.pod("web").volume(&data, "/data").add().await?;

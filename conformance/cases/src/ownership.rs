@@ -2,13 +2,13 @@
 
 use crate::prelude::*;
 
-/// Everything in a volume is given to the group and made writable for it, the root last; a link is given away
-/// and not followed, and what it leads to stays as it was.
+/// Every file of a volume is given to the fsGroup and made writable for it, the root last. A link is given away and not
+/// followed.
 ///
 /// Kubernetes, Security Context: Kubernetes recursively changes ownership and permissions for the contents of
 /// each volume to match the fsGroup.
 #[case(needs = [Owners])]
-async fn everything_goes_to_the_group(cx: &mut Cx) -> Result {
+async fn all_files_belong_to_the_group(cx: &mut Cx) -> Result {
     let volume = tree(cx)?;
     let data = cx.local("data", &volume)?;
 
@@ -37,12 +37,12 @@ async fn everything_goes_to_the_group(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A volume whose root is the group's already is left alone if that was asked for: a file in it that is not
-/// stays as it is. Without it, or with another group, everything is walked.
+/// With OnRootMismatch a volume whose root belongs to the group already is left alone. With Always, or with another
+/// group, every file is walked.
 ///
 /// Kubernetes, Security Context: fsGroupChangePolicy OnRootMismatch.
 #[case(needs = [Owners])]
-async fn a_root_that_matches_speaks_for_all(cx: &mut Cx) -> Result {
+async fn matching_root_is_not_walked(cx: &mut Cx) -> Result {
     use std::os::unix::fs::{PermissionsExt, chown};
     let volume = tree(cx)?;
     chown(&volume, Some(0), Some(2000))?;
@@ -76,11 +76,11 @@ async fn a_root_that_matches_speaks_for_all(cx: &mut Cx) -> Result {
     other.stop().await
 }
 
-/// A volume that a pod only reads is not given to its group.
+/// A read-only volume is not given to the fsGroup.
 ///
 /// Kubernetes, Security Context: ownership is managed for volumes that support it and are not read-only.
 #[case(needs = [Owners])]
-async fn what_is_only_read_stays(cx: &mut Cx) -> Result {
+async fn read_only_volume_keeps_its_owner(cx: &mut Cx) -> Result {
     let data = cx.local("data", &tree(cx)?)?;
     let web = cx.pod("web").volume(&data, "/data").read_only().fs_group(2000).start().await?;
     web.container()
@@ -96,12 +96,12 @@ async fn what_is_only_read_stays(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// A node that dies while it gives a volume away has not yet given the root away: the next one sees that not all was
-/// done, and does it.
+/// A node that is killed while it gives a volume to the group has not changed its root yet: the restarted node sees
+/// that and walks it again.
 ///
 /// Kubernetes, Security Context: fsGroupChangePolicy OnRootMismatch looks at the root of the volume only.
 #[case(needs = [Owners, Fuse])]
-async fn begun_and_not_ended_is_begun_anew(cx: &mut Cx) -> Result {
+async fn interrupted_walk_is_repeated(cx: &mut Cx) -> Result {
     let served = cx.fuse()?;
     for name in ["a", "b", "z"] {
         std::fs::create_dir(served.join(name))?;

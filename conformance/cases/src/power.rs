@@ -2,13 +2,12 @@
 
 use crate::prelude::*;
 
-/// When the power fails while a volume is being published, the driver having done its work and the node not
-/// knowing it, the node that boots again takes down what it finds, gives the volume to its pod, and what an earlier
-/// pod has written is all there.
+/// When power is lost after the driver published a volume and before the node knew it, the booted node unmounts what it
+/// finds, gives the volume to its pod, and everything that an earlier pod had written is there.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent; the CO may call it again whatever it forgot.
 #[case(needs = [Filesystem, OwnProcess, PowerCut, Root, Persistent])]
-async fn fails_in_mid_publish(cx: &mut Cx) -> Result {
+async fn power_loss_during_publish(cx: &mut Cx) -> Result {
     // A driver makes a volume of a name once: after the cut this is the one it made before.
     let data = cx.volume("data").create().await?;
     if cx.cuts() == 0 {
@@ -35,12 +34,12 @@ async fn fails_in_mid_publish(cx: &mut Cx) -> Result {
         .await
 }
 
-/// When the kernel panics while a pod writes, the node that boots again gives the volume to its pod, and what was
-/// written durably is all there, whatever became of the rest.
+/// When the kernel panics while a pod writes, the booted node gives the volume to its pod, and everything that was
+/// synced is there.
 ///
 /// CSI, NodeStageVolume: this operation MUST be idempotent; POSIX, fsync: what it returned for is on the disk.
 #[case(needs = [Filesystem, OwnProcess, PowerCut, Root, Persistent])]
-async fn kernel_panics_in_mid_write(cx: &mut Cx) -> Result {
+async fn kernel_panic_during_a_write(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     if cx.cuts() == 0 {
         let web = cx.pod("web").volume(&data, "/data").start().await?;

@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// A sub-path that is missing is made with the mode of the volume's root, so that whoever may write to the
-/// volume may write to it; its bind is gone before the volume is.
+/// A missing sub-path is made with the mode of the volume's root, so that every user of the volume can write to it. Its
+/// bind is removed before the volume.
 ///
 /// Kubernetes, Volumes, Using subPath: a sub-path inside the referenced volume instead of its root.
 #[case(needs = [Owners])]
-async fn missing_ones_are_made(cx: &mut Cx) -> Result {
+async fn missing_directory_is_made(cx: &mut Cx) -> Result {
     let web =
         cx.pod("web").inline("cache", memory(1 << 20), "/cache").inline("cache", memory(1 << 20), "/part");
     let web = web.sub_path("a/b").fs_group(2000).run_as(1000).start().await?;
@@ -39,12 +39,12 @@ async fn missing_ones_are_made(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A link in a volume may lead to another place in it, and never out of it: then the container does not start,
-/// its user is told nothing of the machine, and nothing is left mounted.
+/// A link may lead to another place in its volume, but never out of it: the container does not start, the event names
+/// no path of the node, and nothing is left mounted.
 ///
 /// Kubernetes, CVE-2017-1002101 and CVE-2021-25741: a sub-path must not give access outside of the volume.
 #[case(needs = [])]
-async fn links_never_lead_out(cx: &mut Cx) -> Result {
+async fn link_out_of_the_volume_is_refused(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     let volume = machine.join("volume");
     std::fs::create_dir_all(volume.join("real/deep"))?;
@@ -123,11 +123,11 @@ async fn links_never_lead_out(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A sub-path may be a file, a socket or a pipe: the container gets just that.
+/// A sub-path may be a file, a socket or a pipe, and the container gets just that.
 ///
 /// Kubernetes, Volumes, Using subPath.
 #[case(needs = [])]
-async fn may_be_anything(cx: &mut Cx) -> Result {
+async fn file_socket_and_pipe_are_bound(cx: &mut Cx) -> Result {
     let volume = cx.machine()?.join("volume");
     std::fs::create_dir_all(&volume)?;
     std::fs::write(volume.join("file"), "hello")?;
@@ -162,12 +162,12 @@ async fn may_be_anything(cx: &mut Cx) -> Result {
         .await
 }
 
-/// When a container starts again the bind of its sub-path is used again, unless another file has taken the
-/// name meanwhile: then it sees that one.
+/// A restarted container uses the bind of its sub-path again, unless another file has taken the name meanwhile: then it
+/// sees that file.
 ///
 /// Kubernetes, Volumes, Using subPath: resolved when the container starts.
 #[case(needs = [])]
-async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
+async fn resolved_at_each_start(cx: &mut Cx) -> Result {
     let web = cx.pod("web").inline("cache", empty_dir(), "/all").inline("cache", empty_dir(), "/part");
     let web = web.sub_path("part").start().await?;
     let inside = web.container().await?;
@@ -198,13 +198,13 @@ async fn is_looked_up_at_each_start(cx: &mut Cx) -> Result {
         .await
 }
 
-/// Variables of the container's environment stand for a part of the path, wherever their values come from; one
-/// that is missing or empty keeps the container from starting, and so does a value that leads out, which is not told:
-/// it may be secret.
+/// Variables of the container's environment are expanded in subPathExpr, whatever their source. A missing or empty
+/// variable keeps the container from starting, and so does a value that leads out of the volume; the event does not
+/// show the value.
 ///
 /// Kubernetes, Volumes, Using subPath with expanded environment variables.
 #[case(needs = [])]
-async fn with_variables(cx: &mut Cx) -> Result {
+async fn variables_are_expanded(cx: &mut Cx) -> Result {
     let pod = |name, path| {
         let pod = cx.pod(name).inline("cache", empty_dir(), "/cache").sub_path_expr(path);
         pod.env("NAME", "web").env("EMPTY", "").env("UP", "..").env("ROOT", "/etc")
@@ -257,12 +257,11 @@ async fn with_variables(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A sub-path of a pod that is deleted while the node is down is taken away before its volume, by the node that
-/// comes back.
+/// The sub-path of a pod that is deleted while the node is down is unmounted before its volume by the restarted node.
 ///
 /// Kubernetes, Pod Lifecycle: volumes are unmounted when all of a pod's containers have ended.
 #[case(needs = [Filesystem, Root, Persistent])]
-async fn goes_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
+async fn unmounted_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").sub_path("a").start().await?;
     let inside = web.container().await?;
@@ -285,12 +284,12 @@ async fn goes_before_its_volume_after_a_restart(cx: &mut Cx) -> Result {
 /// How often a container is started while its sub-path is swapped.
 const STARTS: usize = 100;
 
-/// Whoever swaps a directory for a link that leads out, again and again while containers start, never gets one of them
-/// to see what is outside.
+/// A directory that is swapped for a link out of the volume, again and again while containers start, never shows a
+/// container what is outside.
 ///
 /// Kubernetes, CVE-2021-25741: a sub-path must not give access outside of the volume, whatever is swapped meanwhile.
 #[case(needs = [])]
-async fn swapped_while_containers_start(cx: &mut Cx) -> Result {
+async fn swapped_directory_never_leads_out(cx: &mut Cx) -> Result {
     let machine = cx.machine()?;
     let volume = machine.join("volume");
     for (directory, text) in [("volume/part", "inside"), ("outside", "outside")] {

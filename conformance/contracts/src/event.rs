@@ -247,7 +247,6 @@ pub struct Emitted {
 pub struct WaitReturned {
     /// `mounted`, `unmounted` or `gone`.
     pub what: String,
-    /// The pod.
     pub pod: String,
     /// The error's text; empty for success.
     pub err: String,
@@ -281,7 +280,6 @@ pub struct Touched {
     pub method: String,
     /// The call's `id`.
     pub id: u64,
-    /// The path.
     pub path: String,
     /// What became of it.
     pub how: Touch,

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_case_is_refused() {
+    fn signature_of_no_case_is_refused() {
         let plain = quote! {
             /// It works.
             fn works(cx: &mut Cx) -> Result { Ok(()) }

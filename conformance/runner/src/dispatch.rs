@@ -82,7 +82,6 @@ pub struct Plan {
 /// The part of a run that happens in guests.
 #[derive(Debug)]
 pub struct Away {
-    /// The guests.
     pub guests: Rc<Guests>,
     /// Which of the cases run there.
     pub cases: BTreeSet<CaseId>,

@@ -161,7 +161,6 @@ impl fmt::Display for Status {
 /// Everything about one case of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseReport {
-    /// Its id.
     pub id: CaseId,
     /// How it ended.
     pub status: Status,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use testbed::case::{About, Case, CaseId};
-use testbed::need::{Missing, Who};
+use testbed::need::{Missing, Provider};
 
 use crate::event::Status;
 
@@ -134,14 +134,14 @@ pub fn skip(missing: &[Missing]) -> Option<(Status, Vec<String>)> {
     if missing.is_empty() {
         return None;
     }
-    let drivers = missing.iter().any(|missing| missing.need.who() == Who::Driver);
+    let drivers = missing.iter().any(|missing| missing.need.provider() == Provider::Driver);
     let status = if drivers { Status::SkippedDriver } else { Status::SkippedHost };
-    let said = |missing: &Missing| match (missing.need.who(), drivers) {
-        (Who::Host, true) => format!("host: {}", missing.reason),
+    let said = |missing: &Missing| match (missing.need.provider(), drivers) {
+        (Provider::Host, true) => format!("host: {}", missing.reason),
         _ => missing.reason.clone(),
     };
     let mut ordered: Vec<&Missing> = missing.iter().collect();
-    ordered.sort_by_key(|missing| missing.need.who());
+    ordered.sort_by_key(|missing| missing.need.provider());
     let mut reasons: Vec<String> = Vec::new();
     for reason in ordered.into_iter().map(said) {
         // A driver without CreateVolume lacks every kind of volume for one reason.
@@ -179,7 +179,10 @@ mod tests {
 
     #[test]
     fn a_mistyped_name_finds_its_neighbour() {
-        let ids = [id("csi::block::is_unmapped_in_reverse_order"), id("csi::publish::read_only")];
+        let ids = [
+            id("csi::block::teardown_is_the_reverse_of_setup"),
+            id("csi::publish::read_only_claim_cannot_be_written"),
+        ];
         assert_eq!(nearest("raed_only", &ids), [ids[1].clone()]);
         assert_eq!(nearest("csi::blok::is_unmapped", &ids)[0], ids[0]);
         assert_eq!(nearest("zzz", &ids), []);

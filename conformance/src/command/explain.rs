@@ -8,7 +8,7 @@ use super::Exit;
 use runner::exit_code;
 use runner::select;
 use testbed::case::{self, Case, CaseId};
-use testbed::need::{Need, Who};
+use testbed::need::{Need, Provider};
 
 /// Say what a case, a promise or a need is about.
 #[derive(Debug, Args)]
@@ -83,9 +83,9 @@ fn rules() -> impl Iterator<Item = (&'static str, &'static Rule)> {
 }
 
 fn explain_need(need: Need) -> String {
-    let who = match need.who() {
-        Who::Driver => "asked of the driver",
-        Who::Host => "looked for on the machine",
+    let who = match need.provider() {
+        Provider::Driver => "asked of the driver",
+        Provider::Host => "looked for on the machine",
     };
     let mut text = format!("{need}   {who}\n\n  {}\n\n  needed by\n", need.help());
     let all = case::all();

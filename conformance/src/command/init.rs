@@ -83,7 +83,7 @@ call = "30s"
 
 # Cases that are known to fail, and why. Passing anyway fails the run.
 # [expected_failures]
-# "csi::publish::read_only" = "our issue 41"
+# "csi::publish::read_only_claim_cannot_be_written" = "our issue 41"
 "#;
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {

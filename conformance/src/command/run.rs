@@ -22,7 +22,7 @@ use runner::report::line::count;
 use runner::select::{NoMatch, Selection, Shard, skip};
 use testbed::case::{self, Case};
 use testbed::message::Abilities;
-use testbed::need::{Need, Who};
+use testbed::need::{Need, Provider};
 
 mod again;
 mod bounds;
@@ -230,7 +230,7 @@ pub(super) fn run(flags: Flags, colour: bool, called: &Called) -> Result<u8, Exi
     let mut worst = exit_code::OK;
     for kernel in kernels {
         let below = kernel.as_ref().filter(|_| several).map(|kernel| kernel.name.clone());
-        let code = one(&flags, cases.clone(), kernel, below.as_deref(), colour, called)?;
+        let code = run_once(&flags, cases.clone(), kernel, below.as_deref(), colour, called)?;
         worst = worse(worst, code);
         if code == exit_code::INTERRUPTED {
             break;
@@ -252,7 +252,7 @@ fn worse(one: u8, other: u8) -> u8 {
 }
 
 /// One run, from its ledger to its reports.
-fn one(
+fn run_once(
     flags: &Flags,
     cases: Vec<&'static Case>,
     kernel: Option<Chosen>,
@@ -411,7 +411,7 @@ fn header(flags: &Flags, place: &Place, cases: &[&'static Case]) -> Header {
     let Place { facts: found, manifest, abilities, ground, .. } = place;
     let needed: BTreeSet<Need> = cases.iter().flat_map(|case| case.needs()).collect();
     // Who started the driver is no ability of it.
-    let of_the_driver = |need: &&Need| need.who() == Who::Driver && **need != Need::OwnProcess;
+    let of_the_driver = |need: &&Need| need.provider() == Provider::Driver && **need != Need::OwnProcess;
     let can = needed.iter().filter(of_the_driver).filter(|need| ground.has(**need));
     let automatic = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
     let together = ground.has(Need::OwnProcess) && !manifest.shared_backend;

@@ -10,7 +10,7 @@ use super::{calls, snapshot, words};
 pub struct Section {
     /// What they are about.
     pub about: String,
-    /// The lines.
+    /// Sorted where their order means nothing.
     pub lines: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ pub(super) fn sections(trace: &Trace) -> Vec<Section> {
                     1 => format!("snapshot `{label}`"),
                     count => format!("snapshot `{label}`, the {count}. of that name"),
                 };
-                sections.extend(one(line, &name, &open.values().cloned().collect()));
+                sections.extend(sections_of(line, &name, &open.values().cloned().collect()));
             }
             _ => {}
         }
@@ -37,7 +37,7 @@ pub(super) fn sections(trace: &Trace) -> Vec<Section> {
     sections
 }
 
-fn one(line: &Line, name: &str, busy: &BTreeSet<String>) -> Vec<Section> {
+fn sections_of(line: &Line, name: &str, busy: &BTreeSet<String>) -> Vec<Section> {
     let section = |about: &str, mut lines: Vec<String>| {
         lines.sort();
         Section::new(format!("{name}: {about}"), lines)

@@ -273,7 +273,7 @@ fn how_far_other_volumes_are_when_a_pod_turns_out_wrong_is_passed_over() {
 }
 
 #[test]
-fn who_notices_first_that_nobody_answers_is_passed_over() {
+fn side_that_notices_a_hang_first_is_ignored() {
     let hang = |code: &'static str| {
         move |text: &str| {
             on_line(
@@ -310,7 +310,7 @@ fn questions_for_abilities_are_passed_over() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn file_without_a_trace_is_refused() {
     for (text, line) in [("", None), ("{\"ev\":\"step\"}\n", None), ("\n{}\n", Some(2)), ("x\n", Some(1))] {
         let error = Trace::parse(text).expect_err(text).to_string();
         match line {

@@ -274,7 +274,7 @@ spec: {claimRef: {namespace: default, name: data}, hostPath: {path: /x}}
     }
 
     #[test]
-    fn what_cannot_be_played_is_told_with_its_file() {
+    fn unplayable_object_is_reported_with_its_file() {
         let what = |texts: &[&str]| files(texts).map(|_| ()).expect_err("it cannot be played");
         let (name, bad) = what(&[POD, "a: [\n"]);
         assert_eq!(name, "1.yaml");

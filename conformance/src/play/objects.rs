@@ -107,14 +107,14 @@ pub(super) fn create_objects(cluster: &Cluster, scenario: &Scenario, layout: &La
 /// Makes an object whose kind is only known now.
 pub(super) fn create(cluster: &Cluster, object: Object) -> Result<()> {
     match object.clone() {
-        Object::Secret(_) => one::<Secret>(cluster, object),
-        Object::ConfigMap(_) => one::<ConfigMap>(cluster, object),
-        Object::Service(_) => one::<Service>(cluster, object),
+        Object::Secret(_) => create_as::<Secret>(cluster, object),
+        Object::ConfigMap(_) => create_as::<ConfigMap>(cluster, object),
+        Object::Service(_) => create_as::<Service>(cluster, object),
         other => anyhow::bail!("a scenario has no place for {:?}", other.key()),
     }
 }
 
-fn one<R: Resource>(cluster: &Cluster, object: Object) -> Result<()> {
+fn create_as<R: Resource>(cluster: &Cluster, object: Object) -> Result<()> {
     if let Some(object) = R::from_object(object) {
         cluster.create(R::clone(&object))?;
     }

@@ -117,7 +117,7 @@ pub(crate) enum StepError {
 }
 
 impl StepError {
-    pub(crate) fn what(self) -> What {
+    pub(crate) fn into_cause(self) -> What {
         match self {
             Self::Broken(chain) => What::Broken { chain, seen: None },
             Self::Ours(chain) => What::Ours(chain),

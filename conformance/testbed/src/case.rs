@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cx::Cx;
 use crate::failure::{Place, Result};
-use crate::need::{Need, Who};
+use crate::need::{Need, Provider};
 
 #[doc(hidden)]
 pub use linkme;
@@ -71,7 +71,7 @@ impl Case {
     /// Whether the driver can make it fail.
     pub fn about(&self) -> About {
         // Every volume of the driver's is asked for by a need; calls that take no volume are in `csi`.
-        let asks = |need: &Need| need.who() == Who::Driver && *need != Need::OwnProcess;
+        let asks = |need: &Need| need.provider() == Provider::Driver && *need != Need::OwnProcess;
         let is_driver = self.needs().iter().any(asks) || self.id().as_str().starts_with("csi::");
         if is_driver { About::Driver } else { About::Node }
     }
@@ -116,7 +116,7 @@ pub fn find(id: &CaseId) -> Option<&'static Case> {
     CASES.iter().find(|case| case.id() == *id)
 }
 
-/// The id of a case, such as `csi::block::is_unmapped_in_reverse_order`.
+/// The id of a case, such as `csi::block::teardown_is_the_reverse_of_setup`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CaseId(String);

@@ -168,12 +168,12 @@ impl Cx {
 
     /// The node, which holds the volume manager.
     pub fn node(&self) -> Process {
-        Process { shared: self.shared(), who: Who::Node }
+        Process { shared: self.shared(), who: Provider::Node }
     }
 
     /// The driver's process.
     pub fn driver(&self) -> Process {
-        Process { shared: self.shared(), who: Who::Driver }
+        Process { shared: self.shared(), who: Provider::Driver }
     }
 
     /// Looks away: what happened so far is another case's story.
@@ -220,11 +220,11 @@ impl Cx {
 #[derive(Debug)]
 pub struct Process {
     shared: Rc<Shared>,
-    who: Who,
+    who: Provider,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Who {
+enum Provider {
     Node,
     Driver,
 }
@@ -236,8 +236,8 @@ impl Process {
         self.shared.begin(&format!("{}.kill()", self.who), Location::caller());
         async move {
             match self.who {
-                Who::Node => self.shared.bed.node.kill().await,
-                Who::Driver => self.shared.bed.kill_driver().await,
+                Provider::Node => self.shared.bed.node.kill().await,
+                Provider::Driver => self.shared.bed.kill_driver().await,
             }
             Ok(())
         }
@@ -250,8 +250,8 @@ impl Process {
         async move {
             let bed = &self.shared.bed;
             doing.done(match self.who {
-                Who::Node => bed.node.restart().await.map_err(|error| StepError::ours(&error)),
-                Who::Driver => bed.start_driver().await.map_err(|error| StepError::of_testbed(&error)),
+                Provider::Node => bed.node.restart().await.map_err(|error| StepError::ours(&error)),
+                Provider::Driver => bed.start_driver().await.map_err(|error| StepError::of_testbed(&error)),
             })
         }
     }
@@ -279,7 +279,7 @@ impl Process {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Node => "cx.node()",
@@ -330,7 +330,7 @@ impl Doing {
         result.map_err(|error| Failure {
             after: self.step.clone(),
             at: self.at.clone(),
-            what: error.what().into(),
+            what: error.into_cause().into(),
         })
     }
 }

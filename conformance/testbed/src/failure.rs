@@ -86,7 +86,6 @@ impl Failure {
 pub struct Place {
     /// The file, below the workspace.
     pub file: String,
-    /// The line.
     pub line: u32,
 }
 

@@ -86,7 +86,6 @@ pub struct Expectation {
     pub file: String,
     /// The line of `expect!`.
     pub line: u32,
-    /// Its column.
     pub column: u32,
     /// What stands there.
     pub data: String,

@@ -31,8 +31,8 @@ macro_rules! needs {
             }
 
             /// Who is the reason when it is missing.
-            pub fn who(self) -> Who {
-                match self { $(Self::$variant => Who::$who,)+ }
+            pub fn provider(self) -> Provider {
+                match self { $(Self::$variant => Provider::$who,)+ }
             }
 
             /// What the head of a report calls it.
@@ -136,7 +136,7 @@ impl Need {
 
 /// Who is the reason for a skip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Who {
+pub enum Provider {
     /// The driver does not claim it.
     Driver,
     /// The machine does not have it.
@@ -146,7 +146,6 @@ pub enum Who {
 /// A need that is not there, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The need.
     pub need: Need,
     /// One readable reason, naming the thing.
     pub reason: String,

@@ -77,7 +77,7 @@ mod tests {
     use crate::wait::Deadline;
 
     #[test]
-    fn who_is_stopped_is_named_and_who_sleeps_is_not() {
+    fn stopped_process_is_named_and_a_sleeping_one_is_not() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
         let named = || stuck().into_iter().find(|stuck| stuck.pid == pid.as_raw());

@@ -23,14 +23,10 @@ const CALL: Duration = Duration::from_secs(30);
 pub enum ResizeError {
     /// There is no such volume of a driver.
     #[error("cannot find the volume `{claim}`")]
-    Unknown {
-        /// The claim.
-        claim: String,
-    },
+    Unknown { claim: String },
     /// The driver refused.
     #[error("cannot grow the volume `{claim}`")]
     Expand {
-        /// The claim.
         claim: String,
         /// The driver's answer.
         #[source]
@@ -39,7 +35,6 @@ pub enum ResizeError {
     /// An object could not be written.
     #[error("cannot write the objects of the volume `{claim}`")]
     Api {
-        /// The claim.
         claim: String,
         /// The cluster's answer.
         #[source]

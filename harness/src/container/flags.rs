@@ -31,7 +31,7 @@ pub(crate) enum Reach {
 /// Changes the mount whose root is open here.
 pub(crate) fn change(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix::Result<()> {
     match at_once(root, change, reach) {
-        Err(Errno::ENOSYS) => one_by_one(root, change, reach),
+        Err(Errno::ENOSYS) => change_each_mount(root, change, reach),
         done => done,
     }
 }
@@ -59,7 +59,7 @@ fn at_once(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix::Result<()
 }
 
 /// By remounting. mount(2) reaches below only for propagation; every other mount is looked up in the table.
-fn one_by_one(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix::Result<()> {
+fn change_each_mount(root: BorrowedFd<'_>, change: Change, reach: Reach) -> nix::Result<()> {
     if let Change::Propagation(kind) = change {
         let below = if reach == Reach::Below { MsFlags::MS_REC } else { MsFlags::empty() };
         return mount(None::<&str>, through(root).as_str(), None::<&str>, kind | below, None::<&str>);
@@ -194,7 +194,7 @@ mod tests {
 
     /// Holds what comes of both ways against the same.
     fn both_ways(changes: &'static [(&'static str, Change, Reach)], expected: &Expect) {
-        for told in [change as Way, one_by_one].into_iter().filter_map(|way| told(way, changes)) {
+        for told in [change as Way, change_each_mount].into_iter().filter_map(|way| told(way, changes)) {
             expected.assert_eq(&told.unwrap());
         }
     }
@@ -217,7 +217,7 @@ mod tests {
     const PRIVATE: Change = Change::Propagation(MsFlags::MS_PRIVATE);
 
     #[test]
-    fn one_mount_is_changed_and_keeps_its_other_flags() {
+    fn changed_mount_keeps_its_other_flags() {
         let changes = &[("a", READ_ONLY, Reach::Itself), ("a/sub", SHARED, Reach::Itself)];
         let expected = expect![[r#"
             ./ rw,relatime []
@@ -253,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn what_another_mount_covers_holds_nobody_up() {
-        if let Some(told) = told(one_by_one, &[("a", READ_ONLY, Reach::Below)]) {
+    fn covered_mount_does_not_block() {
+        if let Some(told) = told(change_each_mount, &[("a", READ_ONLY, Reach::Below)]) {
             expect![[r#"
                 ./ rw,relatime []
                 ./a ro,nosuid,noexec,noatime,nodiratime []

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_refused() {
+    fn file_without_a_log_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(4096).unwrap();
         assert!(WriteLog::read(file.path(), 0).is_err());

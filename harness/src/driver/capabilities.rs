@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a driver says of itself, in the words of the specification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// Of the plugin: `CONTROLLER_SERVICE`, `ONLINE`, …
     pub plugin: BTreeSet<String>,

@@ -55,7 +55,6 @@ pub enum ControlError {
     /// It does not listen, or does not answer.
     #[error("cannot give an order at `{socket}`")]
     Io {
-        /// The socket.
         socket: PathBuf,
         /// The kernel's answer.
         #[source]

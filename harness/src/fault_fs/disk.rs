@@ -60,7 +60,6 @@ impl FaultDisk {
         Ok(FaultDisk { device: LoopDevice::over(file, &options)?, fs })
     }
 
-    /// The device.
     pub fn device(&self) -> &LoopDevice {
         &self.device
     }

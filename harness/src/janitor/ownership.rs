@@ -95,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_on_the_dead_sandbox_is_its_own() {
+    fn mount_on_a_dead_sandbox_is_its_own() {
         assert_eq!(owner(&sandbox(), &Surroundings::default(), &bound(45, 101)), Owner::Run);
     }
 
     #[test]
-    fn what_lies_elsewhere_is_not() {
+    fn mount_elsewhere_is_not_the_sandboxes() {
         assert_eq!(owner(&sandbox(), &Surroundings::default(), &bound(46, 101)), Owner::Stranger);
     }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_in_the_sandbox_still_sees_has_to_wait() {
+    fn mount_that_a_process_still_sees_is_kept() {
         assert_eq!(owner(&sandbox(), &mounted_in(7), &bound(45, 101)), Owner::StillMounted);
     }
 

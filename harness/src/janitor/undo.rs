@@ -258,7 +258,7 @@ mod tests {
     use crate::ledger::{Ledger, Place, Run};
 
     #[test]
-    fn who_is_still_at_work_is_waited_for_and_what_it_adds_is_undone() {
+    fn late_ledger_entry_is_waited_for_and_undone() {
         let base = tempfile::tempdir().unwrap();
         let run = Run::begin(Place::choose_in(base.path())).unwrap();
         let late = Ledger::open(run.ledger().path()).unwrap();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_join_a_run_that_is_being_undone() {
+    fn closed_run_takes_no_new_ledger() {
         let base = tempfile::tempdir().unwrap();
         let run = Run::begin(Place::choose_in(base.path())).unwrap();
         let path = run.ledger().path().to_owned();

@@ -42,7 +42,6 @@ struct Entry {
 pub enum Thing {
     /// An attachment of a loop device: its number, and the sequence that tells it from others.
     Loop(u32, Option<u64>),
-    /// A process.
     Process(i32),
 }
 
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_or_a_case_did_meanwhile_is_not_the_drivers() {
+    fn change_by_the_node_or_a_case_is_not_the_drivers() {
         let ground = Ground::new();
         let around = Around::look(&ground.target(), 0, false);
         fs::remove_file(ground.record()).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_confirmed_and_what_is_not_is_not() {
+    fn only_effects_the_kernel_shows_are_confirmed() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("made")).unwrap();

@@ -25,7 +25,6 @@ pub trait Witness: Send {
 pub enum Seen {
     /// A mount appeared.
     Added {
-        /// The mount.
         mount: Mount,
         /// The process that did it, if that is known.
         pid: Option<i32>,
@@ -93,7 +92,7 @@ pub struct Actors {
 
 impl Actors {
     /// Whose process this is. A process that is dead already and was never seen is nobody's known.
-    fn who(&mut self, pid: Option<i32>) -> Actor {
+    fn actor_of(&mut self, pid: Option<i32>) -> Actor {
         let Some(pid) = pid else {
             return if self.driver_is_outside { Actor::Driver } else { Actor::Unknown };
         };
@@ -205,14 +204,14 @@ impl Kernel {
         match seen {
             Seen::Added { mut mount, pid } => {
                 let at = Circumstances { certain: pid.is_some(), ..at(&mount.target) };
-                mount.by = self.who(pid, at);
+                mount.by = self.actor_of(pid, at);
                 self.mounts.insert(mount.id, mount.clone());
                 let stray = self.stray(true, &mount.target, mount.by, at);
                 (Event::MountAdd(mount), stray)
             }
             Seen::Removed { target, id, pid, seen_by } => {
                 let at = Circumstances { certain: pid.is_some(), ..at(&target) };
-                let by = self.who(pid, at);
+                let by = self.actor_of(pid, at);
                 self.mounts.remove(&id);
                 let stray = self.stray(false, &target, by, at);
                 (Event::MountDel(MountDel { target, id, by, seen_by }), stray)
@@ -229,8 +228,8 @@ impl Kernel {
 
     /// A process nobody knows is a child the driver has already reaped, if the driver has a reason to work. If it
     /// has none, a witness that names nobody, as that of a user namespace, leaves only the node.
-    fn who(&mut self, pid: Option<i32>, at: Circumstances) -> Actor {
-        match self.actors.who(pid) {
+    fn actor_of(&mut self, pid: Option<i32>, at: Circumstances) -> Actor {
+        match self.actors.actor_of(pid) {
             Actor::Unknown if at.excused => Actor::Driver,
             Actor::Unknown if !at.certain && at.contract && self.actors.node.is_some() => Actor::Node,
             known => known,

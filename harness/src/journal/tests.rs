@@ -148,7 +148,7 @@ fn a_running_operation_may_announce_it_yet() {
 }
 
 #[test]
-fn what_a_killed_node_had_on_its_way_is_not_heard() {
+fn message_of_a_killed_node_is_ignored() {
     let (journal, _kernel) = journal();
     let change = || {
         let (world, key) = ("actual".into(), "pod uid-web data".into());
@@ -170,7 +170,7 @@ fn what_a_killed_node_had_on_its_way_is_not_heard() {
 }
 
 #[test]
-fn what_a_killed_node_did_last_is_no_stray() {
+fn last_effect_of_a_killed_node_is_no_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();
     journal.process("node", "exit", Some("signal 9".into()));

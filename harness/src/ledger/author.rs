@@ -12,7 +12,6 @@ const LENGTH: usize = 120;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Author {
-    /// Its user.
     pub user: u32,
     /// Its number.
     pub pid: u32,

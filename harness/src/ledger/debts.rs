@@ -59,9 +59,7 @@ pub enum Asked {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnNode {
-    /// The volume.
     pub volume: String,
-    /// The node.
     pub node: String,
 }
 
@@ -71,7 +69,6 @@ pub struct OnNode {
 pub struct AtPath {
     /// The volume, as the driver calls it.
     pub volume: String,
-    /// The path.
     pub path: String,
 }
 
@@ -80,7 +77,6 @@ pub struct AtPath {
 pub struct Debts {
     /// Requests for volumes of which it is not known whether there is one, by name.
     pub unsure: BTreeMap<String, Vec<u8>>,
-    /// Volumes.
     pub volumes: BTreeSet<String>,
     /// Attachments.
     pub attached: BTreeSet<OnNode>,

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exported_has_no_handle() {
+    fn unexported_path_has_no_handle() {
         assert_eq!(answer(question(MOUNT, 3, 1, 0), None)[24..], words(&[MAY_NOT]));
     }
 }

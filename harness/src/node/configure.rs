@@ -16,9 +16,7 @@ use super::child::Surroundings;
 /// Which container, and what its runtime has for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Wanted {
-    /// The pod.
     pub pod: String,
-    /// Its container.
     pub container: String,
     /// How often it was started before.
     pub attempt: u32,

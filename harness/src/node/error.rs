@@ -51,7 +51,6 @@ pub enum NodeError {
     /// An object could not be written.
     #[error("cannot write the pod `{pod}`")]
     Api {
-        /// The pod.
         pod: String,
         /// The cluster's answer.
         #[source]

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_holds_a_file_of_a_volume_stays_with_all_that_is_the_pods_own() {
+    async fn pod_directory_with_a_volume_file_is_kept() {
         for kept in [
             "gone/volumes/kubernetes.io~csi/pv/vol_data.json",
             "gone/volumes/kubernetes.io~csi/pv/mount/file",

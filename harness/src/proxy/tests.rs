@@ -240,7 +240,7 @@ async fn answer_of_more_than_four_mebibytes_is_refused() {
 }
 
 #[tokio::test]
-async fn what_follows_a_call_waits_until_its_moment_is_over() {
+async fn call_after_a_shut_edge_waits() {
     let mut stage = stage();
     stage.proxy.shut_at("NodeStageVolume", Edge::End, 1);
     stage.call("first").await.unwrap();

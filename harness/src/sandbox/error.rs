@@ -47,7 +47,6 @@ pub enum SandboxError {
     /// A driver that should run already does not answer.
     #[error("cannot reach the driver at `{socket}`")]
     Driver {
-        /// Its socket.
         socket: PathBuf,
         /// The kernel's answer.
         #[source]

@@ -15,7 +15,7 @@ use crate::{helper, rooted};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        rooted("kill::nobody", nobody),
+        rooted("kill::careless_driver", careless_driver_without_a_kill),
         rooted("kill::the_run", || random_moments("run")),
         rooted("kill::the_keeper", || random_moments("keeper")),
         rooted("kill::init", || random_moments("init")),
@@ -29,7 +29,7 @@ fn rounds() -> u64 {
     std::env::var("VOLPROOF_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(12)
 }
 
-fn nobody() -> Result<(), Failed> {
+fn careless_driver_without_a_kill() -> Result<(), Failed> {
     let base = tempfile::tempdir()?;
     let output = helper("run", &[path(base.path()), "naive"]).output()?;
     let told = String::from_utf8(output.stdout)?;

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_server_is_refused() {
+    fn export_without_a_server_is_refused() {
         let words = ["/data".to_owned(), "/mnt".to_owned()];
         assert_eq!(Call::parse(&words).unwrap_err(), "`/data` names no server");
         let words = ["[::1]:/data".to_owned(), "/mnt".to_owned()];

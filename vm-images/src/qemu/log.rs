@@ -24,7 +24,6 @@ const MARKS: &[(&str, &str, bool)] = &[
 pub struct KernelTrouble {
     /// Its kind, in one or two words.
     pub kind: &'static str,
-    /// The line.
     pub line: String,
 }
 

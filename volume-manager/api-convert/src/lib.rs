@@ -1,8 +1,6 @@
 //! Ordinary Kubernetes manifests become the lean objects of this API: the edge where Kubernetes' own shapes
 //! end. Defaults are those the API server would have set. The way back is [`api::shape`].
 
-#![warn(missing_docs)]
-
 mod environment;
 mod pod;
 mod runtime;
@@ -31,14 +29,10 @@ pub enum ConvertError {
         "cannot use a `{kind}`: only pods, claims, volumes, classes, drivers, secrets, config maps and services \
          count"
     )]
-    UnknownKind {
-        /// The kind.
-        kind: String,
-    },
+    UnknownKind { kind: String },
     /// It is not shaped like its kind.
     #[error("cannot read {kind} `{name}`")]
     Shape {
-        /// The kind.
         kind: String,
         /// The object.
         name: String,
@@ -48,7 +42,6 @@ pub enum ConvertError {
     /// A value in it means nothing.
     #[error("cannot read `{text}` as {what} in {kind} `{name}`")]
     Value {
-        /// The kind.
         kind: String,
         /// The object.
         name: String,

@@ -268,7 +268,7 @@ fn secrets_are_read_and_not_shown() {
 }
 
 #[test]
-fn what_means_nothing_is_named() {
+fn unreadable_object_is_named() {
     let bad = json!({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "big"}}});
     expect!["cannot read `big` as an amount of storage in PersistentVolume `pv`"].assert_eq(&read(bad));
     let bad = json!({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"accessModes": "RWO"}});

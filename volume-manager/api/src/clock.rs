@@ -19,7 +19,6 @@ pub use tokio::time::Instant;
 /// Tells the time and waits for it.
 #[async_trait]
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Now.
     fn now(&self) -> Instant;
 
     /// Returns once `moment` has come. May be dropped at any time.
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_too_long_is_given_up() {
+    async fn slow_future_is_cancelled() {
         let clock = TokioClock;
         let forever = std::future::pending::<()>();
         assert_eq!(within(&clock, Duration::from_secs(1), forever).await, None);

@@ -30,7 +30,6 @@ impl<T> fmt::Debug for Sensitive<T> {
     }
 }
 
-/// A secret.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Secret {
@@ -40,7 +39,6 @@ pub struct Secret {
     pub data: BTreeMap<String, Sensitive<Vec<u8>>>,
 }
 
-/// A config map.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigMap {
@@ -90,7 +88,6 @@ impl Notification {
 pub struct TokenRequest {
     /// Namespace of the account.
     pub namespace: String,
-    /// The account.
     pub account: String,
     /// Whom the token is for; none for the API server.
     pub audiences: Vec<String>,
@@ -100,10 +97,8 @@ pub struct TokenRequest {
     pub pod: Reference,
 }
 
-/// A token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// The token.
     pub token: Sensitive<String>,
     /// When it ends, in RFC 3339.
     pub expires: String,

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// A variable of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variable {
-    /// Its name.
     pub name: String,
     /// Its value.
     pub origin: Origin,
@@ -54,9 +53,7 @@ pub struct Holder {
 /// What holds values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HolderKind {
-    /// A config map.
     ConfigMap,
-    /// A secret.
     Secret,
 }
 

@@ -98,7 +98,7 @@ mod tests {
     use crate::{Meta, Node, Resource};
 
     #[tokio::test]
-    async fn what_goes_before_everything_is_named_is_not_among_what_there_is() {
+    async fn object_deleted_before_the_sync_is_not_listed() {
         let (sender, watch) = mpsc::unbounded_channel();
         let following = Following::new(Kind::Node, Arc::new(OneObject::default()), TokioClock::shared());
         let mut following = Following { watch: Some(watch), ..following };

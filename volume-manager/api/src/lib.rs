@@ -5,8 +5,6 @@
 //! in-memory cluster, the same behind a socket, or a real API server. Names, amounts, the clock and the classes
 //! of errors are here, too, since the node and the cluster side share them. Nothing here does I/O.
 
-#![warn(missing_docs)]
-
 pub mod clock;
 pub mod content;
 pub mod environment;
@@ -145,11 +143,9 @@ pub enum Change {
 /// Names an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    /// Its kind.
     pub kind: Kind,
     /// Its namespace; empty for kinds that have none.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -225,7 +221,6 @@ macro_rules! kinds {
         pub enum Object { $($(#[$about])* $kind(Arc<$type>),)* }
 
         impl Object {
-            /// Its kind.
             pub fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind,)* }
             }
@@ -263,9 +258,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A pod.
     Pod(Pod, "Pod", "pods");
-    /// A claim.
     Claim(Claim, "PersistentVolumeClaim", "persistentvolumeclaims");
     /// A persistent volume.
     Volume(Volume, "PersistentVolume", "persistentvolumes");
@@ -273,17 +266,13 @@ kinds! {
     Class(Class, "StorageClass", "storageclasses");
     /// A CSI driver and what it wants from a node.
     CsiDriver(CsiDriver, "CSIDriver", "csidrivers");
-    /// A node.
     Node(Node, "Node", "nodes");
     /// An attachment of a volume to a node.
     Attachment(Attachment, "VolumeAttachment", "volumeattachments");
     /// The drivers of a node.
     CsiNode(CsiNode, "CSINode", "csinodes");
-    /// A secret.
     Secret(Secret, "Secret", "secrets");
-    /// A config map.
     ConfigMap(ConfigMap, "ConfigMap", "configmaps");
-    /// A service.
     Service(Service, "Service", "services");
     /// An event about another object.
     Notification(Notification, "Event", "events");

@@ -150,9 +150,7 @@ impl VolumeHandle {
 /// A namespace and a name in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Namespaced {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 

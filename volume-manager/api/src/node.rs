@@ -5,13 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::object::{Bytes, Meta};
 use crate::names::VolumeName;
 
-/// A node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
     /// Metadata, with the labels affinity is judged by.
     pub meta: Meta,
-    /// Taints.
     pub taints: Vec<Taint>,
     /// Whether its agent is alive and well.
     pub ready: bool,
@@ -29,7 +27,6 @@ pub struct Node {
 pub struct Allocatable {
     /// Thousandths of processors.
     pub cpu: u64,
-    /// Its memory.
     pub memory: Bytes,
     /// Its own file system.
     pub ephemeral_storage: Bytes,
@@ -56,7 +53,6 @@ pub struct AttachedVolume {
 pub struct Taint {
     /// What it is about.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
@@ -75,7 +71,6 @@ pub struct CsiNode {
 /// One driver of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CsiNodeDriver {
-    /// Its name.
     pub name: String,
     /// The driver's own name for the node.
     pub node_id: String,

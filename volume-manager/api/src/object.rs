@@ -11,7 +11,6 @@ use super::Kind;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Meta {
-    /// The name.
     pub name: String,
     /// The namespace; empty for kinds that have none.
     pub namespace: String,
@@ -27,9 +26,7 @@ pub struct Meta {
     pub deletion_grace: Option<i64>,
     /// What must be done before it may really go.
     pub finalizers: Vec<String>,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Whom it belongs to.
     pub owners: Vec<Owner>,
@@ -60,11 +57,8 @@ impl Meta {
 /// One owner of an object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its API version.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
     /// Its identity.
     pub uid: String,
@@ -77,11 +71,9 @@ pub struct Owner {
 /// A reference to an object, as an event or a claim reference has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Reference {
-    /// Its kind.
     pub kind: Kind,
     /// Its namespace; empty for kinds that have none.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Its identity; empty if unknown.
     pub uid: String,

@@ -43,12 +43,7 @@ pub enum PatchBody {
     /// The volumes the controller says are attached to a node.
     VolumesAttached(Vec<AttachedVolume>),
     /// Labels and annotations of any object: a value sets, `None` removes.
-    Metadata {
-        /// Labels.
-        labels: BTreeMap<String, Option<String>>,
-        /// Annotations.
-        annotations: BTreeMap<String, Option<String>>,
-    },
+    Metadata { labels: BTreeMap<String, Option<String>>, annotations: BTreeMap<String, Option<String>> },
     /// The finalizers of any object, all of them.
     Finalizers(Vec<String>),
     /// The status of a claim.
@@ -70,7 +65,6 @@ pub enum PatchBody {
     CsiNodeDrivers(Vec<CsiNodeDriver>),
     /// The phase of a pod and why it has it.
     PodPhase {
-        /// The phase.
         phase: String,
         /// One word for machines.
         reason: String,

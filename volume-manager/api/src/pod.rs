@@ -10,7 +10,6 @@ use super::runtime::{Confinement, Port, Powers, Program};
 use super::storage::ClaimTemplate;
 use crate::names::{ContainerName, DriverName, OuterName, PodUid};
 
-/// A pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pod {
@@ -20,7 +19,6 @@ pub struct Pod {
     pub node: String,
     /// The service account tokens are made for.
     pub service_account: String,
-    /// Its volumes.
     pub volumes: Vec<PodVolume>,
     /// Its containers of all kinds: init, then regular, then ephemeral.
     pub containers: Vec<Container>,
@@ -84,14 +82,11 @@ pub struct PodSecurity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SeLinuxOptions {
-    /// User.
     pub user: String,
-    /// Role.
     pub role: String,
     /// Type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Level.
     pub level: String,
 }
 
@@ -100,7 +95,6 @@ pub struct SeLinuxOptions {
 pub struct HostAlias {
     /// The address.
     pub ip: String,
-    /// Its names.
     pub names: Vec<String>,
 }
 
@@ -116,11 +110,9 @@ pub enum ContainerKind {
     Ephemeral,
 }
 
-/// A container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Container {
-    /// Its name.
     pub name: String,
     /// When it runs.
     pub kind: ContainerKind,
@@ -140,7 +132,6 @@ pub struct Container {
     pub confinement: Confinement,
     /// What runs in it.
     pub program: Program,
-    /// Its ports.
     pub ports: Vec<Port>,
     /// What is done before it is stopped, as the API writes it.
     pub pre_stop: Option<String>,
@@ -201,7 +192,6 @@ pub struct PodVolume {
 /// Where a volume of a pod comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum VolumeSource {
-    /// A claim.
     Claim {
         /// Its name, in the pod's namespace.
         claim: String,
@@ -224,14 +214,12 @@ pub enum VolumeSource {
     },
     /// A path of the node.
     HostPath {
-        /// The path.
         path: String,
         /// What must be there; empty for anything.
         kind: String,
     },
     /// An export of an NFS server.
     Nfs {
-        /// The server.
         server: String,
         /// The export.
         path: String,
@@ -278,7 +266,6 @@ pub enum VolumeSource {
 /// An inline CSI volume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct InlineCsi {
-    /// The driver.
     pub driver: DriverName,
     /// The type of file system; empty for the driver's choice.
     pub fs_type: String,
@@ -313,11 +300,9 @@ pub struct Content {
 /// One key as a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyFile {
-    /// The key.
     pub key: String,
     /// The file, relative to the volume.
     pub path: String,
-    /// Its mode.
     pub mode: Option<u32>,
 }
 
@@ -335,16 +320,13 @@ pub struct DownwardItem {
     pub container: String,
     /// What the amount is divided by.
     pub divisor: String,
-    /// Its mode.
     pub mode: Option<u32>,
 }
 
 /// One part of a projected volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Projection {
-    /// A secret.
     Secret(Content),
-    /// A config map.
     ConfigMap(Content),
     /// Fields of the pod.
     DownwardApi {

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Program {
-    /// The image.
     pub image: String,
     /// What is run instead of what the image would run.
     pub command: Vec<String>,

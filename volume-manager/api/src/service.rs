@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::object::Meta;
 
-/// A service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Service {
@@ -23,7 +22,6 @@ pub struct Service {
 pub struct ServicePort {
     /// Its name; empty for none.
     pub name: String,
-    /// Its number.
     pub number: i32,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,

@@ -39,7 +39,6 @@ impl std::fmt::Display for VolumeMode {
     }
 }
 
-/// A claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claim {
@@ -74,7 +73,6 @@ pub struct ClaimSpec {
 pub struct DataSource {
     /// `PersistentVolumeClaim` or `VolumeSnapshot`.
     pub kind: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -114,7 +112,6 @@ pub struct ClaimStatus {
     pub allocated: Option<Bytes>,
     /// How far growing has come, such as `NodeResizePending`; empty if it is not being grown.
     pub resize: String,
-    /// Conditions.
     pub conditions: Vec<Condition>,
 }
 
@@ -173,7 +170,6 @@ pub enum PersistentSource {
     Csi(Box<CsiSource>),
     /// On an NFS server.
     Nfs {
-        /// The server.
         server: String,
         /// The export.
         path: String,
@@ -182,14 +178,12 @@ pub enum PersistentSource {
     },
     /// A path of whatever node.
     HostPath {
-        /// The path.
         path: String,
         /// What must be there; empty for anything.
         kind: String,
     },
     /// A path or device of one node.
     Local {
-        /// The path.
         path: String,
         /// The file system to make on a device that has none; empty for the default.
         fs_type: String,
@@ -211,7 +205,6 @@ impl Default for PersistentSource {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CsiSource {
-    /// The driver.
     pub driver: DriverName,
     /// The driver's own name for it.
     pub handle: VolumeHandle,
@@ -388,7 +381,6 @@ pub struct Attachment {
     pub meta: Meta,
     /// The driver.
     pub attacher: String,
-    /// The node.
     pub node: String,
     /// The persistent volume.
     pub volume: String,

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_deleted_in_time_is_gone() {
+    async fn object_deleted_in_time_is_gone() {
         let timely = Timely::shared(Arc::new(OneObject::default()), TokioClock::shared());
         let attachment = Attachment { meta: Meta::named("", "a"), ..Attachment::default() };
         let key = attachment.key();

@@ -25,7 +25,6 @@ use super::memory_api::MemoryApi;
 const ROOT: &str = "/var/lib/kubelet";
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The node.
 pub(crate) struct Node {
     api: Arc<MemoryApi>,
     host: FakeHost,
@@ -105,7 +104,7 @@ impl Node {
     }
 
     /// One pod comes and goes.
-    pub(crate) async fn one(&self, number: usize) -> Life {
+    pub(crate) async fn pod_life(&self, number: usize) -> Life {
         self.provide(number..number + 1);
         self.idle().await;
         let pod = Arc::new(pod(number));

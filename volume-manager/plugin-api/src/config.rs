@@ -12,7 +12,6 @@ use tonic::transport::Channel;
 /// How a manager is started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Config {
-    /// This node.
     pub node: NodeName,
     /// The root directory, in canonical form.
     pub root: PathBuf,

@@ -52,7 +52,6 @@ pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
 pub struct OperationContext {
     /// The node.
     pub host: Arc<dyn Host>,
-    /// The API.
     pub api: Arc<dyn ApiSource>,
     /// The time.
     pub clock: Arc<dyn Clock>,

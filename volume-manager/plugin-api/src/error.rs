@@ -153,7 +153,6 @@ pub enum Unfit {
     /// The plugin has no such ability.
     #[error("plugin {plugin} cannot {ability}")]
     NoAbility {
-        /// The plugin.
         plugin: String,
         /// What was asked of it.
         ability: &'static str,
@@ -170,7 +169,6 @@ pub enum Unfit {
     /// The source is not one this plugin takes.
     #[error("volume `{volume}` is not one of plugin {plugin}")]
     WrongSource {
-        /// The plugin.
         plugin: String,
         /// The inner name of the volume.
         volume: String,

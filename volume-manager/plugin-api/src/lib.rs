@@ -12,8 +12,6 @@
 //!
 //! This crate lies below both plugins and operations: neither sees the manager, and a plugin sees no other.
 
-#![warn(missing_docs)]
-
 mod config;
 mod context;
 pub mod error;

@@ -130,7 +130,6 @@ pub trait Attacher: fmt::Debug + Send + Sync {
 /// What a plugin works with in the controller, where there is no node.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote<'a> {
-    /// The API.
     pub api: &'a dyn ApiSource,
     /// The time.
     pub clock: &'a dyn Clock,

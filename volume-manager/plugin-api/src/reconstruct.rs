@@ -30,7 +30,6 @@ pub struct Found {
     pub plugin: PluginName,
     /// Its name.
     pub inner: SpecName,
-    /// Its path.
     pub path: PathBuf,
     /// A directory under `volumes` or one under `volumeDevices`.
     pub mode: VolumeMode,
@@ -59,7 +58,6 @@ pub struct Staged {
 /// A volume that is, or may be, on the node, while nothing there says any more which one it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// The plugin.
     pub plugin: PluginName,
     /// Where its step per node is or would be, which is the place of no other volume.
     pub at: PathBuf,

@@ -17,7 +17,6 @@ use crate::spec::Spec;
 pub struct SetUp {
     /// The volume.
     pub spec: Arc<Spec>,
-    /// The pod.
     pub pod: Arc<Pod>,
     /// The volume's name in the pod, the first if it has several.
     pub outer: OuterName,
@@ -135,7 +134,6 @@ pub struct MountDevice {
 pub struct MapDevice {
     /// The volume.
     pub spec: Arc<Spec>,
-    /// The pod.
     pub pod: Arc<Pod>,
     /// Where its device is or, for CSI, the name of its attachment; empty if it is not attached.
     pub device_path: String,

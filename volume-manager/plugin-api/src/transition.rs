@@ -21,7 +21,6 @@ pub enum Transition {
     Attached {
         /// What the plugin is told about it.
         spec: Arc<Spec>,
-        /// The plugin.
         plugin: PluginName,
         /// Whether it has to be attached.
         attachable: bool,
@@ -105,7 +104,6 @@ impl Transition {
 /// What the books hold about a volume in one pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PodRecord {
-    /// The pod.
     pub pod: PodUid,
     /// What the plugin was told.
     pub spec: Arc<Spec>,

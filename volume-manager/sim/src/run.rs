@@ -27,7 +27,6 @@ pub enum Outcome {
 /// What was found, and all it takes to look at it.
 #[derive(Debug)]
 pub struct Violated {
-    /// The scenario.
     pub scenario: Scenario,
     /// The steps that were played.
     pub steps: Vec<Step>,

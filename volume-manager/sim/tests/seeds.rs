@@ -10,7 +10,7 @@ use sim::{Outcome, minimise, simulate};
 const STEPS: usize = 40;
 
 #[test]
-fn where_nothing_fails_every_promise_is_kept() {
+fn seeds_without_faults_break_nothing() {
     for seed in 0..60 {
         let scenario = Scenario {
             kernel_faults: 0,
@@ -29,7 +29,7 @@ fn where_nothing_fails_every_promise_is_kept() {
 }
 
 #[test]
-fn where_everything_fails_every_promise_is_kept() {
+fn seeds_with_faults_break_nothing() {
     let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
     let first = number("FIRST_SEED").unwrap_or(0);
     for seed in first..first + number("SEEDS").unwrap_or(200) {

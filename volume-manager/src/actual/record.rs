@@ -14,7 +14,6 @@ use plugin_api::{Before, Mounted, PodRecord, Spec};
 pub struct VolumeRecord {
     /// What the plugin is told about it. Of the first pod that brought it, or rebuilt from disk.
     pub spec: Arc<Spec>,
-    /// The plugin.
     pub plugin: PluginName,
     /// Whether the controller attached it.
     pub attachability: Attachability,
@@ -29,7 +28,6 @@ pub struct VolumeRecord {
     pub expansion_blocked: bool,
     /// The SELinux label it was mounted with, empty for none; `None` if no pod has had it yet.
     pub selinux_label: Option<String>,
-    /// Its pods.
     pub pods: BTreeMap<PodUid, PodEntry>,
 }
 

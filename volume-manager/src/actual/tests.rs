@@ -236,7 +236,7 @@ fn a_volume_leaves_the_book_only_when_nothing_of_it_is_left() {
 }
 
 #[test]
-fn what_was_cut_short_may_be_there() {
+fn interrupted_operation_is_uncertain() {
     let mut actual = book(&[device_uncertain(), Transition::PodUncertain(record())]);
     actual.settle(&name(), Some(&"web".into()));
     assert_eq!((device(&actual), pod(&actual)), ("uncertain".to_owned(), "uncertain".to_owned()));
@@ -246,7 +246,7 @@ fn what_was_cut_short_may_be_there() {
 }
 
 #[test]
-fn what_growing_has_come_to_is_known() {
+fn size_is_known_after_an_expansion() {
     let mut actual = book(&[]);
     let wanted = |actual: &ActualState, size| actual.volume(&name()).unwrap().is_smaller_than(Bytes(size));
     assert!(!actual.volume(&name()).unwrap().expansion_blocked);
@@ -265,7 +265,7 @@ fn what_growing_has_come_to_is_known() {
 }
 
 #[test]
-fn where_the_step_per_node_may_be_is_never_lost() {
+fn uncertain_staging_path_is_kept() {
     let at = |path: &str| Transition::DeviceUncertain { path: path.into() };
     let failed = |path: &str| Transition::DeviceFailed {
         path: path.into(),
@@ -319,7 +319,7 @@ fn the_device_path_outlives_the_step() {
 }
 
 #[test]
-fn what_may_be_staged_has_the_label_of_the_attempt() {
+fn uncertain_stage_has_the_label_of_its_attempt() {
     let label_after = |ways: &[Transition]| book(ways).volume(&name()).unwrap().selinux_label.clone();
     let mut ways = vec![device_uncertain(), device_failed_with("one", ErrorClass::Uncertain)];
     assert_eq!(label_after(&ways).as_deref(), Some("one"));
@@ -357,7 +357,7 @@ fn the_view_of_a_pod_asks_in_the_kubelets_order() {
 }
 
 #[test]
-fn what_was_read_back_is_corrected_once_and_only_where_it_is_unknown() {
+fn reconstructed_volume_is_corrected_once() {
     let rebuilt = Rebuilt {
         spec: (*spec()).clone(),
         device_mount_path: Some(PathBuf::from("/at")),
@@ -376,7 +376,7 @@ fn what_was_read_back_is_corrected_once_and_only_where_it_is_unknown() {
 }
 
 #[test]
-fn what_is_known_of_the_step_per_node_is_neither_found_nor_corrected() {
+fn known_stage_is_not_reconstructed() {
     let rebuilt = |at: &str| Rebuilt {
         spec: (*spec()).clone(),
         device_mount_path: Some(at.into()),
@@ -423,7 +423,7 @@ fn the_first_pod_settles_an_unknown_label_and_no_other() {
 }
 
 #[test]
-fn what_was_read_back_is_that_until_it_is_confirmed() {
+fn reconstructed_volume_stays_so_until_confirmed() {
     let rebuilt = |label: Option<&str>| Rebuilt {
         spec: (*spec()).clone(),
         device_mount_path: None,

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_gone_and_what_is_added_is_there() {
+    fn capabilities_are_dropped_and_added() {
         let with = |add: &str, drop: &str| {
             let powers = Powers { add: names(add), drop: names(drop), ..Powers::default() };
             of(false, &powers).unwrap().into_iter().collect::<Vec<_>>()

@@ -24,7 +24,6 @@ pub enum NoValue {
     /// An object lacks the key.
     #[error("couldn't find key {key} in {kind:?} {object}")]
     NoKey {
-        /// The key.
         key: String,
         /// What lacks it.
         kind: HolderKind,
@@ -37,7 +36,6 @@ pub enum NoValue {
     /// The amount of a resource cannot be told.
     #[error("cannot tell resource {resource} of container {container}")]
     NoAmount {
-        /// The resource.
         resource: String,
         /// Whose.
         container: String,

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_stays_in_a_command() {
+    fn unknown_variable_stays_in_a_command() {
         let environment = environment();
         for (word, expanded) in [("$(A)-$(B)", "x-$(B)"), ("$$(A)", "$(A)"), ("<$(E)>", "<>")] {
             assert_eq!(known(word, &environment), expanded);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_known_to_end_it_is_kept_with_it() {
+    fn labels_hold_the_data_to_terminate_the_container() {
         let mut pod = Pod { meta: Meta::named("ns", "web"), ..Pod::default() };
         let mut container = Container { name: "main".into(), ..Container::default() };
         container.termination_message_path = "/dev/termination-log".into();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_for_less_is_killed_first() {
+    fn smaller_memory_request_has_a_higher_oom_score() {
         for (amounts, score) in [
             (&[][..], 1000),
             (&[("limits.cpu", "1"), ("limits.memory", "1Mi")], -997),

@@ -97,7 +97,6 @@ pub enum Scope {
 /// What a container shares with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespaces {
-    /// Network.
     pub network: Scope,
     /// Processes.
     pub pid: Scope,
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_what_the_pod_shares() {
+    fn namespaces_follow_the_pod() {
         let told = |pod: &Pod, container: &Container| {
             let Namespaces { network, pid, ipc, user } = Namespaces::of(pod, container);
             format!("{network:?} {pid:?} {ipc:?} {user:?}")

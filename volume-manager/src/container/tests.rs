@@ -216,7 +216,7 @@ async fn a_mount_travels_as_it_says_and_is_read_only_if_its_volume_is() {
 }
 
 #[tokio::test]
-async fn who_it_is_and_what_it_may() {
+async fn user_and_capabilities_follow_the_pod() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.bench.pod.security.fs_group = Some(5);
     scene.bench.pod.security.supplemental_groups = vec![6];
@@ -247,7 +247,7 @@ async fn a_volumes_group_counts_once_and_only_if_it_is_a_number() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_told_without_a_path_of_the_host() {
+async fn error_names_no_path_of_the_host() {
     let Some(mut scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
     let root = scene.bench.path("pods/u1/volumes/kubernetes.io~empty-dir/data");

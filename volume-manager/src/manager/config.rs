@@ -12,7 +12,6 @@ use plugin_api::registry::Registry;
 /// What a manager is given to work with.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// The API.
     pub api: Arc<dyn ApiSource>,
     /// The node.
     pub host: Arc<dyn Host>,

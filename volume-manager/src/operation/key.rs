@@ -10,7 +10,6 @@ use super::Operation;
 /// What an operation has to itself while it runs: a volume, for one pod or all, on one node or all.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    /// The volume.
     pub volume: VolumeName,
     /// The pod; `None` for all.
     pub pod: Option<PodUid>,

@@ -37,7 +37,6 @@ pub struct Pending {
 /// An operation that runs.
 #[derive(Debug, Clone)]
 pub struct Running {
-    /// Its name.
     pub name: OperationName,
     /// What it has to itself.
     pub key: Key,
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_found_by_its_volume_and_by_its_pod() {
+    fn running_operation_is_found_by_volume_and_pod() {
         let mut f = Fixture::new();
         let (name, key) = unmount("v", "a");
         let Admission::Started(id) = f.pending.admit(name, key, Some("a".into()), f.now) else {

@@ -267,7 +267,6 @@ pub(crate) enum WriteError {
     /// A path that cannot be below the volume.
     #[error("invalid path: {defect}: {path}")]
     BadPath {
-        /// The path.
         path: String,
         /// What is wrong with it.
         defect: &'static str,

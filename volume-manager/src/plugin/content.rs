@@ -71,7 +71,6 @@ pub(super) enum ContentError {
     NoKey {
         /// `config` or `secret`.
         kind: &'static str,
-        /// The key.
         key: String,
     },
     /// Pods have no such field.

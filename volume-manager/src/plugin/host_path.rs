@@ -39,7 +39,6 @@ pub enum HostPathError {
     /// Something else is there, or nothing.
     #[error("hostPath type check failed: {path} is not {wanted}")]
     WrongType {
-        /// The path.
         path: String,
         /// What it was to be.
         wanted: &'static str,

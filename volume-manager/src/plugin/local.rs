@@ -58,7 +58,6 @@ pub enum LocalError {
     /// The device holds something that cannot grow.
     #[error("cannot grow `{device}`: it holds {content}")]
     CannotGrow {
-        /// The device.
         device: String,
         /// What is on it.
         content: String,

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_claims_is_no_device() {
+    fn inline_volume_is_no_device() {
         let volume = PodVolume { name: "v".into(), source: secret() };
         let used: BTreeSet<OuterName> = ["v".into()].into();
         let spec = Spec::inline(Arc::new(volume.clone()));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_claims_is_found_in_the_pod_itself() {
+    async fn inline_volume_is_resolved_from_its_pod() {
         let look = Look { pod: Arc::new(pod(vec![secret(), secret(), secret()])), number: 3 };
         let resolved = resolve(look, Arc::new(ToyApi::default())).await;
         assert_eq!(resolved.number, 3);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_use_a_volume_says_nothing_about_its_label() {
+    fn container_without_the_volume_does_not_set_its_label() {
         let mut web = pod(&["s0:c1", "s0:c2"]);
         web.containers[1].mounts[0].volume = "other".to_owned();
         assert_eq!(effective(&web, ALONE, true, true).as_deref(), Ok(LABEL));

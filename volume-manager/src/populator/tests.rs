@@ -199,7 +199,7 @@ fn failures_climb_a_ladder_that_a_success_ends() {
 }
 
 #[test]
-fn who_asks_again_does_not_wait_for_the_ladder() {
+fn new_request_skips_the_back_off() {
     let mut f = Fixture::new();
     let (web, db) = (pod("web"), pod("db"));
     for pod in [&web, &db] {
@@ -320,7 +320,7 @@ fn all_pods_are_known_once_each_was_looked_at() {
 }
 
 #[test]
-fn whoever_goes_or_comes_meanwhile_is_not_waited_for() {
+fn pods_that_change_meanwhile_are_not_waited_for() {
     for gone in GONE {
         let mut f = Fixture::new();
         f.populator.set_pod(Arc::new(pod("web")));
@@ -376,7 +376,7 @@ fn containers_may_run_until_somebody_knows_better() {
 }
 
 #[test]
-fn what_is_refreshed_is_refreshed_at_a_sync() {
+fn content_is_refreshed_at_a_sync() {
     let mut f = Fixture::new();
     let web = pod("web");
     let config = || inline("settings", VolumeSource::ConfigMap(Content::default()));
@@ -408,7 +408,7 @@ fn what_is_refreshed_is_refreshed_at_a_sync() {
 }
 
 #[test]
-fn what_is_refreshed_waits_for_a_look_that_finds_everything() {
+fn refresh_waits_until_all_volumes_resolve() {
     let mut f = Fixture::new();
     let web = pod("web");
     let config = || inline("settings", VolumeSource::ConfigMap(Content::default()));

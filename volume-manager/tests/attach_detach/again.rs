@@ -17,7 +17,7 @@ async fn a_success_ends_what_failures_have_climbed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_been_attached_comes_off_when_its_pod_goes() {
+async fn uncertain_attachment_is_detached_with_its_pod() {
     let control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.toy.fail("attach data to one", &[Uncertain]);
@@ -27,7 +27,7 @@ async fn what_may_have_been_attached_comes_off_when_its_pod_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_come_off_need_not_wait_for_earlier_failures() {
+async fn reattach_after_a_detach_skips_the_back_off() {
     for mode in [AccessMode::ReadWriteOnce, AccessMode::ReadWriteMany] {
         let control = Control::new().await;
         control.volume("data", mode);
@@ -90,7 +90,7 @@ async fn a_volume_that_goes_back_to_the_first_node_is_another_conflict() {
 
 /// While it comes off, that it is not attached any more says nothing.
 #[tokio::test(start_paused = true)]
-async fn what_was_not_found_while_it_came_off_is_not_forgotten() {
+async fn volume_missing_during_a_detach_is_kept() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &[]).await;
     control.toy.hold("detach data from one");
@@ -108,7 +108,7 @@ async fn what_was_not_found_while_it_came_off_is_not_forgotten() {
 
 /// Its attachment may say that nothing is attached because nobody got so far as to say more.
 #[tokio::test(start_paused = true)]
-async fn what_may_be_attached_is_taken_off_whatever_its_attachment_says() {
+async fn uncertain_attachment_is_detached_despite_its_status() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &[]).await;
     control.toy.story();

@@ -54,7 +54,7 @@ async fn a_detach_that_fails_is_repeated_and_what_is_wanted_again_meanwhile_is_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_coming_off_is_not_told_as_attached_whoever_wants_it() {
+async fn detaching_volume_is_not_listed_as_attached() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &[]).await;
     control.toy.hold("detach data from one");
@@ -130,7 +130,7 @@ async fn a_pods_own_claim_is_attached_and_what_is_no_claim_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_need_not_be_attached_is_not() {
+async fn volume_without_attach_is_not_attached() {
     let control = Control::new().await;
     control.toy.set_attachable(false);
     control.volume("data", AccessMode::ReadWriteOnce);
@@ -207,7 +207,7 @@ async fn the_six_minutes_begin_when_the_last_pod_has_gone() {
 
 /// What cannot be asked is believed; the others are looked for all the same.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_asked_about_stays_attached() {
+async fn unverifiable_volume_stays_attached() {
     use api::error::ErrorClass::Transient;
     let control = Control::with_data_on_one().await;
     control.volume("logs", AccessMode::ReadWriteOnce);

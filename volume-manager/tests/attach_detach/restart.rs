@@ -15,7 +15,7 @@ impl Control {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_has_an_attachment_may_be_attached_and_comes_off_if_nobody_wants_it() {
+async fn unwanted_attachment_object_is_detached_after_a_restart() {
     let mut control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.attachment("data", "one");
@@ -31,7 +31,7 @@ async fn what_only_has_an_attachment_may_be_attached_and_comes_off_if_nobody_wan
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_attached_is_attached_again_before_the_node_is_told() {
+async fn uncertain_attachment_is_confirmed_before_it_is_listed() {
     let mut control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.attachment("data", "one");
@@ -58,7 +58,7 @@ async fn what_may_be_attached_is_attached_again_before_the_node_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_node_is_told_and_uses_counts_for_more_than_an_attachment() {
+async fn node_status_outranks_the_attachment_object() {
     let mut control = Control::with_data_on_one().await;
     control.in_use("one", &["data"]).await;
     control.attachment("data", "one");
@@ -75,7 +75,7 @@ async fn what_the_node_is_told_and_uses_counts_for_more_than_an_attachment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_attached_stays_while_the_node_uses_it() {
+async fn uncertain_attachment_stays_while_in_use() {
     let mut control = Control::new().await;
     control.volume("data", AccessMode::ReadWriteOnce);
     control.attachment("data", "one");
@@ -128,7 +128,7 @@ async fn an_attachment_that_goes_before_everything_was_seen_is_not_remembered() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_over_is_looked_for_every_minute() {
+async fn adopted_attachment_is_verified_every_minute() {
     let mut control = Control::with_data_on_one().await;
     control.toy.story();
     control.toy.set_lost(true);
@@ -181,7 +181,7 @@ async fn nothing_is_decided_before_everything_was_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_drivers_object_says_of_attaching_is_followed() {
+async fn attach_required_of_the_driver_object_is_followed() {
     let control = Control::new().await;
     let meta = Meta::named("", "toy.example");
     let driver = CsiDriver { meta, attach_required: false, ..CsiDriver::default() };

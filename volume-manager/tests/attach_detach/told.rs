@@ -31,7 +31,7 @@ async fn a_node_is_told_one_thing_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wanted_again_before_it_came_off_is_told_again() {
+async fn volume_wanted_again_before_detach_is_listed_again() {
     let control = Control::with_data_on_one().await;
     control.in_use("one", &[]).await;
     control.api.set_down(Kind::Node, true);

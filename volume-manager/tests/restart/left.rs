@@ -101,7 +101,7 @@ async fn a_stage_stays_where_the_directory_of_a_pods_volumes_cannot_be_read() {
 
 /// Until then the node's object keeps what it says: a list that lacks a volume lets it be detached.
 #[tokio::test(start_paused = true)]
-async fn what_was_read_back_is_attached_if_the_nodes_object_says_so() {
+async fn reconstructed_volume_is_attached_if_the_node_status_lists_it() {
     for attached in [&[][..], &["data"]] {
         let mut world = World::starting();
         world.volume("data");
@@ -120,7 +120,7 @@ async fn what_was_read_back_is_attached_if_the_nodes_object_says_so() {
 
 /// The node's object is read after the mount has begun, and does not say yet what the mount has found.
 #[tokio::test(start_paused = true)]
-async fn what_a_mount_found_attached_is_in_use_whatever_the_nodes_object_says() {
+async fn volume_found_attached_by_a_mount_is_in_use() {
     let mut world = World::starting();
     world.volume("data");
     world.toy.set_attachable(true);
@@ -311,7 +311,7 @@ async fn a_pod_without_an_object_keeps_what_it_was_left_as_long_as_its_container
 
 /// Nothing was left that could be one of those that the node's object names.
 #[tokio::test(start_paused = true)]
-async fn where_nothing_was_left_the_node_is_not_asked() {
+async fn node_status_is_not_read_without_leftovers() {
     for down in [false, true] {
         let mut world = World::starting();
         world.names_in_use(&["data"]).await;
@@ -323,7 +323,7 @@ async fn where_nothing_was_left_the_node_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_back_is_said_to_be_so_until_it_is_mounted_again() {
+async fn reconstructed_volume_is_marked_until_remounted() {
     let world = super::found();
     world.idle().await;
     let reconstructed = async || world.manager.dump().await.expect("it runs").reconstructed;

@@ -49,7 +49,7 @@ async fn a_stage_without_a_record_is_undone_when_its_object_is_found() {
 
 /// Nothing changes there that would tell of its return.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_could_be_asked_about_is_asked_about_again() {
+async fn unidentified_volume_is_looked_up_again_after_an_api_failure() {
     let mut world = World::starting();
     ["data", "more"].iter().for_each(|name| world.volume(name));
     world.toy.lose_staged("data");
@@ -152,7 +152,7 @@ async fn a_directory_without_a_record_is_uncertain_for_the_pod_that_wants_it() {
 
 /// It may be any of them: one that is no longer listed is detached.
 #[tokio::test(start_paused = true)]
-async fn what_the_node_said_it_uses_stays_while_nobody_knows_what_was_left() {
+async fn volumes_in_use_are_kept_while_leftovers_are_unidentified() {
     let mut world = World::starting();
     world.toy.set_attachable(true);
     world.toy.lose_staged("data");
@@ -175,7 +175,7 @@ async fn what_the_node_said_it_uses_stays_while_nobody_knows_what_was_left() {
 
 /// Until it can be read after another restart, what is in there may be any of them.
 #[tokio::test(start_paused = true)]
-async fn what_the_node_said_it_uses_stays_where_directories_cannot_be_read() {
+async fn volumes_in_use_are_kept_while_directories_are_unreadable() {
     for unreadable in ["pods", "pods/web/volumes/kubernetes.io~toy"] {
         let mut world = World::starting();
         world.toy.set_attachable(true);
@@ -194,7 +194,7 @@ async fn what_the_node_said_it_uses_stays_where_directories_cannot_be_read() {
 
 /// What may be there is one that the books do not know.
 #[tokio::test(start_paused = true)]
-async fn what_the_books_know_is_not_what_cannot_be_read() {
+async fn known_volume_does_not_explain_an_unreadable_directory() {
     let mut world = World::starting();
     world.toy.set_attachable(true);
     world.volume("data");
@@ -218,7 +218,7 @@ async fn what_the_books_know_is_not_what_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_could_be_asked_about_is_asked_about_again_when_a_volume_appears() {
+async fn unidentified_volume_is_looked_up_again_for_a_new_volume() {
     let mut world = World::starting();
     world.toy.lose_staged("data");
     world.volume("data");
@@ -238,7 +238,7 @@ async fn what_nobody_could_be_asked_about_is_asked_about_again_when_a_volume_app
 
 /// What it lists for the sake of what was left is no volume in the books, and leaves the list with the doubt.
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_the_nodes_list_hears_when_the_doubt_is_over() {
+async fn volumes_in_use_are_updated_when_leftovers_are_identified() {
     for wanted in [false, true] {
         let mut world = World::starting();
         world.toy.lose_staged("data");
@@ -288,7 +288,7 @@ async fn a_stage_without_a_record_is_the_pods_whose_directory_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_wants_explains_no_directory_of_another() {
+async fn wanted_volume_does_not_explain_another_pods_directory() {
     let mut world = World::starting();
     world.volume("data");
     ["web", "db"].iter().for_each(|pod| world.left(pod, "data"));

@@ -59,7 +59,7 @@ fn left_local(world: &World, inner: &str) {
 
 /// A pod that is not known yet may be the one that explains it.
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_for_what_a_directory_stands_for_before_all_pods_are_looked_at() {
+async fn lookup_waits_until_all_pods_are_populated() {
     let world = unexplained();
     world.volume("more");
     world.api.set_silent(Kind::Claim, true);
@@ -77,7 +77,7 @@ async fn nobody_looks_for_what_a_directory_stands_for_before_all_pods_are_looked
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_for_what_a_directory_stands_for_before_the_node_was_read() {
+async fn lookup_waits_until_the_node_is_read() {
     let world = unexplained();
     world.api.set_down(Kind::Node, true);
     world.manager.sources_ready();
@@ -92,7 +92,7 @@ async fn nobody_looks_for_what_a_directory_stands_for_before_the_node_was_read()
 
 /// What is done for the pod may be done to just that. It holds up nothing that has another name.
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_for_what_is_being_worked_on() {
+async fn lookup_skips_volumes_with_an_operation() {
     let mut world = World::starting();
     world.volume("data");
     world.left("web", "data");
@@ -143,7 +143,7 @@ async fn a_directory_nobody_can_explain_is_looked_into_again_when_its_volume_app
 
 /// Whoever was asked may have answered before it appeared. What has another name changes nothing.
 #[tokio::test(start_paused = true)]
-async fn what_appears_while_somebody_looks_is_looked_for_after_that() {
+async fn volume_added_during_a_lookup_is_looked_up_again() {
     let world = unexplained();
     world.toy.hold("identify data");
     world.manager.sources_ready();
@@ -200,7 +200,7 @@ async fn a_directory_nobody_can_explain_says_why_nobody_could_be_asked() {
 
 /// It waits no longer than the search takes.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_pod_hears_that_its_directory_stands_for_nothing() {
+async fn waiter_returns_when_the_pods_directory_is_unexplained() {
     let mut world = World::starting();
     let path = world.left_unmounted("web", "data");
     world.kernel.write_file(&path.join("file"), b"", 0o644).expect("it is writable");
@@ -219,7 +219,7 @@ async fn whoever_waits_for_a_pod_hears_that_its_directory_stands_for_nothing() {
 
 /// What the list holds for the sake of what was left leaves it with the doubt.
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_the_nodes_list_hears_when_a_directory_is_no_longer_looked_for() {
+async fn volumes_in_use_are_updated_when_a_lookup_ends() {
     let world = unexplained();
     world.names_in_use(&["other"]).await;
     let mut notices = world.listen();
@@ -285,7 +285,7 @@ async fn a_directory_may_be_mounted_on_where_the_mounts_cannot_be_read() {
 
 /// A directory of the pod's volume may be there as well, and be explained.
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_wants_explains_no_directory_of_another_plugin() {
+async fn wanted_volume_does_not_explain_another_plugins_directory() {
     for both in [false, true] {
         let mut world = World::starting();
         world.volume("data");

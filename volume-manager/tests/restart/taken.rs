@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whoever follows the books knows all that is in them.
 #[tokio::test(start_paused = true)]
-async fn what_was_read_back_is_told_like_every_change_of_the_books() {
+async fn reconstructed_volumes_are_reported_as_state_changes() {
     let mut world = World::starting();
     world.toy.set_attachable(true);
     world.attach(&["data"]).await;
@@ -38,7 +38,7 @@ async fn what_was_read_back_is_told_like_every_change_of_the_books() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_back_is_counted_and_so_is_what_nobody_could_read_back() {
+async fn reconstructed_and_unidentified_volumes_are_counted() {
     let mut world = World::starting();
     ["web", "db"].iter().for_each(|pod| world.left(pod, "data"));
     world.left("web", "more");
@@ -136,7 +136,7 @@ async fn only_the_pods_that_may_have_it_wait_for_what_nobody_can_explain() {
 
 /// It may be there, whatever the failure says.
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_wanted_before_all_was_read_back_explains_what_was_left() {
+async fn volume_wanted_before_recovery_ended_explains_its_directory() {
     let mut world = World::starting();
     ["data", "more"].iter().for_each(|name| world.volume(name));
     world.toy.lose_staged("data");
@@ -164,7 +164,7 @@ async fn what_a_pod_wanted_before_all_was_read_back_explains_what_was_left() {
 
 /// They have it already, and need not be told anew what is in it.
 #[tokio::test(start_paused = true)]
-async fn what_is_found_for_one_pod_is_not_refreshed_for_another() {
+async fn volume_resolved_for_a_pod_is_not_refreshed_for_another() {
     let mut world = World::starting();
     world.volume("data");
     world.left("gone", "data");
@@ -190,7 +190,7 @@ async fn what_is_found_for_one_pod_is_not_refreshed_for_another() {
 
 /// The books speak for it, and not what was written of it before.
 #[tokio::test(start_paused = true)]
-async fn what_was_read_back_and_is_not_attached_is_not_in_use() {
+async fn reconstructed_volume_that_is_not_attached_is_not_in_use() {
     let mut world = World::starting();
     world.toy.set_attachable(true);
     world.names_in_use(&["data", "other"]).await;

@@ -111,7 +111,7 @@ async fn a_volume_whose_pod_goes_while_it_waits_for_its_device_may_go_to_another
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_panic_cut_short_is_undone() {
+async fn operation_ended_by_a_panic_is_undone() {
     for (step, undone) in [
         ("stage data", "stage data\nunstage data\n"),
         ("publish data web", "stage data\npublish data web\nunpublish data web\nunstage data\n"),
@@ -167,7 +167,7 @@ async fn a_pod_that_had_nothing_begins_anew_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_verified_climbs_the_ladder_until_nobody_wants_it() {
+async fn unverified_attachment_backs_off_until_unwanted() {
     let world = attached().await;
     let (web, db) = (world.add("web", &["data"]), world.add("db", &["data"]));
     world.idle().await;
@@ -184,7 +184,7 @@ async fn what_cannot_be_verified_climbs_the_ladder_until_nobody_wants_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_when_nobody_wants_it_any_more_is_tried_at_once_for_the_next() {
+async fn failure_without_a_pod_does_not_delay_the_next_pod() {
     let world = attached().await;
     let web = world.run("web", &["data"]).await;
     world.api.set_silent(Kind::Node, true);
@@ -201,7 +201,7 @@ async fn what_fails_when_nobody_wants_it_any_more_is_tried_at_once_for_the_next(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_not_left_waits_its_time_for_the_next_pod() {
+async fn failed_unstage_delays_the_next_pod() {
     let world = World::new().await;
     world.volume("data");
     world.toy.fail("stage data", &[Uncertain]);
@@ -215,7 +215,7 @@ async fn what_has_not_left_waits_its_time_for_the_next_pod() {
 
 /// The list is older than now: the next one may lack what was not used when it was made.
 #[tokio::test(start_paused = true)]
-async fn what_was_reported_before_anybody_wanted_it_is_not_reported() {
+async fn early_in_use_report_does_not_count() {
     let world = attached().await;
     world.manager.mark_reported_in_use(vec![unique("data")]);
     world.run("web", &["data"]).await;

@@ -50,7 +50,6 @@ struct State {
 /// Who grows volumes, where that is not done on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GrownBy {
-    /// Nobody.
     Nobody,
     /// Somebody who leaves nothing to do on the node.
     Others,

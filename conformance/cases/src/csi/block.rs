@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// A block volume is bound below its global map path, linked into the pod and held open. Teardown undoes
-/// this from the pod outwards, and unstages when the last pod has left.
+/// A block volume is bound below its global map path, linked into the pod and held open. Teardown undoes this from the
+/// pod outwards, and unstages the volume after its last pod.
 ///
 /// CSI, NodeUnstageVolume: called after every NodeUnpublishVolume on the node succeeded.
 #[case(needs = [Block, Root, Loop])]
-async fn is_unmapped_in_reverse_order(cx: &mut Cx) -> Result {
+async fn teardown_is_the_reverse_of_setup(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
 
     let web = cx.pod("web").device(&disk, "/dev/xvda").start().await?;

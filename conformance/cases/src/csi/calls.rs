@@ -6,11 +6,11 @@ use testbed::pages::Pages;
 
 use crate::prelude::*;
 
-/// A name that is taken is not given to a larger volume than the one that has it.
+/// CreateVolume with the name of an existing volume and a larger size is refused.
 ///
 /// CSI, CreateVolume: ALREADY_EXISTS if a volume of the name exists and is incompatible with the request.
 #[case(needs = [Creates, Filesystem])]
-async fn a_name_is_given_once(cx: &mut Cx) -> Result {
+async fn taken_name_with_another_size_is_refused(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     // A driver may give more than was asked for, and a driver that answers zero does not know how much.
     let answered = cx.last_answer("CreateVolume")?;
@@ -31,11 +31,11 @@ async fn a_name_is_given_once(cx: &mut Cx) -> Result {
     cx.keeps("DRV-011", "CreateVolume", refused.contains(&answer.code()), &told)
 }
 
-/// A volume is no larger than the limit, or there is none.
+/// A volume is no larger than the limit that was asked for, or CreateVolume refuses.
 ///
 /// CSI, CapacityRange.limit_bytes: "Volume MUST not be bigger than this."
 #[case(needs = [Creates, Filesystem])]
-async fn a_limit_is_kept(cx: &mut Cx) -> Result {
+async fn size_limit_is_respected(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let limit = cx.last_request("CreateVolume")?["capacityRange"]["requiredBytes"].clone();
     let mut request = cx.last_request("CreateVolume")?;
@@ -59,11 +59,11 @@ async fn a_limit_is_kept(cx: &mut Cx) -> Result {
     cx.keeps("DRV-012", "CreateVolume", answered >= least, told)
 }
 
-/// A name of 128 bytes is as good as a short one.
+/// CreateVolume accepts a name of 128 bytes.
 ///
 /// CSI, 'Size Limits': strings may have 128 bytes.
 #[case(needs = [Creates, Filesystem])]
-async fn a_long_name_is_good(cx: &mut Cx) -> Result {
+async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
     cx.volume("data").create().await?;
     let mut request = cx.last_request("CreateVolume")?;
     request["name"] = json!("n".repeat(128));
@@ -77,11 +77,11 @@ async fn a_long_name_is_good(cx: &mut Cx) -> Result {
     gone.is("DRV-020", &["OK"])
 }
 
-/// A volume for a use that cannot be is refused when it is asked for.
+/// CreateVolume refuses, and ValidateVolumeCapabilities does not confirm, a file system type that does not exist.
 ///
 /// CSI, CreateVolume: INVALID_ARGUMENT if the capabilities are not supported.
 #[case(needs = [Creates, Filesystem, FsTypes])]
-async fn an_impossible_use_is_refused(cx: &mut Cx) -> Result {
+async fn unknown_file_system_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let impossible =
         json!([{ "mount": { "fsType": "no-such-fs" }, "accessMode": { "mode": "SINGLE_NODE_WRITER" } }]);
@@ -98,11 +98,11 @@ async fn an_impossible_use_is_refused(cx: &mut Cx) -> Result {
     cx.keeps("DRV-023", "ValidateVolumeCapabilities", !answer.has("/confirmed"), said)
 }
 
-/// A volume that a pod has is not deleted.
+/// DeleteVolume refuses a volume that a pod uses.
 ///
 /// CSI, DeleteVolume: FAILED_PRECONDITION if the volume is in use by another resource.
 #[case(needs = [Creates, Filesystem, Root, Persistent])]
-async fn what_is_in_use_is_not_deleted(cx: &mut Cx) -> Result {
+async fn volume_in_use_is_not_deleted(cx: &mut Cx) -> Result {
     if !cx.driver_attaches() {
         // Its controller cannot know who uses a volume, and may delete it: then nothing can be unpublished any more.
         cx.not_tried("DRV-021", "a driver that does not attach cannot know which volumes are in use");
@@ -118,11 +118,11 @@ async fn what_is_in_use_is_not_deleted(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// Nothing is attached to a node that there is not, and nothing that is not is attached.
+/// ControllerPublishVolume of an unknown volume, or to an unknown node, is not found.
 ///
 /// CSI, ControllerPublishVolume: NOT_FOUND if the volume or the node does not exist.
 #[case(needs = [Creates, Attaches, Filesystem, Root])]
-async fn what_is_not_is_not_attached(cx: &mut Cx) -> Result {
+async fn attach_of_an_unknown_volume_or_node_is_not_found(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.stop().await?;
@@ -140,11 +140,11 @@ async fn what_is_not_is_not_attached(cx: &mut Cx) -> Result {
     answer.asked("on a node that does not exist").is("DRV-033", codes)
 }
 
-/// A request that lacks what it needs is refused, by every call the driver says it has.
+/// Each call that the driver offers refuses a request that lacks a required field.
 ///
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
 #[case]
-async fn a_field_that_is_missing_is_told(cx: &mut Cx) -> Result {
+async fn missing_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let mut wrong = Vec::new();
     for method in cx.calls_that_need_a_field() {
         let answer = cx.call(method, json!({})).await?;
@@ -160,11 +160,11 @@ async fn a_field_that_is_missing_is_told(cx: &mut Cx) -> Result {
     cx.keeps("DRV-090", method, wrong.is_empty(), &told)
 }
 
-/// The pages of a list have every volume once.
+/// The pages of ListVolumes together hold each volume once.
 ///
 /// CSI, ListVolumes: a token of one answer leads to the entries after it.
 #[case(needs = [Creates, Filesystem, Lists])]
-async fn pages_have_every_volume_once(cx: &mut Cx) -> Result {
+async fn list_pages_hold_each_volume_once(cx: &mut Cx) -> Result {
     let mut made = Vec::new();
     for name in ["one", "two", "three", "four"] {
         let volume = cx.volume(name).create().await?;
@@ -199,21 +199,21 @@ async fn pages_have_every_volume_once(cx: &mut Cx) -> Result {
     cx.keeps("DRV-024", "ListVolumes", made.iter().all(|volume| times(volume) < 2), twice)
 }
 
-/// A token that was never given out leads nowhere.
+/// ListVolumes refuses a starting token that it never gave out.
 ///
 /// CSI, ListVolumes: ABORTED if the token is not valid.
 #[case(needs = [Lists])]
-async fn a_strange_token_is_refused(cx: &mut Cx) -> Result {
+async fn unknown_list_token_is_refused(cx: &mut Cx) -> Result {
     let answer = cx.call("ListVolumes", json!({ "startingToken": "no-such-token" })).await?;
     answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
 }
 
-/// A volume that a pod has is not given to it in another way at the same place, nor taken from it by unstaging.
+/// A published volume is not published or staged in an incompatible way at the same path.
 ///
 /// CSI, NodeStageVolume, NodePublishVolume: ALREADY_EXISTS if the path is in use for an incompatible request.
 /// CSI, NodeUnstageVolume: called after all NodeUnpublishVolume calls of the volume on the node.
 #[case(needs = [StageUnstage, Filesystem, Root, Persistent])]
-async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
+async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
@@ -243,12 +243,13 @@ async fn what_a_pod_has_stays_as_it_is(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// What the node service reports it can do with a published volume it does, and nowhere else.
+/// Each optional call that the node service reports works on a published volume, and is refused where the volume is
+/// not.
 ///
 /// CSI, NodeGetCapabilities: a plugin that reports a capability implements its call.
 /// CSI, NodeGetVolumeStats: NOT_FOUND if the volume does not exist on the specified path.
 #[case(needs = [Filesystem, Root, Stats, ExpandsOnNode])]
-async fn what_is_reported_is_answered(cx: &mut Cx) -> Result {
+async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     let published = cx.last_request("NodePublishVolume")?;

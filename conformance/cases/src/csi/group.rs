@@ -2,11 +2,12 @@
 
 use crate::prelude::*;
 
-/// A driver that gives volumes to groups is told which, and the group can write to what was another's.
+/// A driver with VOLUME_MOUNT_GROUP gets the pod's group with NodePublishVolume, and the group can write to files of
+/// another owner.
 ///
 /// CSI, VolumeCapability.MountVolume.volume_mount_group: the volume must be readable and writable by the group.
 #[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent])]
-async fn is_named_to_the_driver(cx: &mut Cx) -> Result {
+async fn publish_applies_the_group(cx: &mut Cx) -> Result {
     let data = of_root(cx, "data", "ext4").await?;
     let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).start().await?;
     cx.was_asked(Method::Publish, GROUP, "2000")?;
@@ -19,11 +20,11 @@ async fn is_named_to_the_driver(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// The driver that stages is told the group then, too.
+/// A driver with VOLUME_MOUNT_GROUP gets the pod's group with NodeStageVolume too.
 ///
 /// CSI, NodeStageVolumeRequest.volume_capability: volume_mount_group.
 #[case(needs = [Filesystem, GivesGroups, StageUnstage, Root, Owners])]
-async fn is_named_when_it_stages(cx: &mut Cx) -> Result {
+async fn stage_gets_the_group(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").fs_group(2000).start().await?;
     cx.was_asked(Method::Stage, GROUP, "2000")?;
@@ -31,12 +32,12 @@ async fn is_named_when_it_stages(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// Where the driver does not, the node does it, if the driver's object has it so: always, never, or for a volume of
-/// one node whose type of file system is known.
+/// Without VOLUME_MOUNT_GROUP the node applies the group as fsGroupPolicy says: always, never, or for a single-node
+/// volume whose file system type is known.
 ///
 /// Kubernetes, CSIDriver.spec.fsGroupPolicy: ReadWriteOnceWithFSType, File, None.
 #[case(needs = [Filesystem, LeavesGroups, Root, Owners, FsTypes, Persistent])]
-async fn policy_says_whether_the_node_does_it(cx: &mut Cx) -> Result {
+async fn policy_selects_who_applies_the_group(cx: &mut Cx) -> Result {
     use FsGroupPolicy::{File, None, ReadWriteOnceWithFsType};
     for (policy, fs_type, given) in [
         (ReadWriteOnceWithFsType, "ext4", true),
@@ -60,11 +61,11 @@ async fn policy_says_whether_the_node_does_it(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-/// A group that a volume belongs to is one of its containers' groups, once.
+/// A container gets the group of its volume as a supplementary group, once.
 ///
 /// Kubernetes, `pv.beta.kubernetes.io/gid`: every container that uses the volume belongs to the group.
 #[case(needs = [Filesystem, Root, Owners, Persistent, TwoVolumes])]
-async fn of_the_volume_is_the_containers(cx: &mut Cx) -> Result {
+async fn container_joins_the_group_of_its_volume(cx: &mut Cx) -> Result {
     let data = cx.volume("data").gid(3000).create().await?;
     let logs = cx.volume("logs").gid(3000).create().await?;
     let web = cx.pod("web").volume(&data, "/data").volume(&logs, "/logs").run_as(1000).groups(&[4000]);

@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// A pod has a volume of its own, without a claim: it is not staged and not attached, its handle is made of the pod
-/// and the volume's name, its secret is one of the pod's namespace, and it is gone with the pod.
+/// An inline volume has no claim and is neither attached nor staged. Its handle is made from the pod and the volume's
+/// name, its secret is one of the pod's namespace, and it is removed with the pod.
 ///
 /// CSI, NodePublishVolume; Kubernetes, CSI ephemeral volumes: `csi.storage.k8s.io/ephemeral` is "true".
 #[case(needs = [Inline, Root, Owners, Persistent])]
-async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
+async fn volume_lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
     cx.secret("keys", &[("password", "open-sesame")])?;
     let scratch = cx.inline_csi("web", "scratch", Some("keys"))?;
     let web = cx.pod("web").inline("scratch", scratch.clone(), "/scratch").start().await?;
@@ -44,11 +44,11 @@ async fn lives_as_long_as_its_pod(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A driver that is asked twice to publish a pod's own volume, and to unpublish it, does as if it had been asked once.
+/// A repeated publish or unpublish of an inline volume has the result of the first.
 ///
 /// CSI, NodePublishVolume, NodeUnpublishVolume: "This operation MUST be idempotent."
 #[case(needs = [Inline, Root])]
-async fn every_call_is_made_twice(cx: &mut Cx) -> Result {
+async fn each_repeated_call_succeeds(cx: &mut Cx) -> Result {
     cx.repeat_every_call();
     let scratch = cx.inline_csi("web", "scratch", None)?;
     let web = cx.pod("web").inline("scratch", scratch, "/scratch").start().await?;
@@ -62,11 +62,11 @@ async fn every_call_is_made_twice(cx: &mut Cx) -> Result {
         .await
 }
 
-/// When the pod is deleted while the node is down, the node that comes back knows the volume by its record.
+/// A restarted node recognises the inline volume of a deleted pod by its record, and unpublishes it.
 ///
 /// Kubernetes, CSI ephemeral volumes: unpublished with the same handle.
 #[case(needs = [Inline, Root])]
-async fn pod_gone_while_the_node_was_down(cx: &mut Cx) -> Result {
+async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
     let scratch = cx.inline_csi("web", "scratch", None)?;
     let web = cx.pod("web").inline("scratch", scratch, "/scratch").start().await?;
     cx.forget().await?;

@@ -2,13 +2,13 @@
 
 use crate::prelude::*;
 
-/// A pod gets the file systems it asks for, each of which keeps what is written to it, and when the pod is gone
-/// nothing of them is left on the node.
+/// A pod gets its file systems, each keeps what is written to it, and nothing of them is left on the node when the pod
+/// is gone.
 ///
 /// CSI, NodePublishVolume: called when a workload that uses the volume is placed on a node.
 /// CSI, NodeUnpublishVolume: the reverse operation of NodePublishVolume.
 #[case(needs = [Filesystem, Root, Persistent, TwoVolumes])]
-async fn file_system_in_and_out(cx: &mut Cx) -> Result {
+async fn file_system_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let logs = cx.volume("logs").create().await?;
 
@@ -45,11 +45,11 @@ async fn file_system_in_and_out(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// A driver that is asked twice does as if it had been asked once: a caller who has lost the answer asks again.
+/// A repeated call has the result of the first: a caller that lost the answer asks again.
 ///
 /// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
 #[case(needs = [Filesystem, Root, Persistent])]
-async fn every_call_is_made_twice(cx: &mut Cx) -> Result {
+async fn each_repeated_call_succeeds(cx: &mut Cx) -> Result {
     cx.repeat_every_call();
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;

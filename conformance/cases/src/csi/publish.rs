@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// A claim that is used read-only is published read-only: nothing can be written through it, and what was
-/// written before can be read.
+/// A claim that is used read-only is published read-only: nothing can be written through it, and older data can be
+/// read.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
 #[case(needs = [Filesystem, Root, Persistent])]
-async fn read_only(cx: &mut Cx) -> Result {
+async fn read_only_claim_cannot_be_written(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let writer = cx.pod("writer").volume(&data, "/data").start().await?;
     writer.writes("/data/greeting", "hello").await?;

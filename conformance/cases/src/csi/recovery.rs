@@ -2,12 +2,12 @@
 
 use crate::prelude::*;
 
-/// When the node dies while a volume is published, and the pod is deleted before it is back, the new node
-/// finds the volume on disk and takes it down.
+/// The node is killed while a volume is published, and the pod is deleted meanwhile: the restarted node finds the
+/// volume on disk and tears it down.
 ///
 /// CSI: the CO is responsible for calling NodeUnpublishVolume and NodeUnstageVolume, whatever it forgot.
 #[case(needs = [Filesystem, Root, Persistent])]
-async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
+async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
     web.writes("/data/greeting", "hello").await?;
@@ -24,12 +24,12 @@ async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
         .await
 }
 
-/// When the driver dies after it has published a volume and before it could say so, publishing is tried
-/// again, which the driver must take as done, and the volume is taken down in the end.
+/// The driver is killed after it published a volume and before it answered: publishing again succeeds, and the volume
+/// is torn down in the end.
 ///
 /// CSI, NodePublishVolume: this operation MUST be idempotent.
 #[case(needs = [Filesystem, OwnProcess, Root, Persistent])]
-async fn driver_killed_in_mid_publish(cx: &mut Cx) -> Result {
+async fn driver_killed_during_publish(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let publish = cx.hold_and_lose(Method::Publish);
 

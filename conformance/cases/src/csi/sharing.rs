@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-/// Two pods on a node share one staging of a volume, and it is unstaged only after the last has left.
+/// Two pods on a node share one staging of a volume, and it is unstaged only after the last pod.
 ///
 /// CSI, NodeUnstageVolume: called after every NodeUnpublishVolume on the node succeeded.
 #[case(needs = [Filesystem, Shared, StageUnstage, Root, Persistent])]
@@ -39,12 +39,12 @@ async fn two_pods_share_one_staging(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A volume whose pod is deleted while another waits for it leaves the first before it enters the second,
-/// and stays staged in between.
+/// A volume whose pod is deleted while another pod waits for it is unpublished from the first before it is published to
+/// the second, and stays staged in between.
 ///
 /// CSI, NodePublishVolume: one target for each workload; what is staged for the node serves the next.
 #[case(needs = [Filesystem, Shared, StageUnstage, Root])]
-async fn moves_to_the_next_pod(cx: &mut Cx) -> Result {
+async fn volume_moves_to_the_next_pod(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
     let publish = cx.hold(Method::Publish);
 

@@ -2,12 +2,11 @@
 
 use crate::prelude::*;
 
-/// Staging that fails is tried again, nothing is published before it has worked, and then all goes on as if
-/// it had worked at once.
+/// A failed NodeStageVolume is tried again. Nothing is published before it succeeded.
 ///
 /// CSI, NodePublishVolume: called after NodeStageVolume succeeded, where the driver stages.
 #[case(needs = [Filesystem, StageUnstage, Root, Persistent])]
-async fn fails_and_then_works(cx: &mut Cx) -> Result {
+async fn failed_stage_is_tried_again(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     cx.fail(Method::Stage, Code::Internal).times(2);
 
@@ -30,11 +29,11 @@ async fn fails_and_then_works(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A pod that is deleted while its volume is being staged never gets it, and the staging is undone.
+/// A pod that is deleted while its volume is being staged never gets it, and the volume is unstaged.
 ///
 /// CSI, NodeUnstageVolume: the reverse operation of NodeStageVolume.
 #[case(needs = [Filesystem, StageUnstage, Root])]
-async fn pod_deleted_meanwhile(cx: &mut Cx) -> Result {
+async fn pod_deleted_during_stage(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let stage = cx.hold(Method::Stage);
 
@@ -50,11 +49,11 @@ async fn pod_deleted_meanwhile(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A volume has the file system and the mount options that were asked for.
+/// A volume has the file system type and the mount flags that were asked for.
 ///
 /// CSI, MountVolume: `fs_type` and `mount_flags`.
 #[case(needs = [Filesystem, Root, FsTypes, Persistent])]
-async fn file_system_is_the_one_asked_for(cx: &mut Cx) -> Result {
+async fn file_system_and_mount_flags_are_applied(cx: &mut Cx) -> Result {
     for fs_type in cx.fs_types() {
         let volume = cx.volume(&fs_type).fs_type(&fs_type).mount_option("noatime").create().await?;
         let pod = cx.pod(&format!("on-{fs_type}")).volume(&volume, "/data").start().await?;

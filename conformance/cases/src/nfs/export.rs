@@ -2,9 +2,9 @@
 
 use crate::prelude::*;
 
-/// What is not exported any more is stale for the pod that has it, and the pod can still leave.
+/// An export that is withdrawn under a pod becomes stale, and the pod can still be deleted.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn taken_back_is_stale(cx: &mut Cx, version: Nfs) -> Result {
+async fn withdrawn_export_is_stale_and_unmounted(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.puts("news", "from the server").await?;
     let data = server.volume("data", version, &["hard", "actimeo=0"]).await?;

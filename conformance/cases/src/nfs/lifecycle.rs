@@ -2,10 +2,10 @@
 
 use crate::prelude::*;
 
-/// A pod gets an export, what it writes is on the server, and when the pod is gone nothing of the export is
-/// left on the node.
+/// A pod gets an export, what it writes is on the server, and nothing of the export is left on the node when the pod is
+/// gone.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn in_and_out(cx: &mut Cx, version: Nfs) -> Result {
+async fn export_is_mounted_and_unmounted(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.puts("news", "from the server").await?;
     let data = server.volume("data", version, &[]).await?;
@@ -28,9 +28,9 @@ async fn in_and_out(cx: &mut Cx, version: Nfs) -> Result {
         .await
 }
 
-/// Each pod has a mount of its own of the same export, and one that leaves takes nothing from the other.
+/// Each pod has its own mount of the same export, and a pod that is deleted does not disturb the other.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn two_pods_have_two_mounts(cx: &mut Cx, version: Nfs) -> Result {
+async fn each_pod_has_its_own_mount(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     let data = server.volume("data", version, &[]).await?;
 
@@ -50,10 +50,10 @@ async fn two_pods_have_two_mounts(cx: &mut Cx, version: Nfs) -> Result {
     second.stop().await
 }
 
-/// When the node dies while an export is mounted, and the pod is deleted before it is back, the new node finds
-/// the mount and takes it down.
+/// The node is killed while an export is mounted, and the pod is deleted meanwhile: the restarted node finds the mount
+/// and unmounts it.
 #[case(needs = [Nfs])]
-async fn node_killed_and_pod_gone(cx: &mut Cx) -> Result {
+async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
     let server = cx.nfs_server().await?;
     let data = server.volume("data", Nfs::V4, &[]).await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;

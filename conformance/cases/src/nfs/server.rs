@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::prelude::*;
 
-/// While the server is dead a file of a hard mount does not answer; when the server is back, it does, with what
-/// it held.
+/// A file of a hard mount does not answer while the server is down, and holds its data when the server is back.
 #[case(needs = [Nfs], each = [V3, V4])]
 async fn hard_mount_waits_for_its_server(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
@@ -22,9 +21,9 @@ async fn hard_mount_waits_for_its_server(cx: &mut Cx, version: Nfs) -> Result {
     web.stop().await
 }
 
-/// With a soft mount reads fail while the server is dead, and succeed once it is back.
+/// Reads of a soft mount fail while the server is down, and succeed once it is back.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn soft_mount_gives_its_server_up(cx: &mut Cx, version: Nfs) -> Result {
+async fn soft_mount_fails_without_its_server(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.puts("news", "from the server").await?;
     let data = server.volume("data", version, &["soft", "timeo=5", "retrans=1"]).await?;
@@ -37,11 +36,11 @@ async fn soft_mount_gives_its_server_up(cx: &mut Cx, version: Nfs) -> Result {
     web.stop().await
 }
 
-/// A pod that has written leaves a dead server: its hard mount is taken down without waiting for anybody.
+/// A pod that has written can be deleted while the server is down: its hard mount is unmounted without waiting.
 ///
 /// Not so with version 4, whose client says goodbye to its server before the kernel's umount returns.
 #[case(needs = [Nfs])]
-async fn writer_leaves_a_dead_server(cx: &mut Cx) -> Result {
+async fn hard_mount_with_writes_is_unmounted(cx: &mut Cx) -> Result {
     let server = cx.nfs_server().await?;
     let data = server.volume("data", Nfs::V3, &["hard"]).await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -58,9 +57,9 @@ async fn writer_leaves_a_dead_server(cx: &mut Cx) -> Result {
     server.has("greeting", "hello").await
 }
 
-/// A pod leaves a dead server in a bounded time where its mount is soft, whatever the version.
+/// A pod with a soft mount is deleted in bounded time while the server is down, with every version of NFS.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn pod_leaves_a_dead_server_softly(cx: &mut Cx, version: Nfs) -> Result {
+async fn soft_mount_is_unmounted_in_bounded_time(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     let data = server.volume("data", version, &["soft", "timeo=5", "retrans=1"]).await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -75,12 +74,12 @@ async fn pod_leaves_a_dead_server_softly(cx: &mut Cx, version: Nfs) -> Result {
         .await
 }
 
-/// A pod leaves a dead server in a bounded time where its mount is hard, too, whatever the version, and meanwhile
-/// the node goes on with others. What was written is on the server when it is back.
+/// A pod with a hard mount is deleted in bounded time while the server is down, with every version of NFS, and
+/// meanwhile other pods come and go. What was written is on the server when it is back.
 ///
 /// Kubernetes, NFS: a server that no longer answers is forced after a minute.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn pod_leaves_a_dead_server_by_force(cx: &mut Cx, version: Nfs) -> Result {
+async fn hard_mount_is_unmounted_by_force(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     // Whoever asks for an attribute asks the server.
     let data = server.volume("data", version, &["hard", "actimeo=0"]).await?;
@@ -99,10 +98,10 @@ async fn pod_leaves_a_dead_server_by_force(cx: &mut Cx, version: Nfs) -> Result 
     server.has("greeting", "hello").await
 }
 
-/// A pod that was deleted while its server was dead is gone when the server is back, and with it all that was
-/// on the node.
+/// A pod that was deleted while its server was down is gone when the server is back, with everything it had on the
+/// node.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn pod_is_gone_when_the_server_is_back(cx: &mut Cx, version: Nfs) -> Result {
+async fn deleted_pod_is_gone_when_the_server_is_back(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     let data = server.volume("data", version, &["hard"]).await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;
@@ -120,9 +119,9 @@ async fn pod_is_gone_when_the_server_is_back(cx: &mut Cx, version: Nfs) -> Resul
     server.has("greeting", "hello").await
 }
 
-/// A pod whose server is not there is tried again until it is.
+/// A pod whose server is down is tried again until the server is up.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn pod_waits_for_a_server_to_come(cx: &mut Cx, version: Nfs) -> Result {
+async fn mount_is_retried_until_the_server_is_up(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.puts("news", "from the server").await?;
     let data = server.volume("data", version, &["hard"]).await?;

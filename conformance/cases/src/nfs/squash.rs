@@ -5,13 +5,12 @@ use crate::prelude::*;
 /// The user that the export belongs to.
 const OWNER: u32 = 1000;
 
-/// Root of the node may not look into the export, and its pod has it all the same: it is mounted, nobody tries to give
-/// it to the pod's group, the pod's own user reads and writes. The node that comes back after its end knows the mount
-/// as well, and takes it down.
+/// With root_squash the node's root may not read the export, and the pod still gets it: it is mounted without a change
+/// of owner, the pod's user reads and writes, and a restarted node recognises the mount and unmounts it.
 ///
 /// Kubernetes, Persistent Volumes, NFS; exports(5): `root_squash`.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn is_for_the_pod_and_not_for_the_node(cx: &mut Cx, version: Nfs) -> Result {
+async fn squashed_root_mounts_for_the_pod(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.puts("news", "from the server").await?;
     server.close_to_root(OWNER).await?;
@@ -40,12 +39,12 @@ async fn is_for_the_pod_and_not_for_the_node(cx: &mut Cx, version: Nfs) -> Resul
         .await
 }
 
-/// A part of it cannot be bound by a node that may not walk to it: then the container does not start, its user is told
-/// nothing of the machine, nothing is left mounted, and the pod leaves as ever.
+/// A sub-path that the node's root may not reach cannot be bound: the container does not start, the event names no path
+/// of the node, nothing is left mounted, and the pod can be deleted.
 ///
 /// Kubernetes, Volumes, Using subPath; exports(5): `root_squash`.
 #[case(needs = [Nfs], each = [V3, V4])]
-async fn a_part_of_it_cannot_be_had(cx: &mut Cx, version: Nfs) -> Result {
+async fn sub_path_of_a_squashed_export_is_refused(cx: &mut Cx, version: Nfs) -> Result {
     let server = cx.nfs_server().await?;
     server.close_to_root(OWNER).await?;
     let data = server.volume("data", version, &[]).await?;

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_is_answered() {
+    fn reported_capability_must_work() {
         let rule = &ANSWERED;
         let reported = "capabilities STAGE_UNSTAGE_VOLUME EXPAND_VOLUME\n";
         keeps(rule, &[reported, "expand v1 a Internal"].concat(), &[]);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_staged_is_not_published() {
+    fn publish_needs_a_stage() {
         let rule = &ONLY_WHAT_IS_STAGED;
         let stages = "capabilities STAGE_UNSTAGE_VOLUME\n";
         passes_over(rule, &[stages, "stage v1\npublish v1 a"].concat(), &[]);

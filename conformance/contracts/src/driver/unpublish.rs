@@ -138,7 +138,7 @@ mod tests {
     const IN: &str = "mount staging:v1\nstage v1\nmount target:v1/a\npublish v1 a\n";
 
     #[test]
-    fn what_is_undone_is_gone() {
+    fn undone_publish_leaves_nothing_mounted() {
         let rule = &TARGET_IS_GONE;
         keeps(rule, &[IN, "unpublish v1 a begins\numount target:v1/a\nunpublish v1 a ends"].concat(), &[]);
         passes_over(rule, &[IN, "unpublish v1 a Internal"].concat(), &[]);

@@ -190,10 +190,10 @@ pub(super) static ONE_POD_ONLY: Rule = Rule {
     id: "INV-035",
     sentence: "a volume that is ReadWriteOncePod only is published for one pod at a time",
     witnesses: &[Witness::Rpc, Witness::Api],
-    check: Checked::Each(one_pod_only),
+    check: Checked::Each(single_pod),
 };
 
-fn one_pod_only(books: &Books, line: &TraceLine, report: &mut Report) {
+fn single_pod(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     if start.method != "NodePublishVolume" {
         return;
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pod_means_one() {
+    fn second_pod_of_a_single_pod_volume_is_refused() {
         let rule = &ONE_POD_ONLY;
         keeps(rule, &[PV, "publish v1 a\npublish v1 a\nunpublish v1 a\npublish v1 b"].concat(), &[]);
         let second = "published for a second pod";
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_means_one() {
+    fn second_node_of_a_single_node_volume_is_refused() {
         let rule = &ATTACHED_TO_ONE;
         let attachment = |name: &str, node: &str, attached: bool| {
             format!(

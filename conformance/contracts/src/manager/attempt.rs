@@ -163,7 +163,7 @@ mod tests {
     use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
-    fn what_risked_nothing_changes_nothing() {
+    fn attempt_without_risk_changes_no_state() {
         let rule = &NOTHING_RISKED;
         let begin = "state v1 DeviceNotMounted\nop start volume_mount v1/a\n";
         let end = "op end volume_mount v1/a driver not registered\n";

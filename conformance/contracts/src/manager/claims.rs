@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_only_everywhere_does_not_grow() {
+    fn read_only_volume_is_not_expanded() {
         let rule = &READ_ONLY_DOES_NOT_GROW;
         let read_only = "publish v1 a {\"readonly\":true}\n";
         keeps(rule, &[read_only, "publish v1 b\nexpand v1 b"].concat(), &["a", "b"]);

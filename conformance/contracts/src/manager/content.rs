@@ -223,7 +223,7 @@ mod tests {
     use crate::rule::script::{breaks, keeps, passes_over};
 
     #[test]
-    fn what_a_pod_wants_stays_where_it_is() {
+    fn wanted_volume_stays_on_disk() {
         let rule = &WANTED_STAYS_ON_DISK;
         let taken = "taken away from a pod that wants it";
         for volume in ["v1", "b1"] {

@@ -31,7 +31,7 @@ mod tests {
     const LEFT: &str = "a target of a pod that is gone was not unpublished";
 
     #[test]
-    fn what_an_object_tells_is_asked_for_whatever_became_of_the_record() {
+    fn volume_with_an_object_is_undone_without_its_record() {
         let rule = &EVERY_PUBLISH_IS_UNDONE;
         let begin = format!("{VOLUME}\nmount target:v1/a\npublish v1 a\n");
         for damage in ["step damage data:v1/a", "step lose data:v1/a"] {
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_tells_is_not_until_it_is_written_down_anew() {
+    fn unidentified_target_is_undone_once_its_record_is_rewritten() {
         let rule = &EVERY_PUBLISH_IS_UNDONE;
         let damaged = "mount target:v1/a\npublish v1 a\nstep damage data:v1/a\n";
         keeps(rule, damaged, &[]);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_without_a_mount_was_perhaps_never_begun() {
+    fn lost_record_without_a_mount_excuses_a_missing_unstage() {
         let rule = &EVERY_STAGE_IS_UNDONE;
         let left = "a volume that nobody uses was not unstaged";
         let begin = format!("{VOLUME}\nstage v1 Aborted\n");

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_container_uses_is_left_alone() {
+    fn unused_volume_of_a_pod_is_not_published() {
         let rule = &ONLY_WHAT_IS_USED;
         let unused = [BOUND, &pod("uid-a", "unused")].concat();
         passes_over(rule, &[&unused, "publish v1 b\nwants v1/b yes\nwants v2/a yes"].concat(), &[]);

@@ -77,10 +77,10 @@ pub(super) static ONE_OPERATION_A_VOLUME: Rule = Rule {
     id: "INV-010",
     sentence: "of mounting, expanding and device operations, at most one runs on a volume at a time",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(one_operation_a_volume),
+    check: Checked::Each(single_operation_for_each_volume),
 };
 
-fn one_operation_a_volume(books: &Books, line: &TraceLine, report: &mut Report) {
+fn single_operation_for_each_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     if !WHOLE.contains(&start.method.as_str()) {
         return;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn one_operation_at_a_time() {
+    fn operations_on_a_volume_do_not_overlap() {
         let rule = &ONE_OPERATION_A_VOLUME;
         keeps(rule, "stage v1 begins\nstage v2 begins\nstage v1 ends\nstage v2 ends", &[]);
         keeps(rule, "publish v1 a\nunpublish v1 a begins\nunpublish v1 b begins", &[]);

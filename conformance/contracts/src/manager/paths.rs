@@ -12,10 +12,10 @@ pub(super) static ONE_PATH_A_VOLUME: Rule = Rule {
     id: "INV-048",
     sentence: "a staging path belongs to one volume, a target to one volume and pod",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(one_path_a_volume),
+    check: Checked::Each(path_for_each_volume),
 };
 
-fn one_path_a_volume(books: &Books, line: &TraceLine, report: &mut Report) {
+fn path_for_each_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     let volume = text(&start.req, "volumeId");
     if matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") {

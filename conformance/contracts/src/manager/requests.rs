@@ -241,7 +241,7 @@ mod tests {
     use crate::rule::script::{breaks, keeps, path};
 
     #[test]
-    fn what_was_done_is_undone_with_its_own_id() {
+    fn undo_uses_the_volume_id_of_the_setup() {
         let rule = &UNDONE_AS_DONE;
         let done = "stage v1\npublish v1 a\nnode kill\nnode start\n";
         keeps(rule, &[done, "unpublish v1 a\nunstage v1\nunpublish v2 a\nunstage v2"].concat(), &[]);

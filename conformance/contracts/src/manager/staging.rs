@@ -146,10 +146,10 @@ pub(super) static ONE_LABEL_AT_A_TIME: Rule = Rule {
     id: "INV-038",
     sentence: "a volume is published with the SELinux label that it is staged and published with already, or not yet",
     witnesses: &[Witness::Rpc],
-    check: Checked::Each(one_label_at_a_time),
+    check: Checked::Each(same_label_everywhere),
 };
 
-fn one_label_at_a_time(books: &Books, line: &TraceLine, report: &mut Report) {
+fn same_label_everywhere(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     let uses = matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume");
     let Some(known) = books.volume(text(&start.req, "volumeId")).filter(|_| uses) else { return };
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_stays() {
+    fn wanted_volume_stays_published() {
         let rule = &WANTED_STAYS;
         keeps(rule, "wants v1/b yes\nwants v2/a yes\nwants v1/a yes\nwants v1/a -\nunpublish v1 a", &[]);
         breaks(

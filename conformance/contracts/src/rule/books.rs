@@ -28,7 +28,6 @@ pub enum Progress {
 pub struct Call {
     /// The bare method name.
     pub method: String,
-    /// The request.
     pub request: Value,
     /// The line of its start.
     pub seq: u64,
@@ -91,7 +90,6 @@ pub struct Volume {
 /// What the manager made in its own tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// A directory.
     Directory,
     /// A file it wrote.
     File,

@@ -55,7 +55,7 @@ fn order_of_calls_is_the_managers_alone() {
 }
 
 #[test]
-fn what_a_driver_can_have_removed_is_not_known_to_be_the_managers() {
+fn removal_that_may_be_the_drivers_is_not_attributed() {
     // Published before its metadata was written, as far as the files tell.
     let events = [call(1, "NodeStageVolume", "OK", None), call(2, "NodePublishVolume", "OK", None)].concat();
     check(&events, "INV-050", Party::Unknown, "");

@@ -52,7 +52,7 @@ mod tests {
     use crate::event::Status;
 
     #[test]
-    fn what_would_end_an_annotation_is_escaped() {
+    fn end_of_an_annotation_is_escaped() {
         let mut case = CaseReport::sample("csi::publish::a", Status::Leaked);
         case.left_behind = vec!["100% of\nit".into()];
         expect_test::expect!["::error file=conformance/cases/src/csi/block.rs,line=12,title=LEAK csi%3A%3Apublish%3A%3Aa::left behind: 100%25 of%0Ait%0Avolproof run csi::publish::a"]

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_driver_says_is_text_and_never_markup() {
+    fn driver_message_is_escaped() {
         let mut case = CaseReport::sample("csi::a", Status::Leaked);
         case.left_behind = vec!["bind <publish:data/web> & \"more\"".into()];
         let run = RunRecord {

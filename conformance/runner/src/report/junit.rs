@@ -142,9 +142,9 @@ mod tests {
               left behind
                 bind   &lt;publish:disk/web&gt;  =  &lt;device:disk&gt;
 
-              logs   out/cases/csi::block::is_unmapped_in_reverse_order/   driver.log  journal.txt
-              again  volproof run csi::block::is_unmapped_in_reverse_order
-              look   volproof enter csi::block::is_unmapped_in_reverse_order
+              logs   out/cases/csi::block::teardown_is_the_reverse_of_setup/   driver.log  journal.txt
+              again  volproof run csi::block::teardown_is_the_reverse_of_setup
+              look   volproof enter csi::block::teardown_is_the_reverse_of_setup
             </failure>
                     </testcase>
                 </testsuite>

@@ -68,9 +68,7 @@ pub fn label(status: Status) -> &'static str {
 pub struct Headed<'a> {
     /// The colours.
     pub palette: Palette,
-    /// The word.
     pub word: &'a str,
-    /// The rest.
     pub rest: &'a str,
 }
 
@@ -188,7 +186,6 @@ impl Display for Difference<'_> {
 pub struct Details<'a> {
     /// The colours.
     pub palette: Palette,
-    /// The case.
     pub case: &'a CaseReport,
     /// Findings that an earlier case has already told, with that case.
     pub told: &'a [(Finding, CaseId)],

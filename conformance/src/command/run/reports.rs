@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn report_of_an_earlier_run_goes_when_the_next_one_starts() {
         let out = tempfile::tempdir().unwrap();
-        let earlier = out.path().join("cases/csi::publish::read_only");
+        let earlier = out.path().join("cases/csi::publish::read_only_claim_cannot_be_written");
         let first = Reports::asked(Some(out.path())).unwrap().unwrap();
         first.begin().unwrap();
         std::fs::create_dir(&earlier).unwrap();

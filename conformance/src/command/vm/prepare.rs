@@ -41,7 +41,7 @@ pub(in crate::command) fn chosen(asked: &[String]) -> Result<Vec<Chosen>, Exit> 
         [word] if word == "all" => &all[..],
         names => names,
     };
-    names.iter().map(|name| one(&images, name)).collect()
+    names.iter().map(|name| chosen_kernel(&images, name)).collect()
 }
 
 /// The default kernel, if guests can be had with it at once.
@@ -50,7 +50,7 @@ pub(in crate::command) fn at_hand() -> Result<Chosen, Exit> {
     Ok(chosen(&[])?.remove(0))
 }
 
-fn one(images: &Images, name: &str) -> Result<Chosen, Exit> {
+fn chosen_kernel(images: &Images, name: &str) -> Result<Chosen, Exit> {
     if name.ends_with(".deb") {
         let file = PathBuf::from(name);
         if !file.is_file() {
@@ -69,7 +69,6 @@ fn one(images: &Images, name: &str) -> Result<Chosen, Exit> {
     }
 }
 
-/// The emulator.
 pub(super) fn emulator() -> Result<PathBuf, Exit> {
     qemu::find().ok_or_else(|| {
         Exit::environment(format!("cannot boot a guest: `{}` is not installed", qemu::PROGRAM))

@@ -56,7 +56,7 @@ fn each_recorded_scenario_can_be_read() {
 }
 
 #[test]
-fn what_is_not_said_is_as_it_was_recorded() {
+fn omitted_fields_have_the_recorded_defaults() {
     let scenario = Scenario::parse(POD).expect("it is a scenario");
     assert_eq!(scenario.volumes[0].size_mi, 16);
     assert_eq!(scenario.volumes[0].access_modes, ["ReadWriteOnce"]);

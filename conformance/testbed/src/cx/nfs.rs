@@ -33,7 +33,6 @@ pub enum ReadError {
     Denied,
 }
 
-/// The server.
 #[derive(Debug, Clone)]
 pub struct NfsServer {
     shared: Rc<Shared>,

@@ -150,7 +150,6 @@ impl PodBuilder {
         self
     }
 
-    /// A label.
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.spec.labels.insert(name.to_owned(), value.to_owned());
         self

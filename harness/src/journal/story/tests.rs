@@ -210,7 +210,7 @@ fn a_call_under_way_is_told_again_when_it_has_ended() {
 }
 
 #[test]
-fn what_a_driver_does_elsewhere_is_its_own_affair_and_strays_are_not() {
+fn mount_outside_the_pods_is_no_stray() {
     let mut trace = Trace::default();
     let stage = format!("{ROOT}/plugins/kubernetes.io/csi/volumeDevices/staging/pv-data");
     trace.push(Event::MountAdd(mount("/var/lib/volproof/driver/x", Actor::Driver, "rw", None)));

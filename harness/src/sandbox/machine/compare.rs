@@ -11,7 +11,6 @@ use super::layer::Layer;
 /// A file or a directory of the machine that is another than before, as the sandbox sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Its path.
     pub path: PathBuf,
     /// How it differs.
     pub change: Change,

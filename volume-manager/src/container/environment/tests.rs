@@ -61,7 +61,7 @@ async fn over(
 }
 
 /// The one variable `V`.
-async fn one(origin: Origin) -> Result<Vec<String>, String> {
+async fn variable(origin: Origin) -> Result<Vec<String>, String> {
     of(Vec::new(), vec![from("V", origin)]).await
 }
 
@@ -80,9 +80,9 @@ async fn fields_of_the_pod_become_values() {
         ("status.hostIP", "192.0.2.1"),
         ("status.hostIPs", "192.0.2.1"),
     ] {
-        assert_eq!(one(Origin::Field(path.into())).await, Ok(vec![format!("V={value}")]), "{path}");
+        assert_eq!(variable(Origin::Field(path.into())).await, Ok(vec![format!("V={value}")]), "{path}");
     }
-    let refused = one(Origin::Field("spec.color".into())).await.unwrap_err();
+    let refused = variable(Origin::Field("spec.color".into())).await.unwrap_err();
     assert_eq!(refused, "no value for variable \"V\": unsupported fieldPath: spec.color");
 }
 
@@ -100,14 +100,14 @@ async fn amounts_are_the_containers_own_unless_it_names_another() {
             resource: resource.into(),
             divisor: divisor.into(),
         };
-        assert_eq!(one(origin).await, Ok(vec![format!("V={value}")]), "{resource} of {container:?}");
+        assert_eq!(variable(origin).await, Ok(vec![format!("V={value}")]), "{resource} of {container:?}");
     }
     for (container, resource) in [("nope", "limits.cpu"), ("main", "limits.gpu")] {
         let origin =
             Origin::Amount { container: container.into(), resource: resource.into(), divisor: String::new() };
         let told =
             format!("no value for variable \"V\": cannot tell resource {resource} of container {container}");
-        assert_eq!(one(origin).await, Err(told));
+        assert_eq!(variable(origin).await, Err(told));
     }
 }
 
@@ -122,7 +122,7 @@ async fn keys_must_be_there_unless_they_are_optional() {
         (ConfigMap, "nope", "k", Err("configmaps \"nope\" not found")),
         (Secret, "cm", "k", Err("secrets \"cm\" not found")),
     ] {
-        let value = |optional| one(Origin::Key(holder(kind, name, optional), key.into()));
+        let value = |optional| variable(Origin::Key(holder(kind, name, optional), key.into()));
         let expected = told.map(|value| vec![value.to_owned()]);
         let strict = expected.clone().map_err(|why| format!("no value for variable \"V\": {why}"));
         assert_eq!(value(false).await, strict, "{kind:?} {name} {key}");
@@ -130,7 +130,7 @@ async fn keys_must_be_there_unless_they_are_optional() {
     }
     for optional in [false, true] {
         let raw = Origin::Key(holder(Secret, "keys", optional), "raw".into());
-        assert_eq!(one(raw).await.unwrap_err(), "no value for variable \"V\": it is not UTF-8");
+        assert_eq!(variable(raw).await.unwrap_err(), "no value for variable \"V\": it is not UTF-8");
     }
 }
 
@@ -146,7 +146,7 @@ async fn a_text_has_what_is_before_it_in_it() {
 }
 
 #[tokio::test]
-async fn what_is_imported_gives_way() {
+async fn own_variables_override_imported_ones() {
     let import = |kind, name: &str, optional, prefix: &str| Import {
         holder: holder(kind, name, optional),
         prefix: prefix.into(),
@@ -165,7 +165,7 @@ async fn what_is_imported_gives_way() {
 }
 
 #[tokio::test]
-async fn what_services_are_told_gives_way_to_all_else() {
+async fn service_variables_are_overridden_by_all_others() {
     let told = &[("WEB_SERVICE_HOST", "10.0.0.1"), ("WEB_SERVICE_PORT", "80"), ("color", "told")];
     let cm = vec![Import { holder: holder(HolderKind::ConfigMap, "cm", false), prefix: String::new() }];
     let own = vec![
@@ -188,8 +188,8 @@ async fn what_services_are_told_gives_way_to_all_else() {
 }
 
 #[tokio::test]
-async fn what_nobody_here_looks_up_is_refused() {
-    let refused = one(Origin::Other("fileKeyRef".into())).await.unwrap_err();
+async fn unsupported_variable_source_is_refused() {
+    let refused = variable(Origin::Other("fileKeyRef".into())).await.unwrap_err();
     assert!(
         refused.starts_with("no value for variable \"V\": values from fileKeyRef are not supported"),
         "{refused}"

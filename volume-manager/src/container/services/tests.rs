@@ -140,7 +140,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_seen_last_holds_until_there_is_something_newer() {
+async fn services_are_kept_until_a_newer_list() {
     let (prepare, streams) = mpsc::unbounded_channel();
     let services = Services::follow(Arc::new(Streams(Mutex::new(streams))), TokioClock::shared());
     let applied = |name, at| Change::Applied(service("ns", name, at, &[]).into_object());

@@ -12,7 +12,7 @@ fn bundle() -> Bundle {
 }
 
 #[tokio::test]
-async fn what_a_container_says_goes_before_what_its_pod_says() {
+async fn container_settings_override_the_pods() {
     let Some(mut scene) = Scene::set().await else { return };
     let label = |level: &str| SeLinuxOptions { level: level.into(), ..SeLinuxOptions::default() };
     let security = scene.configure().await.unwrap().security;
@@ -112,7 +112,7 @@ async fn no_container_sees_how_hot_the_processors_are() {
 }
 
 #[tokio::test]
-async fn who_must_not_be_root_is_asked_for_his_user() {
+async fn run_as_non_root_needs_a_numeric_user() {
     let Some(mut scene) = Scene::set().await else { return };
     assert!(scene.configure().await.is_ok(), "root is no sin");
     scene.bench.pod.security.confinement.run_as_non_root = Some(true);

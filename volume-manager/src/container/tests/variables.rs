@@ -36,7 +36,7 @@ async fn the_services_of_the_pods_namespace_are_told_once_they_are_known() {
 }
 
 #[tokio::test]
-async fn what_may_be_secret_is_not_shown() {
+async fn secret_value_is_not_shown() {
     let Some(mut scene) = Scene::set().await else { return };
     let data = [("word".into(), Sensitive::new(b"open-sesame".to_vec()))].into();
     scene.bench.put(Secret { meta: Meta::named("default", "keys"), data }.into_object());

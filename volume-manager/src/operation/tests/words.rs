@@ -52,7 +52,7 @@ fn operations_are_called_as_the_kubelet_calls_them() {
 
 /// The step and the reason of the event, where there is one; each operation is one of a plugin that nobody has.
 #[tokio::test]
-async fn what_nobody_can_do_is_told_to_pods_that_wait_and_to_nobody_else() {
+async fn missing_plugin_is_reported_to_waiting_pods_only() {
     let plugin = PluginName::new("kubernetes.io/paper");
     let mut bench = Bench::new();
     let mount = Arc::new(MountVolume { plugin: plugin.clone(), ..bench.mounting() });
@@ -75,7 +75,7 @@ async fn what_nobody_can_do_is_told_to_pods_that_wait_and_to_nobody_else() {
 
 /// An object that names no volume of the plugin has no place on the node.
 #[tokio::test]
-async fn what_has_no_place_is_told_with_the_step_that_asked_for_it() {
+async fn missing_path_is_reported_with_its_step() {
     let mut bench = Bench::new();
     bench.change_volume(|volume| {
         let PersistentSource::Csi(csi) = &mut volume.source else { unreachable!() };
@@ -178,7 +178,7 @@ async fn a_device_whose_place_nobody_can_tell_leaves_the_place_in_the_books() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_attached_or_detached_is_said_with_its_step() {
+async fn attach_and_detach_errors_name_their_step() {
     let bench = Bench::new();
     let (clock, facts) = (TokioClock, Facts::default());
     let remote = Remote { api: &*bench.api, clock: &clock, facts: &facts };

@@ -46,7 +46,6 @@ pub enum AttachmentError {
     /// The external attacher took too long to attach.
     #[error("timed out waiting for external-attacher of {driver} CSI driver to attach volume {handle}")]
     AttachTimeout {
-        /// The driver.
         driver: DriverName,
         /// The volume.
         handle: VolumeHandle,
@@ -54,7 +53,6 @@ pub enum AttachmentError {
     /// The external attacher took too long to detach.
     #[error("timed out waiting for external-attacher of {driver} CSI driver to detach volume {handle}")]
     DetachTimeout {
-        /// The driver.
         driver: DriverName,
         /// The volume.
         handle: VolumeHandle,
@@ -223,7 +221,7 @@ mod tests {
     use crate::plugin::testing::toy_api::ToyApi;
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_looks_less_often_with_time_and_not_after_the_end_of_it() {
+    async fn poll_interval_grows_up_to_the_deadline() {
         let (api, clock, facts) = (ToyApi::default(), TokioClock, Facts::default());
         let remote = Remote { api: &api, clock: &clock, facts: &facts };
         let (began, looks) = (clock.now(), RefCell::new(Vec::new()));

@@ -59,7 +59,6 @@ pub enum CsiError {
     Lifecycle {
         /// How long the volume lives.
         mode: LifecycleMode,
-        /// The driver.
         driver: DriverName,
         /// What its object says.
         reason: String,
@@ -70,7 +69,6 @@ pub enum CsiError {
     /// A name that would lead out of its directory, or an empty one.
     #[error("volume `{volume}` has an impossible {what}")]
     BadName {
-        /// The volume.
         volume: SpecName,
         /// Which of its names.
         what: &'static str,
@@ -106,7 +104,6 @@ pub enum CsiError {
     /// A size or a path that no call may carry.
     #[error("cannot expand volume `{volume}`: {reason}")]
     BadExpand {
-        /// The volume.
         volume: SpecName,
         /// What is wrong.
         reason: &'static str,

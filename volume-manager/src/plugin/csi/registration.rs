@@ -211,7 +211,6 @@ pub enum RegistrationError {
     /// Its registration socket does not do as it should.
     #[error("cannot register what listens on `{}`", socket.display())]
     Socket {
-        /// The socket.
         socket: PathBuf,
         /// What happened.
         source: CallError,
@@ -225,7 +224,6 @@ pub enum RegistrationError {
     /// It speaks no version of CSI that is spoken here.
     #[error("cannot register driver {driver}")]
     Version {
-        /// The driver.
         driver: DriverName,
         /// Why not.
         source: VersionError,
@@ -236,7 +234,6 @@ pub enum RegistrationError {
     /// It did not say who the node is.
     #[error("error updating node with driver {driver}: NodeGetInfo failed")]
     NodeInfo {
-        /// The driver.
         driver: DriverName,
         /// What it said.
         source: CallError,

@@ -221,7 +221,6 @@ pub enum VolumeDataError {
     NotAString {
         /// The file.
         path: PathBuf,
-        /// The key.
         key: &'static str,
     },
     /// A JSON object that names neither driver nor volume: somebody else's.
@@ -235,7 +234,6 @@ pub enum VolumeDataError {
     EmptyId {
         /// The file.
         path: PathBuf,
-        /// The key.
         key: &'static str,
     },
     /// A driver whose name would lead out of the drivers' directory.

@@ -109,7 +109,7 @@ async fn items_choose_keys_names_and_modes() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_before_anything_is_touched_unless_it_may_be() {
+async fn missing_object_is_named_before_anything_changes() {
     let mut bench = Bench::new();
     bench.inline(map(&[], false));
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;

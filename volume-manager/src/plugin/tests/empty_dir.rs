@@ -135,7 +135,7 @@ async fn the_group_owns_it_on_disk_and_in_memory() {
 }
 
 #[tokio::test]
-async fn what_somebody_mounted_in_it_is_not_emptied_with_it() {
+async fn foreign_mount_in_an_empty_dir_is_not_emptied() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
         return;
@@ -300,7 +300,7 @@ async fn a_directory_that_cannot_be_looked_at_is_not_made() {
 }
 
 #[tokio::test]
-async fn what_is_half_gone_does_not_look_complete() {
+async fn half_removed_volume_does_not_look_ready() {
     let (mut bench, host) = Bench::simulated();
     bench.inline(empty_dir("", None));
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;

@@ -95,7 +95,7 @@ async fn nothing_of_it_is_the_pods() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_created_is_and_stays() {
+async fn missing_host_path_is_created_and_stays() {
     let mut bench = Bench::new();
     for (below, kind, mode) in [
         ("a/b", "DirectoryOrCreate", 0o755),

@@ -183,7 +183,7 @@ async fn a_device_is_handed_over_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_behind_a_pods_directory_is_found() {
+async fn mount_left_by_a_crash_is_found() {
     let bench = Bench::new();
     let host = Arc::clone(&bench.context.host);
     host.make_dir_all(&bench.path(GLOBAL), 0o750).await.unwrap();
@@ -205,7 +205,7 @@ async fn what_a_crash_has_left_behind_a_pods_directory_is_found() {
 }
 
 #[tokio::test]
-async fn what_is_neither_and_what_is_missing_is_refused() {
+async fn path_of_another_type_or_missing_is_refused() {
     let mut bench = Bench::new();
     bench.context.host.write_file(&bench.path("file"), b"", 0o600).await.unwrap();
     for (path, text) in [
@@ -327,7 +327,7 @@ async fn a_bind_has_the_options_of_its_volume_and_is_made_once() {
 }
 
 #[tokio::test]
-async fn what_is_on_a_device_grows_as_its_kind_does_and_a_directory_or_a_bare_device_not_at_all() {
+async fn only_a_file_system_on_a_device_is_expanded() {
     let fs = |name: &str| DiskContent::FileSystem(name.to_owned());
     for (content, mode, grows) in [
         (fs("ext4"), VolumeMode::Filesystem, Ok(true)),

@@ -30,7 +30,7 @@ fn an_unmount_does_not_wait_for_a_mounts_back_off() {
 }
 
 #[test]
-fn what_a_pod_wants_is_worked_on() {
+fn wanted_volume_has_an_operation() {
     let rule = &MOUNTED_AT_ONCE;
     let late = "a volume that a pod wants was not worked on";
     let wanted = "step add_pod uid-a\nwants v1/a yes\n";
@@ -76,7 +76,7 @@ fn what_a_pod_wants_is_worked_on() {
 }
 
 #[test]
-fn what_nobody_wants_is_taken_back() {
+fn unwanted_volume_is_torn_down() {
     let rule = &TAKEN_BACK_AT_ONCE;
     let late = "a volume that nobody wants was not taken back";
     let had = "state v1 DeviceGloballyMounted\nstate v1/a VolumeMounted\n";
@@ -100,7 +100,7 @@ fn what_nobody_wants_is_taken_back() {
 }
 
 #[test]
-fn what_is_stuck_is_stuck_alone() {
+fn stuck_operation_blocks_no_other() {
     let rule = &STUCK_ALONE;
     let late = "waited while another volume was stuck";
     let stuck = "op start volume_mount v2/b\nat 100\n";

@@ -91,7 +91,7 @@ fn still_mounted() -> Finding {
 }
 
 fn broken_block() -> CaseReport {
-    let mut case = CaseReport::sample("csi::block::is_unmapped_in_reverse_order", Status::Failed);
+    let mut case = CaseReport::sample("csi::block::teardown_is_the_reverse_of_setup", Status::Failed);
     case.number = 31;
     case.seconds = 2.41;
     case.breakage = Some(Breakage {
@@ -104,9 +104,9 @@ fn broken_block() -> CaseReport {
         cause: vec!["the story is another one".into()],
     });
     case.left_behind = vec!["bind   <publish:disk/web>  =  <device:disk>".into()];
-    case.logs = Some("out/cases/csi::block::is_unmapped_in_reverse_order".into());
+    case.logs = Some("out/cases/csi::block::teardown_is_the_reverse_of_setup".into());
     case.log_files = vec!["driver.log".into(), "journal.txt".into()];
-    case.look = Some("volproof enter csi::block::is_unmapped_in_reverse_order".into());
+    case.look = Some("volproof enter csi::block::teardown_is_the_reverse_of_setup".into());
     case.with_findings([still_mounted()])
 }
 
@@ -130,9 +130,9 @@ fn the_head_says_what_was_asked_and_what_the_machine_has() {
 }
 
 #[test]
-fn one_line_for_each_status() {
+fn each_status_has_its_line() {
     let statuses = Status::ALL.into_iter().enumerate().map(|(number, status)| {
-        let mut case = CaseReport::sample("csi::publish::read_only", status);
+        let mut case = CaseReport::sample("csi::publish::read_only_claim_cannot_be_written", status);
         case.number = number + 1;
         match status {
             Status::SkippedDriver => case.reasons = vec!["does not report GET_VOLUME_STATS".into()],
@@ -146,15 +146,15 @@ fn one_line_for_each_status() {
     });
     expect![[r#"
         $ volproof run
-                PASS [   0.31s] ( 1/62) csi::publish::read_only
-                FAIL [   0.31s] ( 2/62) csi::publish::read_only
-                LEAK [   0.31s] ( 3/62) csi::publish::read_only
-               ERROR [   0.31s] ( 4/62) csi::publish::read_only
-         DRIVER EXIT [   0.31s] ( 5/62) csi::publish::read_only
-               XPASS [   0.31s] ( 6/62) csi::publish::read_only                          our issue 41
-               XFAIL [   0.31s] ( 7/62) csi::publish::read_only                          our issue 41
-                SKIP            ( 8/62) csi::publish::read_only                          driver: does not report GET_VOLUME_STATS
-                SKIP            ( 9/62) csi::publish::read_only                          host: module `nfsd` is not available; not root"#]]
+                PASS [   0.31s] ( 1/62) csi::publish::read_only_claim_cannot_be_written
+                FAIL [   0.31s] ( 2/62) csi::publish::read_only_claim_cannot_be_written
+                LEAK [   0.31s] ( 3/62) csi::publish::read_only_claim_cannot_be_written
+               ERROR [   0.31s] ( 4/62) csi::publish::read_only_claim_cannot_be_written
+         DRIVER EXIT [   0.31s] ( 5/62) csi::publish::read_only_claim_cannot_be_written
+               XPASS [   0.31s] ( 6/62) csi::publish::read_only_claim_cannot_be_written                          our issue 41
+               XFAIL [   0.31s] ( 7/62) csi::publish::read_only_claim_cannot_be_written                          our issue 41
+                SKIP            ( 8/62) csi::publish::read_only_claim_cannot_be_written                          driver: does not report GET_VOLUME_STATS
+                SKIP            ( 9/62) csi::publish::read_only_claim_cannot_be_written                          host: module `nfsd` is not available; not root"#]]
     .assert_eq(&format!("$ volproof run\n{}", statuses.collect::<Vec<_>>().join("\n")));
 }
 
@@ -164,7 +164,7 @@ fn a_failure_says_where_in_the_story_it_broke_and_why() {
         [finished(broken_block())],
         expect![[r#"
             $ volproof run
-                    FAIL [   2.41s] (31/62) csi::block::is_unmapped_in_reverse_order
+                    FAIL [   2.41s] (31/62) csi::block::teardown_is_the_reverse_of_setup
 
               after `web.stop()`  conformance/cases/src/csi/block.rs:31
 
@@ -178,9 +178,9 @@ fn a_failure_says_where_in_the_story_it_broke_and_why() {
               left behind
                 bind   <publish:disk/web>  =  <device:disk>
 
-              logs   out/cases/csi::block::is_unmapped_in_reverse_order/   driver.log  journal.txt
-              again  volproof run csi::block::is_unmapped_in_reverse_order
-              look   volproof enter csi::block::is_unmapped_in_reverse_order
+              logs   out/cases/csi::block::teardown_is_the_reverse_of_setup/   driver.log  journal.txt
+              again  volproof run csi::block::teardown_is_the_reverse_of_setup
+              look   volproof enter csi::block::teardown_is_the_reverse_of_setup
 
         "#]],
     );
@@ -271,9 +271,9 @@ fn the_summary_counts_and_names_what_is_bad() {
                    ERROR a::error
              DRIVER EXIT a::driver_exited
                    XPASS a::xpass
-                    FAIL csi::block::is_unmapped_in_reverse_order
+                    FAIL csi::block::teardown_is_the_reverse_of_setup
                  Finding NodeUnpublishVolume returned OK, but its target is still mounted.
-                         DRV-031 in csi::block::is_unmapped_in_reverse_order
+                         DRV-031 in csi::block::teardown_is_the_reverse_of_setup
                          also in a::leaked
               no finding says why: a::failed, a::error, a::driver_exited and 1 more
               hint: nothing is proven
@@ -297,7 +297,7 @@ fn a_summary_of_one_and_of_none() {
 }
 
 #[test]
-fn what_is_kept_is_named_with_the_way_in() {
+fn kept_sandbox_is_named_with_its_command() {
     let cases = vec![CaseId::new("csi::a"), CaseId::new("csi::b")];
     check(
         [Event::Kept { cases }],

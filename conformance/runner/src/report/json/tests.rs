@@ -9,7 +9,7 @@ fn schema() -> Value {
 }
 
 #[test]
-fn what_is_written_fits_the_schema() {
+fn report_fits_its_schema() {
     let schema = schema();
     let run = serde_json::to_value(full_run()).expect("it serialises");
     assert_eq!(complaints(&schema, &schema, &run, "run"), [] as [String; 0]);
@@ -17,7 +17,7 @@ fn what_is_written_fits_the_schema() {
 
 /// Without this, a checker that looks at nothing would pass the test above.
 #[test]
-fn what_does_not_fit_is_noticed() {
+fn report_outside_the_schema_is_noticed() {
     let schema = schema();
     let mut run = serde_json::to_value(full_run()).expect("it serialises");
     run["cases"][0]["status"] = json!("fine");

@@ -93,7 +93,7 @@ fn steps_for(unwanted: Unwanted) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_wants_goes_when_the_node_has_let_go_or_is_gone() {
+async fn unwanted_attachment_is_detached_when_the_node_is_done() {
     for (unwanted, expected) in [
         (FREE, "detach, asking the node"),
         (Unwanted { reported: true, ..FREE }, "tell the node first"),
@@ -179,7 +179,7 @@ async fn a_volume_for_one_node_goes_nowhere_while_it_certainly_is_elsewhere() {
 }
 
 #[test]
-fn who_has_it_is_named_in_the_pods_own_namespace_and_counted_in_others() {
+fn multi_attach_event_names_pods_of_its_own_namespace() {
     let (mine, yours) = ("default", "other");
     for (others, expected) in [
         (&[][..], "exclusively attached to one node and can't be attached to another"),

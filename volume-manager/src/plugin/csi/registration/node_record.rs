@@ -204,7 +204,7 @@ mod tests {
     use crate::plugin::testing::toy_api::ToyApi;
 
     #[tokio::test]
-    async fn who_leaves_a_node_that_has_gone_has_left_and_who_cannot_ask_has_not() {
+    async fn unregistration_succeeds_without_a_node_and_fails_without_the_api() {
         let (api, node, driver) = (ToyApi::default(), NodeName::from("n"), DriverName::from("d"));
         let record = Record { api: &api, node: &node, driver: &driver };
         for away in [false, true] {

@@ -37,7 +37,7 @@ async fn a_drivers_object_says_what_its_volumes_need_and_its_absence_says_the_us
 }
 
 #[tokio::test]
-async fn what_is_no_drivers_needs_nothing_of_one() {
+async fn volume_without_a_driver_needs_no_attachment() {
     let mut bench = Bench::new();
     bench.change_volume(|volume| {
         volume.source = PersistentSource::Local { path: "/disk".to_owned(), fs_type: String::new() };

@@ -125,7 +125,7 @@ async fn looks_come_at_once_and_then_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_driver_says_of_an_attachment_ends_the_wait_and_its_absence_does_not() {
+async fn attach_error_ends_the_wait_and_a_missing_attachment_does_not() {
     let scene = Scene::set();
     let (result, took) =
         scene.attach(3.0, || scene.change(|attachment| attachment.attach_error = said("no room"))).await;

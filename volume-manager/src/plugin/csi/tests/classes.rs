@@ -15,7 +15,7 @@ use crate::plugin::testing::{Bench, DRIVER};
 
 /// Whatever the API does not say may be said at the next attempt: the books stay as they are.
 #[tokio::test]
-async fn what_the_api_does_not_say_risks_nothing() {
+async fn api_failure_changes_no_state() {
     type Need = fn(&mut Bench);
     let attaches: Need = |bench| bench.object(|driver| driver.attach_required = true);
     let tokens: Need = |bench| bench.object(|driver| driver.tokens = vec![DriverToken::default()]);
@@ -127,7 +127,7 @@ async fn an_attachment_that_goes_or_fails_ends_the_attempt() {
 
 /// A driver that is not there is waited for: nothing that it has is forgotten, and nobody is told.
 #[tokio::test]
-async fn what_a_missing_driver_has_is_kept_for_it() {
+async fn volume_of_a_missing_driver_is_kept() {
     let mut bench = Bench::new();
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     let there = bench.tree().await;

@@ -95,7 +95,7 @@ async fn without_staging_the_staging_path_is_told_all_the_same_and_nothing_is_un
 
 /// A driver that has come to stage nothing any more is not asked to unstage, and its directory goes.
 #[tokio::test]
-async fn what_a_driver_no_longer_stages_is_only_removed() {
+async fn staging_directory_of_a_driver_without_stage_is_removed() {
     let mut bench = block();
     bench.run(Operation::Map(Arc::new(bench.mounting()))).await;
     bench.run(Operation::Unmap(Arc::new(bench.unmounting()))).await;

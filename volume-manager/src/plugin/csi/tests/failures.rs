@@ -188,7 +188,7 @@ async fn a_driver_that_dies_in_mid_call_may_have_done_it() {
 }
 
 #[tokio::test]
-async fn nobody_on_the_socket_is_transient_while_asking_what_the_driver_can() {
+async fn unreachable_driver_is_a_transient_error() {
     let mut bench = Bench::new();
     bench.driver.set_down(true);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;

@@ -207,7 +207,7 @@ async fn a_node_that_is_asked_for_what_its_driver_cannot_do_has_failed() {
 
 /// The same, for a size that failed for good before and that nobody asks for any more.
 #[tokio::test]
-async fn what_failed_before_and_is_not_asked_for_any_more_is_infeasible_if_it_certainly_fails() {
+async fn shrunk_request_after_a_final_failure_is_infeasible() {
     for (code, resize) in [
         (Code::Internal, "NodeResizeInfeasible"),
         (Code::Unavailable, "NodeResizeInProgress"),

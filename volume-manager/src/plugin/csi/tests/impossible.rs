@@ -97,7 +97,7 @@ async fn capabilities_that_nobody_knows_are_passed_over() {
 }
 
 #[tokio::test]
-async fn what_nothing_can_measure_is_no_usage() {
+async fn unmeasurable_volume_has_no_usage() {
     let bench = Bench::new();
     bench.driver.can(&[Capability::GetVolumeStats, Capability::VolumeCondition]);
     let usage = |unit, [total, available, used]: [i64; 3]| VolumeUsage { unit, total, available, used };

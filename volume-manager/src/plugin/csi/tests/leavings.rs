@@ -34,7 +34,7 @@ async fn a_target_that_is_not_empty_keeps_its_record_and_its_pod() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_told_from_a_mount_is_not_taken_for_none() {
+async fn unreadable_mount_state_counts_as_mounted() {
     let (mut bench, host) = Bench::simulated();
     let record = bench.path(VOLUME).join("vol_data.json");
     host.kernel().make_dir_all(&bench.path(VOLUME).join("mount"), 0o750).unwrap();

@@ -166,7 +166,7 @@ async fn a_file_in_the_place_of_all_pods_is_as_good_as_none() {
 
 /// A stage whose record is lost is known all the same where a pod's record tells of it.
 #[tokio::test]
-async fn what_a_pod_tells_of_is_not_lost() {
+async fn stage_without_a_record_is_known_by_a_pods_record() {
     let node = Node::new();
     node.record("pods/u1/volumes/kubernetes.io~csi/pv", "h");
     node.dir(Path::new(&node.stage("h")).join("globalmount/data"));

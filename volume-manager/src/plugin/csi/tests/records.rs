@@ -259,7 +259,7 @@ async fn a_lost_record_is_made_good_by_the_one_stage_that_shows_the_same() {
 }
 
 #[tokio::test]
-async fn what_is_staged_is_found_without_a_pod() {
+async fn staged_volume_is_found_without_a_pod() {
     let mut bench = mounted().await;
     bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
     let host = Arc::clone(&bench.context.host);
@@ -328,7 +328,7 @@ async fn what_is_staged_is_found_without_a_pod() {
 
 /// All that a stage or a device leaves behind when its record goes is its place.
 #[tokio::test]
-async fn what_has_lost_its_record_is_told_by_its_place() {
+async fn volume_without_a_record_is_identified_by_its_path() {
     for damaged in DAMAGES {
         let mut bench = mounted().await;
         bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;

@@ -61,7 +61,7 @@ async fn a_driver_whose_object_says_nothing_of_groups_is_not_guessed_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_drivers_objects_say_is_waited_for_but_not_for_ever() {
+async fn missing_driver_object_is_waited_for_up_to_a_deadline() {
     for (seen_after, ends, took) in [(3, "done", 3), (30, "failed Transient", 10)] {
         let mut bench = Bench::new();
         bench.know(|facts| facts.csi_drivers_known = false);
@@ -115,7 +115,7 @@ async fn the_runtime_labels_what_has_labels_and_was_not_mounted_with_one() {
 }
 
 #[tokio::test]
-async fn what_is_published_and_cannot_be_looked_at_may_be_there() {
+async fn unreadable_target_is_uncertain() {
     let (mut bench, _) = labelling(true);
     bench.know(|facts| facts.selinux = true);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;

@@ -188,7 +188,7 @@ async fn a_driver_is_written_into_the_nodes_objects_and_told_so() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_registered_is_told_why_and_nobody_hears_of_it() {
+async fn invalid_registration_is_refused_with_its_reason() {
     type Spoil = fn(&mut PluginInfo);
     let cases: [(Spoil, &str); 5] = [
         (|info| info.r#type = "DevicePlugin".into(), "no handler registered for plugin type: DevicePlugin"),
@@ -263,7 +263,7 @@ async fn an_equal_version_does_not_take_a_drivers_place() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_told_is_not_registered() {
+async fn unreachable_registrar_is_not_registered() {
     let mut scene = Scene::set();
     scene.desk.deaf = true;
     scene.register().await.unwrap_err();

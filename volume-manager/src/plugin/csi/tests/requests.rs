@@ -81,7 +81,7 @@ async fn the_pods_read_only_claim_is_read_only_in_publish_alone() {
 }
 
 #[tokio::test]
-async fn what_the_controller_said_goes_into_both_calls_if_the_driver_attaches() {
+async fn publish_context_goes_into_stage_and_publish() {
     let mut bench = Bench::new();
     bench.driver.tell_all();
     bench.object(|driver| driver.attach_required = true);

@@ -55,7 +55,7 @@ impl Refusing {
 }
 
 #[tokio::test]
-async fn what_cannot_be_removed_after_a_failure_keeps_the_step_open() {
+async fn failed_removal_keeps_the_step_uncertain() {
     for (call, mark) in [("NodeStageVolume", "device"), ("NodePublishVolume", "pod")] {
         for (refused, class) in [(false, "Final"), (true, "Uncertain")] {
             let mut refusing = Refusing::new();
@@ -108,7 +108,7 @@ async fn failed_stage_of_a_device_that_has_filled_its_directory_is_undone() {
 }
 
 #[tokio::test]
-async fn what_a_driver_leaves_mounted_keeps_its_record() {
+async fn mount_left_by_the_driver_keeps_its_record() {
     let mut refusing = Refusing::new();
     refusing.mount().await;
     let volume = "pods/u1/volumes/kubernetes.io~csi/pv";

@@ -80,7 +80,7 @@ fn failed(story: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_in_a_directorys_place_is_named_and_what_a_disk_says_is_told() {
+async fn file_in_place_of_a_directory_is_named() {
     for (errno, told) in [
         (EEXIST, "exists but is not a directory"),
         (ENOTDIR, "exists but is not a directory"),

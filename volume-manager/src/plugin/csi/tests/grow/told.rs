@@ -58,7 +58,7 @@ async fn progress_is_written_to_the_claim_that_was_read_and_a_failure_to_any() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_to_grow_what_cannot_be_said_to_be_growing() {
+async fn expansion_needs_its_status_written_first() {
     let mut bench = grown("NodeResizePending");
     bench.api.freeze();
     let story = bench.run(Operation::Expand(Arc::new(expanding(&bench)))).await;

@@ -34,7 +34,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn who_names_no_other_socket_is_reached_where_it_registered() {
+async fn driver_without_an_endpoint_is_reached_at_its_registration_socket() {
     for (endpoint, reached) in [("", SOCKET), ("/csi.sock", "/csi.sock"), ("unix:///csi.sock", "/csi.sock")] {
         let mut scene = Scene::set();
         scene.desk.info.lock().unwrap().endpoint = endpoint.to_owned();
@@ -117,7 +117,7 @@ async fn an_api_that_is_away_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_answer_is_not_waited_for_and_not_registered() {
+async fn silent_registrar_is_not_registered() {
     for (method, seconds) in [("dial", 10), ("GetInfo", 1), ("NotifyRegistrationStatus", 5)] {
         let mut scene = Scene::set();
         scene.desk.mute = Some(method);

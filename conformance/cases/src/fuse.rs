@@ -2,12 +2,11 @@
 
 use crate::prelude::*;
 
-/// When the process that serves a file system dies, every look at it fails; what was bound of it into a pod, the
-/// volume and a part of it, is taken away all the same.
+/// When the process that serves a FUSE file system has died, a pod's volume and its sub-path are still unmounted.
 ///
 /// Kubernetes, Pod Lifecycle: a pod whose volume is broken can be deleted.
 #[case(needs = [Owners, Fuse])]
-async fn what_is_bound_of_it_goes(cx: &mut Cx) -> Result {
+async fn dead_server_is_unmounted(cx: &mut Cx) -> Result {
     let served = cx.fuse()?;
     let data = cx.local("data", &served)?;
     let web = cx.pod("web").volume(&data, "/data").volume(&data, "/part").sub_path("part").start().await?;
@@ -27,12 +26,12 @@ async fn what_is_bound_of_it_goes(cx: &mut Cx) -> Result {
         .await
 }
 
-/// The same with the node down meanwhile: the one that comes back is not held up by what is dead, and takes it
-/// away.
+/// A restarted node unmounts the volume of a deleted pod whose FUSE server died meanwhile, without waiting for that
+/// server.
 ///
 /// Kubernetes, Node Shutdown: volumes are cleaned up when the kubelet is back.
 #[case(needs = [Owners, Fuse])]
-async fn a_node_that_comes_back_takes_it_away(cx: &mut Cx) -> Result {
+async fn dead_server_is_unmounted_after_a_restart(cx: &mut Cx) -> Result {
     let served = cx.fuse()?;
     let data = cx.local("data", &served)?;
     let web = cx.pod("web").volume(&data, "/data").volume(&data, "/part").sub_path("part").start().await?;
@@ -53,12 +52,11 @@ async fn a_node_that_comes_back_takes_it_away(cx: &mut Cx) -> Result {
     other.container().await?.writes("/cache/greeting", "hello").await
 }
 
-/// A file system that answers each look with an error is taken away as any other: what it says of itself does not
-/// matter, since nobody asks it.
+/// A file system that answers each access with an error is unmounted like any other.
 ///
 /// Kubernetes, Node Shutdown: volumes whose server is gone answer ESTALE, EIO, EACCES, EHOSTDOWN, ENODEV.
 #[case(needs = [Owners, Fuse])]
-async fn what_fails_is_taken_away(cx: &mut Cx) -> Result {
+async fn file_system_with_errors_is_unmounted(cx: &mut Cx) -> Result {
     use nix::errno::Errno::{EACCES, EHOSTDOWN, EIO, ENODEV, EPERM, ESTALE};
     let served = cx.fuse()?;
     let data = cx.local("data", &served)?;

@@ -2,11 +2,11 @@
 
 use crate::prelude::*;
 
-/// A pod gets a volume of every kind at once, sees what it should of each, and is taken down with nothing left.
+/// A pod with a volume of every kind sees what it should of each, and is torn down with nothing left.
 ///
 /// Kubernetes, Volumes: a Pod can use any number of volume types simultaneously.
 #[case(needs = [Filesystem, Root, Owners, Loop, Persistent])]
-async fn at_once(cx: &mut Cx) -> Result {
+async fn pod_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
     let ground = Ground::make(cx).await?;
     let web = ground.pod(cx, "web").start().await?;
     let inside = web.container().await?;
@@ -113,12 +113,12 @@ async fn at_once(cx: &mut Cx) -> Result {
 /// runs with one seed after the other (`--repeat 48`) kill the node after each effect there is.
 const STRIDE: u64 = 48;
 
-/// The same pod, with the node killed directly after one of the things it does, and started again: the pod gets
-/// everything in the end, its container keeps what it has, and nothing is left of it.
+/// The node is killed directly after one of its effects and started again: the pod still gets every volume, its
+/// container keeps them, and nothing is left in the end.
 ///
 /// Kubernetes, Pod Lifecycle: the node's agent can be restarted at any time.
 #[case(needs = [Filesystem, Root, Owners, Loop, Persistent])]
-async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
+async fn node_killed_after_an_effect(cx: &mut Cx) -> Result {
     let ground = Ground::make(cx).await?;
     let mut effects = 1 + cx.seed() % STRIDE;
     loop {
@@ -159,11 +159,12 @@ async fn with_the_node_killed_in_between(cx: &mut Cx) -> Result {
     }
 }
 
-/// The same pod, with the node killed while each of the driver's calls is under way.
+/// The node is killed while each of the driver's node calls is under way: the pod still gets every volume, and nothing
+/// is left in the end.
 ///
 /// CSI: the CO may call again after any failure of its own, and the calls are idempotent.
 #[case(needs = [Filesystem, StageUnstage, Root, Owners, Loop, Persistent])]
-async fn with_the_node_killed_during_each_call(cx: &mut Cx) -> Result {
+async fn node_killed_during_each_call(cx: &mut Cx) -> Result {
     let ground = Ground::make(cx).await?;
     for (name, coming, going) in
         [("a", Method::Stage, Method::Unpublish), ("b", Method::Publish, Method::Unstage)]

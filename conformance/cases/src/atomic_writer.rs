@@ -5,8 +5,7 @@ use crate::prelude::*;
 /// How often the files are replaced under their reader.
 const UPDATES: usize = 200;
 
-/// A program that reads several files while they are replaced again and again has all of them of one generation each
-/// time.
+/// A program that reads several files while they are replaced again and again always reads files of one generation.
 ///
 /// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically. All files are switched at once.
 #[case(needs = [])]
@@ -29,11 +28,11 @@ async fn reader_sees_one_generation(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// Where nothing has changed nothing is written; a visible name that is missing is made again.
+/// Unchanged content is not written again; a visible link that is missing is made again.
 ///
 /// Kubernetes, ConfigMap: keys are projected as files into the volume.
 #[case(needs = [])]
-async fn same_content_is_left_alone(cx: &mut Cx) -> Result {
+async fn unchanged_content_is_not_written(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue"), ("size", "9")])?;
     let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;
     let inside = web.container().await?;
@@ -56,12 +55,11 @@ async fn same_content_is_left_alone(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// What a crash in the middle of replacing the files has left keeps nobody from replacing them: the half-made link
-/// and the half-made generation.
+/// A half-made link and a half-made generation that a crash left behind do not keep the files from being replaced.
 ///
 /// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically.
 #[case(needs = [])]
-async fn goes_on_after_a_crash(cx: &mut Cx) -> Result {
+async fn leftovers_of_a_crash_are_replaced(cx: &mut Cx) -> Result {
     cx.config_map("settings", &[("color", "blue")])?;
     let web = cx.pod("web").inline("settings", config_map("settings"), "/settings").start().await?;
     let inside = web.container().await?;
@@ -93,12 +91,12 @@ async fn goes_on_after_a_crash(cx: &mut Cx) -> Result {
     web.stop().await
 }
 
-/// A pod that is deleted while its files are about to be replaced is gone with all its files, and none comes back: each
-/// directory is made once and taken away once.
+/// The files of a pod that is deleted while they are about to be replaced are removed and do not come back: each
+/// directory is made once and removed once.
 ///
 /// Kubernetes, Pod Lifecycle: the volumes of a deleted pod are removed.
 #[case(needs = [])]
-async fn nothing_comes_back_for_a_pod_that_goes(cx: &mut Cx) -> Result {
+async fn deleted_pod_stays_removed(cx: &mut Cx) -> Result {
     let keys: Vec<String> = (0..50).map(|key| format!("key-{key}")).collect();
     let large = "x".repeat(1000);
     for round in 0..4 {
