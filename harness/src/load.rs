@@ -66,10 +66,11 @@ async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) ->
             let load = waited.as_secs_f64() / counted.as_secs_f64().max(1e-3);
             return Late { waited, load: load.clamp(1.0, SLOWEST), is_cut_short };
         }
-        let tick = TICK.min(limit - counted).max(Duration::from_millis(1));
+        let load = load().clamp(1.0, SLOWEST);
+        let tick = TICK.min((limit - counted).mul_f64(load)).max(Duration::from_millis(1));
         tokio::time::sleep(tick).await;
         // A tick that took longer was no time of anybody's: the machine stood still.
-        counted += tick.div_f64(load().clamp(1.0, SLOWEST));
+        counted += tick.div_f64(load);
     }
 }
 
