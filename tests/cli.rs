@@ -95,15 +95,15 @@ fn an_unknown_case_selects_nothing() {
     check(
         |volproof| volproof.args("run csi::publish::read_onyl"),
         expect![[r#"
-        exit 3
-        --- stderr
-        error: no case matches `csi::publish::read_onyl`
-          nearest: csi::publish::read_only_claim_cannot_be_written
-                   csi::staging::pod_deleted_during_stage
-                   csi::calls::reported_node_calls_work
+            exit 3
+            --- stderr
+            error: no case matches `csi::publish::read_onyl`
+              nearest: csi::publish::read_only_claim_cannot_be_written
+                       csi::calls::volume_in_use_is_not_deleted
+                       csi::group::publish_applies_the_group
 
-          hint: `volproof list` shows all cases
-    "#]],
+              hint: `volproof list` shows all cases
+        "#]],
     );
 }
 
@@ -234,8 +234,8 @@ fn an_expected_failure_of_no_case() {
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only_claim_cannot_be_written
-              nearest: csi::group::stage_gets_the_group
-              nearest: csi::staging::pod_deleted_during_stage
+              nearest: csi::group::publish_applies_the_group
+              nearest: csi::sharing::two_pods_share_one_staging
         "#]],
     );
 }

@@ -7,9 +7,9 @@ use tests::{Ended, Volproof, built, has_root};
 /// Leaves two groups of quick cases: `csi::calls`, which ask a driver, and `empty_dir`, which ask for none.
 const FEW: &str = "--exclude block --exclude container --exclude content --exclude csi::group --exclude csi::inline \
     --exclude csi::lifecycle --exclude csi::publish --exclude csi::recovery --exclude csi::sharing \
-    --exclude csi::staging --exclude dead --exclude disk --exclude ephemeral --exclude everything \
+    --exclude csi::staging --exclude fuse --exclude disk --exclude ephemeral --exclude all_volumes \
     --exclude host_path --exclude local --exclude memory --exclude nfs --exclude ownership --exclude power \
-    --exclude sub_path --exclude writer";
+    --exclude sub_path --exclude atomic_writer";
 
 /// Runs those cases. What runs besides is told by the exit code.
 fn run(foreign: bool, arguments: &str) -> Ended {
@@ -45,7 +45,7 @@ fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
         (false, format!("{FEW} --about driver"), vec!["csi"]),
         // A filter says what is wanted.
         (true, "empty_dir::".to_owned(), vec!["empty_dir"]),
-        (true, "empty_dir:: a_long_name --about driver".to_owned(), vec!["csi"]),
+        (true, "empty_dir:: name_of_128 --about driver".to_owned(), vec!["csi"]),
     ] {
         let ended = run(foreign, &arguments);
         assert_eq!(groups(&ended), expected, "foreign: {foreign}, {arguments}\n{}", ended.told());
@@ -59,7 +59,7 @@ fn a_foreign_driver_is_asked_about_itself_unless_more_is_wanted() {
 #[test]
 #[file_serial(root)]
 fn nothing_that_is_wanted_is_about_the_node() {
-    let ended = run(true, "a_long_name --about node");
+    let ended = run(true, "name_of_128 --about node");
     assert_eq!(ended.code, Some(3), "{}", ended.told());
 }
 

@@ -82,7 +82,7 @@ fn failed_case_is_kept_until_ctrl_c() {
     let mounts = enter(&id, CASE, "cat /proc/self/mountinfo");
     assert_eq!(mounts.code, Some(0), "{}", mounts.told());
     assert!(mounts.stdout.contains("/volumes/kubernetes.io~csi/"), "{}", mounts.told());
-    let place = enter(&id, "file_system_in", "pwd");
+    let place = enter(&id, "file_system_is", "pwd");
     assert_eq!(place.stdout, "/var/lib/kubelet\n", "{}", place.told());
     let driver = enter(&id, CASE, "grep -l __fake-csi /proc/[0-9]*/cmdline");
     assert_eq!(driver.code, Some(0), "{}", driver.told());

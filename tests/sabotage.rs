@@ -248,7 +248,7 @@ fn the_matrix_tells_what_was_found_and_what_was_not() {
 /// What a driver says of itself, and what it does when it is asked twice: any life of a volume shows it.
 const SEEN_IN_A_LIFE: &str = "wrong-plugin-name capabilities-flap node-id-changes create-forgets-idempotence \
     create-too-small delete-forgets-idempotence attach-forgets-idempotence detach-forgets-idempotence \
-    stage-leaves-process stage-stacks-mounts publish-stacks-mounts unpublish-forgets-idempotence unstage-forgets-idempotence";
+    stage-leaves-process unpublish-keeps-target unstage-removes-directory stage-stacks-mounts publish-stacks-mounts unpublish-forgets-idempotence unstage-forgets-idempotence";
 
 /// What only shows when somebody asks as no node does.
 const SEEN_WHEN_ASKED: &str = "capability-without-call create-ignores-conflict create-refuses-long-names \

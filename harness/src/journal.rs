@@ -31,8 +31,8 @@ use contracts::event::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use around::Around;
 pub use around::{Appeared, Thing};
+use around::{Around, Others};
 pub use behind::LoopsBehind;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
@@ -498,9 +498,20 @@ impl State {
 
     /// Looks around the path of a call that may change mounts, if it is one of the node's.
     fn look_around(&self, flight: &Flight) -> Option<Around> {
-        let path = Path::new(&flight.work.first()?.path);
+        let work = flight.work.first()?;
+        let path = Path::new(&work.path);
         let is_the_nodes = self.symbols.place(path).is_some() && self.symbols.is_contract(path);
-        is_the_nodes.then(|| Around::look(path, self.lines.len(), !self.flights.is_empty()))
+        is_the_nodes.then(|| Around::look(path, self.lines.len(), self.others_at(&work.path)))
+    }
+
+    /// The calls under way, beside one at this path.
+    fn others_at(&self, path: &str) -> Others {
+        let here = |flight: &Flight| flight.work.iter().any(|work| work.path == path);
+        match self.flights.values().any(here) {
+            true => Others::Here,
+            false if self.flights.is_empty() => Others::None,
+            false => Others::Elsewhere,
+        }
     }
 
     fn note_appeared(&mut self, flight: &Flight) {
@@ -514,10 +525,14 @@ impl State {
     fn touched(&mut self, call: u64, flight: &Flight, code: &str) -> Vec<Touched> {
         let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return Vec::new() };
         let is_mounted = self.kernel.is_mounted(&work.path);
-        let is_alone = self.flights.is_empty();
+        let others = self.others_at(&work.path);
         let mut touched =
             around.touched(call, &flight.method, code == "OK", &self.lines, &mut self.made, is_mounted);
-        touched.retain(|touched| is_alone || touched.path.ends_with("/vol_data.json"));
+        touched.retain(|touched| match others {
+            Others::None => true,
+            Others::Elsewhere if touched.path == work.path => true,
+            Others::Elsewhere | Others::Here => touched.path.ends_with("/vol_data.json"),
+        });
         touched
     }
 

@@ -23,10 +23,19 @@ pub(super) struct Around {
     path: PathBuf,
     /// How long the trace was.
     lines: usize,
-    /// Whether other calls were under way.
-    beside_others: bool,
+    others: Others,
     entries: BTreeMap<OsString, Entry>,
     things: BTreeSet<Thing>,
+}
+
+/// Calls that were under way when a look was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Others {
+    None,
+    /// At other paths.
+    Elsewhere,
+    /// Also at this path.
+    Here,
 }
 
 /// What a directory says of an entry, and for a record what the file says of itself.
@@ -55,9 +64,9 @@ pub struct Appeared {
 }
 
 impl Around {
-    pub(super) fn look(path: &Path, lines: usize, beside_others: bool) -> Self {
+    pub(super) fn look(path: &Path, lines: usize, others: Others) -> Self {
         let entries = path.parent().map(entries).unwrap_or_default();
-        Self { path: path.to_owned(), lines, beside_others, entries, things: things() }
+        Self { path: path.to_owned(), lines, others, entries, things: things() }
     }
 
     /// What became of the paths, by the time of the answer of call `id`. `made` holds the targets that drivers have
@@ -71,7 +80,9 @@ impl Around {
         made: &mut BTreeSet<PathBuf>,
         is_mounted: bool,
     ) -> Vec<Touched> {
-        let meanwhile = &trace[self.lines..];
+        // The look is taken before the start of its own call is a line.
+        let is_own = |line: &&TraceLine| matches!(&line.event, Event::RpcStart(start) if start.id == id);
+        let meanwhile: Vec<&TraceLine> = trace[self.lines..].iter().filter(|line| !is_own(line)).collect();
         // A case may break what it likes, and a node that dies no longer tells what it does.
         if meanwhile.iter().any(|line| matches!(line.event, Event::Step(_) | Event::Process(_))) {
             return Vec::new();
@@ -80,8 +91,10 @@ impl Around {
             return Vec::new();
         };
         let now = entries(parent);
-        let alone = !self.beside_others
+        let alone = self.others == Others::None
             && !meanwhile.iter().any(|line| matches!(line.event, Event::RpcStart(_) | Event::RpcEnd(_)));
+        // What lies at the path itself is touched by calls that name it alone.
+        let alone_here = self.others != Others::Here && !meanwhile.iter().any(|line| self.is_named_by(line));
         let mut found = Vec::new();
         let mut tell = |path: PathBuf, how, named| {
             let path = path.to_string_lossy().into_owned();
@@ -89,7 +102,7 @@ impl Around {
         };
         for (name, before) in self.entries.iter().filter(|(name, _)| *name != own) {
             let path = parent.join(name);
-            if (alone || name == RECORD) && !is_announced(meanwhile, &path) {
+            if (alone || name == RECORD) && !is_announced(&meanwhile, &path) {
                 change(before, now.get(name)).into_iter().for_each(|how| tell(path.clone(), how, false));
             }
         }
@@ -97,18 +110,27 @@ impl Around {
         match method {
             "NodePublishVolume" if before.is_none() && after.is_some() => _ = made.insert(self.path.clone()),
             "NodeUnpublishVolume" if after.is_none() => _ = made.remove(&self.path),
-            "NodeUnpublishVolume" if is_ok && alone && !is_mounted && made.contains(&self.path) => {
+            "NodeUnpublishVolume" if is_ok && alone_here && !is_mounted && made.contains(&self.path) => {
                 tell(self.path.clone(), Touch::Kept, true);
             }
-            "NodeUnstageVolume" if is_ok && alone && before.is_some() && after.is_none() => {
+            "NodeUnstageVolume" if is_ok && alone_here && before.is_some() && after.is_none() => {
                 tell(self.path.clone(), Touch::Removed, true);
             }
             _ => {}
         }
-        if alone && is_link(after) && !is_link(before) {
+        if alone_here && is_link(after) && !is_link(before) {
             tell(self.path.clone(), Touch::Linked, true);
         }
         found
+    }
+
+    fn is_named_by(&self, line: &TraceLine) -> bool {
+        let Event::RpcStart(start) = &line.event else { return false };
+        let path = |field: &str| start.req.get(field).and_then(serde_json::Value::as_str);
+        [path("targetPath"), path("stagingTargetPath")]
+            .into_iter()
+            .flatten()
+            .any(|named| self.path == Path::new(named))
     }
 
     /// The loop devices and processes that were not there.
@@ -132,7 +154,7 @@ fn change(before: &Entry, after: Option<&Entry>) -> Option<Touch> {
 }
 
 /// Whether the node has said that it did something to a path.
-fn is_announced(meanwhile: &[TraceLine], path: &Path) -> bool {
+fn is_announced(meanwhile: &[&TraceLine], path: &Path) -> bool {
     meanwhile.iter().any(|line| match &line.event {
         Event::Effect(effect) => {
             let to = effect.fields.get("to").is_some_and(|to| Path::new(to) == path);
@@ -191,9 +213,13 @@ mod tests {
             made: &mut BTreeSet<PathBuf>,
             act: impl FnOnce(),
         ) -> Vec<(Touch, bool)> {
-            let around = Around::look(&self.target(), 0, false);
+            let around = Around::look(&self.target(), 0, Others::None);
             act();
-            let found = around.touched(1, method, true, &[], made, false);
+            let req = serde_json::json!({ "targetPath": self.target() });
+            let start =
+                contracts::event::RpcStart { id: 1, method: method.to_owned(), req, deadline_s: None };
+            let own = [TraceLine { seq: 1, t_ms: 0.0, event: Event::RpcStart(start) }];
+            let found = around.touched(1, method, true, &own, made, false);
             found.into_iter().map(|touched| (touched.how, touched.named)).collect()
         }
     }
@@ -246,7 +272,7 @@ mod tests {
     #[test]
     fn change_by_the_node_or_a_case_is_not_the_drivers() {
         let ground = Ground::new();
-        let around = Around::look(&ground.target(), 0, false);
+        let around = Around::look(&ground.target(), 0, Others::None);
         fs::remove_file(ground.record()).unwrap();
         let effect = contracts::event::Effect {
             effect: "remove".into(),
@@ -261,5 +287,27 @@ mod tests {
             let found = around.touched(1, "NodePublishVolume", true, &trace, &mut BTreeSet::new(), false);
             assert_eq!(found, []);
         }
+    }
+
+    #[test]
+    fn call_at_another_path_does_not_excuse_the_driver() {
+        let ground = Ground::new();
+        fs::create_dir(ground.target()).unwrap();
+        let mut made = BTreeSet::from([ground.target()]);
+        let mut kept = |others, path: &Path| {
+            let around = Around::look(&ground.target(), 0, others);
+            let req = serde_json::json!({ "targetPath": path });
+            let start = contracts::event::RpcStart {
+                id: 2,
+                method: "NodePublishVolume".into(),
+                req,
+                deadline_s: None,
+            };
+            let trace = [TraceLine { seq: 1, t_ms: 0.0, event: Event::RpcStart(start) }];
+            !around.touched(1, "NodeUnpublishVolume", true, &trace, &mut made, false).is_empty()
+        };
+        assert!(kept(Others::Elsewhere, Path::new("/elsewhere")));
+        assert!(!kept(Others::Elsewhere, &ground.target()));
+        assert!(!kept(Others::Here, Path::new("/elsewhere")));
     }
 }

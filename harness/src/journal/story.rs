@@ -99,11 +99,6 @@ impl Teller {
             }
             Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
             Event::Stray(found) => told.push(self.irregular("stray", &found.what)),
-            Event::Touched(found) => {
-                let how = format!("{:?}", found.how).to_lowercase();
-                let what = format!("{how} {} ({})", found.path, found.method);
-                told.push(self.irregular("touched", &what));
-            }
             Event::Phantom(found) => told.push(self.irregular("phantom", &found.what)),
             Event::Process(edge) if ["kill", "terminate"].contains(&edge.edge.as_str()) => {
                 self.expected.insert(edge.who.clone());

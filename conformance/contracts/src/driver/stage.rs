@@ -41,7 +41,9 @@ pub(super) static FAILED_LEAVES_NOTHING: Rule = Rule {
             return;
         }
         report.tried();
-        if top(books, call.staging()).is_some_and(|mount| mount.by == Actor::Driver) {
+        // A mount that lay there before is another call's.
+        let is_new = depth(books, call.staging()) > call.mounted;
+        if is_new && top(books, call.staging()).is_some_and(|mount| mount.by == Actor::Driver) {
             report.broken(&call.method, "the call failed for good, and left its mount", call.staging());
         }
     }),
@@ -102,6 +104,18 @@ mod tests {
         keeps(rule, "mount staging:v1\nstage v1\nstage v1\numount staging:v1\nunstage v1", &[]);
         let twice = "the volume is mounted twice at its staging path";
         breaks(rule, twice, "mount staging:v1\nstage v1\nmount staging:v1\nstage v1", &[]);
+    }
+
+    #[test]
+    fn call_that_fails_for_good_leaves_no_mount_of_its_own() {
+        let rule = &FAILED_LEAVES_NOTHING;
+        let left = "the call failed for good, and left its mount";
+        breaks(rule, left, "stage v1 begins\nmount staging:v1\nstage v1 ends Internal", &[]);
+        let undone = "stage v1 begins\nmount staging:v1\numount staging:v1\nstage v1 ends Internal";
+        keeps(rule, undone, &[]);
+        // An unstage that answered OK and unmounted nothing is another fault.
+        keeps(rule, "mount staging:v1\nstage v1 FailedPrecondition", &[]);
+        passes_over(rule, "stage v1 begins\nmount staging:v1\nstage v1 ends Unavailable", &[]);
     }
 
     #[test]

@@ -33,11 +33,13 @@ pub struct Call {
     pub seq: u64,
     /// Which life of the node sent it.
     pub life: u32,
+    /// How many mounts lay on each other at its staging path when it started.
+    pub mounted: usize,
 }
 
 impl Call {
     fn of(start: &RpcStart, seq: u64, life: u32) -> Call {
-        Call { method: start.method.clone(), request: start.req.clone(), seq, life }
+        Call { method: start.method.clone(), request: start.req.clone(), seq, life, mounted: 0 }
     }
 
     /// Whether it is the same call for the same volume in the same life.
@@ -235,7 +237,8 @@ impl Books {
     fn start(&mut self, start: &RpcStart, seq: u64) {
         // What arrives from a node that is down was sent while it lived: nobody will hear the answer.
         let life = if self.down { self.life - 1 } else { self.life };
-        let call = Call::of(start, seq, life);
+        let mut call = Call::of(start, seq, life);
+        call.mounted = self.mounts.get(call.staging()).map_or(0, Vec::len);
         if self.down {
             self.may_happen(&call);
         }

@@ -129,7 +129,7 @@ mod tests {
                     </testcase>
                 </testsuite>
                 <testsuite name="csi::block" tests="1" disabled="0" errors="0" failures="1">
-                    <testcase name="is_unmapped_in_reverse_order" classname="csi::block" time="2.410" file="conformance/cases/src/csi/block.rs" line="12">
+                    <testcase name="teardown_is_the_reverse_of_setup" classname="csi::block" time="2.410" file="conformance/cases/src/csi/block.rs" line="12">
                         <failure message="NodeUnpublishVolume returned OK, but its target is still mounted." type="failed">  after `web.stop()`  conformance/cases/src/csi/block.rs:31
 
                     unlock &lt;map:disk/web&gt;

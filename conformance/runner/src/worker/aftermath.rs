@@ -72,6 +72,12 @@ impl Aftermath {
             after.left_behind = bed.wind_up(failed).await;
         }
         let settled = !stays && after.driver_exited.is_none() && after.left_behind.is_empty();
+        if !stays
+            && after.driver_exited.is_none()
+            && let Err(chain) = bed.introduce_again(failed).await
+        {
+            after.unchecked.push(format!("what the driver says of itself: {}", chain.join(": ")));
+        }
         if settled {
             after.check_books(bed).await;
         }
@@ -156,9 +162,6 @@ impl Aftermath {
     }
 
     async fn check_books(&mut self, bed: &Bed) {
-        if let Err(chain) = bed.introduce_again().await {
-            self.unchecked.push(format!("what the driver says of itself: {}", chain.join(": ")));
-        }
         match bed.books().await {
             Ok(None) => {}
             Ok(Some(Books::Endless(endless))) => {

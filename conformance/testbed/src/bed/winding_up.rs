@@ -128,12 +128,13 @@ impl Bed {
     }
 
     /// Has the driver say once more who it is and which node it is on: the rules hold that against the first time.
-    pub async fn introduce_again(&self) -> Result<(), Vec<String>> {
+    pub async fn introduce_again(&self, failed: bool) -> Result<(), Vec<String>> {
+        let limit = if failed { IMPATIENCE } else { CALL };
         let channel = self.proxy().channel().map_err(|error| chain(&error))?;
         let failed = |status: Status| vec![status.message().to_owned()];
         let mut identity = IdentityClient::new(channel.clone());
-        identity.get_plugin_info(within(GetPluginInfoRequest {}, CALL)).await.map_err(failed)?;
-        NodeClient::new(channel).node_get_info(within(NodeGetInfoRequest {}, CALL)).await.map_err(failed)?;
+        identity.get_plugin_info(within(GetPluginInfoRequest {}, limit)).await.map_err(failed)?;
+        NodeClient::new(channel).node_get_info(within(NodeGetInfoRequest {}, limit)).await.map_err(failed)?;
         Ok(())
     }
 

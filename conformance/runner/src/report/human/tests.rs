@@ -151,10 +151,10 @@ fn each_status_has_its_line() {
                 LEAK [   0.31s] ( 3/62) csi::publish::read_only_claim_cannot_be_written
                ERROR [   0.31s] ( 4/62) csi::publish::read_only_claim_cannot_be_written
          DRIVER EXIT [   0.31s] ( 5/62) csi::publish::read_only_claim_cannot_be_written
-               XPASS [   0.31s] ( 6/62) csi::publish::read_only_claim_cannot_be_written                          our issue 41
-               XFAIL [   0.31s] ( 7/62) csi::publish::read_only_claim_cannot_be_written                          our issue 41
-                SKIP            ( 8/62) csi::publish::read_only_claim_cannot_be_written                          driver: does not report GET_VOLUME_STATS
-                SKIP            ( 9/62) csi::publish::read_only_claim_cannot_be_written                          host: module `nfsd` is not available; not root"#]]
+               XPASS [   0.31s] ( 6/62) csi::publish::read_only_claim_cannot_be_written   our issue 41
+               XFAIL [   0.31s] ( 7/62) csi::publish::read_only_claim_cannot_be_written   our issue 41
+                SKIP            ( 8/62) csi::publish::read_only_claim_cannot_be_written   driver: does not report GET_VOLUME_STATS
+                SKIP            ( 9/62) csi::publish::read_only_claim_cannot_be_written   host: module `nfsd` is not available; not root"#]]
     .assert_eq(&format!("$ volproof run\n{}", statuses.collect::<Vec<_>>().join("\n")));
 }
 
