@@ -7,6 +7,7 @@
 
 mod code;
 mod codec;
+mod difference;
 mod forward;
 mod handle;
 mod pause;

@@ -74,15 +74,20 @@ fn said_by_driver(line: &TraceLine) -> Option<&RpcEnd> {
 /// the second answer that is told.
 fn was_made_twice(end: &RpcEnd) -> bool {
     let injected = end.injected.as_deref().unwrap_or_default();
+    let (injected, _) = injected.split_once(DIFFER).unwrap_or((injected, ""));
     let mut words = injected.split(' ');
     let first_failed = words.clone().any(|word| word.starts_with("first="));
     words.any(|word| word == "duplicate=true") && !first_failed && end.is_from_the_driver()
 }
 
-/// Whether the two answers of such a call differ.
-fn differs(end: &RpcEnd) -> bool {
-    end.injected.as_deref().is_some_and(|injected| injected.ends_with(" answers=differ"))
+/// In what the two answers of such a call differ, if they do. Recordings of earlier versions do not say in what.
+fn difference(end: &RpcEnd) -> Option<&str> {
+    let (_, told) = end.injected.as_deref()?.split_once(DIFFER)?;
+    Some(told.strip_prefix(" in ").unwrap_or_default())
 }
+
+/// Stands behind what the proxy did with a call, before words that are the driver's own.
+const DIFFER: &str = " answers=differ";
 
 /// The same, if the answer was OK.
 fn succeeded<'a>(books: &'a Books, line: &'a TraceLine, method: &str) -> Option<&'a Call> {

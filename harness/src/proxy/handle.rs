@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::code::{code_from_name, code_name};
 use super::codec::Raw;
+use super::difference;
 use super::forward::{Upstreams, is_too_large};
 use super::pause::Pauses;
 use super::rule::{Gate, Rule, Rules};
@@ -142,7 +143,10 @@ impl Front {
             };
             compared = match (first, &answer) {
                 (Err(status), _) => First::Failed(status.code()),
-                (Ok(first), Ok(second)) if said(&first) != said(second) => First::Differs,
+                (Ok(first), Ok(second)) => match difference::told(&said(&first), &said(second)) {
+                    same if same.is_empty() => First::Same,
+                    differs => First::Differs(differs),
+                },
                 _ => First::Same,
             };
         }
@@ -168,8 +172,8 @@ impl Front {
 /// The first answer to a request that was sent twice, beside the second.
 enum First {
     Same,
-    /// Both were OK and said something else.
-    Differs,
+    /// Both were OK and said something else: what.
+    Differs(String),
     Failed(tonic::Code),
 }
 
@@ -178,7 +182,7 @@ impl First {
     fn told(&self) -> String {
         match self {
             First::Same => String::new(),
-            First::Differs => " answers=differ".to_owned(),
+            First::Differs(what) => format!(" answers=differ in {what}"),
             First::Failed(code) => format!(" first={}", code_name(*code)),
         }
     }

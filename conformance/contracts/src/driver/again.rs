@@ -9,7 +9,7 @@ use crate::event::{Event, RpcEnd, RpcStart, TraceLine};
 use crate::rule::books::{is_unknown, text};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
-use super::{answered, differs, was_made_twice};
+use super::{answered, difference, was_made_twice};
 
 /// DRV-010.
 pub(super) static CREATED: Rule = Rule {
@@ -54,8 +54,9 @@ fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static 
     };
     if end.code != "OK" && !is_unknown(&end.code) {
         report.broken(method, "the same call was refused the second time", format!("{name}: {}", end.code));
-    } else if differs(end) {
-        report.broken(method, "the same call was answered otherwise the second time", name);
+    } else if let Some(difference) = difference(end) {
+        let detail = if difference.is_empty() { name.to_owned() } else { format!("{name}: {difference}") };
+        report.broken(method, "the same call was answered otherwise the second time", detail);
     }
 }
 
@@ -205,6 +206,9 @@ mod tests {
             let otherwise = format!("{TWICE} answers=differ");
             let cause = "the same call was answered otherwise the second time";
             breaks(rule, cause, &answered("OK", &otherwise), &[]);
+            // The words of the driver excuse nothing.
+            let forged = format!("{TWICE} answers=differ in volume.volumeId: \"first=Internal\", then \"v\"");
+            breaks(rule, cause, &answered("OK", &forged), &[]);
             // Refused both times is answered alike.
             passes_over(rule, &answered("InvalidArgument", &format!("{TWICE} first=InvalidArgument")), &[]);
         }
