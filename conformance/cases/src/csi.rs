@@ -2,9 +2,11 @@
 
 mod block;
 mod calls;
+mod flags;
 mod group;
 mod inline;
 mod lifecycle;
+mod order;
 mod publish;
 mod recovery;
 mod sharing;

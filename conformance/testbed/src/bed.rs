@@ -10,8 +10,10 @@ mod disks;
 mod driver_holds;
 mod files;
 mod nfs;
+pub(crate) mod node_calls;
 mod objects;
 mod patience;
+pub(crate) mod pattern;
 mod put_up;
 mod spec;
 mod winding_up;
@@ -89,6 +91,8 @@ pub struct Bed {
     /// The devices of the sandbox's own file systems.
     devices_of_sandbox: Vec<u64>,
     before: RefCell<driver_holds::Before>,
+    /// What the case does with node calls of its own, by volume.
+    pub(crate) node_uses: RefCell<BTreeMap<String, node_calls::NodeUse>>,
     held: RefCell<Held>,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,
@@ -188,6 +192,9 @@ impl Bed {
         request.mount_options.clone_from(&spec.mount_options);
         if !spec.block {
             request.size = request.size.max(least_size(&request.fs_type));
+        }
+        if spec.single_pod {
+            request.access_modes = vec![AccessMode::ReadWriteOncePod];
         }
         // An ordinary volume is enough where the driver tells single and multiple writers apart.
         if spec.shared && !self.abilities.shares_on_a_node() {

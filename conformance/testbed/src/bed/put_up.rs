@@ -55,6 +55,7 @@ impl Bed {
             seed: orders.seed,
             devices_of_sandbox: sandbox.devices().to_vec(),
             before: RefCell::default(),
+            node_uses: RefCell::default(),
             held: RefCell::default(),
         };
         bed.remember_driver();

@@ -13,6 +13,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) name: String,
     pub(crate) block: bool,
     pub(crate) shared: bool,
+    pub(crate) single_pod: bool,
     /// The type of its file system, if the case does not leave that to the manifest.
     pub(crate) fs_type: Option<String>,
     /// Options of its mounts.
@@ -62,6 +63,7 @@ impl VolumeSpec {
             name: name.to_owned(),
             block: false,
             shared: false,
+            single_pod: false,
             fs_type: None,
             mount_options: vec![],
             gid: None,

@@ -70,6 +70,10 @@ impl Bed {
         if let Some(attached) = self.attachments_leave(end).await {
             return vec![attached];
         }
+        let undone = self.undo_node_calls(failed).await;
+        if !undone.is_empty() {
+            return undone;
+        }
         // Before the volumes: with them a driver may let go of what it should have let go of earlier.
         self.look_at_driver().await;
         let mut left = self.volumes_leave().await;

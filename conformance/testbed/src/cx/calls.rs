@@ -27,7 +27,7 @@ impl Cx {
     /// Calls the driver past the node and all rules about it. The request is JSON; secrets are added to it as the
     /// manifest has them.
     #[track_caller]
-    pub fn call(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> {
+    pub fn call(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
         let doing = self.shared().begin(&format!("cx.call(\"{method}\")"), Location::caller());
         let (shared, method) = (self.shared(), method.to_owned());
         async move {
@@ -134,6 +134,17 @@ fn unknown_id_codes(is_made_up: bool) -> &'static [&'static str] {
 }
 
 impl Answer {
+    /// The answer to a call that need not be made.
+    pub(super) fn ok(shared: Rc<Shared>, method: &str) -> Self {
+        let (method, message, said) = (method.to_owned(), String::new(), Value::Null);
+        Self { shared, method, asked: "", code: "OK", message, said }
+    }
+
+    /// A part of what was answered, by its JSON pointer.
+    pub fn part(&self, part: &str) -> Value {
+        self.said.pointer(part).cloned().unwrap_or(Value::Null)
+    }
+
     /// Says what was special about the request: "of a volume that is published".
     #[must_use]
     pub fn asked(self, asked: &'static str) -> Self {

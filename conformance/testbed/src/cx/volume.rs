@@ -39,6 +39,12 @@ impl VolumeBuilder {
         self
     }
 
+    /// For one pod only.
+    pub fn single_pod(mut self) -> Self {
+        self.spec.single_pod = true;
+        self
+    }
+
     /// With a file system of this type; empty leaves that to the driver.
     pub fn fs_type(mut self, fs_type: &str) -> Self {
         self.spec.fs_type = Some(fs_type.to_owned());

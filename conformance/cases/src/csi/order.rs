@@ -1,0 +1,242 @@
+//! Node calls in another order than that of a node that nothing happens to: too early, twice, and after the machine
+//! or somebody else has taken the mounts away.
+
+use crate::prelude::*;
+
+/// A volume that is not staged is not published: the pod would write into a directory of the node.
+///
+/// CSI, NodePublishVolume: FAILED_PRECONDITION if NodeStageVolume has not been called.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.writes(&node.staging(), "of-the-node").await?;
+    let answer = node.publish("web").await?;
+    let shown = node.has(&node.target("web"), "of-the-node").await?;
+    let told = format!(
+        "NodePublishVolume of a volume that is not staged answered {}, and its target shows the empty staging path.",
+        answer.code()
+    );
+    cx.keeps("DRV-054", "NodePublishVolume", !shown, &told)
+}
+
+/// A volume that was staged can be published.
+///
+/// CSI, NodeStageVolume: the plugin ensures that the CO can use the staged volume as described.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn staged_volume_can_be_published(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.stage().await?.succeeds()?;
+    let is_mounted = !node.mounts_at(&node.staging())?.is_empty();
+    let answer = node.publish("web").await?;
+    let told = format!(
+        "NodeStageVolume answered OK with nothing mounted at the staging path, and NodePublishVolume answered {}.",
+        answer.code()
+    );
+    cx.keeps("DRV-040", "NodeStageVolume", is_mounted || answer.is_ok(), &told)?;
+    answer.succeeds()?;
+    node.tear_down("web").await
+}
+
+/// What was written is still there after each call that could lose it: unpublish, publish, stage again, unstage and
+/// stage.
+///
+/// CSI, NodeUnpublishVolume, NodeUnstageVolume: they undo the work of NodePublishVolume and NodeStageVolume.
+#[case(needs = [Filesystem, Root, Persistent])]
+async fn data_outlives_each_call(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "durable").await?;
+
+    node.stage().await?.is("DRV-100", &["OK"])?;
+    let told = "NodeStageVolume of a volume that is staged took away what was written.";
+    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, told)?;
+
+    node.unpublish("web").await?.succeeds()?;
+    node.publish("web").await?.succeeds()?;
+    let told = "What was written is gone after NodeUnpublishVolume and NodePublishVolume.";
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, told)?;
+
+    // Only a plugin that unmounts what it stages brings this to the disk.
+    node.writes_to_cache(&target, "cached").await?;
+    node.tear_down("web").await?;
+    node.set_up("web").await?;
+    let told = "What was on the disk is gone after NodeUnstageVolume and NodeStageVolume.";
+    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, told)?;
+    let told = "What was written last is gone after NodeUnstageVolume and NodeStageVolume; what was synced is there.";
+    cx.keeps("DRV-072", "NodeUnstageVolume", node.has(&target, "cached").await?, told)?;
+    node.tear_down("web").await
+}
+
+/// What was written to a device at its start, in its middle and at its end is there after the volume was unpublished,
+/// unstaged, staged and published again.
+///
+/// CSI, NodeUnstageVolume: this RPC MUST undo the work by the corresponding NodeStageVolume.
+#[case(needs = [Block, Root, Loop, Persistent])]
+async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "durable").await?;
+    node.unpublish("web").await?.succeeds()?;
+    node.publish("web").await?.succeeds()?;
+    let told = "What was written to the device is gone after NodeUnpublishVolume and NodePublishVolume.";
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&target, "durable").await?, told)?;
+    node.tear_down("web").await?;
+    node.set_up("web").await?;
+    let told = "What was written to the device is gone after NodeUnstageVolume and NodeStageVolume.";
+    cx.keeps("DRV-042", "NodeStageVolume", node.has(&target, "durable").await?, told)?;
+    node.tear_down("web").await
+}
+
+/// Unpublishing and unstaging a file system twice are OK, and nothing is mounted or left at the target.
+///
+/// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
+#[case(needs = [Filesystem, Root])]
+async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    is_torn_down_twice(cx, cx.node_calls(&data).await?).await
+}
+
+/// Unpublishing and unstaging a device twice are OK, and nothing is bound or left at the target.
+///
+/// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
+#[case(needs = [Block, Root, Loop])]
+async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    is_torn_down_twice(cx, cx.node_calls(&disk).await?).await
+}
+
+async fn is_torn_down_twice(cx: &Cx, node: NodeCalls) -> Result {
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.unpublish("web").await?.succeeds()?;
+    let told = "NodeUnpublishVolume answered OK, and its target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), told)?;
+    let told = "NodeUnpublishVolume answered OK, and its target is still there.";
+    cx.keeps("DRV-061", "NodeUnpublishVolume", !target.exists(), told)?;
+    node.unpublish("web").await?.asked("of a volume that was unpublished").is("DRV-062", &["OK"])?;
+    node.unstage().await?.succeeds()?;
+    let told = "NodeUnstageVolume answered OK, and the staging path is still mounted.";
+    cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), told)?;
+    node.unstage().await?.asked("of a volume that was unstaged").is("DRV-071", &["OK"])
+}
+
+/// A volume whose mounts are gone, as after a reboot, is unpublished and unstaged all the same, and can be used again.
+///
+/// CSI, NodeUnstageVolume: OK if the volume is not staged to the staging path; a node asks whatever it remembers.
+#[case(needs = [Filesystem, Root])]
+async fn teardown_of_lost_mounts_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.loses_mount(&node.target("web"))?;
+    let unpublished = node.unpublish("web").await?.asked("of a target whose mount is gone");
+    unpublished.is("DRV-069", &["OK"])?;
+    if !unpublished.is_ok() {
+        return Ok(());
+    }
+    node.loses_mount(&node.staging())?;
+    node.unstage().await?.asked("of a staging path whose mount is gone").is("DRV-069", &["OK"])?;
+    node.set_up("next").await?;
+    node.writes(&node.target("next"), "again").await?;
+    node.tear_down("next").await
+}
+
+/// A target that a process still uses is not said to be unpublished.
+///
+/// Kubernetes: a pod's volume that is unpublished may be given to another node while the process still writes.
+#[case(needs = [Filesystem, Root, Persistent])]
+async fn target_in_use_is_not_unpublished(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    if node.mounts_at(&node.target("web"))?.is_empty() {
+        cx.not_tried("DRV-066", "the driver mounts nothing at its targets");
+        return node.tear_down("web").await;
+    }
+    let held = node.opens(&node.target("web"), "held").await?;
+    let answer = node.unpublish("web").await?;
+    let told = "NodeUnpublishVolume answered OK while a process has a file of the volume open: its mount is only out of sight.";
+    cx.keeps("DRV-066", "NodeUnpublishVolume", !answer.is_ok(), told)?;
+    drop(held);
+    node.tear_down("web").await
+}
+
+/// A symbolic link at the staging path or at a target leads no mount to another place.
+///
+/// Kubernetes: both are in a tree that pods with host paths can reach.
+#[case(needs = [Filesystem, Root, Persistent])]
+async fn link_in_place_of_a_path_is_not_followed(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let elsewhere = node.links(&node.staging())?;
+    drop(node.stage().await?);
+    let told = "NodeStageVolume mounted the volume where a symbolic link at the staging path leads.";
+    let is_followed = !node.mounts_at(&elsewhere)?.is_empty();
+    cx.keeps("DRV-046", "NodeStageVolume", !is_followed, told)?;
+    if is_followed {
+        node.loses_mount(&elsewhere)?;
+    }
+    drop(node.unstage().await?);
+    node.unlinks(&node.staging())?;
+
+    node.stage().await?.succeeds()?;
+    let elsewhere = node.links(&node.target("web"))?;
+    drop(node.publish("web").await?);
+    let told = "NodePublishVolume mounted the volume where a symbolic link at the target leads.";
+    let is_followed = !node.mounts_at(&elsewhere)?.is_empty();
+    cx.keeps("DRV-056", "NodePublishVolume", !is_followed, told)?;
+    drop(node.unpublish("web").await?);
+    if is_followed {
+        node.loses_mount(&elsewhere)?;
+    }
+    node.unlink_if_there(&node.target("web"));
+    node.unstage().await?.succeeds()
+}
+
+/// A volume is not staged with the publish context of an attachment that has ended.
+///
+/// Kubernetes: a node that was away may still have the context of an earlier attachment.
+#[case(needs = [Filesystem, StageUnstage, Attaches, Root])]
+async fn context_of_an_earlier_attachment_is_refused(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let mut stale = node.stage_request();
+    node.detach().await?;
+    node.attach_again().await?;
+    if stale["publishContext"] == node.publish_context() {
+        cx.not_tried("DRV-048", "each attachment has the same publish context");
+        return Ok(());
+    }
+    stale["secrets"] = json!({});
+    let answer = node.stage_as(stale).await?.asked("with the publish context of an attachment that has ended");
+    answer.is_refused("DRV-048")
+}
+
+/// A failed NodeStageVolume leaves nothing mounted at the staging path.
+///
+/// Kubernetes: a kubelet takes a final error for nothing done, and forgets the call.
+#[case(needs = [Filesystem, StageUnstage, Root])]
+async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let good = node.stage().await?;
+    if good.is_ok() {
+        node.unstage().await?.succeeds()?;
+        node.ask_with(|capability| capability["mount"]["mountFlags"] = json!(["volproof-no-such-flag"]));
+        let answer = node.stage().await?;
+        if answer.is_ok() {
+            cx.not_tried("DRV-045", "the driver takes a mount flag that does not exist");
+            return node.unstage().await?.succeeds();
+        }
+    }
+    let told = "NodeStageVolume failed, and left the volume mounted at the staging path.";
+    let is_clean = node.mounts_at(&node.staging())?.is_empty();
+    cx.keeps("DRV-045", "NodeStageVolume", is_clean, told)?;
+    node.unstage().await?.succeeds()
+}

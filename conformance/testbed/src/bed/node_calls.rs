@@ -1,0 +1,158 @@
+//! Node calls that a case makes itself: what they are made with, what of them is still to be undone, and what the
+//! kernel shows at their paths.
+//!
+//! Their paths lie below the node's root and apart from those of its pods, so that no rule takes them for the node's.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::{AccessMode, Volume, VolumeMode};
+use api::storage::PersistentSource;
+use harness::observe;
+use nix::mount::{MntFlags, umount2};
+use serde_json::{Value, json};
+
+use super::{Bed, Result, StepError};
+
+/// How long the kernel may take to read, to write or to unmount.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A volume as a case uses it with calls of its own, and how far it got.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeUse {
+    pub(crate) handle: String,
+    /// Its staging path and its targets are in here.
+    pub(crate) directory: PathBuf,
+    /// The request that detaches it, if it is attached.
+    pub(crate) attached: Option<Value>,
+    pub(crate) staged: bool,
+    pub(crate) targets: BTreeSet<PathBuf>,
+}
+
+impl NodeUse {
+    pub(crate) fn staging(&self) -> PathBuf {
+        self.directory.join("staging")
+    }
+}
+
+/// What is asked for in each request for a volume.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) handle: String,
+    pub(crate) capability: Value,
+    pub(crate) context: Value,
+    pub(crate) is_block: bool,
+}
+
+impl Bed {
+    /// What a node would ask for.
+    pub(crate) fn asked_of(&self, volume: &str) -> Result<Asked> {
+        let made = self.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();
+        let object = self.api_server.get::<Volume>("", &made);
+        let object = object.ok_or_else(|| StepError::Ours(vec![format!("there is no volume `{volume}`")]))?;
+        let PersistentSource::Csi(source) = &object.source else {
+            return Err(StepError::Ours(vec![format!("`{volume}` is no volume of the driver")]));
+        };
+        let is_block = object.mode == Some(VolumeMode::Block);
+        let access = match object.access_modes.first() {
+            Some(AccessMode::ReadWriteMany) => "MULTI_NODE_MULTI_WRITER",
+            Some(AccessMode::ReadOnlyMany) => "MULTI_NODE_READER_ONLY",
+            Some(AccessMode::ReadWriteOncePod) if self.tells_writers_apart() => "SINGLE_NODE_SINGLE_WRITER",
+            Some(AccessMode::ReadWriteOnce) if self.tells_writers_apart() => "SINGLE_NODE_MULTI_WRITER",
+            _ => "SINGLE_NODE_WRITER",
+        };
+        let mut capability = json!({ "accessMode": { "mode": access } });
+        match is_block {
+            true => capability["block"] = json!({}),
+            false => {
+                capability["mount"] = json!({ "fsType": source.fs_type, "mountFlags": object.mount_options });
+            }
+        }
+        let (handle, context) = (source.handle.to_string(), json!(source.attributes));
+        Ok(Asked { handle, capability, context, is_block })
+    }
+
+    /// Whether the driver tells volumes for one pod from those for several on a node.
+    pub(crate) fn tells_writers_apart(&self) -> bool {
+        self.abilities.says.node_can("SINGLE_NODE_MULTI_WRITER")
+    }
+
+    /// Where a case has the staging path and the targets of a volume.
+    pub(crate) fn node_use_directory(&self, volume: &str) -> PathBuf {
+        self.layout.root().join("by-hand").join(volume)
+    }
+
+    /// Undoes what a case has left of its own calls, as a node would that knows of them. Of a case that failed it takes
+    /// away whatever is left, and says nothing.
+    pub(super) async fn undo_node_calls(&self, failed: bool) -> Vec<String> {
+        let uses = self.node_uses.take();
+        let mut left = Vec::new();
+        for (volume, used) in &uses {
+            for (method, request) in undoing(used) {
+                match self.call(method, request).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(status)) => left.push(format!("{method} of {volume}: {}", status.message())),
+                    Err(_) => left.push(format!("{method} of {volume} was not answered")),
+                }
+            }
+            if failed {
+                unmount_below(&used.directory);
+            }
+            remove_below(&used.directory);
+        }
+        if failed {
+            left.clear();
+        }
+        drop(std::fs::remove_dir(self.layout.root().join("by-hand")));
+        left
+    }
+}
+
+/// The calls that undo what was done, the last first.
+fn undoing(used: &NodeUse) -> Vec<(&'static str, Value)> {
+    let unpublish = used.targets.iter().map(|target| {
+        ("NodeUnpublishVolume", json!({ "volumeId": used.handle, "targetPath": target }))
+    });
+    let unstage = used.staged.then(|| {
+        ("NodeUnstageVolume", json!({ "volumeId": used.handle, "stagingTargetPath": used.staging() }))
+    });
+    let detach = used.attached.clone().map(|request| ("ControllerUnpublishVolume", request));
+    unpublish.chain(unstage).chain(detach).collect()
+}
+
+/// The options of each mount exactly at a path, the first at the bottom.
+pub(crate) fn mounts_at(path: &Path) -> Result<Vec<String>> {
+    let mounts = observe::snapshot().map_err(|error| StepError::ours(&error))?;
+    let there = mounts.into_iter().filter(|mount| mount.target == path);
+    Ok(there.map(|mount| format!("{},{}", mount.opts, mount.super_opts)).collect())
+}
+
+fn unmount_below(directory: &Path) {
+    let Ok(mounts) = observe::snapshot() else { return };
+    let below = mounts.iter().rev().filter(|mount| mount.target.starts_with(directory));
+    for mount in below {
+        // Another may have gone with it.
+        let _ = umount2(&mount.target, MntFlags::MNT_DETACH);
+    }
+}
+
+/// Removes a directory, but nothing that is still mounted in it.
+fn remove_below(directory: &Path) {
+    let is_free = |mounts: &[observe::Mount]| !mounts.iter().any(|mount| mount.target.starts_with(directory));
+    if observe::snapshot().is_ok_and(|mounts| is_free(&mounts)) {
+        drop(std::fs::remove_dir_all(directory));
+    }
+}
+
+/// Has a thread of its own do what the kernel may never answer.
+pub(crate) async fn in_time<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(panicked)) => Err(StepError::ours(&panicked)),
+        Err(_) => Err(StepError::Broken(vec![format!("{what} did not end within {} s.", PATIENCE.as_secs())])),
+    }
+}

@@ -1,0 +1,401 @@
+//! The calls of a node, made by a case: in any order, twice, at once, with other flags. What the kernel shows then is
+//! the judge.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use super::{Answer, Cx, Doing, Shared, Volume};
+use crate::bed::StepError;
+use crate::bed::node_calls::{Asked, NodeUse, in_time, mounts_at};
+use crate::bed::pattern;
+use crate::failure::Result;
+
+/// A volume that a case stages and publishes itself. What it leaves is undone at its end.
+pub struct NodeCalls {
+    shared: Rc<Shared>,
+    volume: String,
+    directory: PathBuf,
+    asked: RefCell<Asked>,
+    publish_context: RefCell<Value>,
+    /// The volume is published with its context only, and never staged.
+    inline: bool,
+}
+
+impl Cx {
+    /// Attaches a volume where the driver attaches, for a case that makes the other calls itself.
+    #[track_caller]
+    pub fn node_calls(&self, volume: &Volume) -> impl Future<Output = Result<NodeCalls>> {
+        let caller = Location::caller();
+        let doing = self.shared.begin(&format!("cx.node_calls(\"{}\")", volume.name), caller);
+        let (shared, volume) = (self.shared(), volume.name.clone());
+        async move {
+            let asked = doing.done(shared.bed.asked_of(&volume))?;
+            let calls = doing.done(NodeCalls::new(shared, volume, asked, false))?;
+            calls.attach(caller).await?;
+            Ok(calls)
+        }
+    }
+
+    /// The calls for an inline volume of this name, which exists as long as it is published.
+    #[track_caller]
+    pub fn inline_calls(&self, volume: &str) -> Result<NodeCalls> {
+        let doing = self.shared.begin(&format!("cx.inline_calls(\"{volume}\")"), Location::caller());
+        let capability = json!({ "mount": {}, "accessMode": { "mode": "SINGLE_NODE_WRITER" } });
+        let mut context = json!(self.shared.bed.manifest().volume.inline_attributes);
+        let pod = format!("{volume}-pod");
+        for (key, value) in
+            [("ephemeral", "true"), ("pod.name", &pod), ("pod.namespace", "default"), ("pod.uid", &pod)]
+        {
+            context[format!("csi.storage.k8s.io/{key}")] = json!(value);
+        }
+        let handle = format!("csi-{:016x}-{volume}", self.seed());
+        let asked = Asked { handle, capability, context, is_block: false };
+        doing.done(NodeCalls::new(self.shared(), volume.to_owned(), asked, true))
+    }
+
+    /// Whether the driver tells a volume for one pod from one that several pods of a node share.
+    pub fn tells_writers_apart(&self) -> bool {
+        self.shared.bed.tells_writers_apart()
+    }
+}
+
+impl NodeCalls {
+    fn new(
+        shared: Rc<Shared>,
+        volume: String,
+        asked: Asked,
+        inline: bool,
+    ) -> std::result::Result<Self, StepError> {
+        let directory = shared.bed.node_use_directory(&volume);
+        let used = NodeUse { handle: asked.handle.clone(), directory: directory.clone(), ..NodeUse::default() };
+        std::fs::create_dir_all(used.staging()).map_err(|error| StepError::ours(&error))?;
+        shared.bed.node_uses.borrow_mut().insert(volume.clone(), used);
+        let (asked, publish_context) = (RefCell::new(asked), RefCell::new(json!({})));
+        Ok(Self { shared, volume, directory, asked, publish_context, inline })
+    }
+
+    /// Changes what each request from now on says of how the volume is used.
+    pub fn ask_with(&self, change: impl FnOnce(&mut Value)) {
+        change(&mut self.asked.borrow_mut().capability);
+    }
+
+    pub fn staging(&self) -> PathBuf {
+        self.directory.join("staging")
+    }
+
+    /// The path of a target, in a directory of its own.
+    pub fn target(&self, name: &str) -> PathBuf {
+        self.directory.join(name).join("mount")
+    }
+
+    pub fn handle(&self) -> String {
+        self.asked.borrow().handle.clone()
+    }
+
+    /// A file in the volume at a path; where the volume is a device, the device there.
+    pub fn file(&self, at: &Path, name: &str) -> PathBuf {
+        if self.asked.borrow().is_block { at.to_owned() } else { at.join(name) }
+    }
+
+    /// The context of the last attachment.
+    pub fn publish_context(&self) -> Value {
+        self.publish_context.borrow().clone()
+    }
+
+    /// Detaches the volume, where the driver attaches.
+    #[track_caller]
+    pub fn detach(&self) -> impl Future<Output = Result> {
+        let cx = self.cx();
+        let request = self.used(|used| used.attached.take());
+        let call = request.map(|request| cx.call("ControllerUnpublishVolume", request));
+        async move {
+            match call {
+                Some(call) => call.await?.is("DRV-034", &["OK"]),
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Attaches the volume again.
+    #[track_caller]
+    pub fn attach_again(&self) -> impl Future<Output = Result> {
+        self.attach(Location::caller())
+    }
+
+    fn attach(&self, caller: &'static Location<'static>) -> impl Future<Output = Result> {
+        let cx = self.cx();
+        let step = self.shared.begin(&format!("attaching {}", self.volume), caller);
+        async move {
+            if !cx.driver_attaches() || self.inline {
+                return Ok(());
+            }
+            let node = cx.call("NodeGetInfo", json!({})).await?;
+            let Asked { handle, capability, context, .. } = self.asked.borrow().clone();
+            let mut request = json!({ "volumeId": handle, "nodeId": node.text("/nodeId") });
+            self.used(|used| used.attached = Some(request.clone()));
+            request["volumeCapability"] = capability;
+            request["volumeContext"] = context;
+            request["readonly"] = json!(false);
+            let answer = cx.call("ControllerPublishVolume", request).await?;
+            if !answer.is_ok() {
+                let refused = format!("The volume cannot be attached: {answer:?}");
+                return step.done(Err(StepError::Broken(vec![refused])));
+            }
+            *self.publish_context.borrow_mut() = answer.part("/publishContext");
+            Ok(())
+        }
+    }
+
+    pub fn stage_request(&self) -> Value {
+        let Asked { handle, capability, context, .. } = self.asked.borrow().clone();
+        json!({
+            "volumeId": handle,
+            "publishContext": self.publish_context(),
+            "stagingTargetPath": self.staging(),
+            "volumeCapability": capability,
+            "volumeContext": context,
+        })
+    }
+
+    pub fn publish_request(&self, target: &str) -> Value {
+        let mut request = self.stage_request();
+        request["targetPath"] = json!(self.target(target));
+        if !self.shared.bed.stages() || self.inline {
+            request["stagingTargetPath"] = json!("");
+        }
+        request
+    }
+
+    /// Stages it, where the driver stages.
+    #[track_caller]
+    pub fn stage(&self) -> impl Future<Output = Result<Answer>> + use<> {
+        self.used(|used| used.staged = self.shared.bed.stages() && !self.inline);
+        self.ask("NodeStageVolume", self.stage_request())
+    }
+
+    /// Publishes it at a target of this name, whose directory is made.
+    #[track_caller]
+    pub fn publish(&self, target: &str) -> impl Future<Output = Result<Answer>> + use<> {
+        self.publish_as(target, |_| ())
+    }
+
+    /// Publishes it with another request than that of an ordinary pod.
+    #[track_caller]
+    pub fn publish_as(
+        &self,
+        target: &str,
+        change: fn(&mut Value),
+    ) -> impl Future<Output = Result<Answer>> + use<> {
+        let path = self.target(target);
+        // A directory that cannot be made fails the call.
+        drop(path.parent().map(std::fs::create_dir_all));
+        self.used(|used| used.targets.insert(path));
+        let mut request = self.publish_request(target);
+        change(&mut request);
+        self.ask("NodePublishVolume", request)
+    }
+
+    #[track_caller]
+    pub fn unpublish(&self, target: &str) -> impl Future<Output = Result<Answer>> + use<> {
+        let path = self.target(target);
+        let call = self
+            .ask("NodeUnpublishVolume", json!({ "volumeId": self.handle(), "targetPath": path.clone() }));
+        let (shared, volume) = (Rc::clone(&self.shared), self.volume.clone());
+        async move {
+            let answer = call.await?;
+            if answer.is_ok() {
+                change(&shared, &volume, |used| used.targets.remove(&path));
+            }
+            Ok(answer)
+        }
+    }
+
+    /// Unstages it, where the driver stages.
+    #[track_caller]
+    pub fn unstage(&self) -> impl Future<Output = Result<Answer>> + use<> {
+        let request = json!({ "volumeId": self.handle(), "stagingTargetPath": self.staging() });
+        let call = self.ask("NodeUnstageVolume", request);
+        let (shared, volume) = (Rc::clone(&self.shared), self.volume.clone());
+        async move {
+            let answer = call.await?;
+            if answer.is_ok() {
+                change(&shared, &volume, |used| used.staged = false);
+            }
+            Ok(answer)
+        }
+    }
+
+    /// Stages and publishes it, both of which must work.
+    #[track_caller]
+    pub fn set_up(&self, target: &str) -> impl Future<Output = Result> + use<> {
+        let (stage, publish) = (self.stage(), self.publish(target));
+        async move {
+            stage.await?.succeeds()?;
+            publish.await?.succeeds()
+        }
+    }
+
+    /// Unpublishes and unstages it, both of which must work.
+    #[track_caller]
+    pub fn tear_down(&self, target: &str) -> impl Future<Output = Result> + use<> {
+        let (unpublish, unstage) = (self.unpublish(target), self.unstage());
+        async move {
+            unpublish.await?.succeeds()?;
+            unstage.await?.succeeds()
+        }
+    }
+
+    /// The options of each mount exactly at a path.
+    #[track_caller]
+    pub fn mounts_at(&self, path: &Path) -> Result<Vec<String>> {
+        let doing = self.begin("the mounts", path, Location::caller());
+        doing.done(mounts_at(path))
+    }
+
+    /// Writes a pattern of this name, durably, to the volume at a path.
+    #[track_caller]
+    pub fn writes(&self, at: &Path, name: &str) -> impl Future<Output = Result> {
+        self.write(at, name, true, Location::caller())
+    }
+
+    /// The same, and leaves it in the memory of the machine.
+    #[track_caller]
+    pub fn writes_to_cache(&self, at: &Path, name: &str) -> impl Future<Output = Result> {
+        self.write(at, name, false, Location::caller())
+    }
+
+    fn write(
+        &self,
+        at: &Path,
+        name: &str,
+        durable: bool,
+        caller: &Location<'_>,
+    ) -> impl Future<Output = Result> {
+        let (path, seed) = (self.file(at, name), self.seed_of(name));
+        let doing = self.begin("writing", &path, caller);
+        async move {
+            let written = in_time("writing", move || pattern::write(&path, seed, durable)).await;
+            let said = |error| StepError::Broken(vec!["The volume cannot be written.".to_owned(), error]);
+            doing.done(written.and_then(|done| done.map_err(|error: std::io::Error| said(error.to_string()))))
+        }
+    }
+
+    /// Whether the volume at a path has the pattern of this name.
+    #[track_caller]
+    pub fn has(&self, at: &Path, name: &str) -> impl Future<Output = Result<bool>> {
+        let (path, seed) = (self.file(at, name), self.seed_of(name));
+        let doing = self.begin("reading", &path, Location::caller());
+        async move {
+            // What cannot be read is not there.
+            let read = in_time("reading", move || pattern::is_there(&path, seed).unwrap_or(false)).await;
+            doing.done(read)
+        }
+    }
+
+    /// Opens a file of the volume at a path, as a process of the pod would that goes on running.
+    #[track_caller]
+    pub fn opens(&self, at: &Path, name: &str) -> impl Future<Output = Result<File>> {
+        let path = self.file(at, name);
+        let doing = self.begin("opening", &path, Location::caller());
+        async move {
+            let opened = in_time("opening", move || File::create(path)).await;
+            doing.done(opened.and_then(|opened| opened.map_err(|error| StepError::ours(&error))))
+        }
+    }
+
+    /// Unmounts whatever is exactly at a path, behind the driver's back, as a machine does that starts anew.
+    #[track_caller]
+    pub fn loses_mount(&self, path: &Path) -> Result {
+        let doing = self.begin("losing the mount", path, Location::caller());
+        let there = doing.done(mounts_at(path))?;
+        let unmount = |_| nix::mount::umount(path).map_err(|error| StepError::ours(&error));
+        doing.done(there.into_iter().try_for_each(unmount))
+    }
+
+    /// Makes whatever is at a path a symbolic link to a directory that this returns.
+    #[track_caller]
+    pub fn links(&self, path: &Path) -> Result<PathBuf> {
+        let doing = self.begin("linking", path, Location::caller());
+        let elsewhere = self.directory.join("elsewhere");
+        let link = || {
+            std::fs::create_dir_all(&elsewhere)?;
+            path.parent().map(std::fs::create_dir_all).transpose()?;
+            if path.exists() {
+                std::fs::remove_dir(path)?;
+            }
+            std::os::unix::fs::symlink(&elsewhere, path)
+        };
+        doing.done(link().map_err(|error| StepError::ours(&error)))?;
+        Ok(elsewhere)
+    }
+
+    /// Removes a symbolic link, and makes a directory in its place.
+    #[track_caller]
+    pub fn unlinks(&self, path: &Path) -> Result {
+        let doing = self.begin("unlinking", path, Location::caller());
+        self.unlink_if_there(path);
+        doing.done(std::fs::create_dir_all(path).map_err(|error| StepError::ours(&error)))
+    }
+
+    /// Removes a symbolic link that the driver may have removed.
+    pub fn unlink_if_there(&self, path: &Path) {
+        if path.is_symlink() {
+            drop(std::fs::remove_file(path));
+        }
+    }
+
+    /// Stages it with this request.
+    #[track_caller]
+    pub fn stage_as(&self, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
+        self.used(|used| used.staged = true);
+        self.ask("NodeStageVolume", request)
+    }
+
+    #[track_caller]
+    fn ask(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
+        let cx = self.cx();
+        let stages = self.shared.bed.stages() && !self.inline;
+        let is_staging = matches!(method, "NodeStageVolume" | "NodeUnstageVolume");
+        let skipped = (is_staging && !stages).then(|| Answer::ok(self.cx().shared(), method));
+        let call = cx.call(method, request);
+        async move {
+            match skipped {
+                Some(skipped) => Ok(skipped),
+                None => call.await,
+            }
+        }
+    }
+
+    fn begin(&self, step: &str, path: &Path, caller: &Location<'_>) -> Doing {
+        let name = path.strip_prefix(&self.directory).unwrap_or(path);
+        self.shared.begin(&format!("{step} at {} of {}", name.display(), self.volume), caller)
+    }
+
+    fn seed_of(&self, name: &str) -> u64 {
+        let mix = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
+        (self.volume.bytes().chain(name.bytes())).fold(self.shared.bed.seed().wrapping_add(17), mix)
+    }
+
+    fn used<T>(&self, with: impl FnOnce(&mut NodeUse) -> T) -> T {
+        change(&self.shared, &self.volume, with)
+    }
+
+    fn cx(&self) -> Cx {
+        Cx { shared: Rc::clone(&self.shared) }
+    }
+}
+
+fn change<T>(shared: &Rc<Shared>, volume: &str, with: impl FnOnce(&mut NodeUse) -> T) -> T {
+    with(shared.bed.node_uses.borrow_mut().entry(volume.to_owned()).or_default())
+}
+
+impl std::fmt::Debug for NodeCalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeCalls").field("volume", &self.volume).finish_non_exhaustive()
+    }
+}
