@@ -245,6 +245,49 @@ fn the_matrix_tells_what_was_found_and_what_was_not() {
     assert_eq!(found.code, Some(0), "{}", found.told());
 }
 
+/// The case that finds a sabotage with node calls of its own, by what the kernel shows then.
+const FOUND_BY_NODE_CALLS: &[(&str, &str)] = &[
+    ("stage-without-mount", "csi::order::staged_volume_can_be_published"),
+    ("stage-formats-again", "csi::order::data_outlives_each_call"),
+    ("unpublish-deletes-data", "csi::order::data_outlives_each_call"),
+    ("unstage-loses-last-write", "csi::order::data_outlives_each_call"),
+    ("stage-fails-but-mounts", "csi::order::refused_stage_leaves_no_mount"),
+    ("stage-follows-link", "csi::order::link_in_place_of_a_path_is_not_followed"),
+    ("publish-follows-link", "csi::order::link_in_place_of_a_path_is_not_followed"),
+    ("stage-accepts-stale-context", "csi::order::context_of_an_earlier_attachment_is_refused"),
+    ("publish-without-staging", "csi::order::unstaged_volume_is_not_published"),
+    ("unpublish-lazily", "csi::order::target_in_use_is_not_unpublished"),
+    ("unpublish-needs-mount", "csi::order::teardown_of_lost_mounts_is_ok"),
+    ("unpublish-keeps-target", "csi::order::teardown_of_a_device_twice_is_ok"),
+    ("unpublish-forgets-idempotence", "csi::order::teardown_of_a_device_twice_is_ok"),
+    ("unstage-forgets-idempotence", "csi::order::teardown_of_a_device_twice_is_ok"),
+    ("unstage-removes-directory", "csi::order::teardown_twice_is_ok"),
+    ("publish-ignores-mount-flags", "csi::flags::requested_mount_flags_are_in_force"),
+    ("publish-ignores-single-writer", "csi::flags::single_writer_has_one_target"),
+];
+
+/// A case that calls as no node does finds a sabotage under its own promise, with one consequence at most.
+#[test]
+#[file_serial(root)]
+fn node_calls_find_each_sabotage_under_its_promise() {
+    if !has_root() {
+        return;
+    }
+    let promises = promises();
+    let mut wrong = Vec::new();
+    for (sabotage, case) in FOUND_BY_NODE_CALLS {
+        let ended =
+            Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(case).run();
+        let findings = ended.results().findings();
+        let is_own = |finding: &&tests::Finding| finding.contract == promises[*sabotage];
+        let own = findings.iter().filter(is_own).count();
+        if own != 1 || findings.len() > 2 {
+            wrong.push(format!("{sabotage} in {case}: {findings:#?}\n{}", ended.told()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
 /// What a driver says of itself, and what it does when it is asked twice: any life of a volume shows it.
 const SEEN_IN_A_LIFE: &str = "wrong-plugin-name capabilities-flap node-id-changes create-forgets-idempotence \
     create-too-small delete-forgets-idempotence attach-forgets-idempotence detach-forgets-idempotence \

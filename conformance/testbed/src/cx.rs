@@ -35,8 +35,8 @@ pub use calls::Answer;
 pub use container::Container;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Fault, Held};
-pub use node_calls::NodeCalls;
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
+pub use node_calls::NodeCalls;
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::{AccessMode, Volume, VolumeMode};
 use api::storage::PersistentSource;
+use api::{AccessMode, Volume, VolumeMode};
 use harness::observe;
 use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
@@ -111,9 +111,10 @@ impl Bed {
 
 /// The calls that undo what was done, the last first.
 fn undoing(used: &NodeUse) -> Vec<(&'static str, Value)> {
-    let unpublish = used.targets.iter().map(|target| {
-        ("NodeUnpublishVolume", json!({ "volumeId": used.handle, "targetPath": target }))
-    });
+    let unpublish = used
+        .targets
+        .iter()
+        .map(|target| ("NodeUnpublishVolume", json!({ "volumeId": used.handle, "targetPath": target })));
     let unstage = used.staged.then(|| {
         ("NodeUnstageVolume", json!({ "volumeId": used.handle, "stagingTargetPath": used.staging() }))
     });
@@ -153,6 +154,8 @@ pub(crate) async fn in_time<T: Send + 'static>(
     match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(panicked)) => Err(StepError::ours(&panicked)),
-        Err(_) => Err(StepError::Broken(vec![format!("{what} did not end within {} s.", PATIENCE.as_secs())])),
+        Err(_) => {
+            Err(StepError::Broken(vec![format!("{what} did not end within {} s.", PATIENCE.as_secs())]))
+        }
     }
 }

@@ -72,7 +72,8 @@ impl NodeCalls {
         inline: bool,
     ) -> std::result::Result<Self, StepError> {
         let directory = shared.bed.node_use_directory(&volume);
-        let used = NodeUse { handle: asked.handle.clone(), directory: directory.clone(), ..NodeUse::default() };
+        let used =
+            NodeUse { handle: asked.handle.clone(), directory: directory.clone(), ..NodeUse::default() };
         std::fs::create_dir_all(used.staging()).map_err(|error| StepError::ours(&error))?;
         shared.bed.node_uses.borrow_mut().insert(volume.clone(), used);
         let (asked, publish_context) = (RefCell::new(asked), RefCell::new(json!({})));
@@ -175,6 +176,10 @@ impl NodeCalls {
     #[track_caller]
     pub fn stage(&self) -> impl Future<Output = Result<Answer>> + use<> {
         self.used(|used| used.staged = self.shared.bed.stages() && !self.inline);
+        if !self.staging().is_symlink() {
+            // It is the caller's; without it the call fails.
+            drop(std::fs::create_dir_all(self.staging()));
+        }
         self.ask("NodeStageVolume", self.stage_request())
     }
 
@@ -203,8 +208,8 @@ impl NodeCalls {
     #[track_caller]
     pub fn unpublish(&self, target: &str) -> impl Future<Output = Result<Answer>> + use<> {
         let path = self.target(target);
-        let call = self
-            .ask("NodeUnpublishVolume", json!({ "volumeId": self.handle(), "targetPath": path.clone() }));
+        let call =
+            self.ask("NodeUnpublishVolume", json!({ "volumeId": self.handle(), "targetPath": path.clone() }));
         let (shared, volume) = (Rc::clone(&self.shared), self.volume.clone());
         async move {
             let answer = call.await?;
@@ -233,10 +238,20 @@ impl NodeCalls {
     /// Stages and publishes it, both of which must work.
     #[track_caller]
     pub fn set_up(&self, target: &str) -> impl Future<Output = Result> + use<> {
-        let (stage, publish) = (self.stage(), self.publish(target));
+        let (stage, publish, cx) = (self.stage(), self.publish(target), self.cx());
+        let (staging, caller) = (self.staging(), Location::caller());
         async move {
             stage.await?.succeeds()?;
-            publish.await?.succeeds()
+            let published = publish.await?;
+            let doing = cx.shared.begin("looking at what was staged", caller);
+            let is_staged =
+                published.code() != "FailedPrecondition" || !doing.done(mounts_at(&staging))?.is_empty();
+            let told = format!(
+                "NodeStageVolume answered OK and mounted nothing, and NodePublishVolume answered {}.",
+                published.code()
+            );
+            cx.keeps("DRV-040", "NodeStageVolume", is_staged || !cx.shared.bed.stages(), &told)?;
+            published.succeeds()
         }
     }
 
