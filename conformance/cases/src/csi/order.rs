@@ -224,7 +224,7 @@ async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
     let good = node.stage().await?;
     if good.is_ok() {
         node.unstage().await?.succeeds()?;
-        node.ask_with(|capability| capability["mount"]["mountFlags"] = json!(["volproof-no-such-flag"]));
+        node.ask_with(|asked| asked["mount"]["mountFlags"] = json!(["volproof-no-such-flag"]));
         let answer = node.stage().await?;
         if answer.is_ok() {
             cx.not_tried("DRV-045", "the driver takes a mount flag that does not exist");
