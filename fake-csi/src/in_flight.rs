@@ -66,8 +66,12 @@ impl Claim {
                 let users = if shared { Users::Many(1) } else { Users::One };
                 subjects.insert(subject.to_owned(), users);
             }
-            Some(Users::Many(count)) if shared => *count += 1,
-            Some(_) => {
+            Some(Users::Many(count)) if shared => *count = count.saturating_add(1),
+            Some(users) => {
+                if self.table.sabotage == Some(Sabotage::AbortedCallKeepsLock) {
+                    // A user more than will ever leave.
+                    *users = Users::Many(usize::MAX);
+                }
                 return Err(Status::aborted(format!("an operation on `{subject}` is in flight")));
             }
         }

@@ -220,6 +220,10 @@ sabotages! {
         "NodeStageVolume fails when it is repeated."
     PublishForgetsIdempotence "publish-forgets-idempotence" "DRV-101"
         "NodePublishVolume fails when it is repeated."
+    AbortedCallKeepsLock "aborted-call-keeps-lock" "DRV-130"
+        "A volume of which a call was ABORTED stays locked for ever."
+    PublishLeaksDescriptor "publish-leaks-descriptor" "DRV-131"
+        "NodePublishVolume opens a file and never closes it."
 }
 
 impl std::str::FromStr for Sabotage {

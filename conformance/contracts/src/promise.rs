@@ -6,7 +6,8 @@
 //! each there is a sabotage of fake-csi that breaks it.
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
-//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x calls that are made again.
+//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x calls that are made again, 13x what stays in
+//! a driver that runs on.
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 mod behaviour;
 mod identity;
+mod process;
 mod publish;
 mod repeat;
 mod size;
@@ -72,6 +74,7 @@ const CHAPTERS: &[Chapter] = &[
     size::PROMISES,
     behaviour::PROMISES,
     repeat::PROMISES,
+    process::PROMISES,
 ];
 
 /// All promises, by number.

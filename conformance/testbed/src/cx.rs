@@ -36,7 +36,7 @@ pub use container::Container;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Fault, Held};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
-pub use node_calls::NodeCalls;
+pub use node_calls::{Call, NodeCalls};
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
 

@@ -26,10 +26,26 @@ async fn publish_applies_the_group(cx: &mut Cx) -> Result {
 #[case(needs = [Filesystem, GivesGroups, StageUnstage, Root, Owners])]
 async fn stage_gets_the_group(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
-    let web = cx.pod("web").volume(&data, "/data").fs_group(2000).start().await?;
+    let web = cx.pod("web").volume(&data, "/data").fs_group(2000).run_as(1000).start().await?;
     cx.was_asked(Method::Stage, GROUP, "2000")?;
     cx.was_asked(Method::Publish, GROUP, "2000")?;
+    web.container().await?.writes("/data/greeting", "written").await?;
     web.stop().await
+}
+
+/// A process of the group that was asked for can write to the root of the volume.
+///
+/// CSI, VolumeCapability.MountVolume.volume_mount_group: the volume must be readable and writable by the group.
+#[case(needs = [Filesystem, GivesGroups, Root, Owners, Persistent])]
+async fn group_can_write_to_the_root(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.ask_with(|asked| asked["mount"]["volumeMountGroup"] = json!("4711"));
+    node.set_up("web").await?;
+    let told = "Published with `volume_mount_group`, the root of the volume cannot be written by the group.";
+    let can_write = node.group_can_write(&node.target("web"), 4711).await?;
+    cx.keeps("DRV-049", "NodePublishVolume", can_write, told)?;
+    node.tear_down("web").await
 }
 
 /// Without VOLUME_MOUNT_GROUP the node applies the group as fsGroupPolicy says: always, never, or for a single-node

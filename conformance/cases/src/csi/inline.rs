@@ -81,3 +81,23 @@ async fn pod_deleted_while_the_node_is_down(cx: &mut Cx) -> Result {
         .await?;
     cx.was_asked(Method::Unpublish, "/volumeId", "<volume:scratch>")
 }
+
+/// An inline volume is gone with all it held when it was unpublished, and unpublishing it again is OK.
+///
+/// CSI, NodeUnpublishVolume: this operation MUST be idempotent, and undoes the work of NodePublishVolume.
+#[case(needs = [Inline, Root, Persistent])]
+async fn volume_is_gone_with_its_target(cx: &mut Cx) -> Result {
+    let node = cx.inline_calls("scratch")?;
+    let target = node.target("web");
+    node.publish("web").await?.succeeds()?;
+    node.writes(&target, "secret").await?;
+    node.unpublish("web").await?.succeeds()?;
+    let told = "NodeUnpublishVolume of an inline volume answered OK, and its target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&target)?.is_empty(), told)?;
+    node.unpublish("web").await?.asked("of an inline volume that is gone").is("DRV-068", &["OK"])?;
+
+    node.publish("web").await?.succeeds()?;
+    let told = "An inline volume that was unpublished and is published anew has what was written before.";
+    cx.keeps("DRV-067", "NodeUnpublishVolume", !node.has(&target, "secret").await?, told)?;
+    node.unpublish("web").await?.succeeds()
+}

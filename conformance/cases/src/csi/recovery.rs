@@ -56,3 +56,48 @@ async fn driver_killed_during_publish(cx: &mut Cx) -> Result {
     "#]])
         .await
 }
+
+/// A driver that was killed and started again takes down what it published and staged before.
+///
+/// Kubernetes: a node plugin is replaced with each update, and the pods stay.
+#[case(needs = [Filesystem, OwnProcess, Root])]
+async fn restarted_driver_knows_its_volumes(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    cx.driver().restart().await?;
+
+    let unpublished = node.unpublish("web").await?.asked("of a volume that was published before a restart");
+    unpublished.is("DRV-095", &["OK"])?;
+    if !unpublished.is_ok() {
+        return Ok(());
+    }
+    let told = "NodeUnpublishVolume answered OK after a restart, and its target is still mounted.";
+    cx.keeps("DRV-060", "NodeUnpublishVolume", node.mounts_at(&node.target("web"))?.is_empty(), told)?;
+    node.unstage().await?.succeeds()?;
+    let told = "NodeUnstageVolume answered OK after a restart, and the staging path is still mounted.";
+    cx.keeps("DRV-070", "NodeUnstageVolume", node.mounts_at(&node.staging())?.is_empty(), told)?;
+    node.set_up("web").await?;
+    node.tear_down("web").await
+}
+
+/// What is published can be read while the driver is dead, and when it has come back.
+///
+/// Kubernetes: a node plugin is replaced with each update, and the pods stay.
+#[case(needs = [Filesystem, OwnProcess, Root, Persistent])]
+async fn published_volume_outlives_the_driver(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "kept").await?;
+    cx.driver().kill().await?;
+    let while_away = node.has(&node.target("web"), "kept").await?;
+    cx.driver().start().await?;
+    let afterwards = node.has(&node.target("web"), "kept").await?;
+    let told = match while_away {
+        true => "What is published is gone after the driver was started again.",
+        false => "What is published cannot be read while the driver is away.",
+    };
+    cx.keeps("DRV-096", "NodePublishVolume", while_away && afterwards, told)?;
+    if while_away && afterwards { node.tear_down("web").await } else { Ok(()) }
+}

@@ -29,10 +29,11 @@ async fn failed_stage_is_tried_again(cx: &mut Cx) -> Result {
         .await
 }
 
-/// A pod that is deleted while its volume is being staged never gets it, and the volume is unstaged.
+/// A pod that is deleted while its volume is being staged never gets it, and the volume is unstaged: the next pod can
+/// use it.
 ///
 /// CSI, NodeUnstageVolume: the reverse operation of NodeStageVolume.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, StageUnstage, Root, Persistent])]
 async fn pod_deleted_during_stage(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let stage = cx.hold(Method::Stage);
@@ -46,7 +47,12 @@ async fn pod_deleted_during_stage(cx: &mut Cx) -> Result {
         csi    Stage data
         csi    Unstage data
     "#]])
-        .await
+        .await?;
+
+    // A driver that does nothing does not get this far.
+    let next = cx.pod("next").volume(&data, "/data").start().await?;
+    next.writes("/data/greeting", "hello").await?;
+    next.stop().await
 }
 
 /// A volume has the file system type and the mount flags that were asked for.

@@ -102,7 +102,7 @@ impl Bed {
         call.map(|call| format!(", since {} of {}", call.method, call.volume)).unwrap_or_default()
     }
 
-    fn driver_processes(&self) -> Vec<Process> {
+    pub(super) fn driver_processes(&self) -> Vec<Process> {
         let members = self.cgroup().map(harness::cgroup::Cgroup::members).unwrap_or_default();
         members.into_iter().filter_map(process::get).collect()
     }

@@ -3,7 +3,7 @@
 //!
 //! Their paths lie below the node's root and apart from those of its pods, so that no rule takes them for the node's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use super::{Bed, Result, StepError};
 
 /// How long the kernel may take to read, to write or to unmount.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a driver may take to undo what a failed case has left.
+const IMPATIENCE: Duration = Duration::from_secs(3);
 
 /// A volume as a case uses it with calls of its own, and how far it got.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +48,31 @@ pub(crate) struct Asked {
     pub(crate) is_block: bool,
 }
 
+/// What a driver holds in the kernel for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DriverSize {
+    pub descriptors: usize,
+    pub threads: usize,
+    pub processes: usize,
+}
+
 impl Bed {
+    /// How long a call may take that nothing stands in the way of.
+    pub(crate) fn patience_of_a_call(&self) -> Duration {
+        self.limit.div_f64(2.0).min(Duration::from_secs(10))
+    }
+
+    /// What the driver's process holds, and how many processes there are beside it.
+    pub(crate) fn driver_size(&self) -> Result<DriverSize> {
+        let pid = self.driver().try_lock().ok().and_then(|driver| driver.pid());
+        let pid = pid.ok_or_else(|| StepError::Ours(vec!["the driver has no process".to_owned()]))?;
+        let count = |what: &str| std::fs::read_dir(format!("/proc/{pid}/{what}")).map(Iterator::count);
+        let ours = |error: std::io::Error| StepError::ours(&error);
+        let processes = self.driver_processes().iter().filter(|process| !process.zombie).count();
+        let (descriptors, threads) = (count("fd").map_err(ours)?, count("task").map_err(ours)?);
+        Ok(DriverSize { descriptors, threads, processes })
+    }
+
     /// What a node would ask for.
     pub(crate) fn asked_of(&self, volume: &str) -> Result<Asked> {
         let made = self.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();
@@ -88,14 +115,12 @@ impl Bed {
     pub(super) async fn undo_node_calls(&self, failed: bool) -> Vec<String> {
         let uses = self.node_uses.take();
         let mut left = Vec::new();
-        for (volume, used) in &uses {
-            for (method, request) in undoing(used) {
-                match self.call(method, request).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(status)) => left.push(format!("{method} of {volume}: {}", status.message())),
-                    Err(_) => left.push(format!("{method} of {volume} was not answered")),
-                }
-            }
+        // A driver that has stopped to answer is not waited for long.
+        let limit = if failed { IMPATIENCE } else { PATIENCE };
+        if tokio::time::timeout(limit, self.ask_to_undo(&uses, &mut left)).await.is_err() {
+            left.push(format!("node calls of the case were not undone within {} s", limit.as_secs()));
+        }
+        for used in uses.values() {
             if failed {
                 unmount_below(&used.directory);
             }
@@ -107,7 +132,21 @@ impl Bed {
         drop(std::fs::remove_dir(self.layout.root().join("by-hand")));
         left
     }
+
+    async fn ask_to_undo(&self, uses: &Uses, left: &mut Vec<String>) {
+        for (volume, used) in uses {
+            for (method, request) in undoing(used) {
+                match self.call(method, request).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(status)) => left.push(format!("{method} of {volume}: {}", status.message())),
+                    Err(_) => left.push(format!("{method} of {volume} was not answered")),
+                }
+            }
+        }
+    }
 }
+
+type Uses = BTreeMap<String, NodeUse>;
 
 /// The calls that undo what was done, the last first.
 fn undoing(used: &NodeUse) -> Vec<(&'static str, Value)> {

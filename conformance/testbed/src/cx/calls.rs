@@ -188,6 +188,10 @@ impl Answer {
         self.code
     }
 
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
     pub fn is_ok(&self) -> bool {
         self.code == "OK"
     }

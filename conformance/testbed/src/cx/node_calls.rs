@@ -3,17 +3,31 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
+use harness::load;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid};
 use serde_json::{Value, json};
 
 use super::{Answer, Cx, Doing, Shared, Volume};
 use crate::bed::StepError;
-use crate::bed::node_calls::{Asked, NodeUse, in_time, mounts_at};
+use crate::bed::node_calls::{Asked, DriverSize, NodeUse, in_time, mounts_at};
 use crate::bed::pattern;
 use crate::failure::Result;
+
+/// How long a driver has to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A call that is made when it is waited for.
+pub type Call = Pin<Box<dyn Future<Output = Result<Answer>>>>;
 
 /// A volume that a case stages and publishes itself. What it leaves is undone at its end.
 pub struct NodeCalls {
@@ -56,6 +70,72 @@ impl Cx {
         let handle = format!("csi-{:016x}-{volume}", self.seed());
         let asked = Asked { handle, capability, context, is_block: false };
         doing.done(NodeCalls::new(self.shared(), volume.to_owned(), asked, true))
+    }
+
+    /// Makes calls at once, and waits for the answer to each.
+    #[track_caller]
+    pub fn at_once(&self, calls: Vec<Call>) -> impl Future<Output = Result<Vec<Answer>>> + use<> {
+        let doing = self.shared.begin("cx.at_once()", Location::caller());
+        let (cx, count) = (Cx { shared: self.shared() }, calls.len());
+        async move {
+            let limit = cx.shared.bed.patience_of_a_call();
+            match load::within(limit, all(calls)).await {
+                Ok(answers) => answers.into_iter().collect(),
+                Err(late) if late.is_cut_short => {
+                    doing.done(Err(StepError::Environment(vec![late.to_string()])))
+                }
+                Err(_) => {
+                    cx.shared.last.replace(doing);
+                    let told = format!("Of {count} calls that were made at once, one is never answered.");
+                    cx.keeps("DRV-093", "", false, &told)?;
+                    Ok(vec![])
+                }
+            }
+        }
+    }
+
+    /// Makes a call until it is not ABORTED. Nothing else may be under way, except what was cancelled.
+    #[track_caller]
+    pub fn until_free(&self, call: impl Fn() -> Call) -> impl Future<Output = Result<Answer>> {
+        let doing = self.shared.begin("cx.until_free()", Location::caller());
+        async move {
+            let end = Instant::now() + self.shared.bed.patience_of_a_call();
+            loop {
+                let answer = call().await?;
+                if answer.code() != "Aborted" {
+                    return Ok(answer);
+                }
+                if Instant::now() > end {
+                    self.shared.last.replace(doing);
+                    let answer = answer.asked("when no other call is under way");
+                    answer.is("DRV-130", &["OK"])?;
+                    return Ok(answer);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+
+    /// Makes a call, and cancels it after so long if it is not answered.
+    pub async fn cancels(&self, call: Call, after: Duration) {
+        drop(tokio::time::timeout(after, call).await);
+    }
+
+    /// Asks the driver to end (SIGTERM), and kills it when it does not.
+    #[track_caller]
+    pub fn driver_is_terminated(&self) -> impl Future<Output = ()> + use<> {
+        let shared = self.shared();
+        shared.begin("cx.driver_is_terminated()", Location::caller());
+        async move {
+            shared.bed.end_driver(GRACE).await;
+        }
+    }
+
+    /// How many descriptors, threads and processes the driver has.
+    #[track_caller]
+    pub fn driver_size(&self) -> Result<DriverSize> {
+        let doing = self.shared.begin("cx.driver_size()", Location::caller());
+        doing.done(self.shared.bed.driver_size())
     }
 
     /// Whether the driver tells a volume for one pod from one that several pods of a node share.
@@ -101,6 +181,11 @@ impl NodeCalls {
     /// A file in the volume at a path; where the volume is a device, the device there.
     pub fn file(&self, at: &Path, name: &str) -> PathBuf {
         if self.asked.borrow().is_block { at.to_owned() } else { at.join(name) }
+    }
+
+    /// Whether the node of a device is at a path.
+    pub fn is_device(&self, path: &Path) -> bool {
+        path.metadata().is_ok_and(|found| found.file_type().is_block_device())
     }
 
     /// The context of the last attachment.
@@ -312,6 +397,14 @@ impl NodeCalls {
         }
     }
 
+    /// Whether a process with no other rights can write to the root of the volume at a path by its group.
+    #[track_caller]
+    pub fn group_can_write(&self, at: &Path, group: u32) -> impl Future<Output = Result<bool>> {
+        let path = at.to_owned();
+        let doing = self.begin("writing as a group", &path, Location::caller());
+        async move { doing.done(in_time("writing", move || write_as(group, &path)).await) }
+    }
+
     /// Opens a file of the volume at a path, as a process of the pod would that goes on running.
     #[track_caller]
     pub fn opens(&self, at: &Path, name: &str) -> impl Future<Output = Result<File>> {
@@ -403,6 +496,35 @@ impl NodeCalls {
     fn cx(&self) -> Cx {
         Cx { shared: Rc::clone(&self.shared) }
     }
+}
+
+/// Writes a file in a directory as a user without rights. A thread of its own does so: the rights of one that is used
+/// again must not change.
+fn write_as(group: u32, directory: &Path) -> bool {
+    // Not by its path: nobody but root may go through the node's directories.
+    let Ok(directory) = File::open(directory) else { return false };
+    let thread = std::thread::spawn(move || {
+        nix::unistd::setfsgid(Gid::from_raw(group));
+        nix::unistd::setfsuid(Uid::from_raw(group));
+        let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        openat(&directory, "of-the-group", flags, Mode::from_bits_truncate(0o660)).is_ok()
+    });
+    thread.join().unwrap_or(false)
+}
+
+/// Waits for all of them together.
+async fn all(mut calls: Vec<Call>) -> Vec<Result<Answer>> {
+    let mut answers: Vec<Option<Result<Answer>>> = calls.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (call, answer) in calls.iter_mut().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
+            if let Poll::Ready(answered) = call.as_mut().poll(context) {
+                *answer = Some(answered);
+            }
+        }
+        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
 }
 
 fn change<T>(shared: &Rc<Shared>, volume: &str, with: impl FnOnce(&mut NodeUse) -> T) -> T {

@@ -14,6 +14,8 @@ pub(super) const PROBES: Chapter = &[
     probe!("ignores-operations-in-flight", operations_do_not_interleave),
     probe!("one-operation-at-a-time", other_volumes_are_not_aborted),
     probe!("deadlocks-in-parallel", all_calls_are_answered),
+    probe!("aborted-call-keeps-lock", aborted_call_is_good_later),
+    probe!("publish-leaks-descriptor", no_descriptor_is_left),
     probe!("secrets-in-log", secrets_are_not_logged),
     probe!("secrets-in-errors", secrets_are_not_in_errors),
     probe!("forgets-on-restart", restart_keeps_the_volumes),
@@ -51,6 +53,34 @@ async fn operations_do_not_interleave(world: World) -> bool {
         }
     }
     true
+}
+
+/// Stages a volume twice at once, until one of the calls is aborted, and once more.
+async fn aborted_call_is_good_later(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    for _ in 0..10 {
+        let mut other = scene.csi.clone();
+        let request = stage(&scene.id, &scene.staging, scene.capability.clone());
+        let (first, second) = tokio::join!(scene.stage(), other.node.node_stage_volume(request));
+        let is_aborted = code(&first) == Code::Aborted || code(&second) == Code::Aborted;
+        if is_aborted {
+            return scene.stage().await.is_ok();
+        }
+        scene.unstage().await.unwrap();
+    }
+    true
+}
+
+async fn no_descriptor_is_left(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.staged().await;
+    let open = |scene: &Scene| {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", scene.world.pid())).unwrap().flatten();
+        links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to.ends_with("null"))).count()
+    };
+    let before = open(&scene);
+    scene.publish().await.unwrap();
+    scene.unpublish().await.unwrap();
+    open(&scene) == before
 }
 
 /// Stages four volumes at once.

@@ -1,0 +1,60 @@
+//! The driver's own process: what it gathers while it runs, and how it ends and comes back.
+
+use crate::prelude::*;
+
+/// A volume that comes and goes twenty times leaves no descriptor, thread or process in the driver.
+///
+/// Kubernetes: a node plugin runs as long as the node, and serves each pod that comes.
+#[case(needs = [Filesystem, Root, OwnProcess])]
+async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
+    const WARM_UP: usize = 4;
+    const CYCLES: usize = 20;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let mut before = cx.driver_size()?;
+    for cycle in 0..WARM_UP + CYCLES {
+        if cycle == WARM_UP {
+            before = cx.driver_size()?;
+        }
+        node.set_up("web").await?;
+        node.tear_down("web").await?;
+    }
+    let after = cx.driver_size()?;
+    for (what, before, after) in [
+        ("descriptors", before.descriptors, after.descriptors),
+        ("threads", before.threads, after.threads),
+        ("processes", before.processes, after.processes),
+    ] {
+        // One that stays of each cycle; a few come and go with the runtime of the driver's language.
+        let told = format!("With each cycle of publishing and unpublishing the driver has more {what}.");
+        cx.keeps("DRV-131", "NodePublishVolume", after < before + CYCLES, &told)?;
+    }
+    Ok(())
+}
+
+/// A driver that is asked to end in the middle of a call comes back, and the call is made again with success.
+///
+/// Kubernetes: a node plugin is ended by SIGTERM and started again with each update.
+#[case(needs = [Filesystem, Root, OwnProcess, Persistent])]
+async fn terminated_driver_finishes_on_retry(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    tokio::join!(node.stage(), cx.driver_is_terminated()).0.ok();
+    cx.driver().start().await?;
+    let staged = cx.until_free(|| Box::pin(node.stage())).await?;
+    let staged = staged.asked("after the driver was ended in the middle of it");
+    staged.is("DRV-095", &["OK"])?;
+    tokio::join!(node.publish("web"), cx.driver_is_terminated()).0.ok();
+    cx.driver().start().await?;
+    let published = cx.until_free(|| Box::pin(node.publish("web"))).await?;
+    let published = published.asked("after the driver was ended in the middle of it");
+    published.is("DRV-095", &["OK"])?;
+    if !staged.is_ok() || !published.is_ok() {
+        return Ok(());
+    }
+    let stacked = node.mounts_at(&node.target("web"))?.len() > 1;
+    let told = "NodePublishVolume after one in whose middle the driver was ended mounted the volume on top of itself.";
+    cx.keeps("DRV-053", "NodePublishVolume", !stacked, told)?;
+    node.writes(&node.target("web"), "after").await?;
+    node.tear_down("web").await
+}

@@ -1,0 +1,18 @@
+//! What stays behind in a driver that runs on: locks and descriptors.
+
+use super::{Promise, advice, csi, must};
+
+pub(super) const PROMISES: &[Promise] = &[
+    must(
+        "DRV-130",
+        "a volume is ABORTED only while another call for it is under way, and not for ever after",
+        csi("Error Scheme", "Operation pending for volume | 10 ABORTED"),
+        &["ceph/ceph-csi#3511", "hashicorp/nomad#15197"],
+    ),
+    advice(
+        "DRV-131",
+        "a volume that comes and goes leaves no descriptor, thread or process in the driver",
+        "CSI says nothing of them; a driver runs for months, and those that stay use up the node",
+        &["ceph/ceph-csi#3559", "Dynatrace/dynatrace-operator#7070"],
+    ),
+];
