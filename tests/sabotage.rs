@@ -266,6 +266,8 @@ const FOUND_BY_NODE_CALLS: &[(&str, &str)] = &[
     ("ignores-operations-in-flight", "csi::races::stages_at_once_are_one_stage"),
     ("one-operation-at-a-time", "csi::races::volumes_come_and_go_at_once"),
     ("deadlocks-in-parallel", "csi::races::volumes_come_and_go_at_once"),
+    ("unpublish-removes-all", "csi::order::unpublish_of_a_stacked_target_keeps_the_data"),
+    ("publish-records-late", "csi::process::publish_cut_by_death_is_undone"),
     ("publish-leaks-descriptor", "csi::process::cycles_leave_the_driver_as_it_was"),
     ("forgets-on-restart", "csi::recovery::restarted_driver_knows_its_volumes"),
     ("restart-unmounts", "csi::recovery::published_volume_outlives_the_driver"),

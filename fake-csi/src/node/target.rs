@@ -22,10 +22,15 @@ impl NodeService {
         path: &Path,
         target: Target,
     ) -> Result<(), Status> {
+        let records_late = self.driver.breaks(Sabotage::PublishRecordsLate);
+        if records_late {
+            self.show(volume, staging, path, &target)?;
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
         self.driver.use_volume(&volume.id, |volume| {
             volume.targets.insert(path.to_owned(), target.clone());
         })?;
-        if let Err(failure) = self.show(volume, staging, path, &target) {
+        if !records_late && let Err(failure) = self.show(volume, staging, path, &target) {
             // A file at the path may have been there before the call, and is not the driver's to remove.
             mount::unmount_all(path)?;
             drop(remove_target(path, &target.capability.access));
@@ -49,6 +54,10 @@ impl NodeService {
         })?;
         if !self.driver.breaks(Sabotage::UnpublishLeavesMount) {
             self.spoil_unpublish(path)?;
+            if self.driver.breaks(Sabotage::UnpublishRemovesAll) && mount::is_mount_point(path)? {
+                mount::unmount_one(path, MntFlags::empty())?;
+                drop(fs::remove_dir_all(path));
+            }
             mount::unmount_all(path)?;
             if !self.driver.breaks(Sabotage::UnpublishKeepsTarget) {
                 remove_target(path, &target.capability.access)?;

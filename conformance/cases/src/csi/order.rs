@@ -239,3 +239,28 @@ async fn refused_stage_leaves_no_mount(cx: &mut Cx) -> Result {
     cx.keeps("DRV-045", "NodeStageVolume", is_clean, told)?;
     node.unstage().await?.succeeds()
 }
+
+/// Unpublishing a target at which there is a second mount deletes nothing of the volume.
+///
+/// CSI, NodeUnpublishVolume: this RPC MUST undo the work by the corresponding NodePublishVolume, which is to mount.
+#[case(needs = [Filesystem, Root, Persistent])]
+async fn unpublish_of_a_stacked_target_keeps_the_data(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "kept").await?;
+    node.stacks(&target)?;
+    // A driver may refuse it, or leave the mount that is not its own.
+    let answer = node.unpublish("web").await?;
+    node.loses_mount(&target)?;
+    if !answer.is_ok() {
+        node.unpublish("web").await?.succeeds()?;
+    }
+    node.unstage().await?.succeeds()?;
+    node.set_up("next").await?;
+    let told =
+        "NodeUnpublishVolume of a target with two mounts on top of each other deleted what is in the volume.";
+    cx.keeps("DRV-064", "NodeUnpublishVolume", node.has(&node.target("next"), "kept").await?, told)?;
+    node.tear_down("next").await
+}

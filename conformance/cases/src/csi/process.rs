@@ -1,5 +1,7 @@
 //! The driver's own process: what it gathers while it runs, and how it ends and comes back.
 
+use std::time::Duration;
+
 use crate::prelude::*;
 
 /// A volume that comes and goes twenty times leaves no descriptor, thread or process in the driver.
@@ -57,4 +59,24 @@ async fn terminated_driver_finishes_on_retry(cx: &mut Cx) -> Result {
     cx.keeps("DRV-053", "NodePublishVolume", !stacked, told)?;
     node.writes(&node.target("web"), "after").await?;
     node.tear_down("web").await
+}
+
+/// A driver that is killed in the middle of NodePublishVolume takes down afterwards what it had mounted.
+///
+/// CSI, NodeUnpublishVolume: the CO calls it also when it does not know how NodePublishVolume ended.
+#[case(needs = [Filesystem, Root, OwnProcess])]
+async fn publish_cut_by_death_is_undone(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    for after in [1, 2, 4, 8, 16, 24].map(Duration::from_millis) {
+        node.stage().await?.succeeds()?;
+        cx.driver_dies_during(Box::pin(node.publish("web")), after).await?;
+        let unpublished = cx.until_free(|| Box::pin(node.unpublish("web"))).await?;
+        let told = "NodeUnpublishVolume answered OK after a death in the middle of NodePublishVolume, and the target is still mounted.";
+        let is_gone = node.mounts_at(&node.target("web"))?.is_empty();
+        cx.keeps("DRV-060", "NodeUnpublishVolume", is_gone || !unpublished.is_ok(), told)?;
+        unpublished.succeeds()?;
+        node.unstage().await?.succeeds()?;
+    }
+    Ok(())
 }

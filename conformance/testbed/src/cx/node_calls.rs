@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use harness::load;
 use nix::fcntl::{OFlag, openat};
+use nix::mount::MsFlags;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 use serde_json::{Value, json};
@@ -119,6 +120,22 @@ impl Cx {
     /// Makes a call, and cancels it after so long if it is not answered.
     pub async fn cancels(&self, call: Call, after: Duration) {
         drop(tokio::time::timeout(after, call).await);
+    }
+
+    /// Makes a call, kills the driver so long afterwards, whether it has answered or not, and starts it again.
+    #[track_caller]
+    pub fn driver_dies_during(&self, call: Call, after: Duration) -> impl Future<Output = Result> + use<> {
+        let doing = self.shared.begin("cx.driver_dies_during()", Location::caller());
+        let shared = self.shared();
+        async move {
+            let kill = async {
+                tokio::time::sleep(after).await;
+                shared.bed.kill_driver().await;
+            };
+            drop(tokio::join!(call, kill));
+            let started = shared.bed.start_driver().await;
+            doing.done(started.map_err(|error| StepError::of_testbed(&error)))
+        }
     }
 
     /// Asks the driver to end (SIGTERM), and kills it when it does not.
@@ -423,6 +440,14 @@ impl NodeCalls {
         let there = doing.done(mounts_at(path))?;
         let unmount = |_| nix::mount::umount(path).map_err(|error| StepError::ours(&error));
         doing.done(there.into_iter().try_for_each(unmount))
+    }
+
+    /// Binds what is at a path over itself, as a caller that has lost count of its mounts does.
+    #[track_caller]
+    pub fn stacks(&self, path: &Path) -> Result {
+        let doing = self.begin("binding once more", path, Location::caller());
+        let bound = nix::mount::mount(Some(path), path, None::<&str>, MsFlags::MS_BIND, None::<&str>);
+        doing.done(bound.map_err(|error| StepError::ours(&error)))
     }
 
     /// Makes whatever is at a path a symbolic link to a directory that this returns.

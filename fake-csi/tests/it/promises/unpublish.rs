@@ -12,6 +12,8 @@ pub(super) const PROBES: Chapter = &[
     probe!("unpublish-forgets-idempotence", repeated_unpublish_is_ok),
     probe!("unpublish-takes-all-targets", other_targets_stay),
     probe!("unpublish-deletes-data", unpublish_keeps_the_data),
+    probe!("unpublish-removes-all", unpublish_of_a_stacked_target_keeps_the_data),
+    probe!("publish-records-late", killed_publish_is_unpublished),
     probe!("unpublish-removes-siblings", siblings_of_the_target_stay),
     probe!("unpublish-lazily", target_in_use_is_not_unpublished),
     probe!("inline-volume-stays", inline_volume_is_deleted),
@@ -56,6 +58,29 @@ async fn unpublish_keeps_the_data(world: World) -> bool {
     std::fs::write(scene.target.join("x"), "kept").unwrap();
     scene.unpublish().await.unwrap();
     scene.staging.join("x").exists()
+}
+
+async fn unpublish_of_a_stacked_target_keeps_the_data(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    std::fs::write(scene.target.join("x"), "kept").unwrap();
+    let nothing = None::<&str>;
+    nix::mount::mount(Some(&scene.target), &scene.target, nothing, nix::mount::MsFlags::MS_BIND, nothing)
+        .unwrap();
+    drop(scene.unpublish().await);
+    scene.staging.join("x").exists()
+}
+
+async fn killed_publish_is_unpublished(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.staged().await;
+    let mut csi = scene.csi.clone();
+    let request = scene.publish_request();
+    let call = tokio::spawn(async move { csi.node.node_publish_volume(request).await.map(drop) });
+    while scene.mounts_at(&scene.target) == 0 && !call.is_finished() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    scene.csi = scene.world.restart().await;
+    drop(call.await);
+    scene.unpublish().await.is_ok() && scene.mounts_at(&scene.target) == 0
 }
 
 async fn siblings_of_the_target_stay(world: World) -> bool {
