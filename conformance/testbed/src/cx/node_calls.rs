@@ -117,6 +117,23 @@ impl Cx {
         }
     }
 
+    /// Makes a call until it is OK, and returns the last answer when it is not in time: what was cancelled may still be
+    /// under way, and in its way.
+    #[track_caller]
+    pub fn until_ok(&self, call: impl Fn() -> Call) -> impl Future<Output = Result<Answer>> {
+        self.shared.begin("cx.until_ok()", Location::caller());
+        async move {
+            let end = Instant::now() + self.shared.bed.patience_of_a_call();
+            loop {
+                let answer = call().await?;
+                if answer.is_ok() || Instant::now() > end {
+                    return Ok(answer);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
     /// Makes a call, and cancels it after so long if it is not answered.
     pub async fn cancels(&self, call: Call, after: Duration) {
         drop(tokio::time::timeout(after, call).await);
