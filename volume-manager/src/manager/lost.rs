@@ -128,7 +128,10 @@ impl Manager {
         let Some((lost, _)) = self.restart.lost.remove(at) else { return };
         let Ok(plugin) = self.executor.registry().by_name(&lost.plugin).cloned() else { return };
         let spec = Spec::persistent(volume, false);
-        let rebuilt = Rebuilt { spec, device_mount_path: Some(lost.at), selinux_label: None };
+        // Its label was in the record, and is not known now. No label differs from each one that a pod may want,
+        // so that it leaves the node before it is staged with one.
+        let selinux_label = self.executor.context().facts().selinux.then(String::new);
+        let rebuilt = Rebuilt { spec, device_mount_path: Some(lost.at), selinux_label };
         let of_all = lost.pods.iter().map(Some).chain([None]);
         for recovered in of_all.filter_map(|pod| reconstruct::recovered(&*plugin, rebuilt.clone(), pod).ok())
         {

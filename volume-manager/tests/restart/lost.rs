@@ -266,6 +266,33 @@ async fn volumes_in_use_are_updated_when_leftovers_are_identified() {
     }
 }
 
+/// A pod that comes while the stage cannot be undone yet does not stage over it with a label of its own.
+#[tokio::test(start_paused = true)]
+async fn stage_of_unknown_label_is_undone_before_a_pod_with_a_label_uses_it() {
+    let mut world = World::starting();
+    world.kernel.set_selinux(Path::new("/"), true).expect("it is a mount point");
+    let mut alone = volume("data");
+    alone.access_modes = vec![AccessMode::ReadWriteOncePod];
+    world.put_volume(alone);
+    world.toy.lose_staged("data");
+    world.toy.fail("unstage data", &[Final]);
+    world.crash();
+    world.manager.sources_ready();
+    tokio::time::sleep(MOMENT).await;
+    world.manager.add_pod(labelled("web", "s0:c1"));
+    world.idle().await;
+    world.sees(expect![[r#"
+        unstage data
+          Final
+    "#]]);
+    world.pass(1000).await;
+    world.sees(expect![[r#"
+        unstage data
+        stage data
+        publish data web
+    "#]]);
+}
+
 /// Its directory says that it is the pod's own stage, and so which label it has. No other does.
 #[tokio::test(start_paused = true)]
 async fn a_stage_without_a_record_is_the_pods_whose_directory_is_there() {
