@@ -2,11 +2,11 @@
 //!
 //! [`Cluster`] is the store. A case writes to it directly; the node's process reaches it through a socket
 //! ([`Cluster::serve`] on this side, [`ApiClient`] on the other). Every change is a line of the journal. What
-//! controllers do in a cluster is done here by [`Provisioner`], [`AttachDetach`] and [`Resizer`], with calls
+//! controllers do in a cluster is done here by [`Provisioner`], [`Attaching`] and [`Resizer`], with calls
 //! that go through the proxy, so that they are in the trace. Touches nothing but its socket.
 
 mod addresses;
-mod attach_detach;
+mod attaching;
 mod by_hand;
 mod client;
 mod disturbance;
@@ -29,7 +29,7 @@ use crate::journal::Journal;
 use disturbance::Disturbances;
 use store::Store;
 
-pub use attach_detach::AttachDetach;
+pub use attaching::Attaching;
 pub use client::{ApiClient, ClientError};
 pub use disturbance::Disturbance;
 pub use driver_objects::driver_object;

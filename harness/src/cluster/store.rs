@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::shape::shape;
 use api::{
-    ApiError, Change, Key, Kind, Notification, Object, Patch, PatchBody, Sensitive, Token, TokenRequest,
-    Watch,
+    ApiError, Attachment, Change, Key, Kind, Notification, Object, Patch, PatchBody, PersistentSource,
+    Sensitive, Token, TokenRequest, Watch,
 };
 use contracts::event::{ApiChange, Emitted, Event};
 use serde_json::{Value, json};
@@ -74,10 +74,22 @@ impl Store {
         meta.created.get_or_insert_with(time::now);
         protection::guard(&mut object);
         addresses::give(&mut object, self.objects.values());
-        if let Object::Notification(notification) = &object {
-            self.journal.record(emitted(notification));
+        match &object {
+            Object::Notification(notification) => self.journal.record(emitted(notification)),
+            Object::Attachment(attachment) => self.name_attachment(attachment),
+            _ => {}
         }
         Ok(self.put("create", object, by))
+    }
+
+    /// Tells the record which volume an attachment is for: its name is a hash.
+    fn name_attachment(&self, attachment: &Attachment) {
+        let volume = Key::cluster(Kind::Volume, &attachment.volume);
+        let Some(Object::Volume(volume)) = self.objects.get(&volume) else { return };
+        if let PersistentSource::Csi(csi) = &volume.source {
+            let symbols = self.journal.symbols();
+            symbols.name_attachment(&symbols.volume(csi.handle.as_str()), &attachment.meta.name);
+        }
     }
 
     pub(super) fn update(&mut self, object: Object, by: &str) -> Result<Object, ApiError> {

@@ -1,4 +1,6 @@
-//! The store, directly and through a socket.
+//! The store, directly and through a socket, and the controllers on it.
+
+mod attacher;
 
 use api::storage::ClaimSpec;
 use api::{

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use super::{Surroundings, Testbed, TestbedError};
 use crate::Layout;
 use crate::cgroup::Cgroup;
-use crate::cluster::{AttachDetach, Cluster, Provisioner, Resizer, driver_object};
+use crate::cluster::{Attaching, Cluster, Provisioner, Resizer, driver_object};
 use crate::driver::{Capabilities, Driver, DriverOptions};
 use crate::journal::Journal;
 use crate::ledger::Ledger;
@@ -135,10 +135,9 @@ impl Builder {
             Some(proxy) if !self.controllers_unrecorded => proxy.channel()?,
             _ => proxy::connect(self.manifest.controller_socket.as_ref().unwrap_or(&socket))?,
         };
-        let attacher = self.attach_after.map(|delay| {
-            let (api_server, channel) = (api_server.clone(), channel.clone());
-            AttachDetach::start(api_server, channel, capabilities.clone(), &self.node, delay)
-        });
+        let attaching = self
+            .attach_after
+            .map(|delay| Attaching::start(&api_server, channel.clone(), &capabilities, delay));
         let provisioner = Provisioner::new(
             api_server.clone(),
             channel.clone(),
@@ -146,7 +145,7 @@ impl Builder {
             capabilities.clone(),
         );
         Ok(Surroundings {
-            attacher: attacher.into(),
+            attaching: attaching.into(),
             provisioner: provisioner.tagged(self.tag),
             resizer: Resizer::new(api_server.clone(), channel, capabilities.clone()),
             proxy,

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::TestbedError;
 use crate::Layout;
-use crate::cluster::{AttachDetach, Cluster, Provisioner, Resizer, Served};
+use crate::cluster::{Attaching, Cluster, Provisioner, Resizer, Served};
 use crate::driver::{Capabilities, Driver, Exit};
 use crate::journal::Journal;
 use crate::manifest::Manifest;
@@ -19,7 +19,7 @@ use crate::proxy::Proxy;
 pub struct Surroundings {
     // Fields are dropped in this order: first who asks, then who answers. A controller calls the driver through the
     // proxy, on account of the API's objects, and is in the middle of that at any time.
-    pub(super) attacher: RefCell<Option<AttachDetach>>,
+    pub(super) attaching: RefCell<Option<Attaching>>,
     pub provisioner: Provisioner,
     pub resizer: Resizer,
     pub(super) proxy: Option<Proxy>,
@@ -82,10 +82,9 @@ impl Surroundings {
     /// # Errors
     /// When the driver's socket is none to connect to.
     pub fn attach_after(&self, delay: Duration) -> Result<(), TestbedError> {
-        let (api_server, channel) = (self.api_server.clone(), self.proxy().channel()?);
-        let capabilities = self.capabilities.clone();
-        let attacher = AttachDetach::start(api_server, channel, capabilities, &self.node, delay);
-        self.attacher.replace(Some(attacher));
+        let channel = self.proxy().channel()?;
+        let attaching = Attaching::start(&self.api_server, channel, &self.capabilities, delay);
+        self.attaching.replace(Some(attaching));
         Ok(())
     }
 

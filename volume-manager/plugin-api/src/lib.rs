@@ -12,6 +12,7 @@
 //!
 //! This crate lies below both plugins and operations: neither sees the manager, and a plugin sees no other.
 
+mod changes;
 mod config;
 mod context;
 pub mod error;
@@ -24,6 +25,7 @@ mod request;
 mod spec;
 mod transition;
 
+pub use changes::Changes;
 pub use config::{ClientStyle, Config, DialError, Dialer};
 pub use context::{EventSink, Mark, OperationContext, OperationId, Reason, ReportQueue, Told};
 pub use facts::{Facts, RegisteredDriver};

@@ -8,6 +8,7 @@ use api::clock::Clock;
 use api::names::{NodeName, PluginName, PodUid, SpecName};
 use async_trait::async_trait;
 
+use crate::changes::Changes;
 use crate::context::OperationContext;
 use crate::error::Failure;
 use crate::facts::Facts;
@@ -135,6 +136,8 @@ pub struct Remote<'a> {
     pub clock: &'a dyn Clock,
     /// CSIDriver objects and the like.
     pub facts: &'a Facts,
+    /// What the controller hears of the objects that it follows.
+    pub changes: &'a Changes,
 }
 
 /// The step per node. For a CSI driver that is staging, network file system or not.

@@ -23,7 +23,7 @@ use api::{
     Severity,
 };
 use plugin_api::registry::Registry;
-use plugin_api::{Facts, Reason, Remote, Spec};
+use plugin_api::{Changes, Facts, Reason, Remote, Spec};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -69,7 +69,7 @@ impl AttachDetach {
         let api = Timely::shared(api, Arc::clone(&clock));
         let controller = Controller {
             config,
-            hands: Hands { api, clock, registry: Arc::new(registry) },
+            hands: Hands { api, clock, registry: Arc::new(registry), changes: Changes::default() },
             cluster: Cluster::default(),
             book: None,
             pending: Pending::default(),
@@ -96,6 +96,13 @@ struct Hands {
     api: Arc<dyn ApiSource>,
     clock: Arc<dyn Clock>,
     registry: Arc<Registry>,
+    changes: Changes,
+}
+
+impl Hands {
+    fn remote<'a>(&'a self, facts: &'a Facts) -> Remote<'a> {
+        Remote { api: &*self.api, clock: &*self.clock, facts, changes: &self.changes }
+    }
 }
 
 #[derive(Debug)]
@@ -149,6 +156,10 @@ impl Controller {
         let now = self.hands.clock.now();
         match event {
             Event::Seen(kind, news) => {
+                match &news {
+                    News::Applied(object) | News::Deleted(object) => self.hands.changes.tell(&object.key()),
+                    News::Only(_) => self.hands.changes.tell_all(),
+                }
                 let seen = self.cluster.take(kind, news);
                 if let (Some(name), Some(book)) = (seen, &mut self.book)
                     && let Some(node) = self.cluster.nodes.get(&name)
@@ -253,7 +264,7 @@ impl Controller {
         self.running.insert(id, operation.clone());
         let (hands, sender, facts) = (self.hands.clone(), self.sender.clone(), self.cluster.facts.clone());
         self.tasks.spawn(async move {
-            let remote = Remote { api: &*hands.api, clock: &*hands.clock, facts: &facts };
+            let remote = hands.remote(&facts);
             let event = match &operation {
                 Operation::Attach(request) => {
                     Event::Attached(id, attach::run(request, &remote, &hands.registry).await)
@@ -409,7 +420,7 @@ async fn missing(
     facts: &Facts,
     known: Vec<(VolumeName, NodeName, Arc<Spec>)>,
 ) -> Vec<(VolumeName, NodeName)> {
-    let remote = Remote { api: &*hands.api, clock: &*hands.clock, facts };
+    let remote = hands.remote(facts);
     let mut missing = Vec::new();
     for (volume, node, spec) in known {
         let Ok(plugin) = hands.registry.pick(&spec) else { continue };

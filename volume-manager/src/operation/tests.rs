@@ -11,7 +11,7 @@ use api::names::{AttachmentName, Namespaced};
 use api::storage::{ClaimReference, NodeAffinity, Requirement};
 use api::{AccessMode, Attachment, Bytes, Claim, Meta, Node, PersistentSource, Resource, VolumeMode};
 use host::fake::FakeKernel;
-use plugin_api::{Facts, Remote};
+use plugin_api::{Changes, Facts, Remote};
 use tonic::Code;
 
 use super::*;
@@ -187,7 +187,7 @@ async fn a_volume_is_detached_only_if_its_node_does_not_use_it() {
         node.into_iter().for_each(|node| api.put(node.into_object()));
         api.set_away(away);
         let (clock, facts) = (TokioClock, Facts::default());
-        let remote = Remote { api: &api, clock: &clock, facts: &facts };
+        let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &Changes::default() };
         let request = DetachVolume { volume: volume.clone(), spec: None, node: "node-1".into(), verify_safe };
         detach::run(&request, &remote, &crate::plugin::registry::kubelet())
             .await
@@ -209,7 +209,7 @@ async fn nothing_is_detached_from_a_node_whose_object_cannot_be_read() {
     api.put(Attachment { meta: Meta::named("", name.as_str()), ..Attachment::default() }.into_object());
     api.hide();
     let (clock, facts) = (TokioClock, Facts::default());
-    let remote = Remote { api: &api, clock: &clock, facts: &facts };
+    let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &Changes::default() };
     let volume = VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"));
     let request = DetachVolume { volume, spec: None, node: "node-1".into(), verify_safe: true };
     let refused =

@@ -3,7 +3,7 @@
 use api::AttachedVolume;
 use host::errno;
 use host::fake::{Order, Rule};
-use plugin_api::Mounted;
+use plugin_api::{Changes, Mounted};
 
 use super::*;
 
@@ -181,7 +181,7 @@ async fn a_device_whose_place_nobody_can_tell_leaves_the_place_in_the_books() {
 async fn attach_and_detach_errors_name_their_step() {
     let bench = Bench::new();
     let (clock, facts) = (TokioClock, Facts::default());
-    let remote = Remote { api: &*bench.api, clock: &clock, facts: &facts };
+    let remote = Remote { api: &*bench.api, clock: &clock, facts: &facts, changes: &Changes::default() };
     for plugin in ["kubernetes.io/paper", "kubernetes.io/nfs"] {
         let attach = AttachVolume {
             volume: bench.name(),

@@ -3,6 +3,7 @@
 //! The node reads them only; the controller, whose side is here as well, makes and deletes them.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +133,7 @@ impl Attacher for CsiPlugin {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => {}
         }
-        let attached = wait(remote, || look_attached(remote.api, &name, &volume)).await;
+        let attached = wait(remote, &name, || look_attached(remote.api, &name, &volume)).await;
         let timeout = AttachmentError::AttachTimeout { driver: volume.driver.clone(), handle: volume.handle };
         attached.unwrap_or(Err(timeout)).map_err(CsiError::from)?;
         // Only the node knows where a CSI volume's device is.
@@ -149,7 +150,7 @@ impl Attacher for CsiPlugin {
             Err(error) if error.is_not_found() => return Ok(()),
             deleted => deleted?,
         }
-        let detached = wait(remote, || look_detached(remote.api, &name)).await;
+        let detached = wait(remote, &name, || look_detached(remote.api, &name)).await;
         let timeout = AttachmentError::DetachTimeout { driver, handle };
         Ok(detached.unwrap_or(Err(timeout)).map_err(CsiError::from)?)
     }
@@ -167,14 +168,23 @@ impl Attacher for CsiPlugin {
     }
 }
 
-/// Looks again and again, less often with time, until there is an answer; `None` if there never was one.
-async fn wait<F>(remote: &Remote<'_>, look: impl Fn() -> F) -> Option<Result<(), AttachmentError>>
+/// Looks at an attachment whenever it changes until there is an answer; `None` if there never was one. A change
+/// may go unheard, so it looks from time to time as well, as the kubelet does.
+async fn wait<F>(
+    remote: &Remote<'_>,
+    name: &AttachmentName,
+    look: impl Fn() -> F,
+) -> Option<Result<(), AttachmentError>>
 where
     F: Future<Output = Option<Result<(), AttachmentError>>>,
 {
     let deadline = remote.clock.now() + ATTACH_DEADLINE;
     let mut pause = FIRST_LOOK;
+    let changes = remote.changes.of(&Key::cluster(Kind::Attachment, name.as_str()));
     loop {
+        let mut changed = pin!(changes.notified());
+        // Before the look: what changes after it is heard.
+        changed.as_mut().enable();
         if let Some(answer) = look().await {
             return Some(answer);
         }
@@ -182,8 +192,11 @@ where
         if next > deadline {
             return None;
         }
-        remote.clock.sleep_until(next).await;
-        pause = pause.mul_f64(1.05);
+        tokio::select! {
+            biased;
+            () = changed => {}
+            () = remote.clock.sleep_until(next) => pause = pause.mul_f64(1.05),
+        }
     }
 }
 
@@ -215,25 +228,47 @@ mod tests {
     use std::cell::RefCell;
 
     use api::clock::{Clock as _, TokioClock};
-    use plugin_api::Facts;
+    use plugin_api::{Changes, Facts};
 
     use super::*;
     use crate::plugin::testing::toy_api::ToyApi;
 
     #[tokio::test(start_paused = true)]
     async fn poll_interval_grows_up_to_the_deadline() {
-        let (api, clock, facts) = (ToyApi::default(), TokioClock, Facts::default());
-        let remote = Remote { api: &api, clock: &clock, facts: &facts };
+        let (api, clock, facts, changes) =
+            (ToyApi::default(), TokioClock, Facts::default(), Changes::default());
+        let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &changes };
         let (began, looks) = (clock.now(), RefCell::new(Vec::new()));
         let look = || {
             looks.borrow_mut().push((clock.now() - began).as_millis());
             std::future::ready(None)
         };
-        assert!(wait(&remote, look).await.is_none());
+        assert!(wait(&remote, &"csi-1".into(), look).await.is_none());
         let looks = looks.into_inner();
         let pauses: Vec<_> = looks.windows(2).map(|two| two[1] - two[0]).collect();
         assert_eq!(pauses[..4], [500, 525, 552, 579]);
         let (last, longest) = (looks[looks.len() - 1], pauses[pauses.len() - 1]);
         assert!((120_000 - longest * 105 / 100..=120_000).contains(&last), "{last}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn change_that_is_told_ends_a_pause() {
+        let (api, clock, facts, changes) =
+            (ToyApi::default(), TokioClock, Facts::default(), Changes::default());
+        let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &changes };
+        let (began, looks) = (clock.now(), RefCell::new(0));
+        let look = || {
+            *looks.borrow_mut() += 1;
+            std::future::ready((*looks.borrow() == 2).then_some(Ok(())))
+        };
+        let telling = async {
+            clock.sleep(Duration::from_millis(3)).await;
+            changes.tell(&Key::cluster(Kind::Attachment, "csi-2"));
+            changes.tell(&Key::cluster(Kind::Attachment, "csi-1"));
+        };
+        let name = AttachmentName::new("csi-1");
+        let (answer, ()) = tokio::join!(wait(&remote, &name, look), telling);
+        assert!(answer.is_some_and(|answer| answer.is_ok()));
+        assert_eq!((clock.now() - began).as_millis(), 3, "it did not wait for its next look");
     }
 }

@@ -6,7 +6,7 @@ use api::names::AttachmentName;
 use api::storage::AttachmentError;
 use api::{Attachment, Key, Kind, Meta, Resource};
 use plugin_api::error::Failure;
-use plugin_api::{Attacher, Remote};
+use plugin_api::{Attacher, Changes, Remote};
 
 use crate::plugin::csi::CsiPlugin;
 use crate::plugin::testing::{Bench, DRIVER};
@@ -64,7 +64,7 @@ impl Scene {
 
     async fn attach(&self, after: f64, happens: impl FnOnce()) -> (Result<String, String>, Duration) {
         let (facts, cx) = (self.bench.context.facts(), &self.bench.context);
-        let remote = Remote { api: &*cx.api, clock: &*cx.clock, facts: &facts };
+        let remote = Remote { api: &*cx.api, clock: &*cx.clock, facts: &facts, changes: &Changes::default() };
         let (plugin, node) = (CsiPlugin::new(), "node-2".into());
         self.meanwhile(plugin.attach(&remote, &self.bench.spec, &node), after, happens).await
     }
@@ -76,14 +76,14 @@ impl Scene {
         happens: impl FnOnce(),
     ) -> (Result<(), String>, Duration) {
         let (facts, cx) = (self.bench.context.facts(), &self.bench.context);
-        let remote = Remote { api: &*cx.api, clock: &*cx.clock, facts: &facts };
+        let remote = Remote { api: &*cx.api, clock: &*cx.clock, facts: &facts, changes: &Changes::default() };
         let (plugin, node) = (CsiPlugin::new(), "node-2".into());
         self.meanwhile(plugin.detach(&remote, volume, &node), after, happens).await
     }
 
     async fn is_attached(&self) -> Result<bool, String> {
         let (facts, cx) = (self.bench.context.facts(), &self.bench.context);
-        let remote = Remote { api: &*cx.api, clock: &*cx.clock, facts: &facts };
+        let remote = Remote { api: &*cx.api, clock: &*cx.clock, facts: &facts, changes: &Changes::default() };
         let attached = CsiPlugin::new().is_attached(&remote, &self.bench.spec, &"node-2".into()).await;
         attached.map_err(|failure| failure.chain())
     }

@@ -1,0 +1,234 @@
+//! One look at an attachment or a volume: reads it anew, does its next step and writes how that went.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::names::Namespaced;
+use api::storage::{AttachmentError, CsiSource};
+use api::{
+    ApiError, ApiSource, Attachment, CsiNode, Key, Kind, Meta, Patch, PatchBody, PersistentSource, Secret,
+    Volume,
+};
+use csi_proto::v1;
+use tonic::Status;
+
+use super::AttacherConfig;
+use super::decide::{self, Step};
+use crate::{ControllerService, capability};
+
+/// Keeps the name that the driver has for the node: the node may be gone when its volume is detached.
+const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+
+/// What a task works with.
+#[derive(Debug)]
+pub(super) struct Hands {
+    pub(super) config: AttacherConfig,
+    pub(super) api: Arc<dyn ApiSource>,
+    finalizer: String,
+    service: Arc<dyn ControllerService>,
+}
+
+/// A volume was not attached or detached. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
+    Driver(Status),
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("PersistentVolume {volume:?} is marked for deletion")]
+    Leaving { volume: String },
+    #[error("PersistentVolume {volume:?} is not a volume of this driver")]
+    Foreign { volume: String },
+    #[error("CSINode {node} does not contain driver {driver}")]
+    Unregistered { node: String, driver: String },
+}
+
+impl Trouble {
+    /// The object whose appearance or change may mend it.
+    pub(super) fn missed(&self) -> Option<Key> {
+        match self {
+            Self::Api(ApiError::NotFound { key }) => Some(key.clone()),
+            Self::Unregistered { node, .. } => Some(Key::cluster(Kind::CsiNode, node)),
+            _ => None,
+        }
+    }
+
+    fn as_error(&self) -> AttachmentError {
+        let code = match self {
+            Self::Driver(status) => Some(i32::from(status.code())),
+            _ => None,
+        };
+        AttachmentError { message: self.to_string(), code }
+    }
+}
+
+/// The name of a code as Kubernetes' events write it.
+fn code_name(code: tonic::Code) -> String {
+    match code {
+        tonic::Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Hands {
+    pub(super) fn new(
+        config: AttacherConfig,
+        api: Arc<dyn ApiSource>,
+        service: Arc<dyn ControllerService>,
+    ) -> Self {
+        let finalizer = decide::finalizer(&config.driver);
+        Self { config, api, finalizer, service }
+    }
+
+    /// Does the next step of an attachment.
+    pub(super) async fn serve(&self, name: &str) -> Result<(), Trouble> {
+        let Some(attachment) = self.find::<Attachment>(name).await? else { return Ok(()) };
+        match decide::next(&attachment, &self.config.driver, &self.finalizer) {
+            Step::Attach => self.attach(&attachment).await,
+            Step::Detach => self.detach(&attachment).await,
+            Step::Nothing => Ok(()),
+        }
+    }
+
+    /// Lets a volume go that is being deleted and has no attachment any more.
+    pub(super) async fn release(&self, name: &str) -> Result<(), Trouble> {
+        let Some(volume) = self.find::<Volume>(name).await? else { return Ok(()) };
+        let kept = volume.meta.finalizers.contains(&self.finalizer);
+        if !kept || !volume.meta.is_deleting() {
+            return Ok(());
+        }
+        let attachments = api::list::<Attachment>(&*self.api).await?;
+        if attachments.iter().any(|attachment| attachment.volume == name) {
+            return Ok(());
+        }
+        self.drop_finalizer(Key::cluster(Kind::Volume, name)).await
+    }
+
+    async fn attach(&self, attachment: &Attachment) -> Result<(), Trouble> {
+        let result = match self.config.publishes {
+            true => self.publish(attachment).await,
+            // A driver without this call has nothing to do for it.
+            false => Ok(BTreeMap::new()),
+        };
+        let (attached, metadata, attach_error) = match &result {
+            Ok(context) => (true, context.clone(), None),
+            Err(trouble) => (false, BTreeMap::new(), Some(trouble.as_error())),
+        };
+        let detach_error = attachment.detach_error.clone();
+        let status = PatchBody::AttachmentStatus { attached, metadata, attach_error, detach_error };
+        self.patch(attachment, status).await?;
+        result.map(drop)
+    }
+
+    async fn publish(&self, attachment: &Attachment) -> Result<BTreeMap<String, String>, Trouble> {
+        let volume: Arc<Volume> = api::get(&*self.api, "", &attachment.volume).await?;
+        if volume.meta.is_deleting() {
+            return Err(Trouble::Leaving { volume: attachment.volume.clone() });
+        }
+        let csi = self.source(&volume)?;
+        // Before the call: from then on there may be something to detach, which both objects have to outlive.
+        self.keep(Key::cluster(Kind::Volume, &volume.meta.name), &volume.meta).await?;
+        let node_id = self.node_id(attachment).await?;
+        let annotations = BTreeMap::from([(NODE_ID.to_owned(), Some(node_id.clone()))]);
+        self.patch(attachment, PatchBody::Metadata { labels: BTreeMap::new(), annotations }).await?;
+        self.keep(Key::cluster(Kind::Attachment, &attachment.meta.name), &attachment.meta).await?;
+        let request = v1::ControllerPublishVolumeRequest {
+            volume_id: csi.handle.to_string(),
+            node_id,
+            volume_capability: Some(capability::of_volume(&volume, csi, self.config.fine_modes)),
+            readonly: csi.read_only && self.config.publishes_read_only,
+            secrets: self.secrets(csi.controller_publish_secret.as_ref()).await?,
+            volume_context: csi.attributes.clone().into_iter().collect(),
+        };
+        let answer = self.service.publish(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        Ok(answer.publish_context.into_iter().collect())
+    }
+
+    async fn detach(&self, attachment: &Attachment) -> Result<(), Trouble> {
+        if self.config.publishes
+            && let Err(trouble) = self.unpublish(attachment).await
+        {
+            let status = PatchBody::AttachmentStatus {
+                attached: attachment.attached,
+                metadata: attachment.metadata.clone(),
+                attach_error: attachment.attach_error.clone(),
+                detach_error: Some(trouble.as_error()),
+            };
+            self.patch(attachment, status).await?;
+            return Err(trouble);
+        }
+        self.drop_finalizer(Key::cluster(Kind::Attachment, &attachment.meta.name)).await
+    }
+
+    async fn unpublish(&self, attachment: &Attachment) -> Result<(), Trouble> {
+        let volume: Arc<Volume> = api::get(&*self.api, "", &attachment.volume).await?;
+        let csi = self.source(&volume)?;
+        let request = v1::ControllerUnpublishVolumeRequest {
+            volume_id: csi.handle.to_string(),
+            node_id: match attachment.meta.annotations.get(NODE_ID) {
+                Some(node_id) => node_id.clone(),
+                None => self.node_id(attachment).await?,
+            },
+            secrets: self.secrets(csi.controller_publish_secret.as_ref()).await?,
+        };
+        self.service.unpublish(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        Ok(())
+    }
+
+    fn source<'a>(&self, volume: &'a Volume) -> Result<&'a CsiSource, Trouble> {
+        match &volume.source {
+            PersistentSource::Csi(csi) if csi.driver.as_str() == self.config.driver => Ok(csi),
+            _ => Err(Trouble::Foreign { volume: volume.meta.name.clone() }),
+        }
+    }
+
+    /// The name that the driver has for the node of an attachment.
+    async fn node_id(&self, attachment: &Attachment) -> Result<String, Trouble> {
+        let node: Arc<CsiNode> = api::get(&*self.api, "", &attachment.node).await?;
+        let driver = node.drivers.iter().find(|driver| driver.name == self.config.driver);
+        driver.map(|driver| driver.node_id.clone()).ok_or_else(|| Trouble::Unregistered {
+            node: attachment.node.clone(),
+            driver: self.config.driver.clone(),
+        })
+    }
+
+    async fn secrets(&self, reference: Option<&Namespaced>) -> Result<BTreeMap<String, String>, Trouble> {
+        let Some(reference) = reference else { return Ok(BTreeMap::new()) };
+        let secret: Arc<Secret> = api::get(&*self.api, &reference.namespace, &reference.name).await?;
+        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+        Ok(secret.data.iter().map(|(key, value)| (key.clone(), text(value.reveal()))).collect())
+    }
+
+    async fn find<R: api::Resource>(&self, name: &str) -> Result<Option<Arc<R>>, Trouble> {
+        match api::get::<R>(&*self.api, "", name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(ApiError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds the finalizer, where it is missing.
+    async fn keep(&self, key: Key, meta: &Meta) -> Result<(), Trouble> {
+        if meta.finalizers.contains(&self.finalizer) {
+            return Ok(());
+        }
+        let finalizers = meta.finalizers.iter().cloned().chain([self.finalizer.clone()]).collect();
+        self.api.patch(Patch::of(key, PatchBody::Finalizers(finalizers))).await?;
+        Ok(())
+    }
+
+    async fn drop_finalizer(&self, key: Key) -> Result<(), Trouble> {
+        // Another controller may have added or dropped its own while the driver was asked.
+        let object = self.api.get(&key).await?;
+        let others = object.meta().finalizers.iter().filter(|kept| **kept != self.finalizer);
+        let body = PatchBody::Finalizers(others.cloned().collect());
+        self.api.patch(Patch::of_version(key, object.meta(), body)).await?;
+        Ok(())
+    }
+
+    async fn patch(&self, attachment: &Attachment, body: PatchBody) -> Result<(), Trouble> {
+        let key = Key::cluster(Kind::Attachment, &attachment.meta.name);
+        self.api.patch(Patch::of(key, body)).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! The calls of a driver's controller service that the controllers make.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use csi_proto::v1;
+use csi_proto::v1::controller_client::ControllerClient;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+/// A driver's controller service. Each call has a limit of time, which the driver is told.
+#[async_trait]
+pub trait ControllerService: fmt::Debug + Send + Sync + 'static {
+    async fn publish(
+        &self,
+        request: v1::ControllerPublishVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerPublishVolumeResponse, Status>;
+
+    async fn unpublish(
+        &self,
+        request: v1::ControllerUnpublishVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerUnpublishVolumeResponse, Status>;
+}
+
+#[async_trait]
+impl ControllerService for Channel {
+    async fn publish(
+        &self,
+        request: v1::ControllerPublishVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.controller_publish_volume(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+
+    async fn unpublish(
+        &self,
+        request: v1::ControllerUnpublishVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.controller_unpublish_volume(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+}
+
+fn within<T>(message: T, limit: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(limit);
+    request
+}
