@@ -259,12 +259,30 @@ impl SimulatedApi {
                 known.resize = status.resize.unwrap_or_else(|| std::mem::take(&mut known.resize));
                 known.conditions = status.conditions.unwrap_or_else(|| std::mem::take(&mut known.conditions));
             }
+            (
+                Object::Attachment(attachment),
+                PatchBody::AttachmentStatus { attached, metadata, attach_error, detach_error },
+            ) => {
+                let known = Arc::make_mut(attachment);
+                (known.attached, known.metadata) = (attached, metadata);
+                (known.attach_error, known.detach_error) = (attach_error, detach_error);
+            }
+            (object, PatchBody::Finalizers(finalizers)) => object.meta_mut().finalizers = finalizers,
+            (object, PatchBody::Metadata { annotations, .. }) => {
+                let set = annotations.into_iter().filter_map(|(key, value)| Some((key, value?)));
+                object.meta_mut().annotations.extend(set);
+            }
             _ => {
                 let reason = "this cluster knows no such patch".to_owned();
                 return Err(ApiError::Refused { key: patch.key, reason });
             }
         }
-        Ok(self.put(object, self.by))
+        let released = object.meta().is_deleting() && object.meta().finalizers.is_empty();
+        let object = self.put(object, self.by);
+        if released {
+            self.remove(&object.key(), self.by);
+        }
+        Ok(object)
     }
 
     fn created(&self, object: Object) -> Result<Object, ApiError> {

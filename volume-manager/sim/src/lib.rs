@@ -16,7 +16,6 @@
 //! where the manager was told that it failed, or crashed before it was told.
 
 mod api;
-mod attacher;
 mod crash;
 mod damage;
 mod driver;

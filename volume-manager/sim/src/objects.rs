@@ -11,8 +11,8 @@ use api::storage::{
     LifecycleMode, NodeAffinity, Requirement,
 };
 use api::{
-    AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, Meta, Node, PersistentSource, Pod, PodVolume,
-    Secret, Sensitive, Volume, VolumeMode, VolumeSource,
+    AccessMode, Bytes, Claim, ClaimPhase, Container, CsiDriver, CsiNode, CsiNodeDriver, Meta, Node,
+    PersistentSource, Pod, PodVolume, Secret, Sensitive, Volume, VolumeMode, VolumeSource,
 };
 use volume_manager::plugin::csi;
 
@@ -176,6 +176,13 @@ pub(crate) fn node(scenario: &Scenario, name: &str) -> Node {
         meta.annotations.insert(managed, "true".to_owned());
     }
     Node { meta, ready: true, ..Node::default() }
+}
+
+/// The driver is registered on a node, under the node's own name.
+pub(crate) fn csi_node(name: &str) -> CsiNode {
+    let driver =
+        CsiNodeDriver { name: NAME.to_owned(), node_id: name.to_owned(), ..CsiNodeDriver::default() };
+    CsiNode { meta: Meta::named("", name), drivers: vec![driver] }
 }
 
 /// What the driver wants from the node.

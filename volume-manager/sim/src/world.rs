@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use api::clock::TokioClock;
 use api::names::{DriverName, PodUid};
-use api::{Attachment, Key, Node, Pod, Resource};
+use api::{ApiSource, Attachment, Key, Node, Pod, Resource};
+use cluster::{Attacher, AttacherConfig};
 use contracts::event::{Event, ProcessEdge, Step as Told};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
@@ -19,7 +20,6 @@ use volume_manager::plugin::empty_dir::EmptyDirPlugin;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use crate::api::SimulatedApi;
-use crate::attacher;
 use crate::crash::Crash;
 use crate::driver::{NAME, SOCKET, SimulatedDriver};
 use crate::faults::KernelFaults;
@@ -54,7 +54,7 @@ pub(crate) struct World {
     pub(crate) damaged: BTreeMap<PathBuf, bool>,
     /// Who attaches volumes, if somebody does: the controller, and the attacher beside the driver.
     controller: Option<AttachDetach>,
-    attacher: Option<AbortHandle>,
+    attacher: Option<Attacher>,
 }
 
 impl World {
@@ -105,6 +105,10 @@ impl World {
             false => numbered.collect(),
         };
         self.api.put(objects::node(&self.scenario, NODE).into_object(), "case");
+        if self.scenario.controlled {
+            self.api.put(objects::csi_node(NODE).into_object(), "case");
+            self.api.put(objects::csi_node(NEIGHBOUR).into_object(), "case");
+        }
         if self.scenario.neighbour {
             self.api.put(objects::node(&self.scenario, NEIGHBOUR).into_object(), "case");
             neighbour::start(self.api.clone(), self.trace.clone());
@@ -133,13 +137,11 @@ impl World {
             return;
         }
         let registry = Registry::new(vec![Arc::new(CsiPlugin::new())]);
-        let api = Arc::new(self.api.seen_by("controller"));
+        let api: Arc<dyn ApiSource> = Arc::new(self.api.seen_by("controller"));
         let config = AttachDetachConfig::default();
-        self.controller = Some(AttachDetach::start(config, api, TokioClock::shared(), registry));
-        let attacher = attacher::start(self.api.clone(), self.driver.clone());
-        if let Some(before) = self.attacher.replace(attacher) {
-            before.abort();
-        }
+        self.controller = Some(AttachDetach::start(config, Arc::clone(&api), TokioClock::shared(), registry));
+        let driver = Arc::new(self.driver.clone());
+        self.attacher = Some(Attacher::start(AttacherConfig::new(NAME), api, TokioClock::shared(), driver));
     }
 
     /// Starts the manager, as after a crash or a reboot of its process.

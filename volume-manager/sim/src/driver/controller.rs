@@ -1,45 +1,46 @@
 //! The controller service of the simulated driver, as the attacher beside it calls it. It runs elsewhere: the
 //! node's process may die without it.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
+use async_trait::async_trait;
+use cluster::ControllerService;
 use csi_proto::v1;
 use tonic::Status;
 
 use super::SimulatedDriver;
 
-impl SimulatedDriver {
-    /// ControllerPublishVolume. The answer is what the node's calls are to be given.
-    pub(crate) async fn attach(&self, id: &str, node: &str) -> Result<BTreeMap<String, String>, Status> {
-        let request = v1::ControllerPublishVolumeRequest {
-            volume_id: id.to_owned(),
-            node_id: node.to_owned(),
-            ..Default::default()
-        };
+#[async_trait]
+impl ControllerService for SimulatedDriver {
+    async fn publish(
+        &self,
+        request: v1::ControllerPublishVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
         let answer = self.call("ControllerPublishVolume", request, |driver, request| {
             driver.known(&request.volume_id)?;
             driver.attach_to(&request.volume_id, &request.node_id)?;
             let publish_context = [("slot".to_owned(), request.volume_id.clone())].into();
             Ok(v1::ControllerPublishVolumeResponse { publish_context })
         });
-        Ok(answer.await?.into_inner().publish_context.into_iter().collect())
+        within(limit, answer).await.map(tonic::Response::into_inner)
     }
 
-    /// ControllerUnpublishVolume.
-    pub(crate) async fn detach(&self, id: &str, node: &str) -> Result<(), Status> {
-        let request = v1::ControllerUnpublishVolumeRequest {
-            volume_id: id.to_owned(),
-            node_id: node.to_owned(),
-            ..Default::default()
-        };
+    async fn unpublish(
+        &self,
+        request: v1::ControllerUnpublishVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
         let answer = self.call("ControllerUnpublishVolume", request, |driver, request| {
             driver.known(&request.volume_id)?;
             driver.change(&request.volume_id, |volume| _ = volume.attached.remove(&request.node_id));
             Ok(v1::ControllerUnpublishVolumeResponse {})
         });
-        answer.await.map(drop)
+        within(limit, answer).await.map(tonic::Response::into_inner)
     }
+}
 
+impl SimulatedDriver {
     /// A volume that is for one node is attached to no second one.
     fn attach_to(&self, id: &str, node: &str) -> Result<(), Status> {
         let mut inner = self.open();
@@ -50,4 +51,9 @@ impl SimulatedDriver {
         volume.attached.insert(node.to_owned());
         Ok(())
     }
+}
+
+async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = |_| Status::deadline_exceeded("context deadline exceeded");
+    tokio::time::timeout(limit, call).await.map_err(late)?
 }
