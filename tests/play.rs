@@ -40,6 +40,7 @@ fn manifests() -> Volproof {
 
 /// The same story, however the sandbox's paths are spelled.
 const STORY: &str = "\
+event  Normal SuccessfulAttachVolume pod/web: AttachVolume.Attach succeeded for volume \"pv-data\"\x20
 csi    Stage data
 csi    Publish data web
 mount  <publish:data/web>

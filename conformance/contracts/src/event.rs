@@ -240,6 +240,9 @@ pub struct Emitted {
     pub reason: String,
     /// The text.
     pub message: String,
+    /// `controller` for those of the cluster side; empty for the node's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
 }
 
 /// A wait for the volumes of a pod came back.

@@ -41,9 +41,10 @@ fn grouped(trace: &Trace, tell: impl Fn(&Line) -> Option<(String, String)>) -> V
     sections.into_iter().map(|(about, lines)| Section::new(about, lines)).collect()
 }
 
-/// An event of Kubernetes. Volumes are worked on side by side, so the order holds within one only.
+/// An event of the node: recordings of a kubelet hold no others. Volumes are worked on side by side, so the order holds within one only.
 fn event(line: &Line) -> Option<(String, String)> {
-    if line.ev != "event" || words::is_of_pod_sync(line.text("message")) {
+    let of_node = line.ev == "event" && line.text("by").is_empty();
+    if !of_node || words::is_of_pod_sync(line.text("message")) {
         return None;
     }
     let (object, message) = (line.text("obj"), words::message(line.text("message")));

@@ -75,7 +75,7 @@ impl Store {
         protection::guard(&mut object);
         addresses::give(&mut object, self.objects.values());
         match &object {
-            Object::Notification(notification) => self.journal.record(emitted(notification)),
+            Object::Notification(notification) => self.journal.record(emitted(notification, by)),
             Object::Attachment(attachment) => self.name_attachment(attachment),
             _ => {}
         }
@@ -217,7 +217,7 @@ impl Store {
     }
 }
 
-fn emitted(notification: &Notification) -> Event {
+fn emitted(notification: &Notification, by: &str) -> Event {
     let short = match notification.about.kind {
         Kind::Volume => "pv".to_owned(),
         Kind::Claim => "pvc".to_owned(),
@@ -228,6 +228,7 @@ fn emitted(notification: &Notification) -> Event {
         kind: format!("{:?}", notification.severity),
         reason: notification.reason.clone(),
         message: notification.message.clone(),
+        by: if by == super::CONTROLLER { by.to_owned() } else { String::new() },
     })
 }
 

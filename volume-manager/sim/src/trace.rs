@@ -250,6 +250,7 @@ fn told(notice: Notice) -> Option<Event> {
             kind: if told.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned(),
             reason: format!("{:?}", told.reason),
             message: told.message,
+            by: String::new(),
         }),
         Notice::Waited { what, pod, error } => {
             Event::Wait(WaitReturned { what, pod: pod.to_string(), err: error.unwrap_or_default() })

@@ -6,7 +6,8 @@
 use super::{Repository, Violation};
 
 /// The crates that stand on this side of the door.
-const INSIDE: &[&str] = &["volume-manager", "api", "api-convert", "cluster", "csi-proto", "plugin-api", "sim"];
+const INSIDE: &[&str] =
+    &["volume-manager", "api", "api-convert", "cluster", "csi-proto", "plugin-api", "sim"];
 
 /// Ways to the kernel.
 const WAYS: &[&str] = &["rustix", "nix", "libc", "linux-raw-sys", "loopdev-3", "fuser"];

@@ -128,6 +128,7 @@ impl Writer {
                 kind: "Warning".into(),
                 reason: (*reason).into(),
                 message: message.join(" "),
+                by: String::new(),
             })),
             ["step", action, on @ ..] => {
                 let on: Vec<String> = on.iter().map(|word| path(word)).collect();
