@@ -99,8 +99,8 @@ fn an_unknown_case_selects_nothing() {
             --- stderr
             error: no case matches `csi::publish::read_onyl`
               nearest: csi::publish::read_only_claim_cannot_be_written
-                       csi::calls::volume_in_use_is_not_deleted
-                       csi::group::publish_applies_the_group
+                       csi::flags::requested_mount_flags_are_in_force
+                       csi::process::publish_cut_by_death_is_undone
 
               hint: `volproof list` shows all cases
         "#]],
@@ -234,8 +234,8 @@ fn an_expected_failure_of_no_case() {
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only_claim_cannot_be_written
-              nearest: csi::group::publish_applies_the_group
-              nearest: csi::sharing::two_pods_share_one_staging
+              nearest: csi::process::publish_cut_by_death_is_undone
+              nearest: csi::flags::single_writer_has_one_target
         "#]],
     );
 }
