@@ -24,7 +24,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "sim",
         &[
             "api",
-            "attacher",
             "crash",
             "damage",
             "driver",
