@@ -23,7 +23,7 @@ use api::pod::{Content, PodSecurity, VolumeMount};
 use api::{
     Bytes, Container, Meta, PersistentSource, Pod, PodVolume, Secret, Sensitive, VolumeMode, VolumeSource,
 };
-use harness::cluster::Cluster;
+use harness::api_server::ApiServer;
 use harness::journal::Journal;
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::symbols::Symbols;
@@ -76,7 +76,7 @@ fn measure(files: usize, binds: usize) -> Result<()> {
 
 /// The manager, as a kubelet without drivers would hold it.
 struct Node {
-    cluster: Cluster,
+    api: ApiServer,
     manager: VolumeManager,
     machine: Tmpfs,
 }
@@ -84,13 +84,13 @@ struct Node {
 impl Node {
     async fn start(sandbox: &Sandbox) -> Result<Self> {
         let layout = sandbox.layout();
-        let cluster = Cluster::new(Journal::new(Symbols::new(layout.clone()), None));
-        cluster.add_node("node-1")?;
+        let api = ApiServer::new(Journal::new(Symbols::new(layout.clone()), None));
+        api.add_node("node-1")?;
         fs::create_dir_all(layout.machine())?;
         let machine = Tmpfs::mount(&layout.machine(), 4 << 30)?;
         mount(None::<&str>, machine.path(), None::<&str>, MsFlags::MS_REMOUNT, Some("nr_inodes=0"))?;
         let parts = Parts {
-            api: cluster.seen_by("bench"),
+            api: api.seen_by("bench"),
             host: Arc::new(LinuxHost::new()),
             clock: Arc::new(AdvancingClock::default()),
             dialer: Arc::new(SocketDialer),
@@ -99,7 +99,7 @@ impl Node {
         };
         let manager = VolumeManager::start(Config::new("node-1", layout.root()), parts);
         manager.sources_ready();
-        Ok(Self { cluster, manager, machine })
+        Ok(Self { api, manager, machine })
     }
 
     /// How long a pod's volumes take to come and to go.
@@ -110,7 +110,7 @@ impl Node {
     }
 
     async fn come(&self, pod: &Pod) -> Result<(PodUid, Duration)> {
-        let pod = self.cluster.create(pod.clone())?;
+        let pod = self.api.create(pod.clone())?;
         let uid = pod.uid();
         let begin = Instant::now();
         self.manager.add_pod(pod);
@@ -133,7 +133,7 @@ impl Node {
     fn local(&self, name: &str, path: &Path) -> Result<()> {
         let path = path.to_string_lossy().into_owned();
         let source = PersistentSource::Local { path, fs_type: String::new() };
-        Ok(self.cluster.add_volume(name, source, VolumeMode::Filesystem, Bytes(1 << 20))?)
+        Ok(self.api.add_volume(name, source, VolumeMode::Filesystem, Bytes(1 << 20))?)
     }
 }
 
@@ -196,7 +196,7 @@ async fn ownership(node: &Node, files: usize) -> Result<()> {
 async fn keys(node: &Node) -> Result<()> {
     let value = b"0123456789abcdef";
     let data = (0..KEYS).map(|index| (format!("key-{index:04}"), Sensitive::new(value.to_vec())));
-    node.cluster.create(Secret { meta: Meta::named("default", "many"), data: data.collect() })?;
+    node.api.create(Secret { meta: Meta::named("default", "many"), data: data.collect() })?;
     let content = Content { name: "many".to_owned(), default_mode: 0o644, ..Content::default() };
     let (mut ours, mut bare) = (vec![], vec![]);
     for round in 0..ROUNDS {

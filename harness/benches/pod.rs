@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use api::pod::VolumeMount;
 use api::{Container, Meta, Pod, PodVolume, VolumeSource};
-use harness::cluster::VolumeRequest;
+use harness::api_server::VolumeRequest;
 use harness::journal::Journal;
 use harness::manifest::Manifest;
 use harness::node::Node;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::pod::{VolumeDevice, VolumeMount};
 use api::{Container, Meta, Pod, PodVolume, VolumeSource};
-use harness::cluster::VolumeRequest;
+use harness::api_server::VolumeRequest;
 use harness::journal::Journal;
 use harness::manifest::Manifest;
 use harness::observe::MountWatch;

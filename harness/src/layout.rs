@@ -57,8 +57,8 @@ impl Layout {
     }
 
     /// Where the API objects are served to the node.
-    pub fn cluster_socket(&self) -> PathBuf {
-        self.sockets().join("cluster.sock")
+    pub fn api_socket(&self) -> PathBuf {
+        self.sockets().join("api.sock")
     }
 
     /// Where the node takes orders and sends notices.

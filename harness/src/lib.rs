@@ -31,9 +31,9 @@
 //! # }
 //! ```
 
+pub mod api_server;
 pub mod census;
 pub mod cgroup;
-pub mod cluster;
 pub mod container;
 pub mod device_mapper;
 pub mod driver;

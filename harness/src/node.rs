@@ -37,7 +37,7 @@ use volume_manager::MountedVolume;
 use volume_manager::manager::dump::Dump;
 
 use crate::Layout;
-use crate::cluster::{Cluster, NAMESPACE};
+use crate::api_server::{ApiServer, NAMESPACE};
 use crate::driver::Exit;
 use crate::journal::Journal;
 use crate::proxy;
@@ -91,7 +91,7 @@ impl NodeOptions {
 #[derive(Debug)]
 pub struct Node {
     options: NodeOptions,
-    cluster: Cluster,
+    api: ApiServer,
     /// Pods whose containers are gone for good, which a node that is started again must know.
     gone: Arc<Mutex<BTreeSet<String>>>,
     doom: effects::Doom,
@@ -129,9 +129,9 @@ impl Node {
     ///
     /// # Errors
     /// When its process does not start or does not become ready.
-    pub async fn start(options: NodeOptions, cluster: Cluster) -> Result<Self, NodeError> {
+    pub async fn start(options: NodeOptions, api: ApiServer) -> Result<Self, NodeError> {
         let (gone, doom, running) = (Arc::default(), Arc::default(), Mutex::default());
-        let node = Self { options, cluster, gone, doom, running };
+        let node = Self { options, api, gone, doom, running };
         node.run().await?;
         Ok(node)
     }
@@ -153,7 +153,7 @@ impl Node {
         self.journal().step("add_pod", &pod.meta.name);
         self.journal().symbols().name_pod(&pod.meta.uid, &pod.meta.name);
         let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
-        self.cluster.create(pod.clone()).map_err(failed)
+        self.api.create(pod.clone()).map_err(failed)
     }
 
     /// Deletes a pod whose containers are still being stopped: it keeps its volumes.
@@ -177,7 +177,7 @@ impl Node {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
         if force {
             let failed = |source| NodeError::Api { pod: name.to_owned(), source };
-            self.cluster.delete::<Pod>(NAMESPACE, name).map_err(failed)?;
+            self.api.delete::<Pod>(NAMESPACE, name).map_err(failed)?;
         }
         match self.running().is_some() {
             true => self.order(Order::RuntimeGone(uid)).await.map(drop),
@@ -261,7 +261,7 @@ impl Node {
     /// The pods of this node, as the cluster has them.
     fn pods(&self) -> impl Iterator<Item = Arc<Pod>> + use<'_> {
         let mine = |pod: &Arc<Pod>| pod.node == self.options.name;
-        self.cluster.list::<Pod>().into_iter().filter(mine)
+        self.api.list::<Pod>().into_iter().filter(mine)
     }
 
     /// Everything the manager believes.
@@ -325,7 +325,7 @@ impl Node {
         self.doom.store(effects, Ordering::Relaxed);
     }
 
-    /// Starts it again with nothing but what is on disk and in the cluster.
+    /// Starts it again with nothing but what is on disk and in the api.
     ///
     /// # Errors
     /// When its process does not start or does not become ready.
@@ -356,7 +356,7 @@ impl Node {
     }
 
     fn journal(&self) -> &Journal {
-        self.cluster.journal()
+        self.api.journal()
     }
 
     fn running(&self) -> Option<Arc<Running>> {
@@ -366,9 +366,9 @@ impl Node {
     fn mark_deleting(&self, name: &str) -> Result<Arc<Pod>, NodeError> {
         let failed = |source| NodeError::Api { pod: name.to_owned(), source };
         let mark = |pod: &mut Pod| {
-            pod.meta.deleted.get_or_insert_with(crate::cluster::now);
+            pod.meta.deleted.get_or_insert_with(crate::api_server::now);
         };
-        self.cluster.change(NAMESPACE, name, mark).map_err(failed)
+        self.api.change(NAMESPACE, name, mark).map_err(failed)
     }
 
     async fn order(&self, order: Order) -> Result<Said, NodeError> {

@@ -2,7 +2,7 @@
 //!
 //! ```standalone_crate
 //! use harness::{journal::Journal, manifest::Manifest, observe::MountWatch, sandbox::Sandbox, symbols::Symbols};
-//! use harness::{cluster::VolumeRequest, testbed::Testbed};
+//! use harness::{api_server::VolumeRequest, testbed::Testbed};
 //!
 //! # async fn play(sandbox: &Sandbox, logs: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
 //! let layout = sandbox.layout();

@@ -5,7 +5,7 @@ use api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
 use api::{AccessMode, Claim, ClaimPhase, ConfigMap, CsiDriver, Meta, Object};
 use api::{PersistentSource, Resource, Secret, Service, Volume};
 use harness::Layout;
-use harness::cluster::{Cluster, VolumeRequest};
+use harness::api_server::{ApiServer, VolumeRequest};
 use harness::driver::Capabilities;
 
 use super::files::Files;
@@ -47,12 +47,12 @@ pub(super) fn driver_as_written(capabilities: &Capabilities, files: &Files) -> R
                 capabilities.name
             )
         }
-        None => Ok(harness::cluster::driver_object(capabilities)),
+        None => Ok(harness::api_server::driver_object(capabilities)),
     }
 }
 
 /// Makes a volume and the claim that is bound to it, whatever they say of that themselves.
-pub(super) fn create_bound(cluster: &Cluster, objects: Vec<Object>) -> Result<()> {
+pub(super) fn create_bound(api: &ApiServer, objects: Vec<Object>) -> Result<()> {
     let mut claims = objects.iter().cloned().filter_map(Claim::from_object);
     let mut volumes = objects.iter().cloned().filter_map(Volume::from_object);
     let (Some(claim), Some(volume)) = (claims.next(), volumes.next()) else { return Ok(()) };
@@ -60,14 +60,14 @@ pub(super) fn create_bound(cluster: &Cluster, objects: Vec<Object>) -> Result<()
     claim.spec.volume = volume.meta.name.clone();
     claim.status.phase = ClaimPhase::Bound;
     claim.status.capacity = volume.capacity;
-    let claim = cluster.create(claim)?;
+    let claim = api.create(claim)?;
     let reference = ClaimReference { claim: claim.key().namespaced_name(), uid: claim.meta.uid.clone() };
     (volume.claim, volume.phase) = (Some(reference), "Bound".to_owned());
     if let PersistentSource::Csi(csi) = &volume.source {
-        let symbols = cluster.journal().symbols();
+        let symbols = api.journal().symbols();
         symbols.name_volume(&claim.meta.name, &volume.meta.name, csi.handle.as_str());
     }
-    cluster.create(volume)?;
+    api.create(volume)?;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
 }
 
 /// Makes the config maps, secrets and services.
-pub(super) fn create_objects(cluster: &Cluster, scenario: &Scenario, layout: &Layout) -> Result<()> {
+pub(super) fn create_objects(api: &ApiServer, scenario: &Scenario, layout: &Layout) -> Result<()> {
     let root = World::root_path(layout).to_string_lossy().into_owned();
     let kinds = [
         ("ConfigMap", &scenario.config_maps),
@@ -99,24 +99,24 @@ pub(super) fn create_objects(cluster: &Cluster, scenario: &Scenario, layout: &La
         ("Service", &scenario.services),
     ];
     for (kind, document) in kinds.iter().flat_map(|(kind, all)| all.iter().map(move |one| (*kind, one))) {
-        create(cluster, manifest::of_kind(kind, document, &root)?)?;
+        create(api, manifest::of_kind(kind, document, &root)?)?;
     }
     Ok(())
 }
 
 /// Makes an object whose kind is only known now.
-pub(super) fn create(cluster: &Cluster, object: Object) -> Result<()> {
+pub(super) fn create(api: &ApiServer, object: Object) -> Result<()> {
     match object.clone() {
-        Object::Secret(_) => create_as::<Secret>(cluster, object),
-        Object::ConfigMap(_) => create_as::<ConfigMap>(cluster, object),
-        Object::Service(_) => create_as::<Service>(cluster, object),
+        Object::Secret(_) => create_as::<Secret>(api, object),
+        Object::ConfigMap(_) => create_as::<ConfigMap>(api, object),
+        Object::Service(_) => create_as::<Service>(api, object),
         other => anyhow::bail!("a scenario has no place for {:?}", other.key()),
     }
 }
 
-fn create_as<R: Resource>(cluster: &Cluster, object: Object) -> Result<()> {
+fn create_as<R: Resource>(api: &ApiServer, object: Object) -> Result<()> {
     if let Some(object) = R::from_object(object) {
-        cluster.create(R::clone(&object))?;
+        api.create(R::clone(&object))?;
     }
     Ok(())
 }

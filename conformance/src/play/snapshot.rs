@@ -1,4 +1,4 @@
-//! A look at everything at one moment. Reads the node's directory, the kernel's tables and the cluster.
+//! A look at everything at one moment. Reads the node's directory, the kernel's tables and the api.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -359,7 +359,7 @@ impl World {
         self.log.text()
     }
 
-    /// Takes down whatever is still there, the way it would be in a cluster. Says what would not go.
+    /// Takes down whatever is still there, the way it would be in a api. Says what would not go.
     pub(super) async fn take_down(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         if let Some(proxy) = self.try_proxy() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::AccessMode;
-use harness::cluster::{ProvisionError, Provisioner, VolumeRequest};
+use harness::api_server::{ProvisionError, Provisioner, VolumeRequest};
 use harness::driver::{DriverError, TOO_LARGE, WrongAnswer};
 use harness::journal::Journal;
 use harness::proxy::{code_name, is_too_large};

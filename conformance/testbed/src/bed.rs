@@ -29,9 +29,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::AccessMode;
+use harness::api_server::{Provisioned, VolumeRequest};
 use harness::census;
 use harness::cgroup::Cgroup;
-use harness::cluster::{Provisioned, VolumeRequest};
 use harness::driver::Exit;
 use harness::fault_fs::FaultFs;
 use harness::manifest::Sensitive;

@@ -75,7 +75,7 @@ pub enum TestDriverError {
         #[source]
         source: super::QuantityError,
     },
-    /// It needs an object of a cluster.
+    /// It needs an object of a api.
     #[error("cannot use `{path}`: {what} is in a cluster, and there is none")]
     InCluster { path: PathBuf, what: String },
 }
@@ -97,7 +97,7 @@ impl Manifest {
     /// Takes the driver's name and its volumes' properties from the file.
     ///
     /// # Errors
-    /// When the file cannot be used, or needs a cluster.
+    /// When the file cannot be used, or needs a api.
     pub fn with_testdriver(mut self, path: &Path) -> Result<Self, TestDriverError> {
         let TestDriver { driver_info, storage_class } = read(path)?;
         self.name = Some(driver_info.name);

@@ -5,7 +5,7 @@ use api::storage::{ClaimReference, ClaimSpec};
 use api::{AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode};
 
 use super::NfsExport;
-use crate::cluster::Cluster;
+use crate::api_server::ApiServer;
 
 /// Namespace of the claims.
 const NAMESPACE: &str = "default";
@@ -20,23 +20,23 @@ impl NfsExport {
     /// When the cluster takes an object not.
     pub fn bind(
         &self,
-        cluster: &Cluster,
+        api: &ApiServer,
         name: &str,
         path: &str,
         mount_options: Vec<String>,
     ) -> Result<(), ApiError> {
         let inner = format!("pv-{name}");
-        cluster.journal().symbols().name_volume(name, &inner, &format!("nfs-{name}"));
+        api.journal().symbols().name_volume(name, &inner, &format!("nfs-{name}"));
         let spec = ClaimSpec {
             access_modes: vec![AccessMode::ReadWriteMany],
             request: SIZE,
             ..ClaimSpec::default()
         };
         let claim = Claim { meta: Meta::named(NAMESPACE, name), spec, ..Claim::default() };
-        let claim = cluster.create(claim)?;
+        let claim = api.create(claim)?;
         let (server, path) = (self.address().to_owned(), path.to_owned());
         // First the volume's reference to its claim, then the claim's to its volume, as a provisioner does.
-        cluster.create(Volume {
+        api.create(Volume {
             meta: Meta::named("", &inner),
             capacity: SIZE,
             access_modes: vec![AccessMode::ReadWriteMany],
@@ -51,7 +51,7 @@ impl NfsExport {
             phase: "Bound".to_owned(),
             ..Volume::default()
         })?;
-        cluster.change(NAMESPACE, name, |claim: &mut Claim| {
+        api.change(NAMESPACE, name, |claim: &mut Claim| {
             claim.spec.volume.clone_from(&inner);
             claim.status.phase = ClaimPhase::Bound;
             claim.status.capacity = SIZE;

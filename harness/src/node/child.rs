@@ -34,7 +34,7 @@ use super::pod::Pods;
 use super::protocol::{Heard, Order, Ordered, Said, Settings};
 use super::status;
 use crate::Layout;
-use crate::cluster::ApiClient;
+use crate::api_server::ApiClient;
 
 /// Everything around the manager that its parts share.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ fn run(settings: &str) -> Result<()> {
 }
 
 async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrier>) -> Result<()> {
-    let api = ApiClient::connect(&layout.cluster_socket()).await?;
+    let api = ApiClient::connect(&layout.api_socket()).await?;
     let stream = UnixStream::connect(layout.node_socket()).await.context("cannot reach the harness")?;
     let (reader, mut writer) = stream.into_split();
     let (heard, mut outgoing) = mpsc::unbounded_channel::<Heard>();

@@ -209,7 +209,7 @@ impl Pods {
     }
 
     async fn has_no_object(&self, pod: &str) -> bool {
-        let key = Key::namespaced(Kind::Pod, crate::cluster::NAMESPACE, pod);
+        let key = Key::namespaced(Kind::Pod, crate::api_server::NAMESPACE, pod);
         self.around.api.get(&key).await.is_err_and(|error| error.is_not_found())
     }
 

@@ -11,8 +11,8 @@ use tokio::sync::Mutex;
 
 use super::{Surroundings, Testbed, TestbedError};
 use crate::Layout;
+use crate::api_server::{ApiServer, Attaching, Provisioner, Resizer, driver_object};
 use crate::cgroup::Cgroup;
-use crate::cluster::{Attaching, Cluster, Provisioner, Resizer, driver_object};
 use crate::driver::{Capabilities, Driver, DriverOptions};
 use crate::journal::Journal;
 use crate::ledger::Ledger;
@@ -103,7 +103,7 @@ impl Builder {
     /// # Errors
     /// When the driver cannot be used, or a socket cannot be made.
     pub async fn surround(self) -> Result<Surroundings, TestbedError> {
-        let api_server = Cluster::new(self.journal.clone());
+        let api_server = ApiServer::new(self.journal.clone());
         api_server.add_node(&self.node)?;
         // The driver comes before the proxy, which listens at a path that has the driver's name in it.
         let driver = match &self.never_started {

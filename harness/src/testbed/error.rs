@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::ApiError;
 
-use crate::cluster::ServeError;
+use crate::api_server::ServeError;
 use crate::driver::{DriverError, RegistrarError};
 use crate::node::NodeError;
 use crate::proxy::ProxyError;

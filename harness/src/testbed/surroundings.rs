@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::TestbedError;
 use crate::Layout;
-use crate::cluster::{Attaching, Cluster, Provisioner, Resizer, Served};
+use crate::api_server::{ApiServer, Attaching, Provisioner, Resizer, Served};
 use crate::driver::{Capabilities, Driver, Exit};
 use crate::journal::Journal;
 use crate::manifest::Manifest;
@@ -29,7 +29,7 @@ pub struct Surroundings {
     /// Whether the driver is dead because somebody wanted that.
     pub(super) driver_killed: Cell<bool>,
     pub(super) driver_is_back: Notify,
-    pub api_server: Cluster,
+    pub api_server: ApiServer,
     // The record, after everybody who writes to it.
     pub journal: Journal,
     pub layout: Layout,
@@ -149,7 +149,7 @@ impl Surroundings {
 
     /// Serves the API where the node looks for it.
     pub(super) fn serve_api(&mut self) -> Result<(), TestbedError> {
-        self.served = Some(self.api_server.serve(&self.layout.cluster_socket())?);
+        self.served = Some(self.api_server.serve(&self.layout.api_socket())?);
         Ok(())
     }
 }

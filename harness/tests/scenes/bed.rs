@@ -10,7 +10,7 @@ use api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use api::{AccessMode, Attachment, Container, CsiDriver, Meta, Pod, PodVolume, VolumeSource};
 use contracts::event::Event;
 use expect_test::Expect;
-use harness::cluster::VolumeRequest;
+use harness::api_server::VolumeRequest;
 use harness::journal::Journal;
 use harness::ledger::{Entry, Ledger};
 use harness::manifest::Manifest;

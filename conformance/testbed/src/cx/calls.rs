@@ -40,7 +40,7 @@ impl Cx {
         }
     }
 
-    /// The last request of a method that anybody has made through the node or the cluster.
+    /// The last request of a method that anybody has made through the node or the api.
     #[track_caller]
     pub fn last_request(&self, method: &str) -> Result<Value> {
         let doing = self.shared().begin(&format!("looking at {method}"), Location::caller());

@@ -4,9 +4,9 @@ use api::names::Namespaced;
 use api::storage::{ClaimReference, ClaimSpec, ClaimStatus};
 use api::{AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource, Volume, VolumeMode};
 
-use super::{Cluster, NAMESPACE};
+use super::{ApiServer, NAMESPACE};
 
-impl Cluster {
+impl ApiServer {
     /// A persistent volume `pv-<name>` for any number of pods, and the claim `name` that is bound to it.
     ///
     /// # Errors

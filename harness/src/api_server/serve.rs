@@ -1,4 +1,4 @@
-//! Serves a cluster at a unix socket.
+//! Serves an API server at a unix socket.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::wire::{Answer, Ask, Question, Tell};
 use crate::proxy;
 
-/// Why a cluster cannot be served.
+/// Why an API server cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on `{path}`")]
 pub struct ServeError {
@@ -23,7 +23,7 @@ pub struct ServeError {
     source: io::Error,
 }
 
-/// A served cluster. Dropping it closes the socket.
+/// A served api. Dropping it closes the socket.
 #[derive(Debug)]
 pub struct Served {
     socket: PathBuf,

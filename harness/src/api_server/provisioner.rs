@@ -15,7 +15,7 @@ use csi_proto::v1::controller_client::ControllerClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{Cluster, NAMESPACE};
+use super::{ApiServer, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::manifest::{self, ExistingVolume, Manifest, ManifestError, Secrets};
 use crate::proxy::within;
@@ -112,7 +112,7 @@ pub enum ProvisionError {
     Api {
         /// The claim's name.
         name: String,
-        /// The cluster's answer.
+        /// The API server's answer.
         #[source]
         source: ApiError,
     },
@@ -124,7 +124,7 @@ pub enum ProvisionError {
 /// Has volumes made by one driver.
 #[derive(Debug)]
 pub struct Provisioner {
-    cluster: Cluster,
+    api: ApiServer,
     channel: Channel,
     manifest: Manifest,
     capabilities: Capabilities,
@@ -134,9 +134,9 @@ pub struct Provisioner {
 
 impl Provisioner {
     /// A provisioner whose calls go through `channel`.
-    pub fn new(cluster: Cluster, channel: Channel, manifest: Manifest, capabilities: Capabilities) -> Self {
+    pub fn new(api: ApiServer, channel: Channel, manifest: Manifest, capabilities: Capabilities) -> Self {
         let existing = Mutex::new(manifest.volume.existing.iter().rev().cloned().collect());
-        Self { cluster, channel, manifest, capabilities, existing, tag: String::new() }
+        Self { api, channel, manifest, capabilities, existing, tag: String::new() }
     }
 
     /// Asks for volumes by names that end so: a driver that outlives a case must not take the next one's volume
@@ -161,7 +161,7 @@ impl Provisioner {
             volume: format!("pv-{}", wanted.name),
             handle: made.volume_id.clone(),
         };
-        self.cluster.journal().symbols().name_volume(&wanted.name, &names.volume, &names.handle);
+        self.api.journal().symbols().name_volume(&wanted.name, &names.volume, &names.handle);
         self.bind(&wanted, &names, made)?;
         Ok(names)
     }
@@ -172,8 +172,8 @@ impl Provisioner {
     /// When the driver does not delete it.
     pub async fn delete(&self, claim: &str) -> Result<(), ProvisionError> {
         let unknown = || ProvisionError::Unknown { name: claim.to_owned() };
-        let object = self.cluster.get::<Claim>(NAMESPACE, claim).ok_or_else(unknown)?;
-        let volume = self.cluster.get::<Volume>("", &object.spec.volume).ok_or_else(unknown)?;
+        let object = self.api.get::<Claim>(NAMESPACE, claim).ok_or_else(unknown)?;
+        let volume = self.api.get::<Volume>("", &object.spec.volume).ok_or_else(unknown)?;
         let PersistentSource::Csi(csi) = &volume.source else { return Err(unknown()) };
         if self.capabilities.controller_can("CREATE_DELETE_VOLUME") {
             let secrets = self.secrets()?;
@@ -184,8 +184,8 @@ impl Provisioner {
             answer.map_err(|source| ProvisionError::Delete { name: claim.to_owned(), source })?;
         }
         let failed = |source| ProvisionError::Api { name: claim.to_owned(), source };
-        self.cluster.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
-        self.cluster.delete::<Volume>("", &volume.meta.name).map_err(failed)
+        self.api.delete::<Claim>(NAMESPACE, claim).map_err(failed)?;
+        self.api.delete::<Volume>("", &volume.meta.name).map_err(failed)
     }
 
     async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
@@ -276,7 +276,7 @@ impl Provisioner {
             },
             status: ClaimStatus::default(),
         };
-        let claim = self.cluster.create(claim).map_err(failed)?;
+        let claim = self.api.create(claim).map_err(failed)?;
         let volume = Volume {
             meta: Meta::named("", &names.volume),
             capacity,
@@ -293,13 +293,13 @@ impl Provisioner {
             class: String::new(),
             phase: "Bound".to_owned(),
         };
-        self.cluster.create(volume).map_err(failed)?;
+        self.api.create(volume).map_err(failed)?;
         let bound = |claim: &mut Claim| {
             claim.spec.volume = names.volume.clone();
             claim.status.phase = ClaimPhase::Bound;
             claim.status.capacity = capacity;
         };
-        self.cluster.change(NAMESPACE, &wanted.name, bound).map_err(failed)?;
+        self.api.change(NAMESPACE, &wanted.name, bound).map_err(failed)?;
         Ok(())
     }
 
@@ -326,15 +326,13 @@ impl Provisioner {
             return Ok(None);
         }
         let name = format!("volproof-{name}");
-        if self.cluster.get::<Secret>(NAMESPACE, &name).is_none() {
+        if self.api.get::<Secret>(NAMESPACE, &name).is_none() {
             let values = Secrets::load(file).map_err(ProvisionError::Secrets)?;
             let bytes =
                 |value: manifest::Sensitive<String>| Sensitive::new(value.reveal().clone().into_bytes());
             let data = values.into_iter().map(|(key, value)| (key, bytes(value))).collect();
             let secret = Secret { meta: Meta::named(NAMESPACE, &name), data };
-            self.cluster
-                .create(secret)
-                .map_err(|source| ProvisionError::Api { name: name.clone(), source })?;
+            self.api.create(secret).map_err(|source| ProvisionError::Api { name: name.clone(), source })?;
         }
         Ok(Some(Namespaced::new(NAMESPACE, name)))
     }

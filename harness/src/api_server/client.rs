@@ -1,4 +1,4 @@
-//! A cluster behind a socket, as the node's process sees it.
+//! An API server behind a socket, as the node's process sees it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,16 +14,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::wire::{Answer, Ask, Question, Tell};
 
-/// Why a cluster cannot be reached.
+/// Why an API server cannot be reached.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot connect to the cluster at `{path}`")]
+#[error("cannot connect to the API server at `{path}`")]
 pub struct ClientError {
     path: PathBuf,
     #[source]
     source: io::Error,
 }
 
-/// The other end of [`Cluster::serve`](super::Cluster::serve).
+/// The other end of [`ApiServer::serve`](super::ApiServer::serve).
 #[derive(Debug)]
 pub struct ApiClient {
     questions: mpsc::UnboundedSender<Ask>,
@@ -39,7 +39,7 @@ struct Waiting {
 }
 
 impl ApiClient {
-    /// Connects to a cluster.
+    /// Connects to a api.
     ///
     /// # Errors
     /// When nobody serves one there.
@@ -116,11 +116,11 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 }
 
 fn gone() -> ApiError {
-    ApiError::Unavailable { reason: "the connection to the cluster is gone".to_owned() }
+    ApiError::Unavailable { reason: "the connection to the API server is gone".to_owned() }
 }
 
 fn unexpected() -> ApiError {
-    ApiError::Unavailable { reason: "the cluster answered another question".to_owned() }
+    ApiError::Unavailable { reason: "the API server answered another question".to_owned() }
 }
 
 #[async_trait]

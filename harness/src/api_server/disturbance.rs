@@ -20,7 +20,7 @@ pub struct Disturbance {
     pub times: Option<u32>,
 }
 
-/// All disturbances of a cluster.
+/// All disturbances of a api.
 #[derive(Debug, Default)]
 pub(super) struct Disturbances(Mutex<Vec<Disturbance>>);
 

@@ -3,10 +3,10 @@
 use api::storage::LifecycleMode;
 use api::{ApiError, CsiDriver, CsiNode, Meta, Node};
 
-use super::Cluster;
+use super::ApiServer;
 use crate::driver::Capabilities;
 
-impl Cluster {
+impl ApiServer {
     /// Makes the objects of a node that is well, and of the drivers it has: none yet.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! The cluster around the node: its API objects, in memory, and the roles that act on them.
+//! The API server: the objects of a cluster, in memory, and the controllers that act on them.
 //!
-//! [`Cluster`] is the store. A case writes to it directly; the node's process reaches it through a socket
-//! ([`Cluster::serve`] on this side, [`ApiClient`] on the other). Every change is a line of the journal. What
+//! [`ApiServer`] is the store. A case writes to it directly; the node's process reaches it through a socket
+//! ([`ApiServer::serve`] on this side, [`ApiClient`] on the other). Every change is a line of the journal. What
 //! controllers do in a cluster is done here by [`Provisioner`], [`Attaching`] and [`Resizer`], with calls
 //! that go through the proxy, so that they are in the trace. Touches nothing but its socket.
 
@@ -41,16 +41,16 @@ pub(crate) use time::now;
 /// The namespace of all pods, claims and secrets of a test.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// The API objects of one cluster. Clones are the same cluster.
+/// The API objects of one api. Clones are the same api.
 #[derive(Debug, Clone)]
-pub struct Cluster {
+pub struct ApiServer {
     journal: Journal,
     store: Arc<Mutex<Store>>,
     disturbances: Arc<Disturbances>,
 }
 
-impl Cluster {
-    /// A cluster without any object.
+impl ApiServer {
+    /// An API server without any object.
     pub fn new(journal: Journal) -> Self {
         let store = Arc::new(Mutex::new(Store::new(journal.clone())));
         Self { journal, store, disturbances: Arc::default() }
@@ -141,12 +141,12 @@ impl Cluster {
         self.disturbances.clear();
     }
 
-    /// The cluster as somebody sees it: `by` is what the journal calls them.
+    /// The API server as somebody sees it: `by` is what the journal calls them.
     pub fn seen_by(&self, by: &'static str) -> Arc<dyn ApiSource> {
-        Arc::new(View { cluster: self.clone(), by })
+        Arc::new(View { api: self.clone(), by })
     }
 
-    /// Serves the cluster to the node at a socket.
+    /// Serves the node at a socket.
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -171,17 +171,17 @@ fn typed<R: Resource>(object: Object) -> Result<Arc<R>, ApiError> {
         .ok_or_else(|| ApiError::Refused { key, reason: "the object is of another kind".to_owned() })
 }
 
-/// The cluster behind the trait, on behalf of somebody.
+/// The API server behind the trait, on behalf of somebody.
 #[derive(Debug)]
 struct View {
-    cluster: Cluster,
+    api: ApiServer,
     by: &'static str,
 }
 
 impl View {
     async fn disturbed(&self, verb: &str, kind: Kind) -> Result<(), ApiError> {
         match self.by {
-            NODE => self.cluster.disturbances.meet(verb, kind).await,
+            NODE => self.api.disturbances.meet(verb, kind).await,
             _ => Ok(()),
         }
     }
@@ -191,42 +191,42 @@ impl View {
 impl ApiSource for View {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
         self.disturbed("get", key.kind).await?;
-        self.cluster.store().get(key)
+        self.api.store().get(key)
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
         self.disturbed("list", kind).await?;
-        Ok(self.cluster.store().list(kind))
+        Ok(self.api.store().list(kind))
     }
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         self.disturbed("watch", kind).await?;
-        Ok(self.cluster.store().watch(kind))
+        Ok(self.api.store().watch(kind))
     }
 
     async fn create(&self, object: Object) -> Result<Object, ApiError> {
         self.disturbed("create", object.kind()).await?;
-        self.cluster.store().create(object, self.by)
+        self.api.store().create(object, self.by)
     }
 
     async fn update(&self, object: Object) -> Result<Object, ApiError> {
         self.disturbed("update", object.kind()).await?;
-        self.cluster.store().update(object, self.by)
+        self.api.store().update(object, self.by)
     }
 
     async fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
         self.disturbed("patch", patch.key.kind).await?;
-        self.cluster.store().patch(patch, self.by)
+        self.api.store().patch(patch, self.by)
     }
 
     async fn delete(&self, key: &Key) -> Result<(), ApiError> {
         self.disturbed("delete", key.kind).await?;
-        self.cluster.store().delete(key, self.by)
+        self.api.store().delete(key, self.by)
     }
 
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ApiError> {
         self.disturbed("token", Kind::Pod).await?;
-        self.cluster.store().token(request, self.by)
+        self.api.store().token(request, self.by)
     }
 }
 

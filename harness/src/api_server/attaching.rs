@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cluster::{Attacher, AttacherConfig, ControllerService};
 use api::ApiSource;
 use api::clock::TokioClock;
 use async_trait::async_trait;
+use cluster::{Attacher, AttacherConfig, ControllerService};
 use csi_proto::v1;
 use tonic::Status;
 use tonic::transport::Channel;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 use volume_manager::plugin::registry;
 
-use super::{CONTROLLER, Cluster};
+use super::{ApiServer, CONTROLLER};
 use crate::driver::Capabilities;
 
 /// The pause after a first failure. An attacher begins with a second, and here nobody is served by that.
@@ -29,7 +29,7 @@ pub struct Attaching {
 
 impl Attaching {
     /// Starts both. Attaching takes at least `delay`.
-    pub fn start(api: &Cluster, channel: Channel, capabilities: &Capabilities, delay: Duration) -> Self {
+    pub fn start(api: &ApiServer, channel: Channel, capabilities: &Capabilities, delay: Duration) -> Self {
         let source: Arc<dyn ApiSource> = api.seen_by(CONTROLLER);
         let config = AttacherConfig {
             publishes: capabilities.controller_can("PUBLISH_UNPUBLISH_VOLUME"),

@@ -59,24 +59,24 @@ impl ControllerService for Script {
 }
 
 struct World {
-    cluster: Cluster,
+    api: ApiServer,
     script: Arc<Script>,
     _attacher: Attacher,
 }
 
 impl World {
     fn new() -> Self {
-        let (cluster, script) = (cluster(), Arc::new(Script::default()));
+        let (api, script) = (api_server(), Arc::new(Script::default()));
         let service: Arc<dyn ControllerService> = Arc::clone(&script) as _;
         let config = AttacherConfig::new(DRIVER);
-        let attacher = Attacher::start(config, cluster.seen_by(CONTROLLER), TokioClock::shared(), service);
-        Self { cluster, script, _attacher: attacher }
+        let attacher = Attacher::start(config, api.seen_by(CONTROLLER), TokioClock::shared(), service);
+        Self { api, script, _attacher: attacher }
     }
 
     fn register(&self) {
         let driver =
             CsiNodeDriver { name: DRIVER.into(), node_id: "its-id".into(), ..CsiNodeDriver::default() };
-        self.cluster
+        self.api
             .create(CsiNode { meta: Meta::named("", "node-1"), drivers: vec![driver] })
             .expect("it is new");
     }
@@ -89,11 +89,11 @@ impl World {
             ..CsiSource::default()
         };
         let source = PersistentSource::Csi(Box::new(csi));
-        self.cluster
+        self.api
             .create(Volume { meta: Meta::named("", "pv"), source, ..Volume::default() })
             .expect("it is new");
         let data = [("password".to_owned(), Sensitive::new(b"1".to_vec()))].into();
-        self.cluster.create(Secret { meta: Meta::named("default", "key"), data }).expect("it is new");
+        self.api.create(Secret { meta: Meta::named("default", "key"), data }).expect("it is new");
     }
 
     fn attach(&self) {
@@ -104,11 +104,11 @@ impl World {
             volume: "pv".into(),
             ..Attachment::default()
         };
-        self.cluster.create(attachment).expect("it is new");
+        self.api.create(attachment).expect("it is new");
     }
 
     fn attachment(&self) -> Option<Arc<Attachment>> {
-        self.cluster.get::<Attachment>("", "csi-1")
+        self.api.get::<Attachment>("", "csi-1")
     }
 
     fn error(&self) -> String {
@@ -138,14 +138,14 @@ async fn volume_is_published_before_it_counts_as_attached_and_unpublished_before
     assert_eq!(world.script.calls(), ["publish handle to its-id, 1 secrets"]);
 
     // The volume's object outlives its attachment, and the node's need not.
-    world.cluster.delete::<Volume>("", "pv").expect("it is there");
-    world.cluster.delete::<CsiNode>("", "node-1").expect("it is there");
+    world.api.delete::<Volume>("", "pv").expect("it is there");
+    world.api.delete::<CsiNode>("", "node-1").expect("it is there");
     pass(1).await;
-    assert!(world.cluster.get::<Volume>("", "pv").is_some());
-    world.cluster.delete::<Attachment>("", "csi-1").expect("it is there");
+    assert!(world.api.get::<Volume>("", "pv").is_some());
+    world.api.delete::<Attachment>("", "csi-1").expect("it is there");
     pass(1).await;
     assert_eq!(world.script.calls(), ["unpublish handle from its-id"]);
-    assert!(world.attachment().is_none() && world.cluster.get::<Volume>("", "pv").is_none());
+    assert!(world.attachment().is_none() && world.api.get::<Volume>("", "pv").is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +174,7 @@ async fn deletion_ends_the_pause_of_a_failed_attachment() {
     world.fail(Status::deadline_exceeded("late"));
     world.attach();
     pass(1).await;
-    world.cluster.delete::<Attachment>("", "csi-1").expect("it is there");
+    world.api.delete::<Attachment>("", "csi-1").expect("it is there");
     pass(1).await;
     // Nobody knows whether the first call had its effect.
     assert_eq!(world.script.calls(), ["publish handle to its-id, 1 secrets", "unpublish handle from its-id"]);

@@ -11,8 +11,8 @@ use super::*;
 use crate::Layout;
 use crate::symbols::Symbols;
 
-fn cluster() -> Cluster {
-    Cluster::new(Journal::new(Symbols::new(Layout::standard()), None))
+fn api_server() -> ApiServer {
+    ApiServer::new(Journal::new(Symbols::new(Layout::standard()), None))
 }
 
 fn claim(name: &str) -> Claim {
@@ -27,25 +27,25 @@ fn pod(name: &str, claim: &str) -> Pod {
 
 #[test]
 fn a_stale_write_is_refused() {
-    let cluster = cluster();
-    let first = cluster.create(claim("a")).unwrap();
-    cluster.change::<Claim>("default", "a", |claim| claim.spec.volume = "pv".into()).unwrap();
-    let error = cluster.update(Claim::clone(&first)).unwrap_err();
+    let api = api_server();
+    let first = api.create(claim("a")).unwrap();
+    api.change::<Claim>("default", "a", |claim| claim.spec.volume = "pv".into()).unwrap();
+    let error = api.update(Claim::clone(&first)).unwrap_err();
     assert!(error.is_conflict(), "{error}");
-    assert!(cluster.create(claim("a")).unwrap_err().is_conflict());
+    assert!(api.create(claim("a")).unwrap_err().is_conflict());
 }
 
 /// What happens twice to a pod is told twice, and a node that starts again forgets what it told before.
 #[test]
 fn events_that_say_the_same_are_two() {
-    let cluster = cluster();
+    let api = api_server();
     for _ in 0..2 {
         let about =
             Reference { kind: Kind::Pod, namespace: "apps".into(), name: "web".into(), uid: String::new() };
         let event = Notification::about(about, Severity::Warning, "FailedMount", "it failed".into());
-        cluster.create(event).unwrap();
+        api.create(event).unwrap();
     }
-    let stored: Vec<_> = cluster.list::<Notification>().iter().map(|event| event.meta.clone()).collect();
+    let stored: Vec<_> = api.list::<Notification>().iter().map(|event| event.meta.clone()).collect();
     assert!(
         stored.iter().all(|meta| meta.namespace == "apps" && meta.name.starts_with("web.")),
         "{stored:?}"
@@ -55,21 +55,21 @@ fn events_that_say_the_same_are_two() {
 
 #[test]
 fn a_claim_outlives_its_pod_and_not_longer() {
-    let cluster = cluster();
-    cluster.create(claim("a")).unwrap();
-    cluster.create(pod("web", "a")).unwrap();
-    cluster.delete::<Claim>("default", "a").unwrap();
-    assert!(cluster.get::<Claim>("default", "a").unwrap().meta.is_deleting());
-    cluster.delete::<Pod>("default", "web").unwrap();
-    assert!(cluster.get::<Claim>("default", "a").is_none());
+    let api = api_server();
+    api.create(claim("a")).unwrap();
+    api.create(pod("web", "a")).unwrap();
+    api.delete::<Claim>("default", "a").unwrap();
+    assert!(api.get::<Claim>("default", "a").unwrap().meta.is_deleting());
+    api.delete::<Pod>("default", "web").unwrap();
+    assert!(api.get::<Claim>("default", "a").is_none());
 }
 
 #[test]
 fn a_service_gets_an_address_that_no_other_has() {
-    let cluster = cluster();
+    let api = api_server();
     let address = |namespace: &str, name: &str, address: &str| {
         let (meta, address) = (Meta::named(namespace, name), address.to_owned());
-        cluster.create(Service { meta, address, ..Service::default() }).unwrap().address.clone()
+        api.create(Service { meta, address, ..Service::default() }).unwrap().address.clone()
     };
     assert_eq!(address("default", "a", ""), "10.96.0.2");
     assert_eq!(address("default", "b", "10.96.0.3"), "10.96.0.3");
@@ -81,11 +81,11 @@ fn a_service_gets_an_address_that_no_other_has() {
 
 #[tokio::test]
 async fn a_watch_begins_with_what_there_is() {
-    let cluster = cluster();
-    cluster.create(claim("a")).unwrap();
-    let mut watch = cluster.watch(Kind::Claim);
-    cluster.create(claim("b")).unwrap();
-    cluster.delete::<Claim>("default", "a").unwrap();
+    let api = api_server();
+    api.create(claim("a")).unwrap();
+    let mut watch = api.watch(Kind::Claim);
+    api.create(claim("b")).unwrap();
+    api.delete::<Claim>("default", "a").unwrap();
     let mut seen = Vec::new();
     while let Ok(change) = watch.try_recv() {
         seen.push(match change {
@@ -99,11 +99,11 @@ async fn a_watch_begins_with_what_there_is() {
 }
 
 #[tokio::test]
-async fn the_other_end_of_a_socket_sees_the_same_cluster() {
+async fn the_other_end_of_a_socket_sees_the_same_objects() {
     let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("cluster.sock");
-    let cluster = cluster();
-    let served = cluster.serve(&socket).unwrap();
+    let socket = directory.path().join("api.sock");
+    let api = api_server();
+    let served = api.serve(&socket).unwrap();
     let client = ApiClient::connect(&socket).await.unwrap();
 
     let mut watch = client.watch(Kind::Claim).await.unwrap();
@@ -115,7 +115,7 @@ async fn the_other_end_of_a_socket_sees_the_same_cluster() {
     let missing = client.get(&Key::cluster(Kind::Node, "nope")).await.unwrap_err();
     assert!(missing.is_not_found());
 
-    cluster.disturb(Disturbance {
+    api.disturb(Disturbance {
         kind: Some(Kind::Claim),
         verb: "list".into(),
         unavailable: Some("it is away".into()),
@@ -124,7 +124,7 @@ async fn the_other_end_of_a_socket_sees_the_same_cluster() {
     });
     assert!(client.list(Kind::Claim).await.unwrap_err().is_unavailable());
     assert_eq!(client.list(Kind::Claim).await.unwrap().len(), 1);
-    assert_eq!(cluster.list::<Claim>().len(), 1);
+    assert_eq!(api.list::<Claim>().len(), 1);
 
     drop(served);
     assert_eq!(watch.recv().await, None);

@@ -10,7 +10,7 @@ use csi_proto::v1::controller_client::ControllerClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{Cluster, NAMESPACE};
+use super::{ApiServer, NAMESPACE};
 use crate::driver::Capabilities;
 use crate::proxy::within;
 
@@ -36,7 +36,7 @@ pub enum ResizeError {
     #[error("cannot write the objects of the volume `{claim}`")]
     Api {
         claim: String,
-        /// The cluster's answer.
+        /// The API server's answer.
         #[source]
         source: ApiError,
     },
@@ -45,15 +45,15 @@ pub enum ResizeError {
 /// Grows volumes of one driver.
 #[derive(Debug)]
 pub struct Resizer {
-    cluster: Cluster,
+    api: ApiServer,
     channel: Channel,
     capabilities: Capabilities,
 }
 
 impl Resizer {
     /// A resizer whose calls go through `channel`.
-    pub fn new(cluster: Cluster, channel: Channel, capabilities: Capabilities) -> Self {
-        Self { cluster, channel, capabilities }
+    pub fn new(api: ApiServer, channel: Channel, capabilities: Capabilities) -> Self {
+        Self { api, channel, capabilities }
     }
 
     /// Asks for more, as a user would, and does the controller's part of it.
@@ -64,12 +64,12 @@ impl Resizer {
         let unknown = || ResizeError::Unknown { claim: claim.to_owned() };
         let failed = |source| ResizeError::Api { claim: claim.to_owned(), source };
         let asked = |object: &mut Claim| object.spec.request = Bytes(size);
-        let object = self.cluster.change(NAMESPACE, claim, asked).map_err(failed)?;
-        let volume = self.cluster.get::<Volume>("", &object.spec.volume).ok_or_else(unknown)?;
+        let object = self.api.change(NAMESPACE, claim, asked).map_err(failed)?;
+        let volume = self.api.get::<Volume>("", &object.spec.volume).ok_or_else(unknown)?;
         self.status(claim, Bytes(size), "ControllerResizeInProgress", "Resizing").map_err(failed)?;
         let (grown, node_too) = self.control(claim, &volume, size).await?;
         let capacity = Patch::of(Key::cluster(Kind::Volume, &volume.meta.name), PatchBody::Capacity(grown));
-        self.cluster.patch(capacity).map_err(failed)?;
+        self.api.patch(capacity).map_err(failed)?;
         match node_too {
             true => self
                 .status(claim, Bytes(size), "NodeResizePending", "FileSystemResizePending")
@@ -122,6 +122,6 @@ impl Resizer {
 
     fn patch(&self, claim: &str, patch: ClaimStatusPatch) -> Result<(), ApiError> {
         let key = Key::namespaced(Kind::Claim, NAMESPACE, claim);
-        self.cluster.patch(Patch::of(key, PatchBody::ClaimStatus(patch))).map(drop)
+        self.api.patch(Patch::of(key, PatchBody::ClaimStatus(patch))).map(drop)
     }
 }
