@@ -283,6 +283,24 @@ const FOUND_BY_NODE_CALLS: &[(&str, &str)] = &[
     ("publish-ignores-single-writer", "csi::flags::single_writer_has_one_target"),
 ];
 
+/// The case that finds a sabotage by what the kernel shows of a snapshot, a copy, or a volume that has grown.
+const FOUND_BY_COPIES: &[(&str, &str)] = &[
+    ("snapshot-shares-blocks", "csi::snapshots::snapshot_of_a_device_keeps_its_moment"),
+    ("snapshot-forgets-idempotence", "csi::snapshots::repeated_snapshot_is_the_same"),
+    ("snapshot-without-time", "csi::snapshots::snapshot_describes_itself"),
+    ("snapshot-dies-with-source", "csi::snapshots::snapshot_outlives_its_source"),
+    ("snapshot-loses-unsynced-write", "csi::snapshots::snapshot_of_a_file_system_keeps_its_moment"),
+    ("delete-snapshot-forgets-idempotence", "csi::snapshots::deleting_a_snapshot_twice_is_ok"),
+    ("list-snapshots-ignores-filter", "csi::snapshots::snapshot_list_is_filtered"),
+    ("list-snapshots-ignores-limit", "csi::snapshots::snapshot_pages_hold_each_once"),
+    ("expand-forgets-device", "csi::growth::device_grows_in_use"),
+    ("expand-forgets-file-system", "csi::growth::file_system_grows_in_use"),
+    ("expand-reports-old-size", "csi::growth::unused_device_grows"),
+    ("expand-forgets-idempotence", "csi::growth::growth_to_a_size_that_is_reached_is_ok"),
+    ("expand-accepts-any-size", "csi::growth::impossible_growth_is_refused"),
+    ("expand-left-to-nobody", "csi::growth::file_system_grows_in_use"),
+];
+
 /// A case that calls as no node does finds a sabotage under its own promise, with one consequence at most.
 #[test]
 #[file_serial(root)]
@@ -292,7 +310,7 @@ fn node_calls_find_each_sabotage_under_its_promise() {
     }
     let promises = promises();
     let mut wrong = Vec::new();
-    for (sabotage, case) in FOUND_BY_NODE_CALLS {
+    for (sabotage, case) in FOUND_BY_NODE_CALLS.iter().chain(FOUND_BY_COPIES) {
         let ended =
             Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(case).run();
         let findings = ended.results().findings();

@@ -103,6 +103,9 @@ impl Node for NodeService {
         let types = self.driver.options.abilities.iter().filter_map(|ability| ability.of_node());
         let capabilities = types
             .filter(|kind| !flaps || *kind != rpc::Type::StageUnstageVolume)
+            .filter(|kind| {
+                *kind != rpc::Type::ExpandVolume || !self.driver.breaks(Sabotage::ExpandLeftToNobody)
+            })
             .map(|kind| v1::NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) })
             .collect();
         Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities }))

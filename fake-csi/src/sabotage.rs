@@ -228,6 +228,20 @@ sabotages! {
         "A volume of which a call was ABORTED stays locked for ever."
     PublishLeaksDescriptor "publish-leaks-descriptor" "DRV-131"
         "NodePublishVolume opens a file and never closes it."
+    ExpandAcceptsAnySize "expand-accepts-any-size" "DRV-140"
+        "ControllerExpandVolume answers OK and the size that was asked for, whatever there is."
+    ExpandLeftToNobody "expand-left-to-nobody" "DRV-141"
+        "ControllerExpandVolume leaves the file system to the node service, which does not report EXPAND_VOLUME."
+    DeleteSnapshotForgetsIdempotence "delete-snapshot-forgets-idempotence" "DRV-142"
+        "DeleteSnapshot answers NOT_FOUND for a snapshot that is gone."
+    SnapshotDiesWithSource "snapshot-dies-with-source" "DRV-143"
+        "DeleteVolume deletes the snapshots of the volume, too."
+    SnapshotWithoutTime "snapshot-without-time" "DRV-144"
+        "CreateSnapshot answers no creation_time."
+    ListSnapshotsIgnoresLimit "list-snapshots-ignores-limit" "DRV-145"
+        "ListSnapshots answers all snapshots on one page."
+    SnapshotLosesUnsyncedWrite "snapshot-loses-unsynced-write" "DRV-146"
+        "CreateSnapshot copies the image of a mounted file system without a sync."
 }
 
 impl std::str::FromStr for Sabotage {

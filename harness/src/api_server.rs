@@ -33,7 +33,7 @@ pub use attaching::Attaching;
 pub use client::{ApiClient, ClientError};
 pub use disturbance::Disturbance;
 pub use driver_objects::driver_object;
-pub use provisioner::{ProvisionError, Provisioned, Provisioner, VolumeRequest};
+pub use provisioner::{ContentSource, ProvisionError, Provisioned, Provisioner, VolumeRequest};
 pub use resizer::{ResizeError, Resizer};
 pub use serve::{ServeError, Served};
 pub(crate) use time::now;

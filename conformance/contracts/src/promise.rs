@@ -7,13 +7,14 @@
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
 //! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x calls that are made again, 13x what stays in
-//! a driver that runs on.
+//! a driver that runs on, 14x copies and sizes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 mod behaviour;
+mod copies;
 mod identity;
 mod process;
 mod publish;
@@ -75,6 +76,7 @@ const CHAPTERS: &[Chapter] = &[
     behaviour::PROMISES,
     repeat::PROMISES,
     process::PROMISES,
+    copies::PROMISES,
 ];
 
 /// All promises, by number.

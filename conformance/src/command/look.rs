@@ -83,6 +83,8 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
             ground.lacks(*need, absence.reason.clone());
         }
     }
+    let controller_can = |capability| abilities.says.controller_can(capability);
+    let groups = abilities.says.plugin.contains("GROUP_CONTROLLER_SERVICE");
     let reported = [
         (Need::StageUnstage, abilities.stages(), "STAGE_UNSTAGE_VOLUME"),
         (Need::Creates, abilities.creates(), "CREATE_DELETE_VOLUME"),
@@ -90,6 +92,13 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         (Need::Lists, abilities.lists(), "LIST_VOLUMES"),
         (Need::Stats, abilities.says.node_can("GET_VOLUME_STATS"), "GET_VOLUME_STATS"),
         (Need::ExpandsOnNode, abilities.says.node_can("EXPAND_VOLUME"), "EXPAND_VOLUME"),
+        (Need::Expands, controller_can("EXPAND_VOLUME"), "EXPAND_VOLUME of the controller"),
+        (Need::Snapshots, controller_can("CREATE_DELETE_SNAPSHOT"), "CREATE_DELETE_SNAPSHOT"),
+        (Need::ListsSnapshots, controller_can("LIST_SNAPSHOTS"), "LIST_SNAPSHOTS"),
+        (Need::Clones, controller_can("CLONE_VOLUME"), "CLONE_VOLUME"),
+        (Need::Modifies, controller_can("MODIFY_VOLUME"), "MODIFY_VOLUME"),
+        (Need::TellsCapacity, controller_can("GET_CAPACITY"), "GET_CAPACITY"),
+        (Need::GroupSnapshots, groups, "GROUP_CONTROLLER_SERVICE"),
     ];
     for (need, _, capability) in reported.into_iter().filter(|(_, reported, _)| !reported) {
         ground.lacks(need, format!("does not report {capability}"));

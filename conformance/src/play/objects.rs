@@ -87,6 +87,7 @@ pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
         fs_type: volume.fs_type.clone(),
         mount_options: volume.mount_options.clone(),
         read_only: volume.pv_read_only,
+        source: None,
     }
 }
 

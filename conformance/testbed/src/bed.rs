@@ -5,6 +5,7 @@
 mod behind;
 mod calls;
 mod containers;
+mod copies;
 mod dead_end;
 mod disks;
 mod driver_holds;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::AccessMode;
-use harness::api_server::{Provisioned, VolumeRequest};
+use harness::api_server::{ProvisionError, Provisioned, VolumeRequest};
 use harness::census;
 use harness::cgroup::Cgroup;
 use harness::driver::Exit;
@@ -93,6 +94,7 @@ pub struct Bed {
     before: RefCell<driver_holds::Before>,
     /// What the case does with node calls of its own, by volume.
     pub(crate) node_uses: RefCell<BTreeMap<String, node_calls::NodeUse>>,
+    copies: RefCell<copies::Copies>,
     held: RefCell<Held>,
     /// A part of the machine that is not the node's.
     machine: RefCell<Option<Tmpfs>>,
@@ -184,6 +186,17 @@ type Result<T = ()> = std::result::Result<T, StepError>;
 impl Bed {
     /// Has the driver make a volume, and binds a claim to it.
     pub(crate) async fn create_volume(&self, spec: &VolumeSpec) -> Result {
+        match self.try_create_volume(spec).await? {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(StepError::Broken(chain(&refused))),
+        }
+    }
+
+    /// The same; what the driver answers where it makes none.
+    pub(crate) async fn try_create_volume(
+        &self,
+        spec: &VolumeSpec,
+    ) -> Result<std::result::Result<(), ProvisionError>> {
         let mut request = VolumeRequest::new(&spec.name, self.manifest());
         request.block = spec.block;
         if let Some(fs_type) = &spec.fs_type {
@@ -193,6 +206,8 @@ impl Bed {
         if !spec.block {
             request.size = request.size.max(least_size(&request.fs_type));
         }
+        request.size = spec.size.unwrap_or(request.size);
+        request.source.clone_from(&spec.source);
         if spec.single_pod {
             request.access_modes = vec![AccessMode::ReadWriteOncePod];
         }
@@ -203,12 +218,19 @@ impl Bed {
         let earlier = self.driver_loops();
         let made = self.provisioner.provision(&request).await;
         self.remember_loops(&earlier);
-        let made = made.map_err(|error| StepError::Broken(chain(&error)))?;
+        let made = match made {
+            Ok(made) => made,
+            Err(refused @ ProvisionError::Create { .. }) => return Ok(Err(refused)),
+            Err(error) => return Err(StepError::Broken(chain(&error))),
+        };
         if let Some(gid) = spec.gid {
             self.give_group(&made.volume, gid)?;
         }
         self.volumes.borrow_mut().insert(spec.name.clone(), made);
-        Ok(())
+        if spec.source.is_some() {
+            self.copies.borrow_mut().volumes.insert(spec.name.clone());
+        }
+        Ok(Ok(()))
     }
 
     /// Gives a pod to the node.

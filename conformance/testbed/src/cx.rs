@@ -7,6 +7,7 @@
 mod across;
 mod calls;
 mod container;
+mod copies;
 mod disk;
 mod fault;
 mod nfs;
@@ -33,10 +34,11 @@ use crate::message::{Expectation, Orders, Progress};
 pub use across::Lifecycle;
 pub use calls::Answer;
 pub use container::Container;
+pub use copies::Snapshot;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Fault, Held};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
-pub use node_calls::{Call, NodeCalls};
+pub use node_calls::{Call, FileSystem, NodeCalls};
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
 

@@ -56,6 +56,20 @@ needs! {
     Stats: Driver, "stats";
     /// The node service grows volumes: it reports EXPAND_VOLUME.
     ExpandsOnNode: Driver, "expand on node";
+    /// The controller grows volumes: it reports EXPAND_VOLUME.
+    Expands: Driver, "expand";
+    /// The driver takes snapshots: it reports CREATE_DELETE_SNAPSHOT.
+    Snapshots: Driver, "snapshots";
+    /// The driver lists its snapshots: it reports LIST_SNAPSHOTS.
+    ListsSnapshots: Driver, "list snapshots";
+    /// The driver copies volumes: it reports CLONE_VOLUME.
+    Clones: Driver, "clone";
+    /// The driver takes snapshots of several volumes at once: the plugin reports GROUP_CONTROLLER_SERVICE.
+    GroupSnapshots: Driver, "group snapshots";
+    /// The driver changes parameters of volumes: it reports MODIFY_VOLUME.
+    Modifies: Driver, "modify";
+    /// The driver tells how much space is left for volumes: it reports GET_CAPACITY.
+    TellsCapacity: Driver, "capacity";
     /// Volumes have file systems of types that can be chosen: the manifest names some (`fs_types`).
     FsTypes: Driver, "fs types";
     /// The driver creates volumes that are raw block devices. There is no capability for it: it is asked
@@ -120,6 +134,13 @@ impl Need {
             | Self::Lists
             | Self::Stats
             | Self::ExpandsOnNode
+            | Self::Expands
+            | Self::Snapshots
+            | Self::ListsSnapshots
+            | Self::Clones
+            | Self::GroupSnapshots
+            | Self::Modifies
+            | Self::TellsCapacity
             | Self::FsTypes
             | Self::Block
             | Self::Filesystem

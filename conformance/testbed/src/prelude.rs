@@ -3,7 +3,9 @@
 pub use crate::call::{Code, Method};
 pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};
 pub use crate::cx::source::*;
-pub use crate::cx::{Call, Container, Cx, Nfs, NodeCalls, Pod, PodBuilder, ReadError, Volume};
+pub use crate::cx::{
+    Answer, Call, Container, Cx, FileSystem, Nfs, NodeCalls, Pod, PodBuilder, ReadError, Snapshot, Volume,
+};
 pub use crate::failure::Result;
 pub use api::VolumeSource;
 pub use api::environment::HolderKind;

@@ -34,6 +34,11 @@ impl Driver {
             Ok::<_, Status>((vec![Entry::Volume(Box::new(doomed.clone()))], Some(doomed)))
         })?;
         let Some(volume) = doomed else { return Ok(v1::DeleteVolumeResponse {}) };
+        if self.breaks(Sabotage::SnapshotDiesWithSource) {
+            let snapshots = self.journal.read(|books| books.snapshots.clone())?;
+            let taken = snapshots.values().filter(|snapshot| snapshot.source == volume.id);
+            taken.cloned().try_for_each(|snapshot| self.drop_snapshot(&snapshot))?;
+        }
         if !self.breaks(Sabotage::DeleteLeavesImage) {
             self.remove_contents(&volume)?;
         }

@@ -33,7 +33,7 @@ impl Driver {
         if request.capacity_range.is_none() {
             return Err(Status::invalid_argument("capacity_range is missing"));
         }
-        let (required, limit) = range(request.capacity_range.as_ref())?;
+        let (required, limit) = self.expansion_range(request)?;
         let capability = request
             .volume_capability
             .as_ref()
@@ -46,6 +46,14 @@ impl Driver {
             self.supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
         }
         let wanted = required.next_multiple_of(4096).max(volume.capacity);
+        let is_possible = limit.is_none_or(|limit| limit >= wanted) && wanted <= self.options.capacity;
+        if !is_possible && self.breaks(Sabotage::ExpandAcceptsAnySize) {
+            let capacity_bytes = signed(wanted);
+            return Ok(v1::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: false });
+        }
+        if wanted > self.options.capacity {
+            return Err(Status::out_of_range(format!("{wanted} bytes are more than there are")));
+        }
         if limit.is_some_and(|limit| limit < wanted) {
             return Err(Status::out_of_range(format!(
                 "the volume would have {wanted} bytes, more than the limit"
@@ -65,6 +73,18 @@ impl Driver {
             }),
             node_expansion_required: needs_node(&volume) && self.can(Ability::NodeExpand),
         })
+    }
+
+    fn expansion_range(
+        &self,
+        request: &v1::ControllerExpandVolumeRequest,
+    ) -> Result<(u64, Option<u64>), Status> {
+        match (range(request.capacity_range.as_ref()), request.capacity_range) {
+            (Err(_), Some(asked)) if self.breaks(Sabotage::ExpandAcceptsAnySize) => {
+                Ok((asked.required_bytes.unsigned_abs(), None))
+            }
+            (range, _) => range,
+        }
     }
 
     pub(crate) fn modify(

@@ -57,7 +57,11 @@ impl Driver {
                 snapshot
             }
         };
-        Ok(v1::CreateSnapshotResponse { snapshot: Some(describe(&snapshot)) })
+        let mut described = describe(&snapshot);
+        if self.breaks(Sabotage::SnapshotWithoutTime) {
+            described.creation_time = None;
+        }
+        Ok(v1::CreateSnapshotResponse { snapshot: Some(described) })
     }
 
     pub(crate) fn delete_snapshot(
@@ -68,7 +72,12 @@ impl Driver {
         validate::map("secrets", &request.secrets)?;
         let _claim = self.in_flight.claim(&[&request.snapshot_id])?;
         let found = self.journal.read(|books| books.snapshots.get(&request.snapshot_id).cloned())?;
-        let Some(snapshot) = found else { return Ok(v1::DeleteSnapshotResponse {}) };
+        let Some(snapshot) = found else {
+            if self.breaks(Sabotage::DeleteSnapshotForgetsIdempotence) {
+                return Err(Status::not_found("there is no such snapshot"));
+            }
+            return Ok(v1::DeleteSnapshotResponse {});
+        };
         if let Some(group) = &snapshot.group {
             let message = format!("the snapshot is part of the group `{group}`, and is deleted with it");
             return Err(Status::invalid_argument(message));
@@ -92,7 +101,8 @@ impl Driver {
         request: &v1::ListSnapshotsRequest,
     ) -> Result<v1::ListSnapshotsResponse, Status> {
         validate::map("secrets", &request.secrets)?;
-        let page = Page::of(request.max_entries, &request.starting_token)?;
+        let most = if self.breaks(Sabotage::ListSnapshotsIgnoresLimit) { 0 } else { request.max_entries };
+        let page = Page::of(most, &request.starting_token)?;
         let is_wanted = |snapshot: &&Snapshot| {
             if self.breaks(Sabotage::ListSnapshotsIgnoresFilter) {
                 return snapshot.created;
@@ -125,7 +135,7 @@ impl Driver {
     ///
     /// A driver that dies meanwhile thaws it when it starts again.
     pub(crate) fn freeze(&self, volume: &Volume) -> Result<Option<RecordedFreeze<'_>>, Status> {
-        if volume.backing != Backing::Loop {
+        if volume.backing != Backing::Loop || self.breaks(Sabotage::SnapshotLosesUnsyncedWrite) {
             return Ok(None);
         }
         let mounted = volume.staged.values().find(|staging| staging.capability.access != Access::Block);

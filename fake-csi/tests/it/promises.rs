@@ -14,6 +14,7 @@ use serial_test::file_serial;
 use crate::world::{World, in_namespace};
 
 mod behaviour;
+mod copies;
 mod identity;
 mod publish;
 mod repeat;
@@ -81,4 +82,4 @@ macro_rules! chapters {
     };
 }
 
-chapters! { behaviour identity publish repeat size snapshots stage unpublish volumes }
+chapters! { behaviour copies identity publish repeat size snapshots stage unpublish volumes }

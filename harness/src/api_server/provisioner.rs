@@ -37,6 +37,15 @@ pub struct VolumeRequest {
     pub mount_options: Vec<String>,
     /// Whether its source says that it is read-only, which no call of a node depends on.
     pub read_only: bool,
+    /// What it is a copy of.
+    pub source: Option<ContentSource>,
+}
+
+/// What a new volume is filled from, by the driver's own name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentSource {
+    Snapshot(String),
+    Volume(String),
 }
 
 impl VolumeRequest {
@@ -50,7 +59,19 @@ impl VolumeRequest {
             fs_type: manifest.volume.fs_types.first().cloned().unwrap_or_default(),
             mount_options: manifest.volume.mount_options.clone(),
             read_only: false,
+            source: None,
         }
+    }
+}
+
+impl ContentSource {
+    fn message(&self) -> v1::VolumeContentSource {
+        use v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
+        let kind = match self.clone() {
+            Self::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+            Self::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+        };
+        v1::VolumeContentSource { r#type: Some(kind) }
     }
 }
 
@@ -146,6 +167,11 @@ impl Provisioner {
         Self { tag, ..self }
     }
 
+    /// What the names of volumes end with.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
     /// Has a volume made and binds a new claim to it.
     ///
     /// # Errors
@@ -206,6 +232,7 @@ impl Provisioner {
             parameters: self.manifest.volume.parameters.clone().into_iter().collect(),
             secrets: self.secrets()?,
             accessibility_requirements: somewhere.then_some(reachable),
+            volume_content_source: wanted.source.as_ref().map(ContentSource::message),
             ..v1::CreateVolumeRequest::default()
         };
         let request = within(request, self.manifest.call_timeout());

@@ -31,6 +31,12 @@ impl Bed {
             "ControllerPublishVolume" | "ControllerUnpublishVolume" => secrets.controller_publish,
             "NodeStageVolume" => secrets.node_stage,
             "NodePublishVolume" => secrets.node_publish,
+            "ControllerExpandVolume" => secrets.controller_expand,
+            "NodeExpandVolume" => secrets.node_expand,
+            "CreateSnapshot" | "DeleteSnapshot" | "ListSnapshots" | "GetSnapshot" => secrets.snapshot,
+            "CreateVolumeGroupSnapshot" | "DeleteVolumeGroupSnapshot" | "GetVolumeGroupSnapshot" => {
+                secrets.snapshot
+            }
             _ => None,
         };
         let secrets: BTreeMap<String, String> =

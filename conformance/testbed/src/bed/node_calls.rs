@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use api::storage::PersistentSource;
 use api::{AccessMode, Volume, VolumeMode};
+use harness::driver::Capabilities;
 use harness::observe;
 use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
@@ -103,6 +104,11 @@ impl Bed {
     /// Whether the driver tells volumes for one pod from those for several on a node.
     pub(crate) fn tells_writers_apart(&self) -> bool {
         self.abilities.says.node_can("SINGLE_NODE_MULTI_WRITER")
+    }
+
+    /// What the driver says of itself.
+    pub(crate) fn says(&self) -> &Capabilities {
+        &self.abilities.says
     }
 
     /// Where a case has the staging path and the targets of a volume.

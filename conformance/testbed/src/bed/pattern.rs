@@ -15,7 +15,7 @@ const FILE: u64 = 1 << 20;
 /// Writes the blocks. `durable` has them, and the name of the file, on the disk before this returns.
 pub(crate) fn write(path: &Path, seed: u64, durable: bool) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    for at in offsets(&mut file)? {
+    for at in offsets(&mut file, u64::MAX)? {
         file.seek(SeekFrom::Start(at))?;
         file.write_all(&block(seed, at))?;
     }
@@ -29,12 +29,17 @@ pub(crate) fn write(path: &Path, seed: u64, durable: bool) -> io::Result<()> {
 
 /// Whether each block is there.
 pub(crate) fn is_there(path: &Path, seed: u64) -> io::Result<bool> {
+    is_there_within(path, seed, u64::MAX)
+}
+
+/// The same for a device that is a copy of another, which was no larger than `most` when it was written.
+pub(crate) fn is_there_within(path: &Path, seed: u64, most: u64) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         opened => opened?,
     };
     let mut found = vec![0; BLOCK];
-    for at in offsets(&mut file)? {
+    for at in offsets(&mut file, most)? {
         file.seek(SeekFrom::Start(at))?;
         match file.read_exact(&mut found) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
@@ -47,9 +52,9 @@ pub(crate) fn is_there(path: &Path, seed: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-fn offsets(file: &mut File) -> io::Result<[u64; 3]> {
+fn offsets(file: &mut File, most: u64) -> io::Result<[u64; 3]> {
     let is_device = file.metadata()?.file_type().is_block_device();
-    let size = if is_device { file.seek(SeekFrom::End(0))? } else { FILE };
+    let size = if is_device { file.seek(SeekFrom::End(0))?.min(most) } else { FILE };
     let last = size.saturating_sub(BLOCK as u64);
     Ok([0, last / 2, last])
 }
@@ -79,7 +84,7 @@ mod tests {
         assert!(!is_there(&path, 7).unwrap(), "there is no file");
         write(&path, 7, true).unwrap();
         assert!(is_there(&path, 7).unwrap() && !is_there(&path, 8).unwrap());
-        for at in offsets(&mut File::open(&path).unwrap()).unwrap() {
+        for at in offsets(&mut File::open(&path).unwrap(), u64::MAX).unwrap() {
             write(&path, 7, false).unwrap();
             let mut file = OpenOptions::new().write(true).open(&path).unwrap();
             file.seek(SeekFrom::Start(at + 9)).unwrap();

@@ -56,6 +56,7 @@ impl Bed {
             devices_of_sandbox: sandbox.devices().to_vec(),
             before: RefCell::default(),
             node_uses: RefCell::default(),
+            copies: RefCell::default(),
             held: RefCell::default(),
         };
         bed.remember_driver();

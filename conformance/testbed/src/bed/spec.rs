@@ -6,6 +6,7 @@ use api::environment::Variable;
 use api::pod::{PodSecurity, VolumeDevice, VolumeMount};
 use api::runtime::Powers;
 use api::{Container, Meta, Pod, PodVolume, VolumeSource};
+use harness::api_server::ContentSource;
 
 /// A volume as a case wants it.
 #[derive(Debug, Clone)]
@@ -20,6 +21,9 @@ pub(crate) struct VolumeSpec {
     pub(crate) mount_options: Vec<String>,
     /// The group its persistent volume says it belongs to.
     pub(crate) gid: Option<u32>,
+    /// How large it is, if not as large as the manifest says.
+    pub(crate) size: Option<u64>,
+    pub(crate) source: Option<ContentSource>,
 }
 
 /// A pod as a case wants it.
@@ -67,6 +71,8 @@ impl VolumeSpec {
             fs_type: None,
             mount_options: vec![],
             gid: None,
+            size: None,
+            source: None,
         }
     }
 }

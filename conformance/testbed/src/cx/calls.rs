@@ -83,6 +83,31 @@ impl Cx {
         self.shared().bed.calls_that_need_a_field()
     }
 
+    /// Finds that a call is refused without each of these fields, one at a time, of a request that is good.
+    #[track_caller]
+    pub fn requires(
+        &self,
+        method: &'static str,
+        request: &Value,
+        fields: &'static [&'static str],
+    ) -> impl Future<Output = Result> + use<> {
+        let (cx, request, at) = (Cx { shared: self.shared() }, request.clone(), Location::caller());
+        async move {
+            let mut wrong = Vec::new();
+            for field in fields {
+                let mut request = request.clone();
+                request.as_object_mut().and_then(|fields| fields.remove(*field));
+                let answer = cx.take(method, request).await?;
+                if answer.code() != "InvalidArgument" {
+                    wrong.push(format!("`{field}` answered {}", answer.code()));
+                }
+            }
+            let told = format!("{method} without {}, and not InvalidArgument.", wrong.join(", without "));
+            let broken = (!wrong.is_empty()).then_some(told);
+            cx.shared.claims("DRV-090", method, broken, place(at))
+        }
+    }
+
     /// The driver's own name for a volume.
     pub fn handle(&self, volume: &Volume) -> String {
         self.shared().bed.handle(&volume.name)
@@ -98,6 +123,16 @@ impl Cx {
     pub fn keeps(&self, promise: &'static str, method: &str, kept: bool, cause: &str) -> Result {
         let cause = (!kept).then(|| cause.to_owned());
         self.shared().claims(promise, method, cause, place(Location::caller()))
+    }
+
+    /// Finds that the world is as it should be, where no numbered promise says so.
+    #[track_caller]
+    pub fn finds(&self, is_so: bool, otherwise: &str) -> Result {
+        if is_so {
+            return Ok(());
+        }
+        let what = What::Broken { chain: vec![otherwise.to_owned()], seen: None };
+        Err(Failure { after: String::new(), at: place(Location::caller()), what: what.into() })
     }
 }
 

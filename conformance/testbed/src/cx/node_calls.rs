@@ -1,6 +1,8 @@
 //! The calls of a node, made by a case: in any order, twice, at once, with other flags. What the kernel shows then is
 //! the judge.
 
+mod sizes;
+
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
@@ -23,6 +25,8 @@ use crate::bed::StepError;
 use crate::bed::node_calls::{Asked, DriverSize, NodeUse, in_time, mounts_at};
 use crate::bed::pattern;
 use crate::failure::Result;
+
+pub use sizes::FileSystem;
 
 /// How long a driver has to end by itself.
 const GRACE: Duration = Duration::from_secs(5);

@@ -3,7 +3,10 @@
 use std::panic::Location;
 use std::rc::Rc;
 
-use super::{Doing, Shared};
+use harness::api_server::{ContentSource, ProvisionError};
+use harness::proxy::code_name;
+
+use super::{Doing, Shared, Snapshot};
 use crate::bed::VolumeSpec;
 use crate::failure::Result;
 
@@ -61,6 +64,40 @@ impl VolumeBuilder {
     pub fn gid(mut self, gid: u32) -> Self {
         self.spec.gid = Some(gid);
         self
+    }
+
+    /// So many bytes large.
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.spec.size = Some(bytes);
+        self
+    }
+
+    /// As a copy of another volume.
+    pub fn copy_of(mut self, source: &Volume) -> Self {
+        self.spec.source = Some(ContentSource::Volume(self.shared.bed.handle(&source.name)));
+        self.spec.size = Some(self.shared.bed.size(&source.name));
+        self
+    }
+
+    /// From a snapshot, as large as the volume that it was taken of.
+    pub fn restored_from(mut self, snapshot: &Snapshot) -> Self {
+        self.spec.source = Some(ContentSource::Snapshot(snapshot.id.clone()));
+        self.size(snapshot.size)
+    }
+
+    /// Has the driver make it, if it makes such; otherwise the code that it answers.
+    #[track_caller]
+    pub fn create_if_supported(self) -> impl Future<Output = Result<std::result::Result<Volume, String>>> {
+        let step = format!("cx.volume(\"{}\").create_if_supported()", self.spec.name);
+        let doing = self.shared.begin(&step, Location::caller());
+        async move {
+            let made = doing.done(self.shared.bed.try_create_volume(&self.spec).await)?;
+            let code = |refused| match refused {
+                ProvisionError::Create { source, .. } => code_name(source.code()).to_owned(),
+                other => other.to_string(),
+            };
+            Ok(made.map(|()| Volume { name: self.spec.name }).map_err(code))
+        }
     }
 
     /// Has the driver make it, and binds a claim of the same name to it.

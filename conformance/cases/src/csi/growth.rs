@@ -1,0 +1,290 @@
+//! Volumes that grow, by the controller and by the node, unused and in use. The kernel says whether they have grown.
+
+use crate::prelude::*;
+
+const LOST: &str = "What was written before the expansion is gone after it.";
+
+/// A file system that nobody uses has the new size the next time it is published, and what was in it.
+///
+/// CSI, ControllerExpandVolume, NodeExpandVolume: the capacity of the volume after expansion.
+#[case(needs = [Expands, Filesystem, Creates, Root, Persistent])]
+async fn unused_file_system_grows(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    let before = node.file_system(&target).await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let (old, new) = (cx.size(&data), 2 * cx.size(&data));
+    let Some(on_node) = grows_by_controller(cx, &node, new).await? else { return Ok(()) };
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
+    if on_node && !grows_by_node(cx, &node, new).await? {
+        cx.not_tried(
+            "DRV-081",
+            "the node service answered FailedPrecondition, and the volume was not in use",
+        );
+        return node.tear_down("web").await;
+    }
+    has_grown(cx, &node, method, before, (old, new)).await?;
+    cx.finds(node.has(&target, "before").await?, LOST)?;
+    node.tear_down("web").await
+}
+
+/// A file system that a pod uses has the new size when the node has answered, or when it is published again.
+///
+/// CSI, NodeExpandVolume: FAILED_PRECONDITION if the file system does not support expansion of published volumes.
+#[case(needs = [Expands, Filesystem, Creates, Root, Persistent])]
+async fn file_system_grows_in_use(cx: &mut Cx) -> Result {
+    if is_offline(cx, "DRV-081") {
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    grows_in_use(cx, &data).await
+}
+
+/// Each further type of file system that the manifest names grows while a pod uses it, or when it is published again.
+///
+/// CSI, NodeExpandVolume: FAILED_PRECONDITION if the file system does not support expansion of published volumes.
+#[case(needs = [Expands, Filesystem, FsTypes, Creates, Root, Persistent])]
+async fn other_file_systems_grow_in_use(cx: &mut Cx) -> Result {
+    if is_offline(cx, "DRV-081") {
+        return Ok(());
+    }
+    for fs_type in cx.fs_types().iter().skip(1) {
+        let volume = cx.volume(fs_type).fs_type(fs_type).create().await?;
+        grows_in_use(cx, &volume).await?;
+    }
+    Ok(())
+}
+
+async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
+    let node = cx.node_calls(volume).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    let before = node.file_system(&target).await?;
+    let (old, new) = (cx.size(volume), 2 * cx.size(volume));
+    let Some(on_node) = grows_by_controller(cx, &node, new).await? else {
+        return node.tear_down("web").await;
+    };
+    let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
+    if on_node && !grows_by_node(cx, &node, new).await? {
+        // Its file system does not grow in use: as a pod does that is made anew.
+        node.tear_down("web").await?;
+        node.set_up("web").await?;
+        if !grows_by_node(cx, &node, new).await? {
+            cx.not_tried("DRV-081", "the node service answered FailedPrecondition each time");
+            return node.tear_down("web").await;
+        }
+    }
+    has_grown(cx, &node, method, before, (old, new)).await?;
+    cx.finds(node.has(&target, "before").await?, LOST)?;
+    node.tear_down("web").await
+}
+
+/// A device that nobody uses has the new size the next time it is published, and what was on it.
+///
+/// CSI, CapacityRange: "Volume MUST be at least this big."
+#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent])]
+async fn unused_device_grows(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let (old, new) = (cx.size(&disk), 2 * cx.size(&disk));
+    let Some(on_node) = grows_by_controller(cx, &node, new).await? else { return Ok(()) };
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    device_has_grown(cx, &node, on_node, (old, new)).await?;
+    node.tear_down("web").await
+}
+
+/// A device that a pod has open has the new size when the driver has answered.
+///
+/// CSI, CapacityRange: "Volume MUST be at least this big."
+#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent])]
+async fn device_grows_in_use(cx: &mut Cx) -> Result {
+    if is_offline(cx, "DRV-080") {
+        return Ok(());
+    }
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    let (old, new) = (cx.size(&disk), 2 * cx.size(&disk));
+    if let Some(on_node) = grows_by_controller(cx, &node, new).await? {
+        device_has_grown(cx, &node, on_node, (old, new)).await?;
+    }
+    node.tear_down("web").await
+}
+
+async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, (old, new): (u64, u64)) -> Result {
+    let target = node.target("web");
+    if on_node && !grows_by_node(cx, node, new).await? {
+        cx.not_tried("DRV-080", "the node service answered FailedPrecondition");
+        return Ok(());
+    }
+    let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
+    let told = format!("{method} answered OK, and the device is smaller than was asked for.");
+    cx.keeps("DRV-080", method, node.device_size(&target).await? >= new, &told)?;
+    cx.finds(node.has_copied(&target, node, "before", old).await?, LOST)
+}
+
+/// Growing a volume to a size that it has, or to a smaller one, is OK.
+///
+/// CSI, ControllerExpandVolume, NodeExpandVolume: a plugin SHOULD answer OK if the volume is as large already.
+#[case(needs = [Expands, Filesystem, Creates, Root])]
+async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let (old, new) = (cx.size(&data), 2 * cx.size(&data));
+    let Some(on_node) = grows_by_controller(cx, &node, new).await? else { return Ok(()) };
+    for (size, asked) in
+        [(new, "to the size that the volume has"), (old, "to a size that the volume exceeds")]
+    {
+        let again = node.grow(size).await?.asked(asked);
+        again.is("DRV-083", &["OK"])?;
+        let told = format!("ControllerExpandVolume {asked} answered OK and a smaller capacity.");
+        cx.keeps("DRV-082", "ControllerExpandVolume", !again.is_ok() || capacity(&again) >= size, &told)?;
+    }
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    if on_node && cx.grows_on_node() && node.grow_on_node("web", new).await?.is_ok() {
+        let again = node.grow_on_node("web", new).await?.asked("to the size that the volume has");
+        again.is("DRV-083", &["OK"])?;
+    }
+    node.tear_down("web").await
+}
+
+/// A volume that cannot grow so much is refused.
+///
+/// CSI, ControllerExpandVolume: OUT_OF_RANGE if the plugin does not allow the capacity range.
+#[case(needs = [Expands, Filesystem, Creates])]
+async fn impossible_growth_is_refused(cx: &mut Cx) -> Result {
+    /// More than all disks of the world.
+    const TOO_LARGE: u64 = 1 << 62;
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.detach().await?;
+    let answer = node.grow(TOO_LARGE).await?.asked("to more bytes than there are");
+    answer.is("DRV-140", &["OutOfRange", "ResourceExhausted"])?;
+    let mut within = node.grow_request(2 * cx.size(&data));
+    within["capacityRange"]["limitBytes"] = json!((cx.size(&data) + 4096).to_string());
+    let answer = cx.call("ControllerExpandVolume", within).await?;
+    let answer = answer.asked("with a limit below what is required");
+    answer.is("DRV-140", &["OutOfRange", "InvalidArgument"])
+}
+
+/// Growing a volume that does not exist is not found.
+///
+/// CSI, ControllerExpandVolume, NodeExpandVolume: NOT_FOUND if the volume does not exist.
+#[case(needs = [Expands, Filesystem, Creates, Root])]
+async fn growth_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let (unknown, codes) = cx.unknown_volume();
+    let mut request = node.grow_request(2 * cx.size(&data));
+    request["volumeId"] = json!(unknown);
+    let answer = cx.call("ControllerExpandVolume", request).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    if !cx.grows_on_node() {
+        return Ok(());
+    }
+    node.set_up("web").await?;
+    let mut request = node.grow_on_node_request("web", cx.size(&data));
+    request["volumeId"] = json!(unknown);
+    let answer = cx.call("NodeExpandVolume", request).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    node.tear_down("web").await
+}
+
+/// Growing a volume is refused without each of the required fields.
+///
+/// CSI, ControllerExpandVolume, NodeExpandVolume: volume_id, capacity_range and volume_path are REQUIRED.
+#[case(needs = [Expands, Filesystem, Creates, Root])]
+async fn growth_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let request = node.grow_request(2 * cx.size(&data));
+    cx.requires("ControllerExpandVolume", &request, &["volumeId", "capacityRange"]).await?;
+    if !cx.grows_on_node() {
+        return Ok(());
+    }
+    node.set_up("web").await?;
+    let request = node.grow_on_node_request("web", cx.size(&data));
+    cx.requires("NodeExpandVolume", &request, &["volumeId", "volumePath"]).await?;
+    node.tear_down("web").await
+}
+
+/// Notes that a volume cannot be grown in use, where the driver says so.
+fn is_offline(cx: &Cx, promise: &str) -> bool {
+    if !cx.grows_online() {
+        cx.not_tried(promise, "the plugin does not report VolumeExpansion.ONLINE");
+    }
+    !cx.grows_online()
+}
+
+/// Has the controller grow a volume. Whether the node has to follow; nothing where the driver cannot make it so large.
+async fn grows_by_controller(cx: &Cx, node: &NodeCalls, size: u64) -> Result<Option<bool>> {
+    let answer = node.grow(size).await?;
+    answer.is_implemented()?;
+    if matches!(answer.code(), "OutOfRange" | "ResourceExhausted") {
+        cx.not_tried("DRV-082", "the driver does not make a volume of twice the size");
+        return Ok(None);
+    }
+    let answer = answer.asked("to twice the size");
+    answer.succeeds()?;
+    let told = "ControllerExpandVolume answered OK and a smaller capacity than was asked for.";
+    cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&answer) >= size, told)?;
+    Ok(Some(answer.part("/nodeExpansionRequired") == json!(true)))
+}
+
+/// Has the node grow the volume at its target. Whether it has; otherwise it cannot as long as the volume is published.
+async fn grows_by_node(cx: &Cx, node: &NodeCalls, size: u64) -> Result<bool> {
+    let told = "ControllerExpandVolume answered that the node must follow, and the node service does not report EXPAND_VOLUME.";
+    cx.keeps("DRV-141", "ControllerExpandVolume", cx.grows_on_node(), told)?;
+    if !cx.grows_on_node() {
+        return Ok(false);
+    }
+    let answer = node.grow_on_node("web", size).await?;
+    answer.is_implemented()?;
+    if answer.code() == "FailedPrecondition" {
+        return Ok(false);
+    }
+    let answer = answer.asked("after the controller has grown the volume");
+    answer.succeeds()?;
+    let told = "NodeExpandVolume answered OK and a smaller capacity than was asked for.";
+    let answered = capacity(&answer);
+    cx.keeps("DRV-082", "NodeExpandVolume", answered == 0 || answered >= size, told)?;
+    Ok(true)
+}
+
+fn capacity(answer: &Answer) -> u64 {
+    answer.text("/capacityBytes").parse().unwrap_or(0)
+}
+
+/// Finds that at least half of what was added is in the file system: the rest may be its own.
+async fn has_grown(
+    cx: &Cx,
+    node: &NodeCalls,
+    method: &str,
+    before: FileSystem,
+    (old, new): (u64, u64),
+) -> Result {
+    if before.bytes > old {
+        cx.not_tried("DRV-081", "the volume is a part of a larger file system");
+        return Ok(());
+    }
+    let after = node.file_system(&node.target("web")).await?;
+    let told = format!("{method} answered OK, and the file system has not grown.");
+    cx.keeps("DRV-081", method, after.bytes >= before.bytes + (new - old) / 2, &told)
+}

@@ -1,0 +1,290 @@
+//! Snapshots: taken, listed, deleted, and restored to see what is in them.
+
+use std::collections::BTreeSet;
+
+use testbed::pages::Pages;
+
+use crate::prelude::*;
+
+/// A snapshot that is taken again by its name is the same; of another volume the name is taken.
+///
+/// CSI, CreateSnapshot: this operation MUST be idempotent; ALREADY_EXISTS if the snapshot is of another volume.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn repeated_snapshot_is_the_same(cx: &mut Cx) -> Result {
+    let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
+    let first = cx.snapshot("one", &data).await?;
+    let request = cx.snapshot_request("one", &data);
+    let again = cx.take("CreateSnapshot", request.clone()).await?.asked("of a name that its volume has");
+    again.is("DRV-037", &["OK"])?;
+    for (field, said) in
+        [("snapshotId", "id"), ("creationTime", "creation_time"), ("sourceVolumeId", "source")]
+    {
+        let told = format!("CreateSnapshot of the same name and volume answered another {said}.");
+        let is_same = again.part("/snapshot")[field] == first.said[field];
+        cx.keeps("DRV-037", "CreateSnapshot", is_same, &told)?;
+    }
+    let mut of_other = request;
+    of_other["sourceVolumeId"] = json!(cx.handle(&other));
+    let answer =
+        cx.take("CreateSnapshot", of_other).await?.asked("of a name that is taken, for another volume");
+    answer.is("DRV-037", &["AlreadyExists"])
+}
+
+/// An answer says which snapshot it is, of which volume, and when it was taken, and no size that cannot be.
+///
+/// CSI, Snapshot: snapshot_id, source_volume_id and creation_time are REQUIRED; size_bytes MUST NOT be negative.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn snapshot_describes_itself(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let said = &snapshot.said;
+    let is_named = said["snapshotId"].as_str().is_some_and(|id| !id.is_empty());
+    let told = "CreateSnapshot answered a snapshot without an id.";
+    cx.keeps("DRV-144", "CreateSnapshot", is_named, told)?;
+    let told = "CreateSnapshot answered another source than it was asked for.";
+    cx.keeps("DRV-144", "CreateSnapshot", said["sourceVolumeId"] == json!(cx.handle(&data)), told)?;
+    // The clock of a storage system may be wrong by a little, and by a zone.
+    let told = "CreateSnapshot answered no time at which the snapshot was taken.";
+    cx.keeps("DRV-144", "CreateSnapshot", !said["creationTime"].is_null(), told)?;
+    let size: i64 = said["sizeBytes"].as_str().unwrap_or("0").parse()?;
+    let told = "CreateSnapshot answered a negative size.";
+    cx.keeps("DRV-144", "CreateSnapshot", size >= 0, told)?;
+    let told = "The snapshot never became ready to use.";
+    cx.finds(said["readyToUse"] == json!(true), told)
+}
+
+/// A snapshot of a device has what was on it when it was taken, and nothing that was written later.
+///
+/// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
+#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent])]
+async fn snapshot_of_a_device_keeps_its_moment(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    let snapshot = cx.snapshot("one", &disk).await?;
+    node.writes(&target, "after").await?;
+    node.tear_down("web").await?;
+
+    let copy = cx.volume("copy").block().restored_from(&snapshot).create().await?;
+    let restored = cx.node_calls(&copy).await?;
+    restored.set_up("web").await?;
+    let at = restored.target("web");
+    let (size, has_later) = (cx.size(&disk), restored.has_copied(&at, &node, "after", cx.size(&disk)).await?);
+    let told = "The snapshot has what was written to the device after it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", !has_later, told)?;
+    let told = "The device that was restored does not have what was written before the snapshot was taken.";
+    let has_before = restored.has_copied(&at, &node, "before", size).await?;
+    cx.keeps("DRV-014", "CreateVolume", has_before, told)?;
+    restored.tear_down("web").await
+}
+
+/// A snapshot of a file system in use has what was written before it was taken, and nothing that was written later.
+///
+/// CSI, CreateSnapshot: the call MUST block until the snapshot is cut.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent])]
+async fn snapshot_of_a_file_system_keeps_its_moment(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    node.writes_to_cache(&target, "unsynced").await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    node.writes(&target, "after").await?;
+    node.tear_down("web").await?;
+
+    let copy = cx.volume("copy").restored_from(&snapshot).create().await?;
+    let restored = cx.node_calls(&copy).await?;
+    restored.set_up("web").await?;
+    let at = restored.target("web");
+    let size = cx.size(&data);
+    let told = "The snapshot has a file that was written after it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", !restored.has_copied(&at, &node, "after", size).await?, told)?;
+    let told = "The snapshot does not have a file that was synced before it was taken.";
+    cx.keeps("DRV-036", "CreateSnapshot", restored.has_copied(&at, &node, "before", size).await?, told)?;
+    let told = "The snapshot does not have a file that was written before it was taken, and not yet synced.";
+    cx.keeps("DRV-146", "CreateSnapshot", restored.has_copied(&at, &node, "unsynced", size).await?, told)?;
+    restored.tear_down("web").await
+}
+
+/// Deleting a snapshot that is gone, or never was, is OK.
+///
+/// CSI, DeleteSnapshot: if the snapshot does not exist, the plugin MUST reply 0 OK.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    cx.delete_snapshot(&snapshot.id).await?.succeeds()?;
+    let again = cx.delete_snapshot(&snapshot.id).await?;
+    again.asked("of a snapshot that was deleted").is("DRV-142", &["OK"])?;
+    if cx.controller_can("GET_SNAPSHOT") {
+        let answer = cx.call("GetSnapshot", json!({ "snapshotId": snapshot.id })).await?;
+        answer.asked("of a snapshot that was deleted").is("DRV-039", &["NotFound"])?;
+    }
+    if cx.controller_can("LIST_SNAPSHOTS") {
+        let listed = listed(cx, json!({ "sourceVolumeId": cx.handle(&data) })).await?;
+        let told = "DeleteSnapshot answered OK, and ListSnapshots still has the snapshot.";
+        cx.keeps("DRV-039", "DeleteSnapshot", !listed.contains(&snapshot.id), told)?;
+    }
+    Ok(())
+}
+
+/// A volume that has a snapshot is deleted, and the snapshot can be restored; or the volume is not deleted.
+///
+/// CSI, DeleteVolume: existing snapshots MUST still be fully operational, or the answer is FAILED_PRECONDITION.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent])]
+async fn snapshot_outlives_its_source(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let size = cx.size(&data);
+    let deleted = cx.delete_volume(&data).await?.asked("of a volume that has a snapshot");
+    deleted.is("DRV-143", &["OK", "FailedPrecondition"])?;
+    if !deleted.is_ok() {
+        node.attach_again().await?;
+        node.set_up("web").await?;
+        let told = "DeleteVolume refused a volume that has a snapshot, and took what was in it.";
+        let kept = node.has(&node.target("web"), "before").await?;
+        cx.keeps("DRV-143", "DeleteVolume", kept, told)?;
+        return node.tear_down("web").await;
+    }
+    if cx.controller_can("LIST_SNAPSHOTS") {
+        let told = "DeleteVolume answered OK, and ListSnapshots has the volume's snapshot no more.";
+        let listed = listed(cx, json!({ "snapshotId": snapshot.id })).await?;
+        cx.keeps("DRV-143", "DeleteVolume", listed.contains(&snapshot.id), told)?;
+    }
+    let restored = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;
+    let told = "DeleteVolume answered OK, and the volume's snapshot cannot be restored any more.";
+    cx.keeps("DRV-143", "DeleteVolume", restored.is_ok(), told)?;
+    let Ok(copy) = restored else { return Ok(()) };
+    let restored = cx.node_calls(&copy).await?;
+    restored.set_up("web").await?;
+    let told = "DeleteVolume answered OK, and what was in the volume's snapshot is gone.";
+    let kept = restored.has_copied(&restored.target("web"), &node, "before", size).await?;
+    cx.keeps("DRV-143", "DeleteVolume", kept, told)?;
+    restored.tear_down("web").await
+}
+
+/// ListSnapshots lists the snapshot, or those of the volume, that it is asked for, and of unknown ones none.
+///
+/// CSI, ListSnapshots: all snapshots within the given parameters.
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem])]
+async fn snapshot_list_is_filtered(cx: &mut Cx) -> Result {
+    let (data, other) = (cx.volume("data").create().await?, cx.volume("other").create().await?);
+    let one = cx.snapshot("one", &data).await?.id;
+    let two = cx.snapshot("two", &data).await?.id;
+    let three = cx.snapshot("three", &other).await?.id;
+    let all = listed(cx, json!({})).await?;
+    let told = "ListSnapshots does not have a snapshot that was taken.";
+    cx.keeps("DRV-039", "ListSnapshots", [&one, &two, &three].iter().all(|id| all.contains(*id)), told)?;
+    let (unknown, _) = cx.unknown_volume();
+    let (by_id, of_volume) = ("With `snapshot_id`", "With `source_volume_id`");
+    for (filter, asked, expected) in [
+        (json!({ "snapshotId": one }), by_id, vec![&one]),
+        (json!({ "sourceVolumeId": cx.handle(&data) }), of_volume, vec![&one, &two]),
+        (json!({ "sourceVolumeId": cx.handle(&other) }), of_volume, vec![&three]),
+        (json!({ "snapshotId": "no-such-snapshot" }), "With the `snapshot_id` of no snapshot", vec![]),
+        (json!({ "sourceVolumeId": unknown }), "With the `source_volume_id` of no volume", vec![]),
+    ] {
+        let answer = cx.call("ListSnapshots", filter.clone()).await?.asked("with a filter");
+        answer.is("DRV-039", &["OK"])?;
+        let found = listed(cx, filter).await?;
+        let expected: BTreeSet<String> = expected.into_iter().cloned().collect();
+        let missing = format!("{asked} ListSnapshots does not have a snapshot that it should have.");
+        cx.keeps("DRV-039", "ListSnapshots", found.is_superset(&expected), &missing)?;
+        let others = format!("{asked} ListSnapshots has others, too.");
+        cx.keeps("DRV-039", "ListSnapshots", found.is_subset(&expected), &others)?;
+    }
+    Ok(())
+}
+
+/// The pages of ListSnapshots together hold each snapshot once, and no more entries than asked for.
+///
+/// CSI, ListSnapshotsRequest: the plugin MUST NOT return more entries than max_entries; ABORTED for a token that is not
+/// valid.
+#[case(needs = [Snapshots, ListsSnapshots, Creates, Filesystem])]
+async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut taken = Vec::new();
+    for name in ["one", "two", "three", "four", "five"] {
+        taken.push(cx.snapshot(name, &data).await?.id);
+    }
+    let (mut listed, mut pages) = (Vec::new(), Pages::default());
+    loop {
+        let request = json!({ "maxEntries": 2, "startingToken": pages.token() });
+        let page = cx.call("ListSnapshots", request).await?.asked("with `max_entries` 2");
+        page.is("DRV-145", &["OK"])?;
+        let told = "With `max_entries` 2, a page of ListSnapshots has more entries.";
+        cx.keeps("DRV-145", "ListSnapshots", page.list("/entries").len() <= 2, told)?;
+        listed.extend(ids(&page));
+        let next = pages.follow(page.text("/nextToken"));
+        let endless = next.as_ref().err().map(|endless| endless.told("ListSnapshots")).unwrap_or_default();
+        cx.keeps("DRV-145", "ListSnapshots", next.is_ok(), &endless)?;
+        if next == Ok(false) {
+            break;
+        }
+    }
+    let times = |id: &String| listed.iter().filter(|listed| *listed == id).count();
+    let told = "With `max_entries` 2, a snapshot is on no page of ListSnapshots.";
+    cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) > 0), told)?;
+    let told = "With `max_entries` 2, a snapshot is on two pages of ListSnapshots.";
+    cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) < 2), told)?;
+    let answer = cx.call("ListSnapshots", json!({ "startingToken": "no-such-token" })).await?;
+    answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
+}
+
+/// A snapshot of a volume that does not exist is refused.
+///
+/// CSI, CreateSnapshot: a non-ok code if the call cannot be completed.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn snapshot_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let (unknown, codes) = cx.unknown_volume();
+    let mut request = cx.snapshot_request("one", &data);
+    request["sourceVolumeId"] = json!(unknown);
+    let answer = cx.take("CreateSnapshot", request).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)
+}
+
+/// Taking and deleting a snapshot are refused without each of the required fields.
+///
+/// CSI, CreateSnapshot, DeleteSnapshot, GetSnapshot: source_volume_id, name and snapshot_id are REQUIRED.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn snapshot_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let request = cx.snapshot_request("one", &data);
+    cx.requires("CreateSnapshot", &request, &["name", "sourceVolumeId"]).await?;
+    cx.requires("DeleteSnapshot", &json!({ "snapshotId": "no-such-snapshot" }), &["snapshotId"]).await?;
+    if cx.controller_can("GET_SNAPSHOT") {
+        cx.requires("GetSnapshot", &json!({ "snapshotId": "no-such-snapshot" }), &["snapshotId"]).await?;
+    }
+    Ok(())
+}
+
+/// The ids of all snapshots that a filter lets through, from however many pages.
+async fn listed(cx: &Cx, mut filter: serde_json::Value) -> Result<BTreeSet<String>> {
+    let (mut found, mut pages) = (BTreeSet::new(), Pages::default());
+    loop {
+        filter["startingToken"] = json!(pages.token());
+        let page = cx.call("ListSnapshots", filter.clone()).await?;
+        page.succeeds()?;
+        found.extend(ids(&page));
+        let next = pages.follow(page.text("/nextToken"));
+        let endless = next.as_ref().err().map(|endless| endless.told("ListSnapshots")).unwrap_or_default();
+        cx.keeps("DRV-145", "ListSnapshots", next.is_ok(), &endless)?;
+        if next == Ok(false) {
+            return Ok(found);
+        }
+    }
+}
+
+fn ids(page: &Answer) -> Vec<String> {
+    let id = |entry: &serde_json::Value| entry["snapshot"]["snapshotId"].as_str().map(str::to_owned);
+    page.list("/entries").iter().filter_map(id).collect()
+}

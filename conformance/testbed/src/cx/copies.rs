@@ -1,0 +1,119 @@
+//! Snapshots, as a case takes them. What is left of them is deleted at its end.
+
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Answer, Cx, Volume};
+use crate::failure::Result;
+
+/// How long a driver is left alone before it is asked again whether a snapshot is ready.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A snapshot that can be restored.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The driver's name for it.
+    pub id: String,
+    /// How large a volume from it has to be.
+    pub size: u64,
+    /// The snapshot as it was answered.
+    pub said: Value,
+}
+
+impl Cx {
+    /// What CreateSnapshot is asked for a snapshot of this name.
+    pub fn snapshot_request(&self, name: &str, volume: &Volume) -> Value {
+        json!({ "name": self.shared.bed.snapshot_name(name), "sourceVolumeId": self.handle(volume) })
+    }
+
+    /// Calls the driver for a snapshot or a group, and remembers what it has made.
+    #[track_caller]
+    pub fn take(&self, method: &str, request: Value) -> impl Future<Output = Result<Answer>> + use<> {
+        let (call, shared) = (self.call(method, request), self.shared());
+        async move {
+            let answer = call.await?;
+            shared.bed.remember_snapshots(&answer.part(""));
+            Ok(answer)
+        }
+    }
+
+    /// Takes a snapshot of a volume, and waits until it can be restored.
+    #[track_caller]
+    pub fn snapshot(&self, name: &str, volume: &Volume) -> impl Future<Output = Result<Snapshot>> {
+        let request = self.snapshot_request(name, volume);
+        let caller = Location::caller();
+        async move {
+            let end = Instant::now() + self.shared.bed.patience_of_a_call();
+            loop {
+                self.shared.begin(&format!("taking a snapshot of {}", volume.name), caller);
+                let answer = self.take("CreateSnapshot", request.clone()).await?;
+                answer.succeeds()?;
+                let said = answer.part("/snapshot");
+                let size = said["sizeBytes"].as_str().and_then(|size| size.parse().ok()).unwrap_or(0);
+                if said["readyToUse"] == json!(true) || Instant::now() > end {
+                    let id = answer.text("/snapshot/snapshotId").to_owned();
+                    return Ok(Snapshot { id, size: self.size(volume).max(size), said });
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Deletes a snapshot.
+    #[track_caller]
+    pub fn delete_snapshot(&self, id: &str) -> impl Future<Output = Result<Answer>> + use<> {
+        self.delete_taken("DeleteSnapshot", id, json!({ "snapshotId": id }))
+    }
+
+    /// Deletes a group with its snapshots.
+    #[track_caller]
+    pub fn delete_group(&self, id: &str, members: &[String]) -> impl Future<Output = Result<Answer>> + use<> {
+        let request = json!({ "groupSnapshotId": id, "snapshotIds": members });
+        self.delete_taken("DeleteVolumeGroupSnapshot", id, request)
+    }
+
+    #[track_caller]
+    fn delete_taken(
+        &self,
+        method: &str,
+        id: &str,
+        request: Value,
+    ) -> impl Future<Output = Result<Answer>> + use<> {
+        let (call, shared, id) = (self.call(method, request), self.shared(), id.to_owned());
+        async move {
+            let answer = call.await?;
+            if answer.is_ok() {
+                shared.bed.forget_snapshot(&id);
+            }
+            Ok(answer)
+        }
+    }
+
+    /// Deletes a volume before the end of the case. Deleting it there again does no harm.
+    #[track_caller]
+    pub fn delete_volume(&self, volume: &Volume) -> impl Future<Output = Result<Answer>> + use<> {
+        self.call("DeleteVolume", json!({ "volumeId": self.handle(volume) }))
+    }
+
+    /// Whether volumes may grow while a pod has them.
+    pub fn grows_online(&self) -> bool {
+        self.shared.bed.says().plugin.contains("ONLINE")
+    }
+
+    /// Whether the node service grows volumes.
+    pub fn grows_on_node(&self) -> bool {
+        self.shared.bed.says().node_can("EXPAND_VOLUME")
+    }
+
+    /// Whether the node service tells the condition of volumes.
+    pub fn tells_condition(&self) -> bool {
+        self.shared.bed.says().node_can("VOLUME_CONDITION")
+    }
+
+    /// Whether the controller can do something, by the name of its capability.
+    pub fn controller_can(&self, capability: &str) -> bool {
+        self.shared.bed.says().controller_can(capability)
+    }
+}
