@@ -2,18 +2,16 @@
 //!
 //! [`ApiServer`] is the store. A case writes to it directly; the node's process reaches it through a socket
 //! ([`ApiServer::serve`] on this side, [`ApiClient`] on the other). Every change is a line of the journal. What
-//! controllers do in a cluster is done here by [`Provisioner`], [`Attaching`] and [`Resizer`], with calls
-//! that go through the proxy, so that they are in the trace. Touches nothing but its socket.
+//! a provisioner does in a cluster is done here by [`Provisioner`], with calls that go through the proxy, so that they
+//! are in the trace. Touches nothing but its socket.
 
 mod addresses;
-mod attaching;
 mod by_hand;
 mod client;
 mod disturbance;
 mod driver_objects;
 mod protection;
 mod provisioner;
-mod resizer;
 mod serve;
 mod store;
 mod time;
@@ -29,12 +27,10 @@ use crate::journal::Journal;
 use disturbance::Disturbances;
 use store::Store;
 
-pub use attaching::Attaching;
 pub use client::{ApiClient, ClientError};
 pub use disturbance::Disturbance;
 pub use driver_objects::driver_object;
 pub use provisioner::{ContentSource, ProvisionError, Provisioned, Provisioner, VolumeRequest};
-pub use resizer::{ResizeError, Resizer};
 pub use serve::{ServeError, Served};
 pub(crate) use time::now;
 
@@ -162,7 +158,7 @@ impl ApiServer {
 
 /// What the journal calls those who write.
 const CASE: &str = "case";
-const CONTROLLER: &str = "controller";
+pub(crate) const CONTROLLER: &str = "controller";
 const NODE: &str = "node";
 
 fn typed<R: Resource>(object: Object) -> Result<Arc<R>, ApiError> {

@@ -307,7 +307,7 @@ impl World {
 
     async fn expand(&mut self, step: &Step) -> Result<(), Vec<String>> {
         let (volume, size) = (step.volume.as_deref().unwrap_or_default(), step.size_mi.unwrap_or_default());
-        let grown = self.resizer.expand(volume, size << 20).await;
+        let grown = self.api_server.grow(volume, size << 20).await;
         let error = grown.as_ref().err().map_or_else(|| "<nil>".to_owned(), |error| chain(error).join(": "));
         self.log.line("controller_expand", json!({ "err": error, "volume": volume }));
         grown.map_err(|error| chain(&error))

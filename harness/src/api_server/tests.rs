@@ -1,7 +1,5 @@
 //! The store, directly and through a socket, and the controllers on it.
 
-mod attacher;
-
 use api::storage::ClaimSpec;
 use api::{
     Change, Claim, Kind, Meta, Notification, Pod, PodVolume, Reference, Service, Severity, VolumeSource,

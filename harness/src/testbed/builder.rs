@@ -11,8 +11,9 @@ use tokio::sync::Mutex;
 
 use super::{Surroundings, Testbed, TestbedError};
 use crate::Layout;
-use crate::api_server::{ApiServer, Attaching, Provisioner, Resizer, driver_object};
+use crate::api_server::{ApiServer, Provisioner, driver_object};
 use crate::cgroup::Cgroup;
+use crate::controllers::{Attaching, Controllers};
 use crate::driver::{Capabilities, Driver, DriverOptions};
 use crate::journal::Journal;
 use crate::ledger::Ledger;
@@ -147,7 +148,7 @@ impl Builder {
         Ok(Surroundings {
             attaching: attaching.into(),
             provisioner: provisioner.tagged(self.tag),
-            resizer: Resizer::new(api_server.clone(), channel, capabilities.clone()),
+            _controllers: Controllers::start(&api_server, channel, &capabilities),
             proxy,
             served: None,
             driver: driver.map(Mutex::new),

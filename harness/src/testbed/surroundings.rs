@@ -8,7 +8,8 @@ use tokio::sync::{Mutex, Notify};
 
 use super::TestbedError;
 use crate::Layout;
-use crate::api_server::{ApiServer, Attaching, Provisioner, Resizer, Served};
+use crate::api_server::{ApiServer, Provisioner, Served};
+use crate::controllers::{Attaching, Controllers};
 use crate::driver::{Capabilities, Driver, Exit};
 use crate::journal::Journal;
 use crate::manifest::Manifest;
@@ -21,7 +22,7 @@ pub struct Surroundings {
     // proxy, on account of the API's objects, and is in the middle of that at any time.
     pub(super) attaching: RefCell<Option<Attaching>>,
     pub provisioner: Provisioner,
-    pub resizer: Resizer,
+    pub(super) _controllers: Controllers,
     pub(super) proxy: Option<Proxy>,
     pub(super) served: Option<Served>,
     // After the proxy: calls that it passes on are refused by nobody but itself.

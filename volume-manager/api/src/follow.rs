@@ -41,6 +41,11 @@ impl Following {
         Self { kind, api, clock, watch: None, named: BTreeSet::new(), all_named: false, again: None }
     }
 
+    /// The kind that is followed.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// What is heard next. May be dropped at any time: nothing is lost.
     pub async fn next(&mut self) -> News {
         loop {

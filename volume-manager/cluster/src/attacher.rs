@@ -7,22 +7,19 @@
 mod decide;
 mod task;
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::clock::{Clock, Instant};
-use api::follow::{Following, News};
+use api::clock::Clock;
 use api::timely::Timely;
-use api::{ApiSource, Attachment, CsiNode, Key, Kind, Object, Resource, Volume};
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use api::{ApiSource, Key, Kind, Object};
+use async_trait::async_trait;
 
-use crate::ControllerService;
-use crate::queue::{Pauses, Queue};
+use crate::queue::Pauses;
+use crate::reconciler::{Reconciler, Running};
+use crate::{AttachService, Trouble};
 use decide::Asked;
-use task::{Hands, Trouble};
+use task::Hands;
 
 /// The longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -60,7 +57,7 @@ impl AttacherConfig {
 /// A running attacher. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Attacher {
-    task: AbortHandle,
+    _running: Running,
 }
 
 impl Attacher {
@@ -69,157 +66,49 @@ impl Attacher {
         config: AttacherConfig,
         api: Arc<dyn ApiSource>,
         clock: Arc<dyn Clock>,
-        service: Arc<dyn ControllerService>,
+        service: Arc<dyn AttachService>,
     ) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
-        let (sender, ended) = mpsc::unbounded_channel();
-        let worker = Worker {
-            finalizer: decide::finalizer(&config.driver),
-            hands: Arc::new(Hands::new(config, api, service)),
-            clock,
-            queue: Queue::new(pauses),
-            attachments: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            tasks: JoinSet::new(),
-            sender,
-        };
-        Self { task: tokio::spawn(worker.run(ended)).abort_handle() }
+        let hands = Hands::new(config, Arc::clone(&api), service);
+        Self { _running: Running::start(hands, api, clock, pauses) }
     }
 }
 
-impl Drop for Attacher {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// The end of a look at an object.
-type Ended = (Key, Result<(), Trouble>);
-
-struct Worker {
-    hands: Arc<Hands>,
-    finalizer: String,
-    clock: Arc<dyn Clock>,
-    queue: Queue,
-    /// The attachments of the driver, by name, and the volume of each.
-    attachments: BTreeMap<String, Arc<Attachment>>,
-    /// What an object could not be looked at without: it is, when that appears.
-    missed: BTreeMap<Key, Key>,
-    tasks: JoinSet<()>,
-    sender: mpsc::UnboundedSender<Ended>,
-}
-
-impl Worker {
-    async fn run(mut self, mut ended: mpsc::UnboundedReceiver<Ended>) {
-        let follow = |kind| Following::new(kind, Arc::clone(&self.hands.api), Arc::clone(&self.clock));
-        let mut attachments = follow(Kind::Attachment);
-        let mut volumes = follow(Kind::Volume);
-        let mut nodes = follow(Kind::CsiNode);
-        loop {
-            let (due, clock) = (self.queue.next_due(), Arc::clone(&self.clock));
-            tokio::select! {
-                biased;
-                Some((key, result)) = ended.recv() => self.ended(key, result),
-                news = attachments.next() => self.attachment(news),
-                news = volumes.next() => self.volume(news),
-                news = nodes.next() => self.appeared::<CsiNode>(news),
-                () = sleep_until(&*clock, due) => {}
-                Some(_) = self.tasks.join_next() => {}
-            }
-            self.start_ready();
-        }
+#[async_trait]
+impl Reconciler for Hands {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Attachment, Kind::Volume, Kind::CsiNode]
     }
 
-    fn attachment(&mut self, news: News) {
-        match news {
-            News::Applied(object) => {
-                let Some(attachment) = Attachment::from_object(object) else { return };
-                if attachment.attacher != self.hands.config.driver {
-                    return;
-                }
-                let name = attachment.meta.name.clone();
-                let before = self.attachments.insert(name.clone(), Arc::clone(&attachment));
+    fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
+        match (before, after) {
+            (before, Some(Object::Attachment(attachment))) if attachment.attacher == self.config.driver => {
+                let before = before.and_then(|before| match before {
+                    Object::Attachment(before) => Some(before),
+                    _ => None,
+                });
                 // What the attacher itself wrote, errors above all, is no reason to look again.
-                if before.is_none_or(|before| Asked::of(&before) != Asked::of(&attachment)) {
-                    self.queue.add(Key::cluster(Kind::Attachment, &name));
+                match before.is_none_or(|before| Asked::of(before) != Asked::of(attachment)) {
+                    true => vec![Key::cluster(Kind::Attachment, &attachment.meta.name)],
+                    false => Vec::new(),
                 }
             }
-            News::Deleted(object) => self.forget(&object.key().name),
-            News::Only(there) => {
-                let gone = self
-                    .attachments
-                    .keys()
-                    .filter(|name| !there.contains(&Key::cluster(Kind::Attachment, *name)));
-                let gone: Vec<String> = gone.cloned().collect();
-                gone.iter().for_each(|name| self.forget(name));
-            }
-        }
-    }
-
-    fn forget(&mut self, name: &str) {
-        if let Some(attachment) = self.attachments.remove(name) {
             // It may have been the last one that kept its volume.
-            self.queue.add(Key::cluster(Kind::Volume, &attachment.volume));
-        }
-    }
-
-    fn volume(&mut self, news: News) {
-        if let News::Applied(Object::Volume(volume)) = &news
-            && volume.meta.is_deleting()
-            && volume.meta.finalizers.contains(&self.finalizer)
-        {
-            self.queue.add(Key::cluster(Kind::Volume, &volume.meta.name));
-        }
-        self.appeared::<Volume>(news);
-    }
-
-    /// Looks again at what an object was missed for.
-    fn appeared<R: Resource>(&mut self, news: News) {
-        let News::Applied(object) = news else { return };
-        let appeared = object.key();
-        let waiting = self.missed.iter().filter(|(_, missed)| **missed == appeared);
-        let waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
-        for key in waiting {
-            self.missed.remove(&key);
-            self.queue.add(key);
-        }
-    }
-
-    fn ended(&mut self, key: Key, result: Result<(), Trouble>) {
-        if let Err(trouble) = &result {
-            tracing::debug!(object = %key.name, error = api::error::chain(trouble), "will be tried again");
-            if let Some(missed) = trouble.missed() {
-                self.missed.insert(key.clone(), missed);
+            (Some(Object::Attachment(gone)), None) => vec![Key::cluster(Kind::Volume, &gone.volume)],
+            (_, Some(Object::Volume(volume)))
+                if volume.meta.is_deleting() && volume.meta.has_finalizer(&self.finalizer) =>
+            {
+                vec![Key::cluster(Kind::Volume, &volume.meta.name)]
             }
-        }
-        self.queue.ended(key, result.is_ok(), self.clock.now());
-    }
-
-    fn start_ready(&mut self) {
-        while let Some(key) = self.queue.next(self.clock.now()) {
-            let (hands, sender) = (Arc::clone(&self.hands), self.sender.clone());
-            self.tasks.spawn(async move {
-                let result = match key.kind {
-                    Kind::Volume => hands.release(&key.name).await,
-                    _ => hands.serve(&key.name).await,
-                };
-                // Who would hear of it is gone with the attacher.
-                sender.send((key, result)).ok();
-            });
+            _ => Vec::new(),
         }
     }
-}
 
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("queue", &self.queue).finish_non_exhaustive()
-    }
-}
-
-async fn sleep_until(clock: &dyn Clock, due: Option<Instant>) {
-    match due {
-        Some(due) => clock.sleep_until(due).await,
-        None => std::future::pending().await,
+    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+        match key.kind {
+            Kind::Volume => self.release(&key.name).await,
+            _ => self.serve(&key.name).await,
+        }
     }
 }

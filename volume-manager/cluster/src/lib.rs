@@ -1,13 +1,19 @@
 //! The cluster side of a driver's volumes: the controllers that run beside its controller service.
 //!
 //! Each is a reconciler over [`api::ApiSource`]: it follows the objects that concern it, decides in a pure
-//! function what one of them needs, and calls the driver through [`ControllerService`]. None polls, and none
+//! function what one of them needs, and calls the driver through [`service`]. None polls, and none
 //! knows a node but through the API.
 
 pub mod attacher;
 mod capability;
 mod queue;
-mod service;
+mod reconciler;
+pub mod resizer;
+mod secrets;
+pub mod service;
+mod trouble;
 
 pub use attacher::{Attacher, AttacherConfig};
-pub use service::ControllerService;
+pub use resizer::{Resizer, ResizerConfig};
+pub use service::{AttachService, ExpandService};
+use trouble::Trouble;

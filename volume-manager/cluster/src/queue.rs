@@ -89,6 +89,11 @@ impl Queue {
         }
     }
 
+    /// Whether an object waits for nothing but a task.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// When the next pause ends.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)

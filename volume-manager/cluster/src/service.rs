@@ -9,9 +9,10 @@ use csi_proto::v1::controller_client::ControllerClient;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// A driver's controller service. Each call has a limit of time, which the driver is told.
+/// The part of a driver's controller service that attaches volumes to nodes. Each call has a limit of time, which the
+/// driver is told.
 #[async_trait]
-pub trait ControllerService: fmt::Debug + Send + Sync + 'static {
+pub trait AttachService: fmt::Debug + Send + Sync + 'static {
     async fn publish(
         &self,
         request: v1::ControllerPublishVolumeRequest,
@@ -26,7 +27,7 @@ pub trait ControllerService: fmt::Debug + Send + Sync + 'static {
 }
 
 #[async_trait]
-impl ControllerService for Channel {
+impl AttachService for Channel {
     async fn publish(
         &self,
         request: v1::ControllerPublishVolumeRequest,
@@ -43,6 +44,28 @@ impl ControllerService for Channel {
     ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
         let mut client = ControllerClient::new(self.clone());
         client.controller_unpublish_volume(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+}
+
+/// The part of a driver's controller service that grows volumes.
+#[async_trait]
+pub trait ExpandService: fmt::Debug + Send + Sync + 'static {
+    async fn expand(
+        &self,
+        request: v1::ControllerExpandVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerExpandVolumeResponse, Status>;
+}
+
+#[async_trait]
+impl ExpandService for Channel {
+    async fn expand(
+        &self,
+        request: v1::ControllerExpandVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerExpandVolumeResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.controller_expand_volume(within(request, limit)).await.map(tonic::Response::into_inner)
     }
 }
 

@@ -3,18 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::names::Namespaced;
-use api::storage::{AttachmentError, CsiSource};
+use api::storage::CsiSource;
 use api::{
-    ApiError, ApiSource, Attachment, CsiNode, Key, Kind, Meta, Patch, PatchBody, PersistentSource, Secret,
-    Volume,
+    ApiError, ApiSource, Attachment, CsiNode, Key, Kind, Meta, Patch, PatchBody, PersistentSource, Volume,
 };
 use csi_proto::v1;
-use tonic::Status;
 
 use super::AttacherConfig;
 use super::decide::{self, Step};
-use crate::{ControllerService, capability};
+use crate::{AttachService, Trouble, capability, secrets};
 
 /// Keeps the name that the driver has for the node: the node may be gone when its volume is detached.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
@@ -24,57 +21,15 @@ const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 pub(super) struct Hands {
     pub(super) config: AttacherConfig,
     pub(super) api: Arc<dyn ApiSource>,
-    finalizer: String,
-    service: Arc<dyn ControllerService>,
-}
-
-/// A volume was not attached or detached. It is tried again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
-    Driver(Status),
-    #[error(transparent)]
-    Api(#[from] ApiError),
-    #[error("PersistentVolume {volume:?} is marked for deletion")]
-    Leaving { volume: String },
-    #[error("PersistentVolume {volume:?} is not a volume of this driver")]
-    Foreign { volume: String },
-    #[error("CSINode {node} does not contain driver {driver}")]
-    Unregistered { node: String, driver: String },
-}
-
-impl Trouble {
-    /// The object whose appearance or change may mend it.
-    pub(super) fn missed(&self) -> Option<Key> {
-        match self {
-            Self::Api(ApiError::NotFound { key }) => Some(key.clone()),
-            Self::Unregistered { node, .. } => Some(Key::cluster(Kind::CsiNode, node)),
-            _ => None,
-        }
-    }
-
-    fn as_error(&self) -> AttachmentError {
-        let code = match self {
-            Self::Driver(status) => Some(i32::from(status.code())),
-            _ => None,
-        };
-        AttachmentError { message: self.to_string(), code }
-    }
-}
-
-/// The name of a code as Kubernetes' events write it.
-fn code_name(code: tonic::Code) -> String {
-    match code {
-        tonic::Code::Cancelled => "Canceled".to_owned(),
-        other => format!("{other:?}"),
-    }
+    pub(super) finalizer: String,
+    service: Arc<dyn AttachService>,
 }
 
 impl Hands {
     pub(super) fn new(
         config: AttacherConfig,
         api: Arc<dyn ApiSource>,
-        service: Arc<dyn ControllerService>,
+        service: Arc<dyn AttachService>,
     ) -> Self {
         let finalizer = decide::finalizer(&config.driver);
         Self { config, api, finalizer, service }
@@ -137,7 +92,7 @@ impl Hands {
             node_id,
             volume_capability: Some(capability::of_volume(&volume, csi, self.config.fine_modes)),
             readonly: csi.read_only && self.config.publishes_read_only,
-            secrets: self.secrets(csi.controller_publish_secret.as_ref()).await?,
+            secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_ref()).await?,
             volume_context: csi.attributes.clone().into_iter().collect(),
         };
         let answer = self.service.publish(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
@@ -169,7 +124,7 @@ impl Hands {
                 Some(node_id) => node_id.clone(),
                 None => self.node_id(attachment).await?,
             },
-            secrets: self.secrets(csi.controller_publish_secret.as_ref()).await?,
+            secrets: secrets::read(&*self.api, csi.controller_publish_secret.as_ref()).await?,
         };
         self.service.unpublish(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
         Ok(())
@@ -190,13 +145,6 @@ impl Hands {
             node: attachment.node.clone(),
             driver: self.config.driver.clone(),
         })
-    }
-
-    async fn secrets(&self, reference: Option<&Namespaced>) -> Result<BTreeMap<String, String>, Trouble> {
-        let Some(reference) = reference else { return Ok(BTreeMap::new()) };
-        let secret: Arc<Secret> = api::get(&*self.api, &reference.namespace, &reference.name).await?;
-        let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-        Ok(secret.data.iter().map(|(key, value)| (key.clone(), text(value.reveal()))).collect())
     }
 
     async fn find<R: api::Resource>(&self, name: &str) -> Result<Option<Arc<R>>, Trouble> {

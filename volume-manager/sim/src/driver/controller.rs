@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cluster::ControllerService;
+use cluster::AttachService;
 use csi_proto::v1;
 use tonic::Status;
 
 use super::SimulatedDriver;
 
 #[async_trait]
-impl ControllerService for SimulatedDriver {
+impl AttachService for SimulatedDriver {
     async fn publish(
         &self,
         request: v1::ControllerPublishVolumeRequest,

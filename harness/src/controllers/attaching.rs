@@ -7,18 +7,16 @@ use std::time::Duration;
 use api::ApiSource;
 use api::clock::TokioClock;
 use async_trait::async_trait;
-use cluster::{Attacher, AttacherConfig, ControllerService};
+use cluster::{AttachService, Attacher, AttacherConfig};
 use csi_proto::v1;
 use tonic::Status;
 use tonic::transport::Channel;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 use volume_manager::plugin::registry;
 
-use super::{ApiServer, CONTROLLER};
+use super::FIRST_PAUSE;
+use crate::api_server::{ApiServer, CONTROLLER};
 use crate::driver::Capabilities;
-
-/// The pause after a first failure. An attacher begins with a second, and here nobody is served by that.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The two controllers for one driver. Dropping it ends them.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ impl Attaching {
             first_pause: FIRST_PAUSE,
             ..AttacherConfig::new(capabilities.name.clone())
         };
-        let service: Arc<dyn ControllerService> = match delay.is_zero() {
+        let service: Arc<dyn AttachService> = match delay.is_zero() {
             true => Arc::new(channel),
             false => Arc::new(Delayed { channel, delay }),
         };
@@ -62,7 +60,7 @@ struct Delayed {
 }
 
 #[async_trait]
-impl ControllerService for Delayed {
+impl AttachService for Delayed {
     async fn publish(
         &self,
         request: v1::ControllerPublishVolumeRequest,

@@ -1,19 +1,21 @@
-//! The attacher on the API in memory, beside a controller service that answers as it is told.
+//! The attacher.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ::cluster::{Attacher, AttacherConfig, ControllerService};
 use api::clock::TokioClock;
 use api::names::Namespaced;
 use api::storage::CsiSource;
 use api::{Attachment, CsiNode, CsiNodeDriver, Meta, PersistentSource, Secret, Sensitive, Volume};
+use async_trait::async_trait;
+use cluster::{AttachService, Attacher, AttacherConfig};
 use csi_proto::v1;
 use expect_test::expect;
 use tonic::Status;
 
-use super::*;
+use super::api_server;
+use crate::api_server::{ApiServer, CONTROLLER};
 
 const DRIVER: &str = "a.csi.example.com";
 
@@ -36,7 +38,7 @@ impl Script {
 }
 
 #[async_trait]
-impl ControllerService for Script {
+impl AttachService for Script {
     async fn publish(
         &self,
         request: v1::ControllerPublishVolumeRequest,
@@ -67,7 +69,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let (api, script) = (api_server(), Arc::new(Script::default()));
-        let service: Arc<dyn ControllerService> = Arc::clone(&script) as _;
+        let service: Arc<dyn AttachService> = Arc::clone(&script) as _;
         let config = AttacherConfig::new(DRIVER);
         let attacher = Attacher::start(config, api.seen_by(CONTROLLER), TokioClock::shared(), service);
         Self { api, script, _attacher: attacher }

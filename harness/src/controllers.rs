@@ -1,0 +1,45 @@
+//! The controllers around a node, for one driver: they write objects of the API, and call the driver through the
+//! proxy, so that their calls are in the trace.
+
+mod attaching;
+mod growth;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ApiSource;
+use api::clock::TokioClock;
+use cluster::{Resizer, ResizerConfig};
+use tonic::transport::Channel;
+
+use crate::api_server::{ApiServer, CONTROLLER};
+use crate::driver::Capabilities;
+
+pub use attaching::Attaching;
+pub use growth::GrowError;
+
+/// The pause after a first failure. A cluster's controllers begin with a second, which helps no one here.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The controllers that every testbed has. Dropping them ends them.
+#[derive(Debug)]
+pub struct Controllers {
+    _resizer: Resizer,
+}
+
+impl Controllers {
+    /// Starts the controllers of a driver, whose calls go through `channel`.
+    pub fn start(api: &ApiServer, channel: Channel, capabilities: &Capabilities) -> Self {
+        let source: Arc<dyn ApiSource> = api.seen_by(CONTROLLER);
+        let config = ResizerConfig {
+            expands: capabilities.controller_can("EXPAND_VOLUME"),
+            fine_modes: capabilities.controller_can("SINGLE_NODE_MULTI_WRITER"),
+            first_pause: FIRST_PAUSE,
+            ..ResizerConfig::new(capabilities.name.clone())
+        };
+        Self { _resizer: Resizer::start(config, source, TokioClock::shared(), Arc::new(channel)) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! The controllers on the API in memory, beside a controller service that answers as it is told.
+
+use crate::api_server::ApiServer;
+use crate::journal::Journal;
+use crate::layout::Layout;
+use crate::symbols::Symbols;
+
+mod attacher;
+mod resizer;
+
+fn api_server() -> ApiServer {
+    ApiServer::new(Journal::new(Symbols::new(Layout::standard()), None))
+}

@@ -1,0 +1,174 @@
+//! What every controller does in the same way: it follows objects, looks at those that a change concerns, each by one
+//! task at a time, and looks again after a growing pause where that failed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use api::clock::{Clock, Instant};
+use api::follow::{Following, News};
+use api::{ApiSource, Key, Kind, Object};
+use async_trait::async_trait;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::Trouble;
+use crate::queue::{Pauses, Queue};
+
+/// The subject of one controller.
+#[async_trait]
+pub(crate) trait Reconciler: fmt::Debug + Send + Sync + 'static {
+    /// The kinds of the objects that it follows.
+    fn kinds(&self) -> &'static [Kind];
+
+    /// The objects to look at because one has changed: `before` is missing where it is new, `after` where it is gone.
+    fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key>;
+
+    /// Reads an object anew, and does its next step.
+    async fn reconcile(&self, key: &Key) -> Result<(), Trouble>;
+}
+
+/// A running controller. It stops when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    task: AbortHandle,
+}
+
+impl Running {
+    /// Starts a controller on the current runtime.
+    pub(crate) fn start(
+        reconciler: impl Reconciler,
+        api: Arc<dyn ApiSource>,
+        clock: Arc<dyn Clock>,
+        pauses: Pauses,
+    ) -> Self {
+        let (sender, ended) = mpsc::unbounded_channel();
+        let controller = Controller {
+            reconciler: Arc::new(reconciler),
+            api,
+            clock,
+            queue: Queue::new(pauses),
+            known: BTreeMap::new(),
+            missed: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            sender,
+        };
+        Self { task: tokio::spawn(controller.run(ended)).abort_handle() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The end of a look at an object.
+type Ended = (Key, Result<(), Trouble>);
+
+#[derive(Debug)]
+struct Controller<R> {
+    reconciler: Arc<R>,
+    api: Arc<dyn ApiSource>,
+    clock: Arc<dyn Clock>,
+    queue: Queue,
+    /// Every object of the kinds that are followed, as it was last heard of.
+    known: BTreeMap<Key, Object>,
+    /// The object that a look could not do without: the look is repeated when that appears or changes.
+    missed: BTreeMap<Key, BTreeSet<Key>>,
+    tasks: JoinSet<()>,
+    sender: mpsc::UnboundedSender<Ended>,
+}
+
+impl<R: Reconciler> Controller<R> {
+    async fn run(mut self, mut ended: mpsc::UnboundedReceiver<Ended>) {
+        let followed = self.reconciler.kinds();
+        let following =
+            followed.iter().map(|kind| Following::new(*kind, Arc::clone(&self.api), Arc::clone(&self.clock)));
+        let mut heard: FuturesUnordered<_> = following.map(next).collect();
+        loop {
+            let (due, clock) = (self.queue.next_due(), Arc::clone(&self.clock));
+            tokio::select! {
+                // News first: a look that begins now sees what has been written.
+                biased;
+                Some((following, news)) = heard.next() => {
+                    self.hear(following.kind(), news);
+                    heard.push(next(following));
+                    continue;
+                }
+                Some((key, result)) = ended.recv() => self.ended(key, result),
+                () = std::future::ready(()), if self.queue.has_ready() => {}
+                () = sleep_until(&*clock, due) => {}
+                Some(_) = self.tasks.join_next() => {}
+            }
+            self.start_ready();
+        }
+    }
+
+    fn hear(&mut self, kind: Kind, news: News) {
+        match news {
+            News::Applied(object) => {
+                let key = object.key();
+                let before = self.known.insert(key.clone(), object.clone());
+                self.look_at(before.as_ref(), Some(&object));
+                self.found(&key);
+            }
+            News::Deleted(object) => {
+                let before = self.known.remove(&object.key()).unwrap_or(object);
+                self.look_at(Some(&before), None);
+            }
+            News::Only(there) => {
+                let of_kind = self.known.keys().filter(|key| key.kind == kind);
+                let gone: Vec<Key> = of_kind.filter(|key| !there.contains(*key)).cloned().collect();
+                for key in gone {
+                    let before = self.known.remove(&key);
+                    self.look_at(before.as_ref(), None);
+                }
+            }
+        }
+    }
+
+    fn look_at(&mut self, before: Option<&Object>, after: Option<&Object>) {
+        self.reconciler.affected(before, after).into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    /// Repeats the looks that an object was missed for.
+    fn found(&mut self, object: &Key) {
+        let waiting = self.missed.remove(object).unwrap_or_default();
+        waiting.into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    fn ended(&mut self, key: Key, result: Result<(), Trouble>) {
+        if let Err(trouble) = &result {
+            tracing::debug!(object = %key.name, error = api::error::chain(trouble), "will be tried again");
+            if let Some(missed) = trouble.missed() {
+                self.missed.entry(missed).or_default().insert(key.clone());
+            }
+        }
+        self.queue.ended(key, result.is_ok(), self.clock.now());
+    }
+
+    fn start_ready(&mut self) {
+        while let Some(key) = self.queue.next(self.clock.now()) {
+            let (reconciler, sender) = (Arc::clone(&self.reconciler), self.sender.clone());
+            self.tasks.spawn(async move {
+                let result = reconciler.reconcile(&key).await;
+                // Nobody is left to hear of it when the controller has been dropped.
+                sender.send((key, result)).ok();
+            });
+        }
+    }
+}
+
+async fn next(mut following: Following) -> (Following, News) {
+    let news = following.next().await;
+    (following, news)
+}
+
+async fn sleep_until(clock: &dyn Clock, due: Option<Instant>) {
+    match due {
+        Some(due) => clock.sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,262 @@
+//! The resizer: has a driver grow the volumes whose claims ask for more (docs/behaviour/09-controllers.md, section 6).
+//!
+//! It does the controller's part, and writes into the claim when it is the node's turn. A driver whose controller has
+//! no part in it is not asked.
+
+mod decide;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::clock::Clock;
+use api::patch::ClaimStatusPatch;
+use api::storage::{Condition, CsiSource};
+use api::timely::Timely;
+use api::{
+    ApiSource, Bytes, Claim, Key, Kind, Notification, Object, Patch, PatchBody, PersistentSource, Reference,
+    Severity, Volume,
+};
+use async_trait::async_trait;
+use csi_proto::v1;
+use tonic::Code;
+
+use crate::queue::Pauses;
+use crate::reconciler::{Reconciler, Running};
+use crate::{ExpandService, Trouble, capability, secrets};
+use decide::{Asked, Step};
+
+/// The longest pause before what failed is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Tells a node that it has no part in the growth of a volume.
+const NODE_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
+
+/// Which driver a resizer serves, and how.
+#[derive(Debug, Clone)]
+pub struct ResizerConfig {
+    pub driver: String,
+    /// Whether its controller expands volumes. If not, growth is the node's alone.
+    pub expands: bool,
+    /// Whether it tells one writer on a node from many.
+    pub fine_modes: bool,
+    /// The limit of each call.
+    pub call_limit: Duration,
+    /// The pause after a first failure. It doubles with each one that follows.
+    pub first_pause: Duration,
+}
+
+impl ResizerConfig {
+    /// A resizer with the limits that the external resizer has by default.
+    pub fn new(driver: impl Into<String>) -> Self {
+        Self {
+            driver: driver.into(),
+            expands: true,
+            fine_modes: false,
+            call_limit: Duration::from_secs(10),
+            first_pause: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A running resizer. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Resizer {
+    _running: Running,
+}
+
+impl Resizer {
+    /// Starts a resizer on the current runtime.
+    pub fn start(
+        config: ResizerConfig,
+        api: Arc<dyn ApiSource>,
+        clock: Arc<dyn Clock>,
+        service: Arc<dyn ExpandService>,
+    ) -> Self {
+        let api = Timely::shared(api, Arc::clone(&clock));
+        let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
+        let hands = Hands { config, api: Arc::clone(&api), service };
+        Self { _running: Running::start(hands, api, clock, pauses) }
+    }
+}
+
+#[derive(Debug)]
+struct Hands {
+    config: ResizerConfig,
+    api: Arc<dyn ApiSource>,
+    service: Arc<dyn ExpandService>,
+}
+
+#[async_trait]
+impl Reconciler for Hands {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Claim, Kind::Volume]
+    }
+
+    fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
+        let (before, Some(Object::Claim(claim))) = (before, after) else { return Vec::new() };
+        let before = before.and_then(|before| match before {
+            Object::Claim(before) => Some(Asked::of(before)),
+            _ => None,
+        });
+        match before.is_none_or(|before| before != Asked::of(claim)) {
+            true => after.map(Object::key).into_iter().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+        let claim = match api::get::<Claim>(&*self.api, &key.namespace, &key.name).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            claim => claim?,
+        };
+        if claim.spec.volume.is_empty() || claim.meta.is_deleting() {
+            return Ok(());
+        }
+        let volume: Arc<Volume> = api::get(&*self.api, "", &claim.spec.volume).await?;
+        let csi = match &volume.source {
+            PersistentSource::Csi(csi) if csi.driver.as_str() == self.config.driver => csi,
+            _ => return Ok(()),
+        };
+        let bound = volume.claim.as_ref().is_some_and(|reference| reference.uid == claim.meta.uid);
+        match decide::next(&claim, !self.config.expands) {
+            Step::Grow(size) if bound => self.grow(&claim, &volume, csi, size).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How far a driver has grown a volume.
+struct Grown {
+    size: Bytes,
+    node_too: bool,
+}
+
+impl Hands {
+    async fn grow(
+        &self,
+        claim: &Claim,
+        volume: &Volume,
+        csi: &CsiSource,
+        size: Bytes,
+    ) -> Result<(), Trouble> {
+        // Before the call: from then on the volume may have this size, whatever becomes of the answer.
+        let began = ClaimStatusPatch {
+            allocated: Some(size),
+            resize: Some(decide::IN_PROGRESS.to_owned()),
+            conditions: Some(vec![condition("Resizing", String::new())]),
+            ..ClaimStatusPatch::default()
+        };
+        self.write(claim, began).await?;
+        let message = format!("External resizer is resizing volume {}", volume.meta.name);
+        self.tell(claim, Severity::Normal, "Resizing", message).await?;
+        let grown = match self.expand(volume, csi, size).await {
+            Ok(grown) => grown,
+            Err(trouble) => {
+                self.failed(claim, volume, &trouble).await?;
+                return Err(trouble);
+            }
+        };
+        let key = Key::cluster(Kind::Volume, &volume.meta.name);
+        self.api.patch(Patch::of(key, PatchBody::Capacity(grown.size))).await?;
+        match grown.node_too {
+            true => self.hand_over(claim).await,
+            false => self.finish(claim, grown.size).await,
+        }
+    }
+
+    async fn expand(&self, volume: &Volume, csi: &CsiSource, size: Bytes) -> Result<Grown, Trouble> {
+        if !self.config.expands {
+            return Ok(Grown { size, node_too: true });
+        }
+        let request = v1::ControllerExpandVolumeRequest {
+            volume_id: csi.handle.to_string(),
+            capacity_range: Some(v1::CapacityRange { required_bytes: size.0.cast_signed(), limit_bytes: 0 }),
+            secrets: secrets::read(&*self.api, csi.controller_expand_secret.as_ref()).await?,
+            volume_capability: Some(capability::of_volume(volume, csi, self.config.fine_modes)),
+        };
+        let answer = self.service.expand(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        match u64::try_from(answer.capacity_bytes) {
+            Ok(grown) if grown >= size.0 => {
+                Ok(Grown { size: Bytes(grown), node_too: answer.node_expansion_required })
+            }
+            _ => Err(Trouble::unfit(format!(
+                "ControllerExpandVolume answered {} bytes, and {} were asked for",
+                answer.capacity_bytes, size.0
+            ))),
+        }
+    }
+
+    /// Says that it is the node's turn.
+    async fn hand_over(&self, claim: &Claim) -> Result<(), Trouble> {
+        let waiting = condition(
+            "FileSystemResizePending",
+            "Waiting for user to (re-)start a pod to finish file system resize of volume on node.".to_owned(),
+        );
+        let status = ClaimStatusPatch {
+            resize: Some(decide::NODE_PENDING.to_owned()),
+            conditions: Some(vec![waiting]),
+            ..ClaimStatusPatch::default()
+        };
+        self.write(claim, status).await?;
+        let message = "Require file system resize of volume on node".to_owned();
+        self.tell(claim, Severity::Normal, "FileSystemResizeRequired", message).await
+    }
+
+    async fn finish(&self, claim: &Claim, size: Bytes) -> Result<(), Trouble> {
+        let labels = std::collections::BTreeMap::new();
+        let annotations = [(NODE_NOT_REQUIRED.to_owned(), Some("true".to_owned()))].into();
+        self.api.patch(Patch::of(key_of(claim), PatchBody::Metadata { labels, annotations })).await?;
+        let status = ClaimStatusPatch {
+            capacity: Some(size),
+            resize: Some(String::new()),
+            conditions: Some(Vec::new()),
+            ..ClaimStatusPatch::default()
+        };
+        self.write(claim, status).await?;
+        let message = "Resize volume succeeded".to_owned();
+        self.tell(claim, Severity::Normal, "VolumeResizeSuccessful", message).await
+    }
+
+    async fn failed(&self, claim: &Claim, volume: &Volume, trouble: &Trouble) -> Result<(), Trouble> {
+        let message = format!(
+            "resize volume {:?} by resizer {:?} failed: {trouble}",
+            volume.meta.name, self.config.driver
+        );
+        // No repetition mends these: only a user who asks for another size does.
+        let infeasible =
+            matches!(trouble.code(), Some(Code::InvalidArgument | Code::OutOfRange | Code::NotFound));
+        let status = ClaimStatusPatch {
+            resize: infeasible.then(|| decide::INFEASIBLE.to_owned()),
+            conditions: Some(vec![condition("ControllerResizeError", message.clone())]),
+            ..ClaimStatusPatch::default()
+        };
+        self.write(claim, status).await?;
+        self.tell(claim, Severity::Warning, "VolumeResizeFailed", message).await
+    }
+
+    async fn write(&self, claim: &Claim, status: ClaimStatusPatch) -> Result<(), Trouble> {
+        self.api.patch(Patch::of(key_of(claim), PatchBody::ClaimStatus(status))).await?;
+        Ok(())
+    }
+
+    async fn tell(
+        &self,
+        claim: &Claim,
+        severity: Severity,
+        reason: &str,
+        message: String,
+    ) -> Result<(), Trouble> {
+        let about = Reference::to(Kind::Claim, &claim.meta);
+        let event = Notification::about(about, severity, reason, message);
+        self.api.create(Object::Notification(Arc::new(event))).await?;
+        Ok(())
+    }
+}
+
+fn key_of(claim: &Claim) -> Key {
+    Key::namespaced(Kind::Claim, &claim.meta.namespace, &claim.meta.name)
+}
+
+fn condition(kind: &str, message: String) -> Condition {
+    Condition { kind: kind.to_owned(), status: "True".to_owned(), message }
+}

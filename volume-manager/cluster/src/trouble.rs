@@ -1,0 +1,64 @@
+//! Why a step of a controller was not done. It is tried again.
+
+use api::storage::AttachmentError;
+use api::{ApiError, Key, Kind};
+use tonic::{Code, Status};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
+    Driver(Status),
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("PersistentVolume {volume:?} is marked for deletion")]
+    Leaving { volume: String },
+    #[error("PersistentVolume {volume:?} is not a volume of this driver")]
+    Foreign { volume: String },
+    #[error("CSINode {node} does not contain driver {driver}")]
+    Unregistered { node: String, driver: String },
+    /// Something is not as it has to be, and may change with another object.
+    #[error("{reason}")]
+    Unfit { reason: String, missed: Option<Key> },
+}
+
+impl Trouble {
+    /// Something is not as it has to be.
+    pub(crate) fn unfit(reason: impl Into<String>) -> Self {
+        Self::Unfit { reason: reason.into(), missed: None }
+    }
+
+    /// Something is not as it has to be before another object appears or changes.
+    pub(crate) fn until(missed: Key, reason: impl Into<String>) -> Self {
+        Self::Unfit { reason: reason.into(), missed: Some(missed) }
+    }
+
+    /// The object whose appearance or change may mend it.
+    pub(crate) fn missed(&self) -> Option<Key> {
+        match self {
+            Self::Api(ApiError::NotFound { key }) => Some(key.clone()),
+            Self::Unregistered { node, .. } => Some(Key::cluster(Kind::CsiNode, node)),
+            Self::Unfit { missed, .. } => missed.clone(),
+            _ => None,
+        }
+    }
+
+    /// The driver's code, where it was the driver that refused.
+    pub(crate) fn code(&self) -> Option<Code> {
+        match self {
+            Self::Driver(status) => Some(status.code()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_error(&self) -> AttachmentError {
+        AttachmentError { message: self.to_string(), code: self.code().map(i32::from) }
+    }
+}
+
+/// The name of a code as Kubernetes' events write it.
+fn code_name(code: Code) -> String {
+    match code {
+        Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
