@@ -14,6 +14,15 @@ pub(crate) struct Pauses {
     pub(crate) longest: Duration,
 }
 
+/// How a look at an object has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    Failed,
+    /// It failed in a way that no repetition is expected to mend.
+    Infeasible,
+}
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     pauses: Pauses,
@@ -68,25 +77,30 @@ impl Queue {
     }
 
     /// A look has ended.
-    pub(crate) fn ended(&mut self, key: Key, succeeded: bool, now: Instant) {
+    pub(crate) fn ended(&mut self, key: Key, outcome: Outcome, now: Instant) {
         let Some(known) = self.known.get_mut(&key) else { return };
         known.running = false;
-        match (known.changed, succeeded) {
-            (true, _) => {
-                known.failures = if succeeded { 0 } else { known.failures };
-                self.ready.insert(key);
+        if known.changed {
+            if outcome == Outcome::Done {
+                known.failures = 0;
             }
-            (false, true) => {
+            self.ready.insert(key);
+            return;
+        }
+        let pause = match outcome {
+            Outcome::Done => {
                 self.known.remove(&key);
+                return;
             }
-            (false, false) => {
+            Outcome::Failed => {
                 let doubled = self.pauses.first.saturating_mul(2u32.saturating_pow(known.failures));
                 known.failures = known.failures.saturating_add(1);
-                let due = now + doubled.min(self.pauses.longest);
-                known.due = Some(due);
-                self.due.insert((due, key));
+                doubled.min(self.pauses.longest)
             }
-        }
+            Outcome::Infeasible => self.pauses.longest,
+        };
+        known.due = Some(now + pause);
+        self.due.insert((now + pause, key));
     }
 
     /// Whether an object waits for nothing but a task.
@@ -124,7 +138,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..4 {
             let next = queue.next(now).expect("it is due");
-            queue.ended(next, false, now);
+            queue.ended(next, Outcome::Failed, now);
             let due = queue.next_due().expect("it is tried again");
             assert_eq!(queue.next(now), None, "not before its pause ends");
             pauses.push((due - now).as_secs());
@@ -141,9 +155,9 @@ mod tests {
         queue.add(key("a"));
         queue.add(key("a"));
         assert_eq!(queue.next(now), None, "one task at a time");
-        queue.ended(first, true, now);
+        queue.ended(first, Outcome::Done, now);
         let again = queue.next(now).expect("it changed");
-        queue.ended(again, true, now);
+        queue.ended(again, Outcome::Done, now);
         assert_eq!((queue.next(now), queue.next_due()), (None, None));
         assert!(queue.known.is_empty());
     }
@@ -153,7 +167,7 @@ mod tests {
         let (mut queue, now) = (queue(), Instant::now());
         queue.add(key("a"));
         let first = queue.next(now).expect("it is new");
-        queue.ended(first, false, now);
+        queue.ended(first, Outcome::Failed, now);
         queue.add(key("a"));
         assert_eq!((queue.next(now), queue.next_due()), (Some(key("a")), None));
     }

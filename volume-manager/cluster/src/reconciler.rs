@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Trouble;
-use crate::queue::{Pauses, Queue};
+use crate::queue::{Outcome, Pauses, Queue};
 
 /// The subject of one controller.
 #[async_trait]
@@ -146,7 +146,12 @@ impl<R: Reconciler> Controller<R> {
                 self.missed.entry(missed).or_default().insert(key.clone());
             }
         }
-        self.queue.ended(key, result.is_ok(), self.clock.now());
+        let outcome = match &result {
+            Ok(()) => Outcome::Done,
+            Err(trouble) if trouble.is_infeasible() => Outcome::Infeasible,
+            Err(_) => Outcome::Failed,
+        };
+        self.queue.ended(key, outcome, self.clock.now());
     }
 
     fn start_ready(&mut self) {

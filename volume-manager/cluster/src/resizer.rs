@@ -5,7 +5,8 @@
 
 mod decide;
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::clock::Clock;
@@ -74,7 +75,7 @@ impl Resizer {
     ) -> Self {
         let api = Timely::shared(api, Arc::clone(&clock));
         let pauses = Pauses { first: config.first_pause, longest: LONGEST_PAUSE };
-        let hands = Hands { config, api: Arc::clone(&api), service };
+        let hands = Hands { config, api: Arc::clone(&api), service, given_up: Mutex::default() };
         Self { _running: Running::start(hands, api, clock, pauses) }
     }
 }
@@ -84,6 +85,8 @@ struct Hands {
     config: ResizerConfig,
     api: Arc<dyn ApiSource>,
     service: Arc<dyn ExpandService>,
+    /// The claims whose nodes have given up since their growth was last begun.
+    given_up: Mutex<BTreeSet<Key>>,
 }
 
 #[async_trait]
@@ -117,6 +120,11 @@ impl Reconciler for Hands {
             PersistentSource::Csi(csi) if csi.driver.as_str() == self.config.driver => csi,
             _ => return Ok(()),
         };
+        if decide::is_given_up_by_node(&claim) && self.given_up().insert(key.clone()) {
+            let reason = "the node has given up its part; it is begun again later, or when the size changes";
+            return Err(Trouble::Infeasible { reason: reason.to_owned() });
+        }
+        self.given_up().remove(key);
         let bound = volume.claim.as_ref().is_some_and(|reference| reference.uid == claim.meta.uid);
         match decide::next(&claim, !self.config.expands) {
             Step::Grow(size) if bound => self.grow(&claim, &volume, csi, size).await,
@@ -132,6 +140,10 @@ struct Grown {
 }
 
 impl Hands {
+    fn given_up(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn grow(
         &self,
         claim: &Claim,
@@ -151,10 +163,7 @@ impl Hands {
         self.tell(claim, Severity::Normal, "Resizing", message).await?;
         let grown = match self.expand(volume, csi, size).await {
             Ok(grown) => grown,
-            Err(trouble) => {
-                self.failed(claim, volume, &trouble).await?;
-                return Err(trouble);
-            }
+            Err(trouble) => return Err(self.failed(claim, volume, trouble).await?),
         };
         let key = Key::cluster(Kind::Volume, &volume.meta.name);
         self.api.patch(Patch::of(key, PatchBody::Capacity(grown.size))).await?;
@@ -203,7 +212,7 @@ impl Hands {
     }
 
     async fn finish(&self, claim: &Claim, size: Bytes) -> Result<(), Trouble> {
-        let labels = std::collections::BTreeMap::new();
+        let labels = BTreeMap::new();
         let annotations = [(NODE_NOT_REQUIRED.to_owned(), Some("true".to_owned()))].into();
         self.api.patch(Patch::of(key_of(claim), PatchBody::Metadata { labels, annotations })).await?;
         let status = ClaimStatusPatch {
@@ -217,7 +226,8 @@ impl Hands {
         self.tell(claim, Severity::Normal, "VolumeResizeSuccessful", message).await
     }
 
-    async fn failed(&self, claim: &Claim, volume: &Volume, trouble: &Trouble) -> Result<(), Trouble> {
+    /// Tells that a volume was not grown. Returns the reason, for the next try.
+    async fn failed(&self, claim: &Claim, volume: &Volume, trouble: Trouble) -> Result<Trouble, Trouble> {
         let message = format!(
             "resize volume {:?} by resizer {:?} failed: {trouble}",
             volume.meta.name, self.config.driver
@@ -231,7 +241,8 @@ impl Hands {
             ..ClaimStatusPatch::default()
         };
         self.write(claim, status).await?;
-        self.tell(claim, Severity::Warning, "VolumeResizeFailed", message).await
+        self.tell(claim, Severity::Warning, "VolumeResizeFailed", message.clone()).await?;
+        Ok(if infeasible { Trouble::Infeasible { reason: message } } else { trouble })
     }
 
     async fn write(&self, claim: &Claim, status: ClaimStatusPatch) -> Result<(), Trouble> {

@@ -19,6 +19,9 @@ pub(crate) enum Trouble {
     /// Something is not as it has to be, and may change with another object.
     #[error("{reason}")]
     Unfit { reason: String, missed: Option<Key> },
+    /// No repetition is expected to mend it, so the next one is after the longest pause.
+    #[error("{reason}")]
+    Infeasible { reason: String },
 }
 
 impl Trouble {
@@ -40,6 +43,11 @@ impl Trouble {
             Self::Unfit { missed, .. } => missed.clone(),
             _ => None,
         }
+    }
+
+    /// Whether it is tried again after the longest pause only.
+    pub(crate) fn is_infeasible(&self) -> bool {
+        matches!(self, Self::Infeasible { .. })
     }
 
     /// The driver's code, where it was the driver that refused.

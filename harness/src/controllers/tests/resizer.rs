@@ -201,3 +201,25 @@ async fn driver_that_grows_less_than_asked_is_told() {
     assert!(story.contains("answered 2 bytes, and 3 were asked for"), "{story}");
     assert_eq!(world.api.get::<Volume>("", "pv").unwrap().capacity, Bytes(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn growth_that_the_node_gave_up_is_begun_again_after_the_longest_pause_or_with_another_size() {
+    let world = World::new(ResizerConfig::new(DRIVER));
+    let calls = || world.script.calls.lock().unwrap().len();
+    let give_up = || {
+        let given_up = |claim: &mut Claim| claim.status.resize = "NodeResizeInfeasible".to_owned();
+        world.api.change("default", "data", given_up).unwrap();
+    };
+    world.ask(3);
+    world.pass(MOMENT).await;
+    give_up();
+    world.pass(Duration::from_secs(200)).await;
+    assert_eq!(calls(), 1);
+    world.pass(Duration::from_secs(101)).await;
+    assert_eq!(calls(), 2);
+    give_up();
+    world.pass(MOMENT).await;
+    world.ask(4);
+    world.pass(MOMENT).await;
+    assert_eq!(calls(), 3);
+}

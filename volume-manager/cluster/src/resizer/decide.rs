@@ -32,6 +32,10 @@ pub(super) fn next(claim: &Claim, node_only: bool) -> Step {
     }
 }
 
+pub(super) fn is_given_up_by_node(claim: &Claim) -> bool {
+    claim.status.resize == NODE_INFEASIBLE
+}
+
 /// What others write that the step depends on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
@@ -47,7 +51,7 @@ impl<'a> Asked<'a> {
             request: claim.spec.request,
             volume: &claim.spec.volume,
             capacity: claim.status.capacity,
-            given_up_by_node: claim.status.resize == NODE_INFEASIBLE,
+            given_up_by_node: is_given_up_by_node(claim),
         }
     }
 }
