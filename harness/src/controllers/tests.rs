@@ -7,6 +7,7 @@ use crate::symbols::Symbols;
 
 mod attacher;
 mod resizer;
+mod volumes;
 
 fn api_server() -> ApiServer {
     ApiServer::new(Journal::new(Symbols::new(Layout::standard()), None))

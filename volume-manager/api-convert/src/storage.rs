@@ -9,6 +9,7 @@ use api::storage::{
 };
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{Bad, amount};
 
@@ -56,6 +57,7 @@ fn claim_spec(spec: core::PersistentVolumeClaimSpec) -> Result<ClaimSpec, Bad> {
         mode: volume_mode(spec.volume_mode.as_deref())?,
         class: spec.storage_class_name,
         data_source: source,
+        selector: spec.selector.map(selector),
     })
 }
 
@@ -121,6 +123,18 @@ fn source(spec: core::PersistentVolumeSpec) -> PersistentSource {
         "volumeMode",
     ];
     PersistentSource::Other { kind: super::kind_of(&spec, COMMON) }
+}
+
+fn selector(selector: LabelSelector) -> Vec<Requirement> {
+    let label = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
+    let labels = selector.match_labels.unwrap_or_default().into_iter().map(label);
+    let expressions = selector.match_expressions.unwrap_or_default().into_iter();
+    let expressions = expressions.map(|expression| Requirement {
+        key: expression.key,
+        operator: expression.operator,
+        values: expression.values.unwrap_or_default(),
+    });
+    labels.chain(expressions).collect()
 }
 
 fn secret(reference: core::SecretReference) -> Namespaced {

@@ -59,7 +59,7 @@ fn a_pod_keeps_what_its_volumes_need() {
         PodVolume { name: "tmp", source: EmptyDir { medium: "Memory", size_limit: Some(Bytes(16777216)) } }
         PodVolume { name: "cfg", source: ConfigMap(Content { name: "m", items: [KeyFile { key: "k", path: "p", mode: Some(256) }], default_mode: 420, optional: false }) }
         PodVolume { name: "in", source: Csi(InlineCsi { driver: "d", fs_type: "", read_only: false, attributes: {"a": "b"}, secret: None }) }
-        PodVolume { name: "own", source: Ephemeral { template: ClaimTemplate { labels: {}, annotations: {}, spec: ClaimSpec { access_modes: [ReadWriteOnce], request: Bytes(1073741824), volume: "", mode: Filesystem, class: None, data_source: None } } } }
+        PodVolume { name: "own", source: Ephemeral { template: ClaimTemplate { labels: {}, annotations: {}, spec: ClaimSpec { access_modes: [ReadWriteOnce], request: Bytes(1073741824), volume: "", mode: Filesystem, class: None, data_source: None, selector: None } } } }
         PodVolume { name: "tok", source: Projected { sources: [ServiceAccountToken { audience: "", expiration: 3600, path: "t" }, Other { kind: "clusterTrustBundle" }], default_mode: 420 } }
         PodVolume { name: "old", source: Other { kind: "flocker" } }
     "#]].assert_eq(&sources);

@@ -66,6 +66,8 @@ pub struct ClaimSpec {
     pub class: Option<String>,
     /// The claim or snapshot it starts as a copy of.
     pub data_source: Option<DataSource>,
+    /// The labels that its volume must have; `None` where any will do.
+    pub selector: Option<Vec<Requirement>>,
 }
 
 /// What a new volume starts as a copy of.
@@ -259,7 +261,8 @@ impl NodeAffinity {
 }
 
 impl Requirement {
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Whether labels are as required.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let label = labels.get(&self.key);
         let compared = || {
             let label: i64 = label?.parse().ok()?;

@@ -12,6 +12,16 @@ use csi_proto::v1::volume_capability::{AccessType, BlockVolume, MountVolume};
 /// The capability of a volume. `fine_modes` says whether the driver knows the access modes of a single node that
 /// tell one writer from many.
 pub(crate) fn of_volume(volume: &Volume, csi: &CsiSource, fine_modes: bool) -> v1::VolumeCapability {
+    with_mode(volume, csi, access_mode(&volume.access_modes, fine_modes))
+}
+
+/// The capabilities that a new volume is to have: one for each access mode.
+pub(crate) fn each_of_claim(volume: &Volume, csi: &CsiSource, fine_modes: bool) -> Vec<v1::VolumeCapability> {
+    let modes = volume.access_modes.iter();
+    modes.map(|mode| with_mode(volume, csi, access_mode(&[*mode], fine_modes))).collect()
+}
+
+fn with_mode(volume: &Volume, csi: &CsiSource, mode: Mode) -> v1::VolumeCapability {
     let access_type = match volume.mode {
         Some(VolumeMode::Block) => AccessType::Block(BlockVolume {}),
         _ => AccessType::Mount(MountVolume {
@@ -21,9 +31,7 @@ pub(crate) fn of_volume(volume: &Volume, csi: &CsiSource, fine_modes: bool) -> v
         }),
     };
     v1::VolumeCapability {
-        access_mode: Some(v1::volume_capability::AccessMode {
-            mode: access_mode(&volume.access_modes, fine_modes).into(),
-        }),
+        access_mode: Some(v1::volume_capability::AccessMode { mode: mode.into() }),
         access_type: Some(access_type),
     }
 }

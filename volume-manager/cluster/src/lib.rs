@@ -4,8 +4,14 @@
 //! function what one of them needs, and calls the driver through [`service`]. None polls, and none
 //! knows a node but through the API.
 
+mod annotations;
 pub mod attacher;
+pub mod binder;
 mod capability;
+pub mod ephemeral;
+mod events;
+pub mod placement;
+pub mod provisioner;
 mod queue;
 mod reconciler;
 pub mod resizer;
@@ -14,6 +20,10 @@ pub mod service;
 mod trouble;
 
 pub use attacher::{Attacher, AttacherConfig};
+pub use binder::Binder;
+pub use ephemeral::Ephemeral;
+pub use placement::Placement;
+pub use provisioner::{Provisioner, ProvisionerConfig};
 pub use resizer::{Resizer, ResizerConfig};
-pub use service::{AttachService, ExpandService};
+pub use service::{AttachService, ExpandService, ProvisionService};
 use trouble::Trouble;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::clock::{Clock, Instant};
 use api::follow::{Following, News};
@@ -15,6 +16,10 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Trouble;
 use crate::queue::{Outcome, Pauses, Queue};
+
+/// The pauses of a controller that calls no driver.
+pub(crate) const PAUSES: Pauses =
+    Pauses { first: Duration::from_millis(100), longest: Duration::from_secs(15) };
 
 /// The subject of one controller.
 #[async_trait]
@@ -75,7 +80,7 @@ struct Controller<R> {
     queue: Queue,
     /// Every object of the kinds that are followed, as it was last heard of.
     known: BTreeMap<Key, Object>,
-    /// The object that a look could not do without: the look is repeated when that appears or changes.
+    /// The object that a look could not do without: the look is repeated when that appears, changes or goes.
     missed: BTreeMap<Key, BTreeSet<Key>>,
     tasks: JoinSet<()>,
     sender: mpsc::UnboundedSender<Ended>,
@@ -115,8 +120,10 @@ impl<R: Reconciler> Controller<R> {
                 self.found(&key);
             }
             News::Deleted(object) => {
-                let before = self.known.remove(&object.key()).unwrap_or(object);
+                let key = object.key();
+                let before = self.known.remove(&key).unwrap_or(object);
                 self.look_at(Some(&before), None);
+                self.found(&key);
             }
             News::Only(there) => {
                 let of_kind = self.known.keys().filter(|key| key.kind == kind);
@@ -124,6 +131,7 @@ impl<R: Reconciler> Controller<R> {
                 for key in gone {
                     let before = self.known.remove(&key);
                     self.look_at(before.as_ref(), None);
+                    self.found(&key);
                 }
             }
         }
@@ -133,7 +141,7 @@ impl<R: Reconciler> Controller<R> {
         self.reconciler.affected(before, after).into_iter().for_each(|key| self.queue.add(key));
     }
 
-    /// Repeats the looks that an object was missed for.
+    /// Repeats the looks that waited for news of an object.
     fn found(&mut self, object: &Key) {
         let waiting = self.missed.remove(object).unwrap_or_default();
         waiting.into_iter().for_each(|key| self.queue.add(key));

@@ -69,6 +69,43 @@ impl ExpandService for Channel {
     }
 }
 
+/// The part of a driver's controller service that makes and deletes volumes.
+#[async_trait]
+pub trait ProvisionService: fmt::Debug + Send + Sync + 'static {
+    async fn create(
+        &self,
+        request: v1::CreateVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::CreateVolumeResponse, Status>;
+
+    async fn delete(
+        &self,
+        request: v1::DeleteVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::DeleteVolumeResponse, Status>;
+}
+
+#[async_trait]
+impl ProvisionService for Channel {
+    async fn create(
+        &self,
+        request: v1::CreateVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::CreateVolumeResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.create_volume(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+
+    async fn delete(
+        &self,
+        request: v1::DeleteVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::DeleteVolumeResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.delete_volume(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+}
+
 fn within<T>(message: T, limit: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);

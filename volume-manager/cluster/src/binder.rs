@@ -1,0 +1,380 @@
+//! The binder: gives each claim a volume of its own, and each volume its phase (docs/behaviour/09-controllers.md,
+//! section 4).
+//!
+//! A claim gets a volume that is written down and fits, or else one is asked for from the provisioner of its class. The
+//! volume's reference to its claim is written first and the claim's to its volume last: a node that sees the claim
+//! bound finds the volume bound to it.
+
+mod matching;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::clock::Clock;
+use api::names::Namespaced;
+use api::storage::ClaimReference;
+use api::timely::Timely;
+use api::{
+    ApiSource, Claim, ClaimPhase, Class, Key, Kind, Node, Object, Reference, Resource, Severity, Volume,
+};
+use async_trait::async_trait;
+
+use crate::events::Events;
+use crate::reconciler::{PAUSES, Reconciler, Running};
+use crate::{Trouble, annotations};
+use matching::Volumes;
+
+/// Has no provisioner: its volumes are written down.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// A running binder. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Binder {
+    _running: Running,
+}
+
+impl Binder {
+    /// Starts a binder on the current runtime.
+    pub fn start(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
+        let api = Timely::shared(api, Arc::clone(&clock));
+        let hands =
+            Hands { events: Events::new(Arc::clone(&api)), api: Arc::clone(&api), seen: Mutex::default() };
+        Self { _running: Running::start(hands, api, clock, PAUSES) }
+    }
+}
+
+#[derive(Debug)]
+struct Hands {
+    api: Arc<dyn ApiSource>,
+    events: Events,
+    seen: Mutex<Seen>,
+}
+
+/// The objects by what a decision asks for.
+#[derive(Debug, Default)]
+struct Seen {
+    volumes: Volumes,
+    /// The claims without a volume, by the class that they ask for.
+    unbound: BTreeMap<String, BTreeSet<Key>>,
+    /// The claims that ask for a volume by its name, or have it.
+    by_volume: BTreeMap<String, BTreeSet<Key>>,
+}
+
+#[async_trait]
+impl Reconciler for Hands {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Volume, Kind::Class, Kind::Node, Kind::Claim]
+    }
+
+    fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
+        let mut seen = self.seen();
+        match (before, after) {
+            (Some(Object::Claim(_)), _) | (_, Some(Object::Claim(_))) => {
+                let (before, after) = (before.and_then(as_claim), after.and_then(as_claim));
+                seen.replace_claim(before, after);
+                let claim = after.or(before).map(|claim| claim.key());
+                // What a claim leaves behind is released.
+                let left = if after.is_none() { before } else { None };
+                let left = left.map(|claim| claim.spec.volume.clone()).filter(|volume| !volume.is_empty());
+                claim.into_iter().chain(left.map(|volume| Key::cluster(Kind::Volume, volume))).collect()
+            }
+            (Some(Object::Volume(_)), _) | (_, Some(Object::Volume(_))) => {
+                let (before, after) = (before.and_then(as_volume), after.and_then(as_volume));
+                seen.volumes.replace(before, after);
+                let Some(volume) = after.or(before) else { return Vec::new() };
+                let mut keys = vec![volume.key()];
+                keys.extend(seen.by_volume.get(&volume.meta.name).into_iter().flatten().cloned());
+                match &volume.claim {
+                    Some(reference) => {
+                        let (namespace, name) = (&reference.claim.namespace, &reference.claim.name);
+                        keys.push(Key::namespaced(Kind::Claim, namespace, name));
+                    }
+                    None => keys.extend(seen.unbound.get(&volume.class).into_iter().flatten().cloned()),
+                }
+                keys
+            }
+            (None, Some(Object::Class(class))) => {
+                let waiting = ["", class.meta.name.as_str()].map(|name| seen.unbound.get(name));
+                waiting.into_iter().flatten().flatten().cloned().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
+        match key.kind {
+            Kind::Volume => self.volume(key).await,
+            _ => self.claim(key).await,
+        }
+    }
+}
+
+impl Hands {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn find<R: Resource>(&self, namespace: &str, name: &str) -> Result<Option<Arc<R>>, Trouble> {
+        match api::get::<R>(&*self.api, namespace, name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn tell(
+        &self,
+        claim: &Claim,
+        severity: Severity,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Result<(), Trouble> {
+        self.events.tell(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
+    }
+
+    async fn claim(&self, key: &Key) -> Result<(), Trouble> {
+        let Some(claim) = self.find::<Claim>(&key.namespace, &key.name).await? else {
+            self.events.forget(key);
+            return Ok(());
+        };
+        match claim.meta.annotations.contains_key(annotations::BIND_COMPLETED) {
+            true => self.look_after_bound(&claim).await,
+            false if claim.status.phase == ClaimPhase::Bound => Ok(()),
+            false if claim.spec.volume.is_empty() => self.choose(&claim).await,
+            false => self.bind_as_asked(&claim).await,
+        }
+    }
+
+    /// A bound claim whose volume is gone, or is another's, is lost.
+    async fn look_after_bound(&self, claim: &Claim) -> Result<(), Trouble> {
+        let volume = self.find::<Volume>("", &claim.spec.volume).await?;
+        let (reason, message) = match volume {
+            None => {
+                let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
+                ("ClaimLost", message)
+            }
+            Some(volume) if names(&volume, claim) => return Ok(()),
+            Some(_) => {
+                let message = "Two claims are bound to the same volume, this one is bound incorrectly";
+                ("ClaimMisbound", message)
+            }
+        };
+        if claim.status.phase != ClaimPhase::Lost {
+            let mut lost = claim.clone();
+            lost.status.phase = ClaimPhase::Lost;
+            self.api.update(lost.into_object()).await?;
+        }
+        self.tell(claim, Severity::Warning, reason, message).await
+    }
+
+    /// Binds a claim that asks for a volume by its name.
+    async fn bind_as_asked(&self, claim: &Claim) -> Result<(), Trouble> {
+        let Some(volume) = self.find::<Volume>("", &claim.spec.volume).await? else { return Ok(()) };
+        match &volume.claim {
+            Some(_) if names(&volume, claim) => self.bind(claim, &volume).await,
+            Some(reference) if reference.uid.is_empty() && is_named(&reference.claim, claim) => {
+                self.bind(claim, &volume).await
+            }
+            Some(_) => {
+                let message = format!("volume {:?} already bound to a different claim.", volume.meta.name);
+                self.tell(claim, Severity::Warning, "FailedBinding", message).await
+            }
+            None => match matching::misfit(&volume, claim) {
+                None => self.bind(claim, &volume).await,
+                Some(misfit) => {
+                    let message = format!("Cannot bind to requested volume {:?}: {misfit}", volume.meta.name);
+                    self.tell(claim, Severity::Warning, "VolumeMismatch", message).await
+                }
+            },
+        }
+    }
+
+    /// Finds a volume for a claim that leaves the choice, or asks for one to be made.
+    async fn choose(&self, claim: &Claim) -> Result<(), Trouble> {
+        let class = match &claim.spec.class {
+            Some(name) if !name.is_empty() => self.find::<Class>("", name).await?,
+            Some(_) => None,
+            None => match self.default_class().await? {
+                Some(class) => return self.set_class(claim, &class).await,
+                None => None,
+            },
+        };
+        let waits = class.as_ref().is_some_and(|class| class.wait_for_consumer);
+        let node = match claim.meta.annotations.get(annotations::SELECTED_NODE) {
+            Some(name) => Some(api::get::<Node>(&*self.api, "", name).await?),
+            None => None,
+        };
+        let found = {
+            let seen = self.seen();
+            let best = seen.volumes.best(claim, node.as_ref().map(|node| &node.meta.labels)).cloned();
+            // A volume that is reserved for the claim needs no node to be chosen first.
+            best.filter(|volume| !waits || node.is_some() || volume.claim.is_some())
+        };
+        if let Some(volume) = found {
+            // As it is now: another claim may have got it since.
+            let volume: Arc<Volume> = api::get(&*self.api, "", &volume.meta.name).await?;
+            if volume.claim.as_ref().is_none_or(|reference| is_named(&reference.claim, claim)) {
+                return self.bind(claim, &volume).await;
+            }
+            return Err(Trouble::unfit(format!(
+                "{:?} has just been taken by another claim",
+                volume.meta.name
+            )));
+        }
+        match (class, &claim.spec.class) {
+            (Some(_), _) if waits && node.is_none() => {
+                let message = "waiting for first consumer to be created before binding";
+                self.tell(claim, Severity::Normal, "WaitForFirstConsumer", message).await
+            }
+            (Some(class), _) if class.provisioner == NO_PROVISIONER => {
+                let message = format!(
+                    "no persistent volumes fit this claim, and none is made for the storage class {:?}",
+                    class.meta.name
+                );
+                self.tell(claim, Severity::Normal, "FailedBinding", message).await
+            }
+            (Some(class), _) => self.ask_for_one(claim, &class).await,
+            (None, Some(name)) if !name.is_empty() => {
+                let message = format!("storageclass.storage.k8s.io {name:?} not found");
+                self.tell(claim, Severity::Warning, "ProvisioningFailed", message).await
+            }
+            (None, _) => {
+                let message = "no persistent volumes available for this claim and no storage class is set";
+                self.tell(claim, Severity::Normal, "FailedBinding", message).await
+            }
+        }
+    }
+
+    async fn default_class(&self) -> Result<Option<Arc<Class>>, Trouble> {
+        let classes = api::list::<Class>(&*self.api).await?;
+        let is_default = |class: &Arc<Class>| {
+            class.meta.annotations.get(annotations::IS_DEFAULT_CLASS).is_some_and(|value| value == "true")
+        };
+        // The newest, where an administrator has marked several.
+        Ok(classes.into_iter().filter(is_default).max_by(|a, b| a.meta.created.cmp(&b.meta.created)))
+    }
+
+    async fn set_class(&self, claim: &Claim, class: &Class) -> Result<(), Trouble> {
+        let mut claim = claim.clone();
+        claim.spec.class = Some(class.meta.name.clone());
+        self.api.update(claim.into_object()).await?;
+        Ok(())
+    }
+
+    /// Has the provisioner of the class make a volume.
+    async fn ask_for_one(&self, claim: &Claim, class: &Class) -> Result<(), Trouble> {
+        let provisioner = &class.provisioner;
+        if claim.meta.annotations.get(annotations::PROVISIONER) != Some(provisioner) {
+            let mut asking = claim.clone();
+            asking.meta.annotations.insert(annotations::PROVISIONER.to_owned(), provisioner.clone());
+            self.api.update(asking.into_object()).await?;
+        }
+        let message = format!(
+            "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by \
+             the system administrator. If volume creation is delayed, please verify that the provisioner is running \
+             and correctly registered."
+        );
+        self.tell(claim, Severity::Normal, "ExternalProvisioning", message).await
+    }
+
+    async fn bind(&self, claim: &Claim, volume: &Volume) -> Result<(), Trouble> {
+        let mut reserved = volume.clone();
+        if volume.claim.is_none() {
+            let annotations = &mut reserved.meta.annotations;
+            annotations.insert(annotations::BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
+        }
+        let name = Namespaced::new(&claim.meta.namespace, &claim.meta.name);
+        reserved.claim = Some(ClaimReference { claim: name, uid: claim.meta.uid.clone() });
+        reserved.phase = "Bound".to_owned();
+        if reserved != *volume {
+            self.api.update(reserved.into_object()).await?;
+        }
+        let mut bound = claim.clone();
+        let annotations = &mut bound.meta.annotations;
+        if claim.spec.volume.is_empty() {
+            annotations.insert(annotations::BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
+        }
+        annotations.insert(annotations::BIND_COMPLETED.to_owned(), "yes".to_owned());
+        bound.spec.volume = volume.meta.name.clone();
+        bound.status.phase = ClaimPhase::Bound;
+        bound.status.capacity = volume.capacity;
+        self.api.update(bound.into_object()).await?;
+        Ok(())
+    }
+
+    /// Gives a volume the phase that follows from its claim.
+    async fn volume(&self, key: &Key) -> Result<(), Trouble> {
+        let Some(volume) = self.find::<Volume>("", &key.name).await? else {
+            self.events.forget(key);
+            return Ok(());
+        };
+        let phase = match &volume.claim {
+            None => "Available",
+            Some(reference) if reference.uid.is_empty() => "Available",
+            Some(reference) => {
+                let (namespace, name) = (&reference.claim.namespace, &reference.claim.name);
+                match self.find::<Claim>(namespace, name).await? {
+                    Some(claim) if claim.meta.uid == reference.uid => return Ok(()),
+                    _ => "Released",
+                }
+            }
+        };
+        if volume.phase != phase {
+            let volume = Volume { phase: phase.to_owned(), ..Volume::clone(&volume) };
+            self.api.update(volume.into_object()).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Seen {
+    fn replace_claim(&mut self, before: Option<&Arc<Claim>>, after: Option<&Arc<Claim>>) {
+        if let Some(claim) = before {
+            let (index, name) = self.index(claim);
+            if let Some(keys) = index.get_mut(&name) {
+                keys.remove(&claim.key());
+                if keys.is_empty() {
+                    index.remove(&name);
+                }
+            }
+        }
+        if let Some(claim) = after {
+            let (index, name) = self.index(claim);
+            index.entry(name).or_default().insert(claim.key());
+        }
+    }
+
+    /// The index that a claim is in, and the name it is there by.
+    fn index(&mut self, claim: &Claim) -> (&mut BTreeMap<String, BTreeSet<Key>>, String) {
+        match claim.spec.volume.as_str() {
+            "" => (&mut self.unbound, claim.spec.class.clone().unwrap_or_default()),
+            volume => (&mut self.by_volume, volume.to_owned()),
+        }
+    }
+}
+
+/// Whether a volume is bound to this very claim.
+fn names(volume: &Volume, claim: &Claim) -> bool {
+    volume
+        .claim
+        .as_ref()
+        .is_some_and(|reference| reference.uid == claim.meta.uid && is_named(&reference.claim, claim))
+}
+
+fn is_named(name: &Namespaced, claim: &Claim) -> bool {
+    name.namespace == claim.meta.namespace && name.name == claim.meta.name
+}
+
+fn as_claim(object: &Object) -> Option<&Arc<Claim>> {
+    match object {
+        Object::Claim(claim) => Some(claim),
+        _ => None,
+    }
+}
+
+fn as_volume(object: &Object) -> Option<&Arc<Volume>> {
+    match object {
+        Object::Volume(volume) => Some(volume),
+        _ => None,
+    }
+}

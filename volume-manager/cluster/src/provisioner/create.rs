@@ -1,0 +1,223 @@
+//! A claim's volume: asked of the driver, and written down.
+
+use std::sync::Arc;
+
+use api::names::Namespaced;
+use api::storage::{ClaimReference, CsiSource};
+use api::{Bytes, Claim, Class, Key, Meta, PersistentSource, Resource, Severity, Volume, VolumeMode};
+use csi_proto::v1;
+use csi_proto::v1::volume_content_source::{Type as Content, VolumeSource};
+use tonic::Code;
+
+use super::parameters::{self, SecretOf};
+use super::{FINALIZER, Hands, topology};
+use crate::{Trouble, annotations, capability, secrets};
+
+/// Told by the driver's volumes who made them.
+const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+
+/// Whether the driver may make the volume, or have made it, although its call failed.
+fn is_unknown(code: Code) -> bool {
+    use Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable};
+    matches!(code, Aborted | Cancelled | DeadlineExceeded | Unavailable)
+}
+
+impl Hands {
+    /// Has the volume of a claim made.
+    pub(super) async fn provision(&self, key: &Key) -> Result<(), Trouble> {
+        let asked = self.find_claim(key).await?.filter(|claim| self.is_asked(claim));
+        let begun = || self.begun().get(key).cloned();
+        let Some(claim) = asked.or_else(begun) else {
+            self.events.forget(key);
+            return Ok(());
+        };
+        let name = format!("pvc-{}", claim.meta.uid);
+        if self.find_volume(&name).await?.is_some() {
+            return Ok(());
+        }
+        let class_name = claim.spec.class.clone().unwrap_or_default();
+        let class: Arc<Class> = api::get(&*self.api, "", &class_name).await?;
+        if class.wait_for_consumer && !claim.meta.annotations.contains_key(annotations::SELECTED_NODE) {
+            return Ok(());
+        }
+        let message = format!(
+            "External provisioner is provisioning volume for claim \"{}/{}\"",
+            key.namespace, key.name
+        );
+        self.tell(&claim, Severity::Normal, "Provisioning", message).await?;
+        let outcome = self.make(&claim, &class, &name).await;
+        match outcome.as_ref().err().and_then(Trouble::code) {
+            Some(code) if is_unknown(code) => self.begun().insert(key.clone(), Arc::clone(&claim)),
+            _ => self.begun().remove(key),
+        };
+        match outcome {
+            Ok(()) => {
+                let message = format!("Successfully provisioned volume {name}");
+                self.tell(&claim, Severity::Normal, "ProvisioningSucceeded", message).await
+            }
+            Err(trouble) => {
+                let message =
+                    format!("failed to provision volume with StorageClass {class_name:?}: {trouble}");
+                self.tell(&claim, Severity::Warning, "ProvisioningFailed", message).await?;
+                if trouble.code() == Some(Code::ResourceExhausted) {
+                    self.choose_node_again(&claim, &class).await?;
+                }
+                Err(trouble)
+            }
+        }
+    }
+
+    async fn make(&self, claim: &Claim, class: &Class, name: &str) -> Result<(), Trouble> {
+        let bad = |error: parameters::BadClass| Trouble::unfit(error.to_string());
+        let secret = |of| parameters::secret(class, of, claim, name).map_err(bad);
+        if claim.spec.selector.is_some() {
+            return Err(Trouble::unfit("claim Selector is not supported"));
+        }
+        let provisioner_secret = secret(SecretOf::Provisioner)?;
+        let mut source = CsiSource {
+            driver: self.config.driver.as_str().into(),
+            fs_type: match claim.spec.mode {
+                VolumeMode::Filesystem => parameters::fs_type(class),
+                VolumeMode::Block => String::new(),
+            },
+            controller_publish_secret: secret(SecretOf::ControllerPublish)?,
+            node_stage_secret: secret(SecretOf::NodeStage)?,
+            node_publish_secret: secret(SecretOf::NodePublish)?,
+            controller_expand_secret: secret(SecretOf::ControllerExpand)?,
+            node_expand_secret: secret(SecretOf::NodeExpand)?,
+            ..CsiSource::default()
+        };
+        let mut volume = Volume {
+            meta: Meta::named("", name),
+            access_modes: claim.spec.access_modes.clone(),
+            claim: Some(ClaimReference {
+                claim: Namespaced::new(&claim.meta.namespace, &claim.meta.name),
+                uid: claim.meta.uid.clone(),
+            }),
+            mount_options: class.mount_options.clone(),
+            mode: Some(claim.spec.mode),
+            reclaim: class.reclaim.clone(),
+            class: class.meta.name.clone(),
+            ..Volume::default()
+        };
+        let content = self.content(claim).await?;
+        let request = v1::CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(v1::CapacityRange {
+                required_bytes: claim.spec.request.0.cast_signed(),
+                limit_bytes: 0,
+            }),
+            volume_capabilities: capability::each_of_claim(&volume, &source, self.config.fine_modes),
+            parameters: parameters::of_driver(class).into_iter().collect(),
+            secrets: secrets::read(&*self.api, provisioner_secret.as_ref()).await?,
+            volume_content_source: content.clone(),
+            accessibility_requirements: self.requirement(claim).await?,
+            ..v1::CreateVolumeRequest::default()
+        };
+        let answer = self.service.create(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        let made =
+            answer.volume.ok_or_else(|| Trouble::unfit("the answer to CreateVolume holds no volume"))?;
+        self.check(claim, &made, content.as_ref(), provisioner_secret.as_ref()).await?;
+        source.handle = made.volume_id.as_str().into();
+        source.attributes = made.volume_context.into_iter().collect();
+        source.attributes.insert(IDENTITY.to_owned(), format!("volproof-{}", self.config.driver));
+        volume.capacity = match u64::try_from(made.capacity_bytes) {
+            Ok(0) | Err(_) => claim.spec.request,
+            Ok(bytes) => Bytes(bytes),
+        };
+        volume.affinity = topology::affinity(&made.accessible_topology);
+        volume.source = PersistentSource::Csi(Box::new(source));
+        let annotations = &mut volume.meta.annotations;
+        annotations.insert(annotations::PROVISIONED_BY.to_owned(), self.config.driver.clone());
+        if let Some(secret) = provisioner_secret {
+            annotations.insert(annotations::DELETION_SECRET_NAME.to_owned(), secret.name);
+            annotations.insert(annotations::DELETION_SECRET_NAMESPACE.to_owned(), secret.namespace);
+        }
+        volume.meta.finalizers.push(FINALIZER.to_owned());
+        match self.api.create(volume.into_object()).await {
+            // It was written while the answer got lost.
+            Err(error) if error.is_conflict() => Ok(()),
+            answer => answer.map(drop).map_err(Trouble::from),
+        }
+    }
+
+    /// Takes back a volume that is not what was asked for.
+    async fn check(
+        &self,
+        claim: &Claim,
+        made: &v1::Volume,
+        content: Option<&v1::VolumeContentSource>,
+        secret: Option<&Namespaced>,
+    ) -> Result<(), Trouble> {
+        let size = u64::try_from(made.capacity_bytes).unwrap_or_default();
+        let reason = match () {
+            () if made.volume_id.is_empty() => {
+                return Err(Trouble::unfit("CreateVolume answered a volume without an id"));
+            }
+            () if size != 0 && size < claim.spec.request.0 => format!(
+                "created volume capacity {size} less than requested capacity {}",
+                claim.spec.request.0
+            ),
+            () if content.is_some() && made.content_source.as_ref() != content => {
+                "volume content source missing or another than asked for".to_owned()
+            }
+            () => return Ok(()),
+        };
+        let request = v1::DeleteVolumeRequest {
+            volume_id: made.volume_id.clone(),
+            secrets: secrets::read(&*self.api, secret).await?,
+        };
+        match self.service.delete(request, self.config.call_limit).await {
+            Ok(_) => Err(Trouble::unfit(reason)),
+            Err(status) => Err(Trouble::unfit(format!("{reason}; deleting it failed: {status}"))),
+        }
+    }
+
+    /// What the volume starts as a copy of.
+    async fn content(&self, claim: &Claim) -> Result<Option<v1::VolumeContentSource>, Trouble> {
+        let Some(wanted) = &claim.spec.data_source else { return Ok(None) };
+        if wanted.kind != "PersistentVolumeClaim" {
+            return Err(Trouble::unfit(format!("{} is no data source that can be copied here", wanted.kind)));
+        }
+        if !self.config.clones {
+            return Err(Trouble::unfit("CSI driver does not support clone operations"));
+        }
+        let source: Arc<Claim> = api::get(&*self.api, &claim.meta.namespace, &wanted.name).await?;
+        let key = source.key();
+        if source.spec.volume.is_empty() || source.status.phase != api::ClaimPhase::Bound {
+            return Err(Trouble::until(key, format!("the PVC {} is not bound", wanted.name)));
+        }
+        let volume: Arc<Volume> = api::get(&*self.api, "", &source.spec.volume).await?;
+        let PersistentSource::Csi(csi) = &volume.source else {
+            return Err(Trouble::unfit(format!("the PVC {} has no volume of a CSI driver", wanted.name)));
+        };
+        if csi.driver.as_str() != self.config.driver {
+            return Err(Trouble::unfit(format!("the PVC {} is a volume of another driver", wanted.name)));
+        }
+        if claim.spec.request < volume.capacity {
+            return Err(Trouble::unfit(format!(
+                "error, new PVC request must be greater than or equal in size to the specified PVC data source, \
+                 requested {} but source is {}",
+                claim.spec.request.0, volume.capacity.0
+            )));
+        }
+        if claim.spec.mode != source.spec.mode {
+            return Err(Trouble::unfit(format!("the PVC {} has another volumeMode", wanted.name)));
+        }
+        let volume = VolumeSource { volume_id: csi.handle.to_string() };
+        Ok(Some(v1::VolumeContentSource { r#type: Some(Content::Volume(volume)) }))
+    }
+
+    /// Has the scheduler choose again where the place that it chose has no room.
+    async fn choose_node_again(&self, claim: &Claim, class: &Class) -> Result<(), Trouble> {
+        if !class.wait_for_consumer {
+            return Ok(());
+        }
+        let Some(claim) = self.find_claim(&super::key_of(claim)).await? else { return Ok(()) };
+        let mut claim = Claim::clone(&claim);
+        if claim.meta.annotations.remove(annotations::SELECTED_NODE).is_some() {
+            self.api.update(claim.into_object()).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! A volume whose claim is gone: deleted by its driver, where its class wants that.
+
+use api::names::Namespaced;
+use api::{Attachment, Key, Kind, Patch, PatchBody, PersistentSource, Reference, Resource, Severity, Volume};
+use csi_proto::v1;
+
+use super::{FINALIZER, Hands};
+use crate::{Trouble, annotations, secrets};
+
+/// Whether a volume is to be deleted by a driver.
+pub(super) fn is_due(volume: &Volume, driver: &str) -> bool {
+    let made = volume.meta.annotations.get(annotations::PROVISIONED_BY).is_some_and(|by| by == driver);
+    made && volume.phase == "Released" && volume.reclaim == "Delete"
+}
+
+impl Hands {
+    pub(super) async fn reclaim(&self, name: &str) -> Result<(), Trouble> {
+        let Some(volume) = self.find_volume(name).await? else { return Ok(()) };
+        if !is_due(&volume, &self.config.driver) {
+            return Ok(());
+        }
+        if let Err(trouble) = self.delete(&volume).await {
+            let about = Reference::to(Kind::Volume, &volume.meta);
+            self.events.tell(about, Severity::Warning, "VolumeFailedDelete", trouble.to_string()).await?;
+            return Err(trouble);
+        }
+        let key = Key::cluster(Kind::Volume, name);
+        self.events.forget(&key);
+        match self.api.delete(&key).await {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        // Its finalizer goes last: as long as the driver may have it, its object is there.
+        let Some(volume) = self.find_volume(name).await? else { return Ok(()) };
+        let others = volume.meta.finalizers.iter().filter(|kept| *kept != FINALIZER).cloned().collect();
+        self.api.patch(Patch::of_version(key, &volume.meta, PatchBody::Finalizers(others))).await?;
+        Ok(())
+    }
+
+    async fn delete(&self, volume: &Volume) -> Result<(), Trouble> {
+        let PersistentSource::Csi(csi) = &volume.source else {
+            return Err(Trouble::Foreign { volume: volume.meta.name.clone() });
+        };
+        let attached = api::list::<Attachment>(&*self.api).await?;
+        if let Some(attachment) = attached.iter().find(|attachment| attachment.volume == volume.meta.name) {
+            let reason = format!(
+                "persistentvolume {} is still attached to node {}",
+                volume.meta.name, attachment.node
+            );
+            return Err(Trouble::until(attachment.key(), reason));
+        }
+        let annotation = |key: &str| volume.meta.annotations.get(key).cloned();
+        let secret = annotation(annotations::DELETION_SECRET_NAMESPACE)
+            .zip(annotation(annotations::DELETION_SECRET_NAME))
+            .map(|(namespace, name)| Namespaced::new(namespace, name));
+        let request = v1::DeleteVolumeRequest {
+            volume_id: csi.handle.to_string(),
+            secrets: secrets::read(&*self.api, secret.as_ref()).await?,
+        };
+        self.service.delete(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a volume has to be reachable from, as CreateVolume asks for it, and as its object says it afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::storage::{NodeAffinity, Requirement};
+use api::{Claim, CsiNode, Key, Kind, Node};
+use csi_proto::v1;
+
+use super::Hands;
+use crate::{Trouble, annotations};
+
+/// The place of a node, in the driver's keys.
+type Segments = BTreeMap<String, String>;
+
+impl Hands {
+    /// The places that CreateVolume is told: all that have the driver, and first the one of the node that was chosen.
+    pub(super) async fn requirement(
+        &self,
+        claim: &Claim,
+    ) -> Result<Option<v1::TopologyRequirement>, Trouble> {
+        if !self.config.topology {
+            return Ok(None);
+        }
+        let mut places = BTreeSet::new();
+        for node in api::list::<CsiNode>(&*self.api).await? {
+            places.extend(self.place(&node).await?);
+        }
+        let first = match claim.meta.annotations.get(annotations::SELECTED_NODE) {
+            Some(name) => {
+                let node = api::get::<CsiNode>(&*self.api, "", name).await?;
+                let place = self.place(&node).await?;
+                Some(place.ok_or_else(|| Trouble::Unregistered {
+                    node: name.clone(),
+                    driver: self.config.driver.clone(),
+                })?)
+            }
+            None => places.first().cloned(),
+        };
+        let Some(first) = first else {
+            let reason = "error generating accessibility requirements: no topology key found on any CSINode";
+            return Err(Trouble::unfit(reason));
+        };
+        // The chosen place, then those after it in order, then those before it.
+        let (before, after): (Vec<_>, Vec<_>) = places.iter().partition(|place| **place < first);
+        let preferred = after.into_iter().chain(before).map(|place| topology(place.clone()));
+        Ok(Some(v1::TopologyRequirement {
+            requisite: places.iter().map(|place| topology(place.clone())).collect(),
+            preferred: preferred.collect(),
+        }))
+    }
+
+    async fn place(&self, node: &CsiNode) -> Result<Option<Segments>, Trouble> {
+        let driver = node.drivers.iter().find(|driver| driver.name == self.config.driver);
+        let Some(driver) = driver.filter(|driver| !driver.topology_keys.is_empty()) else { return Ok(None) };
+        let labels = match api::get::<Node>(&*self.api, "", &node.meta.name).await {
+            Ok(node) => node.meta.labels.clone(),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut place = Segments::new();
+        for key in &driver.topology_keys {
+            let Some(value) = labels.get(key) else {
+                // The node writes its labels and its drivers one after the other.
+                let node_key = Key::cluster(Kind::CsiNode, &node.meta.name);
+                return Err(Trouble::until(
+                    node_key,
+                    format!("node {:?} has no label {key:?}", node.meta.name),
+                ));
+            };
+            place.insert(key.clone(), value.clone());
+        }
+        Ok(Some(place))
+    }
+}
+
+fn topology(place: Segments) -> v1::Topology {
+    v1::Topology { segments: place.into_iter().collect() }
+}
+
+/// The nodes that reach a volume, from the places of CreateVolume's answer.
+pub(super) fn affinity(places: &[v1::Topology]) -> Option<NodeAffinity> {
+    let term = |place: &v1::Topology| {
+        let segments: Segments = place.segments.clone().into_iter().collect();
+        let is = |(key, value)| Requirement { key, operator: "In".to_owned(), values: vec![value] };
+        segments.into_iter().map(is).collect()
+    };
+    let terms: Vec<_> = places.iter().map(term).collect();
+    (!terms.is_empty()).then_some(NodeAffinity { terms })
+}
