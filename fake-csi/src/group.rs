@@ -72,7 +72,11 @@ impl Driver {
         // In the order of their ids and without waiting, so that two groups cannot block each other.
         let claims = sources.iter().map(|id| self.in_flight.claim(&[id]));
         let _claims: Vec<_> = claims.collect::<Result<_, _>>()?;
-        let (group, work) = self.journal.transact(|books| plan(books, &request.name, &sources))?;
+        let name = match self.breaks(Sabotage::GroupForgetsIdempotence) {
+            true => format!("{} {}", request.name, self.count()),
+            false => request.name.clone(),
+        };
+        let (group, work) = self.journal.transact(|books| plan(books, &name, &sources))?;
         if !group.created {
             self.fill_group(&group, work)?;
         }
@@ -112,6 +116,11 @@ impl Driver {
             group.snapshots.iter().filter_map(|id| books.snapshots.get(id).cloned()).collect::<Vec<_>>()
         })?;
         for snapshot in snapshots {
+            if self.breaks(Sabotage::GroupDeleteKeepsSnapshots) {
+                let freed = Snapshot { group: None, ..snapshot };
+                self.journal.transact(|_| Ok::<_, Status>((vec![Entry::Snapshot(Box::new(freed))], ())))?;
+                continue;
+            }
             self.drop_snapshot(&snapshot)?;
         }
         self.journal.transact(|_| Ok::<_, Status>((vec![Entry::GroupGone(group.id.clone())], ())))
@@ -125,6 +134,10 @@ impl Driver {
         validate::map("secrets", &request.secrets)?;
         let id = &request.group_snapshot_id;
         let found = self.journal.read(|books| books.groups.get(id).filter(|group| group.created).cloned())?;
+        if found.is_none() && self.breaks(Sabotage::GroupUnknownIsEmpty) {
+            let group = v1::VolumeGroupSnapshot { group_snapshot_id: id.clone(), ..Default::default() };
+            return Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(group) });
+        }
         let group = found.ok_or_else(|| Status::not_found(format!("there is no group `{id}`")))?;
         is_list_of(&group, &request.snapshot_ids)?;
         Ok(v1::GetVolumeGroupSnapshotResponse { group_snapshot: Some(self.describe_group(&group)?) })
@@ -137,7 +150,8 @@ impl Driver {
         Ok(v1::VolumeGroupSnapshot {
             group_snapshot_id: group.id.clone(),
             snapshots: snapshots.collect::<Result<_, _>>()?,
-            creation_time: Some(prost_types::Timestamp { seconds: group.seconds, nanos: 0 }),
+            creation_time: (!self.breaks(Sabotage::GroupWithoutTime))
+                .then_some(prost_types::Timestamp { seconds: group.seconds, nanos: 0 }),
             ready_to_use: true,
         })
     }

@@ -2,8 +2,10 @@
 
 mod block;
 mod calls;
+mod copies;
 mod flags;
 mod group;
+mod groups;
 mod growth;
 mod inline;
 mod lifecycle;

@@ -84,7 +84,7 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         }
     }
     let controller_can = |capability| abilities.says.controller_can(capability);
-    let groups = abilities.says.plugin.contains("GROUP_CONTROLLER_SERVICE");
+    let groups = abilities.says.group.contains("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT");
     let reported = [
         (Need::StageUnstage, abilities.stages(), "STAGE_UNSTAGE_VOLUME"),
         (Need::Creates, abilities.creates(), "CREATE_DELETE_VOLUME"),
@@ -98,7 +98,7 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         (Need::Clones, controller_can("CLONE_VOLUME"), "CLONE_VOLUME"),
         (Need::Modifies, controller_can("MODIFY_VOLUME"), "MODIFY_VOLUME"),
         (Need::TellsCapacity, controller_can("GET_CAPACITY"), "GET_CAPACITY"),
-        (Need::GroupSnapshots, groups, "GROUP_CONTROLLER_SERVICE"),
+        (Need::GroupSnapshots, groups, "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"),
     ];
     for (need, _, capability) in reported.into_iter().filter(|(_, reported, _)| !reported) {
         ground.lacks(need, format!("does not report {capability}"));

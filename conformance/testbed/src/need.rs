@@ -64,7 +64,8 @@ needs! {
     ListsSnapshots: Driver, "list snapshots";
     /// The driver copies volumes: it reports CLONE_VOLUME.
     Clones: Driver, "clone";
-    /// The driver takes snapshots of several volumes at once: the plugin reports GROUP_CONTROLLER_SERVICE.
+    /// The driver takes snapshots of several volumes at once: its group controller reports
+    /// CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT.
     GroupSnapshots: Driver, "group snapshots";
     /// The driver changes parameters of volumes: it reports MODIFY_VOLUME.
     Modifies: Driver, "modify";

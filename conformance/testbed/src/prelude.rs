@@ -5,6 +5,7 @@ pub use crate::cx::Lifecycle::{DriverRestart, Kill, Restart};
 pub use crate::cx::source::*;
 pub use crate::cx::{
     Answer, Call, Container, Cx, FileSystem, Nfs, NodeCalls, Pod, PodBuilder, ReadError, Snapshot, Volume,
+    VolumeBuilder,
 };
 pub use crate::failure::Result;
 pub use api::VolumeSource;

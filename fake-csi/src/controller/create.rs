@@ -78,7 +78,10 @@ impl Driver {
             },
             volume_id: volume.id.clone(),
             volume_context: [(BACKING_KEY.to_owned(), backing_name(volume.backing))].into(),
-            content_source: volume.source.as_ref().map(Source::describe),
+            content_source: match self.breaks(Sabotage::CopyHidesItsSource) {
+                true => None,
+                false => volume.source.as_ref().map(Source::describe),
+            },
             accessible_topology,
         }
     }
@@ -119,7 +122,11 @@ impl Driver {
         (capabilities, source): (&[Capability], Option<Source>),
         bounds: (u64, Option<u64>),
     ) -> Result<Volume, Status> {
-        let origin = source.as_ref().map(|source| Origin::find(books, source)).transpose()?;
+        let origin = match source.as_ref().map(|source| Origin::find(books, source)).transpose() {
+            Err(_) if self.breaks(Sabotage::CreateFromUnknownSource) => None,
+            origin => origin?,
+        };
+        let source = source.filter(|_| origin.is_some());
         let backing = match (&origin, self.backing_named(&request.parameters)?) {
             (None, named) => named.unwrap_or_else(|| self.backing_for(capabilities)),
             (Some(origin), None) => origin.backing,
@@ -185,7 +192,8 @@ impl Driver {
             0 => limit.map_or(size, |limit| limit.min(size)),
             required => required,
         };
-        if let Some(origin) = origin.filter(|origin| capacity < origin.size) {
+        let is_cut = self.breaks(Sabotage::CopyCutsItsSource);
+        if let Some(origin) = origin.filter(|origin| capacity < origin.size && !is_cut) {
             let message = format!("{capacity} bytes are too few for a copy of {}", origin.size);
             return Err(Status::out_of_range(message));
         }

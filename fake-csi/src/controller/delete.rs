@@ -1,10 +1,12 @@
 //! DeleteVolume and ValidateVolumeCapabilities.
 
+use std::fs;
+
 use csi_proto::v1;
 use csi_proto::v1::validate_volume_capabilities_response::Confirmed;
 use tonic::Status;
 
-use crate::books::{Backing, Volume};
+use crate::books::{Backing, Source, Volume};
 use crate::driver::Driver;
 use crate::journal::Entry;
 use crate::kernel::{copy, loop_device, mount};
@@ -39,11 +41,26 @@ impl Driver {
             let taken = snapshots.values().filter(|snapshot| snapshot.source == volume.id);
             taken.cloned().try_for_each(|snapshot| self.drop_snapshot(&snapshot))?;
         }
+        if self.breaks(Sabotage::CloneDiesWithSource) {
+            self.empty_clones(&volume)?;
+        }
         if !self.breaks(Sabotage::DeleteLeavesImage) {
             self.remove_contents(&volume)?;
         }
         self.journal.transact(|_| Ok::<_, Status>((vec![Entry::VolumeGone(volume.id.clone())], ())))?;
         Ok(v1::DeleteVolumeResponse {})
+    }
+
+    /// The bug: takes what was copied for what is shared.
+    fn empty_clones(&self, volume: &Volume) -> Result<(), Status> {
+        let volumes = self.journal.read(|books| books.volumes.clone())?;
+        let source = Some(Source::Volume(volume.id.clone()));
+        for clone in volumes.values().filter(|clone| clone.source == source) {
+            let image =
+                fs::File::create(self.contents_of(clone)).and_then(|file| file.set_len(clone.capacity));
+            image.map_err(|error| Status::internal(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Removes the file or directory of a volume. The caller removes the record afterwards: a file without a record

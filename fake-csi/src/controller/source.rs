@@ -10,6 +10,7 @@ use crate::ability::Ability;
 use crate::books::{Backing, Books, Format, Source, Volume};
 use crate::driver::Driver;
 use crate::kernel::{KernelError, copy};
+use crate::sabotage::Sabotage;
 use crate::validate;
 
 /// Properties of a content source.
@@ -100,7 +101,16 @@ impl Driver {
         if volume.backing != Backing::Loop {
             return Ok(copy::tree(&from, &to)?);
         }
+        let has_same_size = std::fs::metadata(&from).is_ok_and(|found| found.len() == volume.capacity);
+        if has_same_size && matches!(source, Source::Volume(_)) && self.breaks(Sabotage::CloneSharesBlocks) {
+            copy::remove(&to)?;
+            let linked = std::fs::hard_link(&from, &to);
+            return Ok(linked.map_err(|source| KernelError::path("link", &to, source))?);
+        }
         copy::image(&from, &to)?;
+        if self.breaks(Sabotage::CopyKeepsSmallDevice) {
+            return Ok(());
+        }
         let grown = File::options().write(true).open(&to).and_then(|file| file.set_len(volume.capacity));
         Ok(grown.map_err(|source| KernelError::path("grow", &to, source))?)
     }

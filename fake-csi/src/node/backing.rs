@@ -38,7 +38,12 @@ impl NodeService {
                     || stays_small
                     || (!is_mounted && filesystem::grow_unmounted(&contents, &format.fs_type)?);
                 let flags = self.stage_flags(flags);
-                mount_image(&contents, &staging.path, &format.fs_type, flags)?;
+                // A clone has its original's UUID, and both may be mounted.
+                let is_shared =
+                    format.fs_type == "xfs" && !self.driver.breaks(Sabotage::CloneCollidesWithSource);
+                let options = mount_options(flags);
+                let options = if is_shared { options.with_data("nouuid") } else { options };
+                mount_image(&contents, &staging.path, &format.fs_type, (options, !flags.is_empty()))?;
                 if !is_grown {
                     filesystem::grow(&staging.path, &format.fs_type, volume.capacity)?;
                 }
@@ -156,7 +161,7 @@ impl NodeService {
     }
 
     fn made_distinct(&self, volume: &Volume, format: &Format) -> Result<Format, Status> {
-        if !format.twin {
+        if !format.twin || self.driver.breaks(Sabotage::CloneCollidesWithSource) {
             return Ok(format.clone());
         }
         filesystem::make_distinct(&self.driver.contents_of(volume), &format.fs_type)?;
@@ -227,17 +232,17 @@ fn suits(backing: Backing, capability: &Capability) -> Result<(), String> {
     }
 }
 
-fn mount_image(image: &Path, target: &Path, fs_type: &str, flags: &[String]) -> Result<(), Status> {
-    let mut options = mount_options(flags);
-    if fs_type == "xfs" {
-        // A clone has its original's UUID, and both may be mounted.
-        options = options.with_data("nouuid");
-    }
+fn mount_image(
+    image: &Path,
+    target: &Path,
+    fs_type: &str,
+    (options, has_flags): (Options, bool),
+) -> Result<(), Status> {
     // Closed when this function returns: from then on only the mount keeps the device attached.
     let device = LoopDevice::find_or_attach(image, false, Lifetime::UntilUnused)?;
     device.grow()?;
     mount::mount(device.path(), target, fs_type, &options).map_err(|error| {
-        if error.errno() == Some(nix::libc::EINVAL) && !flags.is_empty() {
+        if error.errno() == Some(nix::libc::EINVAL) && has_flags {
             return Status::invalid_argument(crate::driver::chain(&error));
         }
         error.into()

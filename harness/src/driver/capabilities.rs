@@ -13,6 +13,9 @@ pub struct Capabilities {
     pub plugin: BTreeSet<String>,
     /// Of the controller service: `CREATE_DELETE_VOLUME`, …
     pub controller: BTreeSet<String>,
+    /// Of the group controller service: `CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT`.
+    #[serde(default)]
+    pub group: BTreeSet<String>,
     /// Of the node service: `STAGE_UNSTAGE_VOLUME`, …
     pub node: BTreeSet<String>,
     /// Its own name for this node.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::group_controller_client::GroupControllerClient;
 use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,10 @@ impl Answers {
         answers.ask_identity(channel.clone(), limit).await;
         if answers.capabilities.controls() || controller.is_some() {
             let channel = controller.map_or(Ok(channel.clone()), self::channel)?;
-            answers.ask_controller(channel, limit).await;
+            answers.ask_controller(channel.clone(), limit).await;
+            if answers.capabilities.plugin.contains("GROUP_CONTROLLER_SERVICE") {
+                answers.ask_group(channel, limit).await;
+            }
         }
         answers.ask_node(channel, limit).await;
         Ok(answers)
@@ -126,6 +130,21 @@ impl Answers {
             let Type::Rpc(rpc) = capability;
             let name = rpc::Type::try_from(rpc.r#type).ok().map(|kind| kind.as_str_name().to_owned());
             self.capabilities.controller.extend(name);
+        }
+    }
+
+    async fn ask_group(&mut self, channel: Channel, limit: Duration) {
+        let mut client = GroupControllerClient::new(channel);
+        let request = within(v1::GroupControllerGetCapabilitiesRequest {}, limit);
+        let answer = client.group_controller_get_capabilities(request).await;
+        let of = "CSI requires it of a plugin that reports GROUP_CONTROLLER_SERVICE";
+        let required = Requirement { promise: REPORTED, of, is_fatal: false };
+        let Some(answer) = self.answer("GroupControllerGetCapabilities", &required, answer) else { return };
+        use v1::group_controller_service_capability::{Type, rpc};
+        for capability in answer.capabilities.into_iter().filter_map(|capability| capability.r#type) {
+            let Type::Rpc(rpc) = capability;
+            let name = rpc::Type::try_from(rpc.r#type).ok().map(|kind| kind.as_str_name().to_owned());
+            self.capabilities.group.extend(name);
         }
     }
 

@@ -97,6 +97,11 @@ impl Cx {
         self.call("DeleteVolume", json!({ "volumeId": self.handle(volume) }))
     }
 
+    /// How large volumes are that nothing else is said of.
+    pub fn ordinary_size(&self) -> u64 {
+        self.shared.bed.manifest().volume_size()
+    }
+
     /// Whether volumes may grow while a pod has them.
     pub fn grows_online(&self) -> bool {
         self.shared.bed.says().plugin.contains("ONLINE")

@@ -79,6 +79,12 @@ impl VolumeBuilder {
         self
     }
 
+    /// As a copy of whatever volume the driver has by this id.
+    pub fn copy_of_id(mut self, id: &str) -> Self {
+        self.spec.source = Some(ContentSource::Volume(id.to_owned()));
+        self
+    }
+
     /// From a snapshot, as large as the volume that it was taken of.
     pub fn restored_from(mut self, snapshot: &Snapshot) -> Self {
         self.spec.source = Some(ContentSource::Snapshot(snapshot.id.clone()));

@@ -4,8 +4,8 @@ use csi_proto::v1;
 use tonic::{Code, Status};
 
 use super::{Chapter, probe};
-use crate::scene::{Scene, code};
-use crate::world::{World, create};
+use crate::scene::{Scene, WRITER, code};
+use crate::world::{World, create, mounted};
 
 pub(super) const PROBES: Chapter = &[
     probe!("expand-accepts-any-size", impossible_size_is_refused),
@@ -15,6 +15,17 @@ pub(super) const PROBES: Chapter = &[
     probe!("snapshot-without-time", snapshot_has_a_time),
     probe!("list-snapshots-ignores-limit", pages_are_as_small_as_asked),
     probe!("snapshot-loses-unsynced-write", snapshot_has_unsynced_writes),
+    probe!("clone-shares-blocks", clone_keeps_its_blocks),
+    probe!("clone-dies-with-source", clone_outlives_its_source),
+    probe!("copy-keeps-small-device", larger_copy_is_larger),
+    probe!("copy-cuts-its-source", smaller_copy_is_refused),
+    probe!("clone-collides-with-source", clone_is_mounted_beside_its_source),
+    probe!("create-from-unknown-source", unknown_source_is_not_found),
+    probe!("copy-hides-its-source", copy_names_its_source),
+    probe!("group-forgets-idempotence", repeated_group_is_the_same),
+    probe!("group-delete-keeps-snapshots", group_goes_as_a_whole),
+    probe!("group-without-time", group_has_a_time),
+    probe!("group-unknown-is-empty", unknown_group_is_not_found),
 ];
 
 impl Scene {
@@ -49,6 +60,29 @@ impl Scene {
         };
         Ok(self.csi.controller.controller_expand_volume(request).await?.into_inner())
     }
+}
+
+impl Scene {
+    async fn group(&mut self) -> v1::VolumeGroupSnapshot {
+        let request = v1::CreateVolumeGroupSnapshotRequest {
+            name: "group".to_owned(),
+            source_volume_ids: vec![self.id.clone()],
+            ..Default::default()
+        };
+        let made = self.csi.group.create_volume_group_snapshot(request).await.unwrap();
+        made.into_inner().group_snapshot.unwrap()
+    }
+
+    async fn found_group(&mut self, id: &str) -> Result<(), Status> {
+        let request =
+            v1::GetVolumeGroupSnapshotRequest { group_snapshot_id: id.to_owned(), ..Default::default() };
+        self.csi.group.get_volume_group_snapshot(request).await.map(drop)
+    }
+}
+
+fn of_volume(id: &str) -> v1::volume_content_source::Type {
+    let volume_id = id.to_owned();
+    v1::volume_content_source::Type::Volume(v1::volume_content_source::VolumeSource { volume_id })
 }
 
 fn of_snapshot(snapshot: &v1::Snapshot) -> v1::volume_content_source::Type {
@@ -111,4 +145,96 @@ async fn snapshot_has_unsynced_writes(world: World) -> bool {
     scene.id = scene.copy("copy", of_snapshot(&snapshot), 0).await.unwrap().volume_id;
     let scene = scene.published().await;
     std::fs::read(scene.target.join("unsynced")).is_ok_and(|found| found == b"cached")
+}
+
+/// A published block volume with "before" at its start, and a clone of it.
+async fn cloned(world: World) -> (Scene, String) {
+    let mut scene = Scene::block(world).await.published().await;
+    std::fs::write(&scene.target, "before").unwrap();
+    let source = of_volume(&scene.id);
+    let clone = scene.copy("copy", source, 0).await.unwrap().volume_id;
+    (scene, clone)
+}
+
+async fn shows_before(mut scene: Scene, clone: String) -> bool {
+    scene.id = clone;
+    let scene = scene.published().await;
+    std::fs::read(&scene.target).unwrap().starts_with(b"before")
+}
+
+async fn clone_keeps_its_blocks(world: World) -> bool {
+    let (mut scene, clone) = cloned(world).await;
+    std::fs::write(&scene.target, "after!").unwrap();
+    scene.unpublish().await.unwrap();
+    scene.unstage().await.unwrap();
+    shows_before(scene, clone).await
+}
+
+async fn clone_outlives_its_source(world: World) -> bool {
+    let (mut scene, clone) = cloned(world).await;
+    scene.unpublish().await.unwrap();
+    scene.unstage().await.unwrap();
+    let id = scene.id.clone();
+    scene.csi.delete(&id).await.unwrap();
+    shows_before(scene, clone).await
+}
+
+async fn larger_copy_is_larger(world: World) -> bool {
+    use std::io::Seek as _;
+    const LARGER: i64 = 128 << 20;
+    let mut scene = Scene::block(world).await;
+    let source = of_volume(&scene.id);
+    scene.id = scene.copy("copy", source, LARGER).await.unwrap().volume_id;
+    let scene = scene.published().await;
+    let mut device = std::fs::File::open(&scene.target).unwrap();
+    device.seek(std::io::SeekFrom::End(0)).unwrap() >= LARGER.unsigned_abs()
+}
+
+async fn smaller_copy_is_refused(world: World) -> bool {
+    let mut scene = Scene::block(world).await;
+    let source = of_volume(&scene.id);
+    code(&scene.copy("copy", source, 1 << 20).await) == Code::OutOfRange
+}
+
+async fn clone_is_mounted_beside_its_source(world: World) -> bool {
+    let mut scene = Scene::with(world, &[], mounted("xfs", WRITER)).await.published().await;
+    let source = of_volume(&scene.id);
+    let clone = scene.copy("copy", source, 0).await.unwrap().volume_id;
+    let (staging, capability) = (scene.world.directory("beside"), scene.capability.clone());
+    scene.csi.stage(&clone, &staging, capability).await.is_ok()
+}
+
+async fn unknown_source_is_not_found(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    code(&scene.copy("copy", of_volume("no-such-volume"), 0).await) == Code::NotFound
+}
+
+async fn copy_names_its_source(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let source = of_volume(&scene.id);
+    scene.copy("copy", source, 0).await.unwrap().content_source.is_some()
+}
+
+async fn repeated_group_is_the_same(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    scene.group().await.group_snapshot_id == scene.group().await.group_snapshot_id
+}
+
+async fn group_goes_as_a_whole(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let group_snapshot_id = scene.group().await.group_snapshot_id;
+    let request = v1::DeleteVolumeGroupSnapshotRequest { group_snapshot_id, ..Default::default() };
+    scene.csi.group.delete_volume_group_snapshot(request).await.unwrap();
+    let listed = scene.csi.controller.list_snapshots(v1::ListSnapshotsRequest::default()).await.unwrap();
+    listed.into_inner().entries.is_empty()
+}
+
+async fn group_has_a_time(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    scene.group().await.creation_time.is_some()
+}
+
+async fn unknown_group_is_not_found(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    code(&scene.found_group("no-such-group").await) == Code::NotFound
 }

@@ -1,0 +1,240 @@
+//! Copies of volumes, from a volume or from a snapshot: what is in them, how large they are, and whether they can be
+//! used beside their source.
+
+use crate::prelude::*;
+
+/// A clone of a file system has what its source held, keeps it when the source changes, and outlives it.
+///
+/// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent])]
+async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let copy = cx.volume("copy").copy_of(&data).create().await?;
+    let size = cx.size(&data);
+    names_its_source(cx)?;
+
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "after").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let cloned = cx.node_calls(&copy).await?;
+    let at = cloned.target("copy");
+    cloned.set_up("copy").await?;
+    let told = "The clone does not have what was in the volume.";
+    cx.keeps("DRV-014", "CreateVolume", cloned.has_copied(&at, &node, "before", size).await?, told)?;
+    let told = "The clone has what was written to the volume afterwards.";
+    cx.keeps("DRV-014", "CreateVolume", !cloned.has_copied(&at, &node, "after", size).await?, told)?;
+
+    cloned.tear_down("copy").await?;
+
+    let deleted = cx.delete_volume(&data).await?.asked("of a volume that was cloned");
+    deleted.is("DRV-147", &["OK", "FailedPrecondition"])?;
+    let again = [cloned.stage().await?, cloned.publish("copy").await?];
+    let kept = cloned.has_copied(&at, &node, "before", size).await?;
+    let told = "The clone lost what was in it when the volume was deleted.";
+    cx.keeps("DRV-147", "DeleteVolume", again.iter().all(Answer::is_ok) && kept, told)?;
+    cloned.tear_down("copy").await
+}
+
+/// A clone of a device has what was on its source, and keeps it when the source changes.
+///
+/// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
+#[case(needs = [Clones, Creates, Block, Root, Loop, Persistent])]
+async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let copy = cx.volume("copy").block().copy_of(&disk).create().await?;
+
+    node.attach_again().await?;
+    node.set_up("web").await?;
+    node.writes(&target, "after").await?;
+    node.tear_down("web").await?;
+    let (cloned, size) = (cx.node_calls(&copy).await?, cx.size(&disk));
+    cloned.set_up("copy").await?;
+    let at = cloned.target("copy");
+    let told = "The clone has what was written to the device afterwards.";
+    cx.keeps("DRV-014", "CreateVolume", !cloned.has_copied(&at, &node, "after", size).await?, told)?;
+    let told = "The clone does not have what was on the device.";
+    cx.keeps("DRV-014", "CreateVolume", cloned.has_copied(&at, &node, "before", size).await?, told)?;
+    cloned.tear_down("copy").await
+}
+
+/// A larger clone has a larger file system, and the files of its source.
+///
+/// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the original volume.
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent])]
+async fn larger_clone_has_a_larger_file_system(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    is_larger(cx, &data, None).await
+}
+
+/// A volume that is larger than the snapshot it is from has a larger file system, and the files of the snapshot.
+///
+/// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the snapshot.
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent])]
+async fn larger_restore_has_a_larger_file_system(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    is_larger(cx, &data, Some("one")).await
+}
+
+async fn is_larger(cx: &Cx, data: &Volume, snapshot: Option<&str>) -> Result {
+    let node = cx.node_calls(data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    let before = node.file_system(&node.target("web")).await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let (old, new) = (cx.size(data), 2 * cx.size(data));
+    let wanted = match snapshot {
+        Some(name) => cx.volume("copy").restored_from(&cx.snapshot(name, data).await?),
+        None => cx.volume("copy").copy_of(data),
+    };
+    let Some(copy) = made_larger(cx, wanted.size(new), "DRV-015").await? else { return Ok(()) };
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let at = copied.target("copy");
+    let told = "The larger copy does not have what was in its source.";
+    cx.keeps("DRV-014", "CreateVolume", copied.has_copied(&at, &node, "before", old).await?, told)?;
+    if before.bytes > old {
+        cx.not_tried("DRV-015", "the volume is a part of a larger file system");
+        return copied.tear_down("copy").await;
+    }
+    let after = copied.file_system(&at).await?;
+    let told = "The copy is twice as large as its source, and its file system is not larger.";
+    cx.keeps("DRV-015", "NodePublishVolume", after.bytes >= before.bytes + (new - old) / 2, told)?;
+    copied.tear_down("copy").await
+}
+
+/// A larger copy of a device, from the device or from its snapshot, has the size that was asked for.
+///
+/// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the snapshot or original volume.
+#[case(needs = [Snapshots, Creates, Block, Root, Loop, Persistent])]
+async fn larger_restore_of_a_device_is_larger(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    node.tear_down("web").await?;
+    node.detach().await?;
+    let (old, new) = (cx.size(&disk), 2 * cx.size(&disk));
+    let snapshot = cx.snapshot("one", &disk).await?;
+    let wanted = cx.volume("copy").block().restored_from(&snapshot).size(new);
+    let Some(copy) = made_larger(cx, wanted, "DRV-148").await? else { return Ok(()) };
+    let copied = cx.node_calls(&copy).await?;
+    copied.set_up("copy").await?;
+    let at = copied.target("copy");
+    let told = "The device is a copy that was asked to be larger than its source, and is smaller than was asked for.";
+    cx.keeps("DRV-148", "CreateVolume", copied.device_size(&at).await? >= new, told)?;
+    let told = "The larger copy does not have what was on its source.";
+    cx.keeps("DRV-014", "CreateVolume", copied.has_copied(&at, &node, "before", old).await?, told)?;
+    copied.tear_down("copy").await
+}
+
+/// A copy that is asked to be smaller than its source is refused, or is as large as its source.
+///
+/// CSI, Snapshot.size_bytes: the size of the volume MUST NOT be less than the size of the source snapshot.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").size(2 * cx.ordinary_size()).create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    if snapshot.said["sizeBytes"].is_null() || snapshot.said["sizeBytes"] == json!("0") {
+        cx.not_tried("DRV-149", "the driver does not say how large the snapshot is");
+        return Ok(());
+    }
+    let wanted = cx.volume("copy").restored_from(&snapshot).size(cx.ordinary_size());
+    let Ok(copy) = wanted.create_if_supported().await? else { return Ok(()) };
+    let stated: u64 = snapshot.said["sizeBytes"].as_str().unwrap_or("0").parse()?;
+    let told = "CreateVolume answered OK and a volume that is smaller than the snapshot it is from.";
+    cx.keeps("DRV-149", "CreateVolume", cx.size(&copy) >= stated, told)
+}
+
+/// A copy of each type of file system can be used on one node beside its source.
+///
+/// CSI, CreateVolume: the volume has the data of its source when it is presented by NodePublishVolume.
+#[case(needs = [Clones, FsTypes, Creates, Filesystem, Root, Persistent, TwoVolumes])]
+async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
+    for fs_type in cx.fs_types() {
+        let data = cx.volume(&fs_type).fs_type(&fs_type).create().await?;
+        let node = cx.node_calls(&data).await?;
+        node.set_up("web").await?;
+        node.writes(&node.target("web"), "before").await?;
+        let name = format!("copy-of-{fs_type}");
+        let copy = cx.volume(&name).fs_type(&fs_type).copy_of(&data).create().await?;
+        let copied = cx.node_calls(&copy).await?;
+        let (staged, published) = (copied.stage().await?, copied.publish("copy").await?);
+        let failed = [&staged, &published].into_iter().find(|answer| !answer.is_ok());
+        let method = failed.map_or("NodeStageVolume", Answer::method);
+        let told = format!(
+            "{method} of a clone with {fs_type} answered {} while its source is in use on the node.",
+            failed.map_or("OK", Answer::code)
+        );
+        cx.keeps("DRV-150", method, failed.is_none(), &told)?;
+        let has = copied.has_copied(&copied.target("copy"), &node, "before", cx.size(&data)).await?;
+        let told = "A clone that is used beside its source does not show what it was made of.";
+        cx.keeps("DRV-150", method, has, told)?;
+        node.tear_down("web").await?;
+        copied.tear_down("copy").await?;
+    }
+    Ok(())
+}
+
+/// A copy of a volume that does not exist is not found.
+///
+/// CSI, CreateVolume: NOT_FOUND if the source does not exist.
+#[case(needs = [Clones, Creates, Filesystem])]
+async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
+    let (unknown, codes) = cx.unknown_volume();
+    let made = cx.volume("copy").copy_of_id(&unknown).create_if_supported().await?;
+    is_refused(cx, made, codes, "volume")
+}
+
+/// A volume from a snapshot that does not exist is not found.
+///
+/// CSI, CreateVolume: NOT_FOUND if the source does not exist.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn restore_of_an_unknown_snapshot_is_not_found(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    cx.delete_snapshot(&snapshot.id).await?.succeeds()?;
+    let made = cx.volume("copy").restored_from(&snapshot).create_if_supported().await?;
+    is_refused(cx, made, &["NotFound"], "snapshot")
+}
+
+fn is_refused(cx: &Cx, made: std::result::Result<Volume, String>, codes: &[&str], source: &str) -> Result {
+    let code = made.as_ref().err().map_or("OK", String::as_str);
+    let told = format!("CreateVolume from a {source} that does not exist answered {code}, and not NotFound.");
+    cx.keeps("DRV-151", "CreateVolume", codes.contains(&code), &told)
+}
+
+/// A driver need not make a copy larger than its source.
+async fn made_larger(cx: &Cx, wanted: VolumeBuilder, promise: &str) -> Result<Option<Volume>> {
+    match wanted.create_if_supported().await? {
+        Ok(copy) => Ok(Some(copy)),
+        Err(code) if matches!(code.as_str(), "OutOfRange" | "InvalidArgument" | "ResourceExhausted") => {
+            cx.not_tried(promise, "the driver does not make copies that are larger than their source");
+            Ok(None)
+        }
+        Err(code) => {
+            let told = format!("CreateVolume of a copy that is larger than its source answered {code}.");
+            cx.finds(false, &told)?;
+            Ok(None)
+        }
+    }
+}
+
+fn names_its_source(cx: &Cx) -> Result {
+    let answered = cx.last_answer("CreateVolume")?;
+    let told = "CreateVolume of a copy answered a volume without `content_source`.";
+    cx.keeps("DRV-152", "CreateVolume", answered["volume"]["contentSource"].is_object(), told)
+}

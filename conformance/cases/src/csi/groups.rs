@@ -1,0 +1,174 @@
+//! Group snapshots: several volumes at one moment.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::prelude::*;
+
+const CREATE: &str = "CreateVolumeGroupSnapshot";
+const GET: &str = "GetVolumeGroupSnapshot";
+
+/// A group has a snapshot of each volume, and each can be restored with what was on it.
+///
+/// CSI, CreateVolumeGroupSnapshot: all snapshots MUST be taken at the same point in time.
+#[case(needs = [GroupSnapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes])]
+async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
+    let one = cx.volume("one").block().create().await?;
+    let two = cx.volume("two").block().create().await?;
+    for volume in [&one, &two] {
+        let node = cx.node_calls(volume).await?;
+        node.set_up("web").await?;
+        node.writes(&node.target("web"), "before").await?;
+        node.tear_down("web").await?;
+        node.detach().await?;
+    }
+    let group = take(cx, &[&one, &two]).await?;
+    let snapshots = members(&group);
+    for (volume, name) in [(&one, "copy-of-one"), (&two, "copy-of-two")] {
+        let is_of_volume = |member: &&Value| member["sourceVolumeId"] == json!(cx.handle(volume));
+        let id = snapshots.iter().find(is_of_volume).and_then(|member| member["snapshotId"].as_str());
+        let told = "The group has no snapshot of one of its volumes.";
+        cx.keeps("DRV-038", CREATE, id.is_some(), told)?;
+        let (id, said) = (id.unwrap_or_default().to_owned(), Value::Null);
+        let snapshot = Snapshot { id, size: cx.size(volume), said };
+        let copy = cx.volume(name).block().restored_from(&snapshot).create().await?;
+        let (node, copied) = (cx.node_calls(volume).await?, cx.node_calls(&copy).await?);
+        copied.set_up("copy").await?;
+        let told = "A snapshot of the group does not have what was on its volume.";
+        let has = copied.has_copied(&copied.target("copy"), &node, "before", cx.size(volume)).await?;
+        cx.keeps("DRV-038", CREATE, has, told)?;
+        copied.tear_down("copy").await?;
+        node.detach().await?;
+    }
+    Ok(())
+}
+
+/// A group says its id, when it was taken, and its snapshots, which say that they are of the group.
+///
+/// CSI, VolumeGroupSnapshot: group_snapshot_id, snapshots, creation_time and ready_to_use are REQUIRED.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+async fn group_describes_itself(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let id = group.text("/groupSnapshot/groupSnapshotId");
+    cx.keeps("DRV-154", CREATE, !id.is_empty(), "CreateVolumeGroupSnapshot answered a group without an id.")?;
+    let told = "CreateVolumeGroupSnapshot answered no time at which the group was taken.";
+    cx.keeps("DRV-154", CREATE, group.has("/groupSnapshot/creationTime"), told)?;
+    let snapshots = members(&group);
+    let of: BTreeSet<&str> =
+        snapshots.iter().filter_map(|member| member["sourceVolumeId"].as_str()).collect();
+    let (one, two) = (cx.handle(&one), cx.handle(&two));
+    let told = "CreateVolumeGroupSnapshot answered other snapshots than one of each volume.";
+    let is_complete = snapshots.len() == 2 && of == BTreeSet::from([one.as_str(), two.as_str()]);
+    cx.keeps("DRV-038", CREATE, is_complete, told)?;
+    let names_group = |member: &Value| {
+        matches!(member["groupSnapshotId"].as_str(), None | Some(""))
+            || member["groupSnapshotId"] == json!(id)
+    };
+    let told = "A snapshot in the answer of CreateVolumeGroupSnapshot says that it is of another group.";
+    cx.keeps("DRV-154", CREATE, snapshots.iter().all(names_group), told)?;
+    let is_ready = |said: &Value| said["readyToUse"] == json!(true);
+    let told = "CreateVolumeGroupSnapshot answered that the group is ready, and a snapshot in it is not.";
+    let all_ready = snapshots.iter().all(is_ready);
+    cx.keeps("DRV-154", CREATE, all_ready || !is_ready(&group.part("/groupSnapshot")), told)
+}
+
+/// A group that is taken again by its name is the same; for other volumes the name is taken.
+///
+/// CSI, CreateVolumeGroupSnapshot: the group snapshot MUST only be created once; ALREADY_EXISTS for other volumes.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let first = take(cx, &[&one, &two]).await?;
+    let again = cx.take(CREATE, request(cx, &[&one, &two])).await?;
+    let again = again.asked("of a name that its volumes have");
+    again.is("DRV-153", &["OK"])?;
+    let told = "CreateVolumeGroupSnapshot of the same name and volumes answered another group.";
+    let id = "/groupSnapshot/groupSnapshotId";
+    cx.keeps("DRV-153", CREATE, again.text(id) == first.text(id), told)?;
+    let told = "CreateVolumeGroupSnapshot of the same name and volumes answered other snapshots.";
+    cx.keeps("DRV-153", CREATE, ids(&again) == ids(&first), told)?;
+    let answer = cx.take(CREATE, request(cx, &[&one])).await?;
+    answer.asked("of a name that is taken, for other volumes").is("DRV-153", &["AlreadyExists"])
+}
+
+/// A group is gotten with the snapshots that it has, and one that does not exist is not found.
+///
+/// CSI, GetVolumeGroupSnapshot: current information; NOT_FOUND if the group snapshot does not exist.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let asked = json!({
+        "groupSnapshotId": group.text("/groupSnapshot/groupSnapshotId"),
+        "snapshotIds": ids(&group),
+    });
+    let gotten = cx.call(GET, asked).await?.asked("of a group that was taken");
+    gotten.is("DRV-038", &["OK"])?;
+    let told = "GetVolumeGroupSnapshot answered other snapshots than the group was taken with.";
+    cx.keeps("DRV-038", GET, ids(&gotten) == ids(&group), told)?;
+    let unknown = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ids(&group) });
+    let answer = cx.call(GET, unknown).await?.asked("of a group that does not exist");
+    answer.is("DRV-155", &["NotFound"])
+}
+
+/// A group that is deleted is gone with its snapshots, and is deleted again with success.
+///
+/// CSI, DeleteVolumeGroupSnapshot: deletes the group as well as all individual snapshots that are part of it.
+#[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
+async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
+    let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
+    let group = take(cx, &[&one, &two]).await?;
+    let (id, snapshots) = (group.text("/groupSnapshot/groupSnapshotId").to_owned(), ids(&group));
+    let members: Vec<String> = snapshots.iter().cloned().collect();
+    cx.delete_group(&id, &members).await?.succeeds()?;
+    let answer = cx.call(GET, json!({ "groupSnapshotId": id, "snapshotIds": members })).await?;
+    answer.asked("of a group that was deleted").is("DRV-155", &["NotFound"])?;
+    for snapshot in &snapshots {
+        let told = "DeleteVolumeGroupSnapshot answered OK, and a snapshot of the group is still there.";
+        if cx.controller_can("LIST_SNAPSHOTS") {
+            let listed = cx.call("ListSnapshots", json!({ "snapshotId": snapshot })).await?;
+            cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", listed.list("/entries").is_empty(), told)?;
+        }
+        if cx.controller_can("GET_SNAPSHOT") {
+            let answer = cx.call("GetSnapshot", json!({ "snapshotId": snapshot })).await?;
+            cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", !answer.is_ok(), told)?;
+        }
+    }
+    let again = cx.delete_group(&id, &members).await?.asked("of a group that was deleted");
+    again.is("DRV-142", &["OK"])
+}
+
+/// The calls for groups are refused without each of the required fields.
+///
+/// CSI, CreateVolumeGroupSnapshot and the others: name, source_volume_ids and group_snapshot_id are REQUIRED.
+#[case(needs = [GroupSnapshots, Creates, Filesystem])]
+async fn group_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
+    let one = cx.volume("one").create().await?;
+    cx.requires(CREATE, &request(cx, &[&one]), &["name", "sourceVolumeIds"]).await?;
+    let group = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ["no-such-snapshot"] });
+    cx.requires(GET, &group, &["groupSnapshotId"]).await?;
+    cx.requires("DeleteVolumeGroupSnapshot", &group, &["groupSnapshotId"]).await
+}
+
+fn request(cx: &Cx, volumes: &[&Volume]) -> Value {
+    let sources: Vec<String> = volumes.iter().map(|volume| cx.handle(volume)).collect();
+    let named = cx.snapshot_request("group", volumes[0]);
+    json!({ "name": named["name"], "sourceVolumeIds": sources })
+}
+
+async fn take(cx: &Cx, volumes: &[&Volume]) -> Result<Answer> {
+    let group = cx.take(CREATE, request(cx, volumes)).await?;
+    group.succeeds()?;
+    Ok(group)
+}
+
+fn members(group: &Answer) -> Vec<Value> {
+    group.list("/groupSnapshot/snapshots").to_vec()
+}
+
+fn ids(group: &Answer) -> BTreeSet<String> {
+    let id = |member: &Value| member["snapshotId"].as_str().map(str::to_owned);
+    group.list("/groupSnapshot/snapshots").iter().filter_map(id).collect()
+}
