@@ -64,6 +64,13 @@ impl Results {
         self.cases().into_iter().filter(|case| !good.contains(&case.status.as_str())).collect()
     }
 
+    /// What became of a promise in the run, and in how many cases it was judged.
+    pub fn standing(&self, promise: &str) -> Option<(String, u64)> {
+        let mut listed = self.document["promises"].as_array()?.iter();
+        let record = listed.find(|record| record["id"] == promise)?;
+        Some((text(record, "standing"), record["judged_in"].as_u64()?))
+    }
+
     /// What the whole run found, each thing once.
     pub fn findings(&self) -> Vec<Finding> {
         let listed = self.document["findings"].as_array().into_iter().flatten();

@@ -4,8 +4,10 @@
 //! business. Wrong use is refused here, at the place it stands, because a case that is not registered
 //! would never be missed.
 
+use std::collections::BTreeSet;
+
 use proc_macro::TokenStream;
-use proc_macro2::{Span, TokenStream as Tokens};
+use proc_macro2::{Span, TokenStream as Tokens, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -41,6 +43,7 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
     let name = function.sig.ident.clone();
     let text = name.to_string();
     let needs = &arguments.needs;
+    let judges = promises_named(quote!(#function));
     let serial = optional(&arguments.serial);
     let xfail = optional(&arguments.xfail);
     // A span of the source itself, so that `line!` answers with the line of the name.
@@ -73,6 +76,7 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
                     line: #line,
                     needs: &[#(::testbed::need::Need::#needs),*],
                     variant_needs: #more,
+                    judges: &[#(#judges),*],
                     serial: #serial,
                     xfail: #xfail,
                     run,
@@ -81,6 +85,26 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
         }
     });
     Ok(quote!(#function #(#statics)*))
+}
+
+/// The promises whose ids stand as strings in a function, each once.
+fn promises_named(function: Tokens) -> BTreeSet<String> {
+    let mut promises = BTreeSet::new();
+    for token in function {
+        match token {
+            TokenTree::Group(group) => promises.extend(promises_named(group.stream())),
+            TokenTree::Literal(literal) => {
+                let text = literal.to_string();
+                let id = text.trim_matches('"');
+                let is_id = id.strip_prefix("DRV-").is_some_and(|number| {
+                    number.len() == 3 && number.bytes().all(|digit| digit.is_ascii_digit())
+                });
+                promises.extend(is_id.then(|| id.to_owned()));
+            }
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+        }
+    }
+    promises
 }
 
 /// What stands in the parentheses.
@@ -212,6 +236,20 @@ mod tests {
         assert_eq!(tokens.matches("distributed_slice").count(), 2);
         assert!(tokens.contains("Some (\"filesystem\")") && tokens.contains("Some (\"block\")"), "{tokens}");
         assert!(tokens.contains("\"It works.\""), "{tokens}");
+    }
+
+    #[test]
+    fn a_case_judges_the_promises_that_it_names() {
+        let item = quote! {
+            /// DRV-001 is only told of.
+            async fn works(cx: &mut Cx) -> Result {
+                if cx.is_slow() { cx.keeps("DRV-064", "", true, "")?; }
+                answer.is("DRV-020", &["OK"])?;
+                answer.is("DRV-020", &["DRV-0210", "xDRV-022"])
+            }
+        };
+        let tokens = expand(quote!(), item).expect("a case").to_string();
+        assert!(tokens.contains(r#"judges : & ["DRV-020" , "DRV-064"]"#), "{tokens}");
     }
 
     #[test]

@@ -31,10 +31,11 @@ use tokio::task::LocalSet;
 use crate::event::{CaseReport, Event, Header, RunRecord, Status};
 use crate::exit_code;
 use crate::first_questions;
-use crate::gather::gather;
+use crate::gather::{self, gather};
 use crate::message::{Assignment, Said, Task};
+use crate::promises::Judged;
 use crate::report::Reporter;
-use testbed::case::{Case, CaseId};
+use testbed::case::{self, Case, CaseId};
 use testbed::message::{Abilities, Expectation, Orders, Progress};
 
 use dead_ends::DeadEnds;
@@ -343,6 +344,7 @@ impl Dispatcher {
             reasons: vec![],
             breakage: None,
             findings: vec![],
+            judged: Judged::default(),
             left_behind: vec![],
             kernel: vec![],
             unchecked: vec![],
@@ -415,6 +417,7 @@ impl Dispatcher {
             version: RunRecord::VERSION,
             header: self.plan.header.clone(),
             findings: gather(&self.done),
+            promises: gather::of_run(&first_questions::kept(&self.plan.abilities), &self.done, &case::all()),
             cases: std::mem::take(&mut self.done),
             kernel: self.kernel_log.take().map(verdict::unattributed).unwrap_or_default(),
             seconds,

@@ -12,6 +12,7 @@ use testbed::case::CaseId;
 use testbed::failure::{Breakage, Place};
 
 use crate::finding::{Finding, RunFinding};
+use crate::promises::{Judged, PromiseRecord};
 
 /// Something a reporter may want to show.
 #[derive(Debug, Clone, Serialize)]
@@ -182,6 +183,9 @@ pub struct CaseReport {
     pub breakage: Option<Breakage>,
     /// The promises it found broken.
     pub findings: Vec<Finding>,
+    /// What it says of the others; [`RunRecord::promises`] has the sum.
+    #[serde(skip)]
+    pub judged: Judged,
     /// What it left behind, in the words of the story.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<String>,
@@ -215,6 +219,9 @@ pub struct RunRecord {
     pub cases: Vec<CaseReport>,
     /// Every finding once.
     pub findings: Vec<RunFinding>,
+    /// Every promise with what became of it.
+    #[serde(default)]
+    pub promises: Vec<PromiseRecord>,
     /// Defects that the kernel noticed in itself during the run and that name no device: nobody can tell which
     /// case they belong to, and after one no case can be believed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -255,6 +262,7 @@ impl CaseReport {
             reasons: vec![],
             breakage: None,
             findings: vec![],
+            judged: Judged::default(),
             left_behind: vec![],
             kernel: vec![],
             unchecked: vec![],

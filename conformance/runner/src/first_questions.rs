@@ -2,13 +2,17 @@
 //!
 //! The driver is asked before the first case; a wrong answer must not end the run without a result.
 
+use std::collections::BTreeSet;
+
 use harness::driver::WrongAnswer;
 use testbed::case::CaseId;
 use testbed::failure::{Breakage, Place};
+use testbed::message::Abilities;
 
 use crate::event::{CaseReport, Status};
 use crate::finding::Finding;
 use crate::judge::{promise_broken, story_broken};
+use crate::promises::Judged;
 
 /// The id under which they are reported.
 pub const ID: &str = "first_questions";
@@ -35,6 +39,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], of: usize, again: &s
         reasons: vec![],
         breakage: (!last_words.is_empty()).then_some(breakage),
         findings: wrong.iter().map(finding).collect(),
+        judged: Judged::default(),
         left_behind: vec![],
         kernel: vec![],
         unchecked: vec![],
@@ -43,6 +48,14 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], of: usize, again: &s
         again: again.to_owned(),
         look: None,
     })
+}
+
+/// The promises that the first answers kept.
+pub(crate) fn kept(abilities: &Abilities) -> BTreeSet<String> {
+    let tried = [("DRV-007", true), ("DRV-008", !abilities.says.topology.is_empty())];
+    let is_broken = |id: &str| abilities.wrong.iter().any(|answer| answer.promise.as_deref() == Some(id));
+    let kept = tried.into_iter().filter(|(id, is_tried)| *is_tried && !is_broken(id));
+    kept.map(|(id, _)| id.to_owned()).collect()
 }
 
 fn finding(answer: &WrongAnswer) -> Finding {
@@ -76,6 +89,17 @@ mod tests {
         let contracts: Vec<_> = told.findings.iter().map(|finding| finding.contract.as_str()).collect();
         assert_eq!(contracts, ["DRV-007", ID]);
         assert_eq!(told.breakage.unwrap().cause, ["The driver's last words were:", "  listening"]);
+    }
+
+    #[test]
+    fn first_answers_keep_only_what_they_say() {
+        let kept = |abilities: &Abilities| kept(abilities).into_iter().collect::<Vec<_>>();
+        let mut abilities = Abilities::default();
+        assert_eq!(kept(&abilities), ["DRV-007"]);
+        abilities.says.topology.insert("zone".to_owned(), "z1".to_owned());
+        assert_eq!(kept(&abilities), ["DRV-007", "DRV-008"]);
+        abilities.wrong.push(answer(Some("DRV-007")));
+        assert_eq!(kept(&abilities), ["DRV-008"]);
     }
 
     #[test]

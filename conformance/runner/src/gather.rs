@@ -1,9 +1,13 @@
 //! The findings of a run, each told once, by the case that shows it best.
 
+mod promises;
+
 use std::cmp::Reverse;
 
 use crate::event::{CaseReport, Status};
 use crate::finding::{Finding, Party, RunFinding};
+
+pub(crate) use promises::of_run;
 
 /// The findings of a run, each once, in the order in which they are best mended: causes before consequences, what CSI
 /// obliges a driver to before what it recommends, numbered promises before stories, many cases before few, and the

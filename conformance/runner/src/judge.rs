@@ -12,16 +12,22 @@ use harness::symbols::Symbols;
 use testbed::cx::Ignored;
 
 use crate::finding::{Finding, Party};
+use crate::promises::Judged;
 
-/// Every promise that was broken, faults first.
+/// Every promise that was broken, faults first, and what the rules say of the others.
 ///
 /// `rest` says what is still wanted at the end; without it the trace was cut off, and what should happen
 /// eventually is not asked for.
-pub(crate) fn findings(trace: &[TraceLine], rest: Option<&Rest>, symbols: &Symbols) -> Vec<Finding> {
+pub(crate) fn judgement(
+    trace: &[TraceLine],
+    rest: Option<&Rest>,
+    symbols: &Symbols,
+) -> (Vec<Finding>, Judged) {
     let witnesses = witnesses(trace);
-    let of_driver = violations(driver::RULES, trace, &witnesses, rest);
+    let mut judged = Judged::default();
+    let of_driver = violations(driver::RULES, trace, &witnesses, rest, &mut judged);
     let suspicions = Suspicion::all(trace, &of_driver);
-    let of_manager = violations(manager::RULES, trace, &witnesses, rest);
+    let of_manager = violations(manager::RULES, trace, &witnesses, rest, &mut judged);
 
     let of_driver = of_driver.iter().map(|(rule, violation)| drivers(rule, violation, symbols));
     let of_manager = of_manager.iter().map(|(rule, violation)| {
@@ -31,7 +37,7 @@ pub(crate) fn findings(trace: &[TraceLine], rest: Option<&Rest>, symbols: &Symbo
     });
     let mut findings: Vec<Finding> = of_driver.chain(of_manager).collect();
     sort(&mut findings);
-    findings
+    (findings, judged)
 }
 
 /// Puts what fails the case first, and leaves out what is there already.
@@ -76,12 +82,20 @@ fn violations(
     trace: &[TraceLine],
     witnesses: &[Witness],
     rest: Option<&Rest>,
+    judged: &mut Judged,
 ) -> Vec<(&'static Rule, Violation)> {
-    let mut judged = verdicts(trace, rules.iter().copied(), witnesses, rest);
+    let mut verdicts = verdicts(trace, rules.iter().copied(), witnesses, rest);
     let mut found = Vec::new();
     for rule in rules {
-        if let Some(Verdict::Broken(violations)) = judged.remove(rule.id) {
-            found.extend(violations.into_iter().map(|violation| (*rule, violation)));
+        match verdicts.remove(rule.id) {
+            Some(Verdict::Broken(violations)) => {
+                found.extend(violations.into_iter().map(|violation| (*rule, violation)));
+            }
+            Some(Verdict::Kept) => drop(judged.kept.insert(rule.id.to_owned())),
+            Some(Verdict::NotObservable(lacks)) => {
+                judged.unobservable.insert(rule.id.to_owned(), lacks);
+            }
+            Some(Verdict::NotTried) | None => {}
         }
     }
     found
@@ -255,7 +269,7 @@ pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding
 }
 
 /// The promise to treat secrets as such.
-const SECRETS: &str = "DRV-094";
+pub(crate) const SECRETS: &str = "DRV-094";
 
 /// A secret that stands in the error of a call: whoever calls writes it into logs and events.
 pub(crate) fn secret_repeated(method: &str, key: &str) -> Finding {
@@ -366,4 +380,4 @@ mod held;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use held::held;
+pub(crate) use held::{held, released};

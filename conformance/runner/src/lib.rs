@@ -16,6 +16,7 @@ mod gather;
 mod judge;
 pub mod logs;
 pub mod message;
+pub mod promises;
 pub mod report;
 pub mod select;
 pub mod worker;

@@ -9,6 +9,7 @@ use testbed::message::{Abilities, Orders, Progress, Refusal};
 
 use crate::event::Status;
 use crate::finding::Finding;
+use crate::promises::Judged;
 
 /// The descriptor a worker reports on.
 pub const REPORT_FD: i32 = 3;
@@ -91,6 +92,9 @@ pub struct Outcome {
     pub breakage: Option<Breakage>,
     /// What was found.
     pub findings: Vec<Finding>,
+    /// What it says of the promises that held.
+    #[serde(default)]
+    pub judged: Judged,
     /// What was left behind.
     pub left_behind: Vec<String>,
     /// What the kernel said.

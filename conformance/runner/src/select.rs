@@ -206,6 +206,7 @@ mod tests {
             line: 1,
             needs: &[],
             variant_needs: &[],
+            judges: &[],
             serial: None,
             xfail: None,
             run: |_| unreachable!("a sample is selected and never run"),

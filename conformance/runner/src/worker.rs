@@ -39,6 +39,7 @@ use crate::event::Status;
 use crate::finding::{Finding, Party};
 use crate::judge;
 use crate::message::{Assignment, LIFELINE_FD, Outcome, Played, REPORT_FD, Said, Script, Task};
+use crate::promises::Judged;
 use aftermath::Aftermath;
 
 /// Plays a script in a sandbox: what a worker is given for what this crate knows nothing of.
@@ -240,8 +241,9 @@ fn outcome(
     symbols: &Symbols,
     seconds: f64,
 ) -> Outcome {
-    let Aftermath { mut findings, left_behind, kernel, mut unchecked, driver_exited } = after;
+    let Aftermath { mut findings, mut judged, left_behind, kernel, mut unchecked, driver_exited } = after;
     unchecked.extend(claims.not_tried);
+    judged.kept.extend(claims.kept.iter().map(|id| (*id).to_owned()));
     findings.extend(claims.ignored.iter().map(|ignored| judge::ignored(ignored, symbols)));
     findings.dedup_by(|a, b| a.key() == b.key());
     if let Some(broken) = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols)) {
@@ -250,6 +252,7 @@ fn outcome(
     }
     if let Some(What::Environment(chain)) = failure.as_ref().map(|failure| &*failure.what) {
         let is_the_drivers = judge::excuse_slowness(&mut findings);
+        judged = Judged::default();
         findings.extend(chain.first().filter(|_| !is_the_drivers).map(|said| judge::environment(said)));
     }
     judge::sort(&mut findings);
@@ -282,7 +285,7 @@ fn outcome(
         }
     }
     let dead_ends = BTreeSet::new();
-    Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked, dead_ends }
+    Outcome { status, seconds, breakage, findings, judged, left_behind, kernel, unchecked, dead_ends }
 }
 
 /// What a status is made of.

@@ -6,6 +6,7 @@ use contracts::{driver, manager, promise};
 
 use super::Exit;
 use runner::exit_code;
+use runner::promises;
 use runner::select;
 use testbed::case::{self, Case, CaseId};
 use testbed::need::{Need, Provider};
@@ -45,6 +46,11 @@ fn explain_case(case: &Case) -> String {
     case.proves.lines().for_each(|line| text += &format!("  {line}\n"));
     text += "\n  needs\n";
     case.needs().iter().for_each(|need| text += &format!("    {need}  {}\n", need.help()));
+    if !case.judges.is_empty() {
+        text += "\n  judges, beside the rules\n";
+        let promises = case.judges.iter().filter_map(|id| promise::find(id));
+        promises.for_each(|promise| text += &format!("    {}  {}\n", promise.id, promise.sentence));
+    }
     for (word, reason) in [("runs alone", case.serial), ("expected to fail", case.xfail)] {
         reason.iter().for_each(|reason| text += &format!("\n  {word}: {reason}\n"));
     }
@@ -67,13 +73,31 @@ fn explain_contract(name: &str) -> Option<String> {
         Some((_, rule)) => {
             let says = rule.witnesses.iter().map(|witness| format!("{witness:?}").to_lowercase());
             text += &format!(
-                "\n  judged in every case, by what these say: {}\n",
+                "\n  judged in every case that gives an occasion, by what these say: {}\n",
                 says.collect::<Vec<_>>().join(", ")
             );
         }
         None => text += "\n  judged by no rule over traces\n",
     }
+    text += &judged_elsewhere(&name);
     Some(text)
+}
+
+/// What judges a promise beside a rule.
+fn judged_elsewhere(id: &str) -> String {
+    let mut text = String::new();
+    promises::judged_by_the_suite(id).for_each(|what| text += &format!("\n  judged by {what}\n"));
+    let all = case::all();
+    let cases: Vec<String> = (all.iter().filter(|case| case.judges.contains(&id)))
+        .map(|case| format!("    {}\n", case.id()))
+        .collect();
+    if !cases.is_empty() {
+        text += &format!("\n  judged by these cases\n{}", cases.concat());
+    }
+    if !promises::is_judged(id, &all) {
+        text += "\n  not observable: nothing here judges it yet\n";
+    }
+    text
 }
 
 /// Every rule, with whom it binds.

@@ -8,8 +8,9 @@ use contracts::promise::{self, Promise};
 use super::Exit;
 use super::run::{About, no_match};
 use runner::exit_code;
+use runner::promises;
 use runner::select::{Selection, Shard};
-use testbed::case;
+use testbed::case::{self, Case};
 
 /// Show the cases.
 #[derive(Debug, Args)]
@@ -62,7 +63,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
             }
             Format::Json => {
                 let (id, proves) = (case.id(), case.sentence());
-                serde_json::json!({ "id": id, "proves": proves, "about": case.about(), "needs": needs, "file": case.file, "line": case.line })
+                serde_json::json!({ "id": id, "proves": proves, "about": case.about(), "needs": needs, "judges": case.judges, "file": case.file, "line": case.line })
                     .to_string()
                     + "\n"
             }
@@ -79,22 +80,30 @@ fn list_promises(flags: &Flags) -> u8 {
             |filter: &String| promise.id.contains(filter.as_str()) || promise.sentence.contains(filter);
         flags.filters.is_empty() || flags.filters.iter().any(says)
     };
+    let cases = case::all();
     let lines: Vec<String> =
-        promise::all().filter(chosen).map(|promise| promise_line(promise, flags.format)).collect();
+        promise::all().filter(chosen).map(|promise| promise_line(promise, flags.format, &cases)).collect();
     // A reader that closes the pipe early has seen enough.
     drop(std::io::stdout().write_all(lines.concat().as_bytes()));
     if lines.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK }
 }
 
-fn promise_line(promise: &Promise, format: Format) -> String {
+fn promise_line(promise: &Promise, format: Format, cases: &[&Case]) -> String {
     let Promise { id, sentence, strength, basis, .. } = promise;
     match format {
         Format::Terse => format!("{id}: {strength}\n"),
-        Format::Human => format!("{id}  {strength:<6}  {sentence}\n"),
+        Format::Human => {
+            let unseen = if promises::is_judged(id, cases) { "" } else { " (not observable yet)" };
+            format!("{id}  {strength:<6}  {sentence}{unseen}\n")
+        }
         Format::Json => {
             let basis = basis.to_string();
-            let line =
-                serde_json::json!({ "id": id, "strength": strength, "sentence": sentence, "basis": basis });
+            let judges: Vec<_> =
+                cases.iter().filter(|case| case.judges.contains(id)).map(|case| case.id()).collect();
+            let line = serde_json::json!({
+                "id": id, "strength": strength, "sentence": sentence, "basis": basis,
+                "observable": promises::is_judged(id, cases), "cases": judges,
+            });
             line.to_string() + "\n"
         }
     }

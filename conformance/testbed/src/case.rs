@@ -41,6 +41,8 @@ pub struct Case {
     pub needs: &'static [Need],
     /// What the value of `each` needs besides: the value's type has `const fn needs(self)`.
     pub variant_needs: &'static [Need],
+    /// The promises that it judges by itself, beside the rules that judge every case.
+    pub judges: &'static [&'static str],
     /// Why no other case may run meanwhile.
     pub serial: Option<&'static str>,
     /// Why it is known to fail, whatever the driver.

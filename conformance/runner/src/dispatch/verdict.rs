@@ -17,6 +17,7 @@ use crate::finding::{Finding, Party};
 use crate::judge;
 use crate::logs::{self, FILES, last_words};
 use crate::message::{Outcome, Said};
+use crate::promises::Judged;
 use crate::report::line::count;
 use testbed::case::Case;
 use testbed::failure::{Breakage, Place};
@@ -135,13 +136,16 @@ impl Verdict {
         let log_files = log_files(&self.directory);
         let said_all = self.stays || matches!(ended, Some(Ok(Ended::Exited(_))));
         if let Some(outcome) = self.outcome.clone().filter(|_| said_all) {
-            let Outcome { status, seconds, breakage, findings, left_behind, kernel, unchecked, .. } = outcome;
+            let Outcome {
+                status, seconds, breakage, findings, judged, left_behind, kernel, unchecked, ..
+            } = outcome;
             let look = self.look(status, &blank);
             return CaseReport {
                 status,
                 seconds,
                 breakage,
                 findings,
+                judged,
                 left_behind,
                 kernel,
                 unchecked,
@@ -193,6 +197,8 @@ impl Verdict {
 /// Makes of a case that broke for want of something one that says nothing of the driver.
 fn blame_the_machine(report: &mut CaseReport, said: &str) {
     report.status = Status::Error;
+    // What it says it saw may have been the machine's doing.
+    report.judged = Judged::default();
     judge::excuse(&mut report.findings);
     report.findings.insert(0, judge::environment(said));
     if let Some(breakage) = &mut report.breakage {
@@ -274,6 +280,7 @@ mod tests {
             header: Header::default(),
             cases: statuses.iter().map(|status| CaseReport::sample("a", *status)).collect(),
             findings: vec![],
+            promises: vec![],
             kernel: vec![],
             seconds: 0.0,
             interrupted,

@@ -1,5 +1,6 @@
 //! What a driver holds after it has unstaged everything.
 
+use contracts::event::{Event, TraceLine};
 use testbed::bed::Held;
 
 use super::promise_broken;
@@ -18,6 +19,18 @@ pub(crate) fn held(held: &Held) -> Vec<Finding> {
         finding("DRV-098", "NodeStageVolume", process, &held.processes),
     ];
     found.into_iter().flatten().collect()
+}
+
+/// The promises that showed to be kept: only of a driver that has staged something, and of one whose volumes are loop
+/// devices.
+pub(crate) fn released(trace: &[TraceLine], held: &Held, has_devices: bool) -> Vec<String> {
+    let has_staged = trace.iter().any(|line| match &line.event {
+        Event::RpcEnd(end) => end.method == "NodeStageVolume" && end.code == "OK" && end.is_from_the_driver(),
+        _ => false,
+    });
+    let kept = [("DRV-073", has_devices && held.loops.is_empty()), ("DRV-098", held.processes.is_empty())];
+    let kept = kept.into_iter().filter(|(_, is_kept)| has_staged && *is_kept);
+    kept.map(|(id, _)| id.to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ fn write_record() -> Value {
 }
 
 fn found(events: &[Value]) -> Vec<Finding> {
-    findings(&trace(events), None, &Symbols::new(Layout::standard()))
+    judgement(&trace(events), None, &Symbols::new(Layout::standard())).0
 }
 
 /// Who is told to be at fault for the broken invariant, and what it is a consequence of.

@@ -8,8 +8,10 @@ use std::path::Path;
 use anyhow::Context;
 use harness::private;
 
-use super::line::{Details, Palette, label};
+use super::line::{Details, Palette, count, label};
 use crate::event::{CaseReport, RunRecord, Status};
+use crate::finding::Party;
+use crate::promises::{Counts, Standing};
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --odd: #9a6700; --quiet: #6e7781 }
@@ -60,11 +62,41 @@ pub fn render(run: &RunRecord) -> String {
             );
         });
     }
+    promises(&mut page, run);
     page += "<h2>Cases</h2>\n<table>\n";
     let mut cases: Vec<&CaseReport> = run.cases.iter().collect();
     cases.sort_by_key(|case| &case.id);
     cases.into_iter().for_each(|case| row(&mut page, case));
     page + "</table>\n</html>\n"
+}
+
+/// Every promise with what became of it, those of the driver first.
+fn promises(page: &mut String, run: &RunRecord) {
+    if run.promises.is_empty() {
+        return;
+    }
+    let counts = Counts(&run.promises);
+    let _ = write!(page, "<h2>Promises</h2>\n<p>Of the driver: {counts}</p>\n");
+    for (party, of) in [(Party::Driver, "of the driver"), (Party::Manager, "of the volume manager")] {
+        let _ = write!(page, "<details><summary>{of}</summary><table>\n");
+        for record in run.promises.iter().filter(|record| record.binds == party) {
+            let class = match record.standing {
+                Standing::Broken => "failed",
+                Standing::Kept => "passed",
+                Standing::NotTried | Standing::NotObservable => "quiet",
+            };
+            let strength = record.strength.map(|strength| format!("{strength}: ")).unwrap_or_default();
+            let cases = if record.judged_in == 0 { String::new() } else { count(record.judged_in, "case") };
+            let _ = writeln!(
+                page,
+                "<tr><td class=\"status {class}\">{}<td class=time>{cases}<td><code>{}</code><br>{strength}{}",
+                record.standing,
+                escape(&record.id),
+                escape(&record.sentence),
+            );
+        }
+        *page += "</table></details>\n";
+    }
 }
 
 fn tally(run: &RunRecord) -> String {
@@ -114,6 +146,7 @@ mod tests {
             header: crate::event::Header { driver: "<script>".into(), ..Default::default() },
             cases: vec![case],
             findings: vec![],
+            promises: vec![],
             kernel: vec![],
             seconds: 1.0,
             interrupted: false,

@@ -8,6 +8,7 @@ use contracts::promise::Strength;
 
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Finding, RunFinding};
+use crate::promises::Counts;
 use testbed::case::CaseId;
 
 /// The colours, or their absence.
@@ -277,6 +278,10 @@ impl Display for SummaryLines<'_> {
             run.seconds,
             Tally(run)
         )?;
+        if run.promises.iter().any(|promise| promise.judged_in > 0) {
+            let rest = "; --report DIR lists each";
+            writeln!(f, "{:>12} {}{quiet}{rest}{quiet:#}", "Promises", Counts(&run.promises))?;
+        }
         for case in run.cases.iter().filter(|case| case.status.is_bad()) {
             let style = palette.of(case.status);
             writeln!(f, "{style}{:>12}{style:#} {}", label(case.status), CaseName(palette, case))?;

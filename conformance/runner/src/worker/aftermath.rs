@@ -13,6 +13,7 @@ use harness::sandbox::Sandbox;
 use crate::finding::Finding;
 use crate::judge;
 use crate::logs;
+use crate::promises::Judged;
 use testbed::bed::{Bed, Books};
 use testbed::failure::{Breakage, Place};
 use testbed::limits;
@@ -45,6 +46,8 @@ const MADE_BEFORE: &str = "INV-049";
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
     pub(super) findings: Vec<Finding>,
+    /// What the rules say of the promises that held.
+    pub(super) judged: Judged,
     pub(super) left_behind: Vec<String>,
     pub(super) kernel: Vec<String>,
     pub(super) unchecked: Vec<String>,
@@ -89,9 +92,12 @@ impl Aftermath {
         let trace = bed.journal.trace();
         // Only of a case that came to rest can be asked what should have happened in the end.
         let rest = Rest::default();
-        after.findings = judge::findings(&trace, settled.then_some(&rest), bed.journal.symbols());
+        let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
+        (after.findings, after.judged) = (findings, judged);
         if settled && !failed {
-            after.findings.extend(judge::held(&bed.driver_holds()));
+            let held = bed.driver_holds();
+            after.findings.extend(judge::held(&held));
+            after.judged.kept.extend(judge::released(&trace, &held, !devices.is_empty()));
         }
         if orders.cuts > 0 {
             // The trace begins on a disk with a past: a directory from before the cut is made in none of it.
@@ -217,6 +223,9 @@ impl Aftermath {
                 Ok(false) => {}
                 Err(error) => self.unchecked.push(format!("secrets in `{file}`: {error}")),
             }
+        }
+        if !secrets.is_empty() && !self.findings.iter().any(|finding| finding.contract == judge::SECRETS) {
+            self.judged.kept.insert(judge::SECRETS.to_owned());
         }
     }
 }

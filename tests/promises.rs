@@ -1,0 +1,64 @@
+//! What a run says of each promise: kept only where a case had an occasion to see it broken.
+
+use serial_test::file_serial;
+use tests::{Ended, Volproof, has_root};
+
+const LIFE: &str = "csi::lifecycle::file_system_is_set_up_and_torn_down";
+
+fn run_one_life(sabotage: &str) -> Ended {
+    Volproof::new().args("run --report out --timeout 15s").args(sabotage).arg(LIFE).run()
+}
+
+fn standing(ended: &Ended, promise: &str) -> (String, u64) {
+    ended.results().standing(promise).unwrap_or_else(|| panic!("{promise} is missing: {}", ended.told()))
+}
+
+/// The same promise in the same case is kept by the honest driver and broken by a driver that lies; what the case gives
+/// no occasion for is neither.
+#[test]
+#[file_serial(root)]
+fn each_promise_is_kept_broken_not_tried_or_not_observable() {
+    if !has_root() {
+        return;
+    }
+    let honest = run_one_life("");
+    let lying = run_one_life("--sabotage unpublish-leaves-mount");
+    for (promise, by_honest, by_lying) in [
+        // A rule judges it at each NodeUnpublishVolume.
+        ("DRV-060", ("kept", 1), ("broken", 1)),
+        // A rule judges it, and nothing is unpublished twice here.
+        ("DRV-062", ("not_tried", 0), ("not_tried", 0)),
+        // Only cases that did not run judge it.
+        ("DRV-064", ("not_tried", 0), ("not_tried", 0)),
+        // The first questions judge it.
+        ("DRV-007", ("kept", 1), ("kept", 1)),
+        // The volume manager's own.
+        ("INV-001", ("kept", 1), ("kept", 1)),
+    ] {
+        let expected = |(standing, cases): (&str, u64)| (standing.to_owned(), cases);
+        assert_eq!(standing(&honest, promise), expected(by_honest), "{promise}: {}", honest.told());
+        assert_eq!(standing(&lying, promise), expected(by_lying), "{promise}: {}", lying.told());
+    }
+    assert!(honest.told().contains("Promises 0 broken, "), "{}", honest.told());
+    assert!(lying.told().contains("Promises 1 broken, "), "{}", lying.told());
+}
+
+/// `explain` and `list` say of a promise what a run would.
+#[test]
+fn explain_tells_the_judges_of_a_promise() {
+    let told = |words: &str| Volproof::new().args(words).run().told();
+    let by_cases = told("explain DRV-064");
+    assert!(by_cases.contains("judged by these cases\n    csi::order::data_"), "{by_cases}");
+    let by_suite = told("explain DRV-007");
+    assert!(by_suite.contains("judged by the first questions to the driver"), "{by_suite}");
+    let case = told("explain csi::order::data_outlives_each_call");
+    assert!(case.contains("judges, beside the rules") && case.contains("DRV-064"), "{case}");
+    // What nothing here can see is said to be so in both.
+    let listed = told("list --promises");
+    for line in listed.lines().filter(|line| line.contains("(not observable yet)")) {
+        let id = line.split_whitespace().next().expect("an id");
+        let explained = told(&format!("explain {id}"));
+        assert!(explained.contains("not observable: nothing here judges it yet"), "{explained}");
+    }
+    assert!(!by_cases.contains("not observable"), "{by_cases}");
+}
