@@ -199,7 +199,12 @@ impl Manifest {
         let on_disks = !arguments.iter().any(|word| word.starts_with("--backing") || word == "--hostpath");
         let fs_types =
             if on_disks { vec!["ext4".to_owned(), "btrfs".to_owned(), "xfs".to_owned()] } else { vec![] };
-        let volume = VolumeSettings { inline: true, fs_types, ..VolumeSettings::default() };
+        let mutable_parameters = match on_disks {
+            true => [("tier".to_owned(), "gold".to_owned())].into(),
+            false => BTreeMap::new(),
+        };
+        let volume =
+            VolumeSettings { inline: true, fs_types, mutable_parameters, ..VolumeSettings::default() };
         Self { command, volume, ..Self::bare() }
     }
 

@@ -2,6 +2,7 @@
 
 mod block;
 mod calls;
+mod capacity;
 mod copies;
 mod flags;
 mod group;
@@ -9,6 +10,7 @@ mod groups;
 mod growth;
 mod inline;
 mod lifecycle;
+mod modify;
 mod order;
 mod process;
 mod publish;
@@ -17,3 +19,4 @@ mod recovery;
 mod sharing;
 mod snapshots;
 mod staging;
+mod stats;

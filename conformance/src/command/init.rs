@@ -56,6 +56,8 @@ size = "64MiB"
 # mount_options = ["nfsvers=4.1"]
 # Handed to CreateVolume unchanged.
 # parameters = { tier = "fast" }
+# Parameters that ControllerModifyVolume takes, with a value that each may have.
+# mutable_parameters = { tier = "slow" }
 # Whether there are raw block volumes, and volumes with a file system. Asked with CreateVolume if it is not said.
 # block = false
 # file_system = true

@@ -15,6 +15,7 @@ mod node_calls;
 mod object;
 mod pod;
 pub mod source;
+mod told;
 mod volume;
 
 use std::cell::RefCell;

@@ -77,7 +77,12 @@ impl Driver {
                 false => 0,
             },
             volume_id: volume.id.clone(),
-            volume_context: [(BACKING_KEY.to_owned(), backing_name(volume.backing))].into(),
+            volume_context: volume
+                .mutable_parameters
+                .clone()
+                .into_iter()
+                .chain([(BACKING_KEY.to_owned(), backing_name(volume.backing))])
+                .collect(),
             content_source: match self.breaks(Sabotage::CopyHidesItsSource) {
                 true => None,
                 false => volume.source.as_ref().map(Source::describe),

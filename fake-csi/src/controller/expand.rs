@@ -94,8 +94,15 @@ impl Driver {
         validate::required("volume_id", &request.volume_id)?;
         validate::map("secrets", &request.secrets)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;
+        if request.mutable_parameters.is_empty() {
+            return Err(Status::invalid_argument("mutable_parameters is missing"));
+        }
         let _claim = self.in_flight.claim(&[&request.volume_id, "modification"])?;
-        self.volume(&request.volume_id)?;
+        let volume = self.volume(&request.volume_id)?;
+        let is_set = |(key, value): (&String, &String)| volume.mutable_parameters.get(key) == Some(value);
+        if self.breaks(Sabotage::ModifyForgetsIdempotence) && request.mutable_parameters.iter().all(is_set) {
+            return Err(Status::internal("the volume has these parameters already"));
+        }
         if self.breaks(Sabotage::ModifyAppliesHalf) {
             self.use_volume(&request.volume_id, |volume| {
                 volume.mutable_parameters.extend(request.mutable_parameters.clone());

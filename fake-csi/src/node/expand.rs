@@ -36,6 +36,14 @@ impl NodeService {
             let message = format!("the volume has {} bytes; the controller expands it", volume.capacity);
             return Err(Status::out_of_range(message));
         }
+        if self.driver.breaks(Sabotage::ExpandAnswersEarly) {
+            let (node, capacity_bytes) = (self.clone(), signed(volume.capacity));
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                drop(node.grow_device(&volume));
+            });
+            return Ok(v1::NodeExpandVolumeResponse { capacity_bytes });
+        }
         if !self.driver.breaks(Sabotage::ExpandForgetsDevice) {
             self.grow_device(&volume)?;
         }

@@ -34,6 +34,9 @@ impl NodeService {
         };
         let usage = match (is_block, is_shown) {
             (_, false) => Vec::new(),
+            (true, true) if self.driver.breaks(Sabotage::StatsOfTheDeviceNode) => {
+                usage_of(path.parent().unwrap_or(&path))?
+            }
             (true, true) => vec![v1::VolumeUsage {
                 total: signed(volume.capacity),
                 unit: Unit::Bytes.into(),
@@ -45,7 +48,13 @@ impl NodeService {
         if !is_shown && !self.driver.can(Ability::Condition) {
             return Err(Status::internal("the volume is no longer mounted at volume_path"));
         }
-        let volume_condition = self.driver.can(Ability::Condition).then_some(condition);
+        let usage = match self.driver.breaks(Sabotage::StatsInBlocks) {
+            true => usage.into_iter().map(in_blocks).collect(),
+            false => usage,
+        };
+        let is_told =
+            self.driver.can(Ability::Condition) && !self.driver.breaks(Sabotage::StatsWithoutCondition);
+        let volume_condition = is_told.then_some(condition);
         Ok(v1::NodeGetVolumeStatsResponse { usage, volume_condition })
     }
 
@@ -93,6 +102,12 @@ impl NodeService {
             None => Ok(true),
         }
     }
+}
+
+/// The bug: forgets the size of a block.
+fn in_blocks(usage: v1::VolumeUsage) -> v1::VolumeUsage {
+    let v1::VolumeUsage { available, total, used, unit } = usage;
+    v1::VolumeUsage { available: available / 4096, total: total / 4096, used: used / 4096, unit }
 }
 
 fn usage_of(path: &Path) -> Result<Vec<v1::VolumeUsage>, Status> {

@@ -25,6 +25,9 @@ pub struct VolumeSettings {
     /// Parameters of `CreateVolume`.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
+    /// Parameters that `ControllerModifyVolume` takes, with a value that each may have.
+    #[serde(default)]
+    pub mutable_parameters: BTreeMap<String, String>,
     /// Existing volumes, for drivers without `CreateVolume`.
     #[serde(default)]
     pub existing: Vec<ExistingVolume>,
@@ -53,6 +56,7 @@ impl Default for VolumeSettings {
             fs_types: Vec::new(),
             mount_options: Vec::new(),
             parameters: BTreeMap::new(),
+            mutable_parameters: BTreeMap::new(),
             existing: Vec::new(),
             inline: false,
             inline_attributes: BTreeMap::new(),

@@ -16,16 +16,18 @@ const GET: &str = "GetVolumeGroupSnapshot";
 async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
     let one = cx.volume("one").block().create().await?;
     let two = cx.volume("two").block().create().await?;
+    let mut nodes = Vec::new();
     for volume in [&one, &two] {
         let node = cx.node_calls(volume).await?;
         node.set_up("web").await?;
         node.writes(&node.target("web"), "before").await?;
         node.tear_down("web").await?;
         node.detach().await?;
+        nodes.push(node);
     }
     let group = take(cx, &[&one, &two]).await?;
     let snapshots = members(&group);
-    for (volume, name) in [(&one, "copy-of-one"), (&two, "copy-of-two")] {
+    for (volume, node, name) in [(&one, &nodes[0], "copy-of-one"), (&two, &nodes[1], "copy-of-two")] {
         let is_of_volume = |member: &&Value| member["sourceVolumeId"] == json!(cx.handle(volume));
         let id = snapshots.iter().find(is_of_volume).and_then(|member| member["snapshotId"].as_str());
         let told = "The group has no snapshot of one of its volumes.";
@@ -33,13 +35,12 @@ async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
         let (id, said) = (id.unwrap_or_default().to_owned(), Value::Null);
         let snapshot = Snapshot { id, size: cx.size(volume), said };
         let copy = cx.volume(name).block().restored_from(&snapshot).create().await?;
-        let (node, copied) = (cx.node_calls(volume).await?, cx.node_calls(&copy).await?);
+        let copied = cx.node_calls(&copy).await?;
         copied.set_up("copy").await?;
         let told = "A snapshot of the group does not have what was on its volume.";
-        let has = copied.has_copied(&copied.target("copy"), &node, "before", cx.size(volume)).await?;
+        let has = copied.has_copied(&copied.target("copy"), node, "before").await?;
         cx.keeps("DRV-038", CREATE, has, told)?;
         copied.tear_down("copy").await?;
-        node.detach().await?;
     }
     Ok(())
 }

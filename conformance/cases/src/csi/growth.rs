@@ -98,11 +98,11 @@ async fn unused_device_grows(cx: &mut Cx) -> Result {
     node.writes(&target, "before").await?;
     node.tear_down("web").await?;
     node.detach().await?;
-    let (old, new) = (cx.size(&disk), 2 * cx.size(&disk));
+    let new = 2 * cx.size(&disk);
     let Some(on_node) = grows_by_controller(cx, &node, new).await? else { return Ok(()) };
     node.attach_again().await?;
     node.set_up("web").await?;
-    device_has_grown(cx, &node, on_node, (old, new)).await?;
+    device_has_grown(cx, &node, on_node, new).await?;
     node.tear_down("web").await
 }
 
@@ -119,14 +119,14 @@ async fn device_grows_in_use(cx: &mut Cx) -> Result {
     let target = node.target("web");
     node.set_up("web").await?;
     node.writes(&target, "before").await?;
-    let (old, new) = (cx.size(&disk), 2 * cx.size(&disk));
+    let new = 2 * cx.size(&disk);
     if let Some(on_node) = grows_by_controller(cx, &node, new).await? {
-        device_has_grown(cx, &node, on_node, (old, new)).await?;
+        device_has_grown(cx, &node, on_node, new).await?;
     }
     node.tear_down("web").await
 }
 
-async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, (old, new): (u64, u64)) -> Result {
+async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, new: u64) -> Result {
     let target = node.target("web");
     if on_node && !grows_by_node(cx, node, new).await? {
         cx.not_tried("DRV-080", "the node service answered FailedPrecondition");
@@ -135,7 +135,7 @@ async fn device_has_grown(cx: &Cx, node: &NodeCalls, on_node: bool, (old, new): 
     let method = if on_node { "NodeExpandVolume" } else { "ControllerExpandVolume" };
     let told = format!("{method} answered OK, and the device is smaller than was asked for.");
     cx.keeps("DRV-080", method, node.device_size(&target).await? >= new, &told)?;
-    cx.finds(node.has_copied(&target, node, "before", old).await?, LOST)
+    cx.finds(node.has_copied(&target, node, "before").await?, LOST)
 }
 
 /// Growing a volume to a size that it has, or to a smaller one, is OK.

@@ -114,4 +114,10 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &["csi-sanity"],
     ),
+    must(
+        "DRV-156",
+        "modifying a volume again in the same way is OK",
+        csi("ControllerModifyVolume", "This operation MUST be idempotent"),
+        &["csi-sanity"],
+    ),
 ];

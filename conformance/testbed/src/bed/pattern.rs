@@ -12,19 +12,21 @@ const BLOCK: usize = 64 << 10;
 /// How large a file is; a device is as large as it is.
 const FILE: u64 = 1 << 20;
 
-/// Writes the blocks. `durable` has them, and the name of the file, on the disk before this returns.
-pub(crate) fn write(path: &Path, seed: u64, durable: bool) -> io::Result<()> {
+/// Writes the blocks. `durable` has them, and the name of the file, on the disk before this returns. Returns up to where it wrote.
+pub(crate) fn write(path: &Path, seed: u64, durable: bool) -> io::Result<u64> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let mut end = 0;
     for at in offsets(&mut file, u64::MAX)? {
         file.seek(SeekFrom::Start(at))?;
         file.write_all(&block(seed, at))?;
+        end = at + BLOCK as u64;
     }
     if durable {
         file.sync_all()?;
         let directory = path.parent().filter(|_| file.metadata().is_ok_and(|found| found.is_file()));
         directory.map(|directory| File::open(directory)?.sync_all()).transpose()?;
     }
-    Ok(())
+    Ok(end)
 }
 
 /// Whether each block is there.
@@ -32,7 +34,7 @@ pub(crate) fn is_there(path: &Path, seed: u64) -> io::Result<bool> {
     is_there_within(path, seed, u64::MAX)
 }
 
-/// The same for a device that is a copy of another, which was no larger than `most` when it was written.
+/// The same for a device that is a copy of another, which was written up to `most`.
 pub(crate) fn is_there_within(path: &Path, seed: u64, most: u64) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -3,7 +3,7 @@
 
 mod sizes;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::panic::Location;
@@ -41,6 +41,8 @@ pub struct NodeCalls {
     directory: PathBuf,
     asked: RefCell<Asked>,
     publish_context: RefCell<Value>,
+    /// Up to where the volume was written, if it is a device.
+    written: Cell<u64>,
     /// The volume is published with its context only, and never staged.
     inline: bool,
 }
@@ -195,7 +197,8 @@ impl NodeCalls {
         std::fs::create_dir_all(used.staging()).map_err(|error| StepError::ours(&error))?;
         shared.bed.node_uses.borrow_mut().insert(volume.clone(), used);
         let (asked, publish_context) = (RefCell::new(asked), RefCell::new(json!({})));
-        Ok(Self { shared, volume, directory, asked, publish_context, inline })
+        let written = Cell::new(0);
+        Ok(Self { shared, volume, directory, asked, publish_context, written, inline })
     }
 
     /// Changes what each request from now on says of how the volume is used.
@@ -419,7 +422,10 @@ impl NodeCalls {
         async move {
             let written = in_time("writing", move || pattern::write(&path, seed, durable)).await;
             let said = |error| StepError::Broken(vec!["The volume cannot be written.".to_owned(), error]);
-            doing.done(written.and_then(|done| done.map_err(|error: std::io::Error| said(error.to_string()))))
+            let end = doing
+                .done(written.and_then(|end| end.map_err(|error: std::io::Error| said(error.to_string()))))?;
+            self.written.set(end);
+            Ok(())
         }
     }
 

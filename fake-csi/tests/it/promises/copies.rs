@@ -5,7 +5,7 @@ use tonic::{Code, Status};
 
 use super::{Chapter, probe};
 use crate::scene::{Scene, WRITER, code};
-use crate::world::{World, create, mounted};
+use crate::world::{World, create, mounted, text};
 
 pub(super) const PROBES: Chapter = &[
     probe!("expand-accepts-any-size", impossible_size_is_refused),
@@ -26,6 +26,11 @@ pub(super) const PROBES: Chapter = &[
     probe!("group-delete-keeps-snapshots", group_goes_as_a_whole),
     probe!("group-without-time", group_has_a_time),
     probe!("group-unknown-is-empty", unknown_group_is_not_found),
+    probe!("expand-answers-early", device_has_grown_when_answered),
+    probe!("stats-of-the-device-node", statistics_are_of_the_device),
+    probe!("stats-in-blocks", statistics_are_in_bytes),
+    probe!("stats-without-condition", condition_is_told),
+    probe!("modify-forgets-idempotence", repeated_modify_is_ok),
 ];
 
 impl Scene {
@@ -237,4 +242,58 @@ async fn group_has_a_time(world: World) -> bool {
 async fn unknown_group_is_not_found(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
     code(&scene.found_group("no-such-group").await) == Code::NotFound
+}
+
+const GROWN: i64 = 128 << 20;
+
+async fn device_has_grown_when_answered(world: World) -> bool {
+    use std::io::Seek as _;
+    let mut scene = Scene::block(world).await.published().await;
+    scene.grow(GROWN).await.unwrap();
+    let request = v1::NodeExpandVolumeRequest {
+        volume_id: scene.id.clone(),
+        volume_path: text(&scene.target),
+        ..Default::default()
+    };
+    scene.csi.node.node_expand_volume(request).await.unwrap();
+    let mut device = std::fs::File::open(&scene.target).unwrap();
+    device.seek(std::io::SeekFrom::End(0)).unwrap() >= GROWN.unsigned_abs()
+}
+
+async fn statistics(scene: &mut Scene) -> v1::NodeGetVolumeStatsResponse {
+    let request = v1::NodeGetVolumeStatsRequest {
+        volume_id: scene.id.clone(),
+        volume_path: text(&scene.target),
+        ..Default::default()
+    };
+    scene.csi.node.node_get_volume_stats(request).await.unwrap().into_inner()
+}
+
+async fn statistics_are_of_the_device(world: World) -> bool {
+    use std::io::Seek as _;
+    let mut scene = Scene::block(world).await.published().await;
+    let told = statistics(&mut scene).await;
+    let mut device = std::fs::File::open(&scene.target).unwrap();
+    told.usage[0].total.unsigned_abs() == device.seek(std::io::SeekFrom::End(0)).unwrap()
+}
+
+async fn statistics_are_in_bytes(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    statistics(&mut scene).await.usage[0].total > 1 << 20
+}
+
+async fn condition_is_told(world: World) -> bool {
+    let mut scene = Scene::mount(world).await.published().await;
+    statistics(&mut scene).await.volume_condition.is_some()
+}
+
+async fn repeated_modify_is_ok(world: World) -> bool {
+    let mut scene = Scene::mount(world).await;
+    let request = v1::ControllerModifyVolumeRequest {
+        volume_id: scene.id.clone(),
+        mutable_parameters: [("tier".to_owned(), "gold".to_owned())].into(),
+        ..Default::default()
+    };
+    scene.csi.controller.controller_modify_volume(request.clone()).await.unwrap();
+    scene.csi.controller.controller_modify_volume(request).await.is_ok()
 }

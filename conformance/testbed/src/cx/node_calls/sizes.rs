@@ -97,12 +97,11 @@ impl NodeCalls {
         at: &Path,
         source: &NodeCalls,
         name: &str,
-        source_bytes: u64,
     ) -> impl Future<Output = Result<bool>> {
-        let (path, seed) = (self.file(at, name), source.seed_of(name));
+        let (path, seed, end) = (self.file(at, name), source.seed_of(name), source.written.get());
         let doing = self.begin("reading", &path, Location::caller());
         async move {
-            let found = move || pattern::is_there_within(&path, seed, source_bytes).unwrap_or(false);
+            let found = move || pattern::is_there_within(&path, seed, end).unwrap_or(false);
             doing.done(in_time("reading", found).await)
         }
     }

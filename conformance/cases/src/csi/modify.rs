@@ -1,0 +1,56 @@
+//! Parameters of volumes that are modified.
+
+use crate::prelude::*;
+
+const MODIFY: &str = "ControllerModifyVolume";
+
+/// Nothing has changed when a parameter is refused, whatever else was asked for.
+///
+/// CSI, ControllerModifyVolume: INVALID_ARGUMENT, and the plugin MUST NOT have applied any modification.
+#[case(needs = [Modifies, Creates, Filesystem])]
+async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let Some(mut request) = cx.modify_request(&data) else {
+        cx.not_tried("DRV-087", "the manifest names no `mutable_parameters`");
+        return Ok(());
+    };
+    let before = cx.told_of(&data).await?;
+    // It is asked for with all that is right, and a driver comes to it first or last.
+    for wrong in ["aaa-volproof-no-such-parameter", "zzz-volproof-no-such-parameter"] {
+        let mut spoilt = request.clone();
+        spoilt["mutableParameters"][wrong] = json!("yes");
+        let answer = cx.call(MODIFY, spoilt).await?.asked("with a parameter that does not exist");
+        answer.is_implemented()?;
+        if answer.is_ok() {
+            cx.not_tried("DRV-087", "the driver takes a parameter that does not exist");
+            return Ok(());
+        }
+        answer.is("DRV-087", &["InvalidArgument"])?;
+        let told = "ControllerModifyVolume refused a parameter, and the controller tells something else of the volume.";
+        cx.keeps("DRV-087", MODIFY, cx.told_of(&data).await? == before, told)?;
+    }
+    let (unknown, codes) = cx.unknown_volume();
+    request["volumeId"] = json!(unknown);
+    let answer = cx.call(MODIFY, request).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)
+}
+
+/// A modification that is made again is OK.
+///
+/// CSI, ControllerModifyVolume: this operation MUST be idempotent.
+#[case(needs = [Modifies, Creates, Filesystem])]
+async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let Some(request) = cx.modify_request(&data) else {
+        cx.not_tried("DRV-156", "the manifest names no `mutable_parameters`");
+        return Ok(());
+    };
+    cx.requires(MODIFY, &request, &["volumeId", "mutableParameters"]).await?;
+    cx.call(MODIFY, request.clone()).await?.succeeds()?;
+    let told = cx.told_of(&data).await?;
+    let again = cx.call(MODIFY, request).await?.asked("that was made already");
+    again.is("DRV-156", &["OK"])?;
+    let otherwise =
+        "ControllerModifyVolume that was made already changed what the controller tells of the volume.";
+    cx.keeps("DRV-156", MODIFY, cx.told_of(&data).await? == told, otherwise)
+}

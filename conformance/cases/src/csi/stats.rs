@@ -1,0 +1,142 @@
+//! Statistics and the condition of volumes, held against what the kernel says.
+
+use serde_json::Value;
+
+use crate::prelude::*;
+
+/// Blocks that the kernel accounts for between two looks.
+const SLACK: u64 = 2 << 20;
+
+/// The statistics of a file system are those that the kernel has of it.
+///
+/// CSI, VolumeUsage: total is REQUIRED, in the specified unit; no value MUST be negative.
+#[case(needs = [Stats, Filesystem, Root, Persistent])]
+async fn statistics_are_of_the_file_system(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    node.writes(&target, "some").await?;
+    let answer = node.stats(&target).await?;
+    answer.succeeds()?;
+    let kernel = node.file_system(&target).await?;
+    is_positive(cx, &answer)?;
+    let Some(bytes) = usage(&answer, "BYTES") else {
+        cx.not_tried("DRV-084", "the driver tells no bytes");
+        return node.tear_down("web").await;
+    };
+    let (total, size) = (number(&bytes, "total"), cx.size(&data));
+    // A quota is less than the file system that it is on.
+    let is_quota = total <= size && total >= size / 2;
+    let told = "NodeGetVolumeStats answered another total than the file system and the volume have.";
+    let is_total = total.abs_diff(kernel.bytes) <= kernel.bytes / 64;
+    cx.keeps("DRV-084", STATS, is_total || is_quota, told)?;
+    if is_total && bytes["used"].is_string() {
+        let (least, most) = (kernel.bytes - kernel.free, kernel.bytes - kernel.available);
+        let told = "NodeGetVolumeStats answered that more or less is used than the file system says.";
+        let used = number(&bytes, "used");
+        cx.keeps("DRV-084", STATS, used + SLACK >= least && used <= most + SLACK, told)?;
+    }
+    if is_total && bytes["available"].is_string() {
+        let told = "NodeGetVolumeStats answered that more or less is available than the file system says.";
+        let available = number(&bytes, "available");
+        let fits = available + SLACK >= kernel.available && available <= kernel.free + SLACK;
+        cx.keeps("DRV-084", STATS, fits, told)?;
+    }
+    let inodes = usage(&answer, "INODES").filter(|_| is_total && kernel.inodes > 0);
+    if let Some(inodes) = inodes {
+        let told = "NodeGetVolumeStats answered another number of inodes than the file system has.";
+        let total = number(&inodes, "total");
+        // A file system may make more as it needs them.
+        cx.keeps("DRV-084", STATS, total.abs_diff(kernel.inodes) <= kernel.inodes / 16, told)?;
+    }
+    node.tear_down("web").await
+}
+
+/// The size in the statistics of a device is that of the device.
+///
+/// CSI, VolumeUsage: total is REQUIRED; used and available MAY be omitted of a block volume.
+#[case(needs = [Stats, Block, Root, Loop])]
+async fn statistics_are_of_the_device(cx: &mut Cx) -> Result {
+    let disk = cx.volume("disk").block().create().await?;
+    let node = cx.node_calls(&disk).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    let answer = node.stats(&target).await?;
+    answer.succeeds()?;
+    is_positive(cx, &answer)?;
+    match usage(&answer, "BYTES") {
+        Some(bytes) => {
+            let told = "NodeGetVolumeStats answered another size than the device has.";
+            let is_size = number(&bytes, "total") == node.device_size(&target).await?;
+            cx.keeps("DRV-084", STATS, is_size, told)?;
+        }
+        None => cx.not_tried("DRV-084", "the driver tells no bytes of a device"),
+    }
+    node.tear_down("web").await
+}
+
+/// The condition of a volume is told, and is abnormal when its mount is gone.
+///
+/// CSI, NodeGetVolumeStatsResponse: volume_condition MUST be specified if VOLUME_CONDITION is reported.
+#[case(needs = [Stats, Filesystem, Root])]
+async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
+    if !cx.tells_condition() {
+        cx.not_tried("DRV-086", "the node service does not report VOLUME_CONDITION");
+        return Ok(());
+    }
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let target = node.target("web");
+    node.set_up("web").await?;
+    let well = node.stats(&target).await?;
+    well.succeeds()?;
+    let told = "NodeGetVolumeStats answered no volume_condition, and VOLUME_CONDITION is reported.";
+    cx.keeps("DRV-086", STATS, well.part("/volumeCondition").is_object(), told)?;
+    if node.mounts_at(&target)?.is_empty() {
+        cx.not_tried("DRV-086", "the driver mounts nothing at its targets");
+        return node.tear_down("web").await;
+    }
+    node.loses_mount(&target)?;
+    let gone = node.stats(&target).await?;
+    let told = "NodeGetVolumeStats answered a normal condition of a volume whose mount is gone.";
+    let is_abnormal = gone.part("/volumeCondition/abnormal") == json!(true);
+    cx.keeps("DRV-086", STATS, !gone.is_ok() || is_abnormal, told)?;
+    node.tear_down("web").await
+}
+
+/// Statistics are refused without each of the required fields, and of a volume that does not exist.
+///
+/// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist.
+#[case(needs = [Stats, Filesystem, Root])]
+async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    let mut request = json!({ "volumeId": node.handle(), "volumePath": node.target("web") });
+    cx.requires(STATS, &request, &["volumeId", "volumePath"]).await?;
+    let (unknown, codes) = cx.unknown_volume();
+    request["volumeId"] = json!(unknown);
+    let answer = cx.call(STATS, request).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    node.tear_down("web").await
+}
+
+const STATS: &str = "NodeGetVolumeStats";
+
+fn usage(answer: &Answer, unit: &str) -> Option<Value> {
+    answer.list("/usage").iter().find(|usage| usage["unit"] == json!(unit)).cloned()
+}
+
+fn number(usage: &Value, field: &str) -> u64 {
+    usage[field].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn is_positive(cx: &Cx, answer: &Answer) -> Result {
+    let is_negative = |usage: &Value| {
+        let fields = ["total", "used", "available"].map(|field| usage[field].as_str().unwrap_or_default());
+        fields.iter().any(|value| value.starts_with('-'))
+    };
+    let told = "NodeGetVolumeStats answered a negative number.";
+    cx.keeps("DRV-084", STATS, !answer.list("/usage").iter().any(is_negative), told)
+}

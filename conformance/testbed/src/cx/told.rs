@@ -1,0 +1,68 @@
+//! What a driver tells of its volumes and of the space for more, and what of them can be modified.
+
+use std::panic::Location;
+
+use serde_json::{Value, json};
+
+use super::{Answer, Cx, Volume};
+use crate::failure::Result;
+use crate::pages::Pages;
+
+impl Cx {
+    /// Asks how much space there is for volumes such as the last that was created.
+    #[track_caller]
+    pub fn capacity(&self) -> Result<impl Future<Output = Result<Answer>> + use<>> {
+        let created = self.last_request("CreateVolume")?;
+        let mut request = json!({
+            "volumeCapabilities": created["volumeCapabilities"],
+            "parameters": created["parameters"],
+        });
+        // Without it the space of all places counts.
+        if let Some(place) = created.pointer("/accessibilityRequirements/preferred/0") {
+            request["accessibleTopology"] = place.clone();
+        }
+        Ok(self.call("GetCapacity", request))
+    }
+
+    /// Asks for a volume such as the last that was created, of another name and size, and no smaller.
+    #[track_caller]
+    pub fn create_such(&self, bytes: u64) -> Result<impl Future<Output = Result<Answer>> + use<>> {
+        let mut request = self.last_request("CreateVolume")?;
+        request["name"] = json!(format!("{}-more", request["name"].as_str().unwrap_or_default()));
+        request["capacityRange"] = json!({ "requiredBytes": bytes.to_string() });
+        Ok(self.call("CreateVolume", request))
+    }
+
+    /// What ControllerModifyVolume is asked to set the parameters that the manifest names; nothing if it names none.
+    pub fn modify_request(&self, volume: &Volume) -> Option<Value> {
+        let parameters = &self.shared.bed.manifest().volume.mutable_parameters;
+        let request = json!({ "volumeId": self.handle(volume), "mutableParameters": parameters });
+        (!parameters.is_empty()).then_some(request)
+    }
+
+    /// All that the controller tells of a volume.
+    #[track_caller]
+    pub fn told_of(&self, volume: &Volume) -> impl Future<Output = Result<Vec<Value>>> {
+        let (id, caller) = (self.handle(volume), Location::caller());
+        async move {
+            self.shared.begin("asking the controller about a volume", caller);
+            let mut told = Vec::new();
+            if self.controller_can("GET_VOLUME") {
+                let answer = self.call("ControllerGetVolume", json!({ "volumeId": id })).await?;
+                answer.succeeds()?;
+                told.push(answer.part("/volume"));
+            }
+            let mut pages = Pages::default();
+            while self.controller_can("LIST_VOLUMES") {
+                let page = self.call("ListVolumes", json!({ "startingToken": pages.token() })).await?;
+                page.succeeds()?;
+                let entries = page.list("/entries").iter().map(|entry| entry["volume"].clone());
+                told.extend(entries.filter(|listed| listed["volumeId"] == json!(id)));
+                if pages.follow(page.text("/nextToken")) != Ok(true) {
+                    break;
+                }
+            }
+            Ok(told)
+        }
+    }
+}
