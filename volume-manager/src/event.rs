@@ -1,7 +1,7 @@
-//! Everything that can wake the manager's loop, as one enum, and everything it tells the world.
+//! The events that wake the manager's loop, and the notices it sends to subscribers.
 //!
-//! All events come through one queue, so their order is the order in which things happened to the manager.
-//! Time is the one exception: the loop itself waits for the next moment something is due.
+//! All events come through one queue and are handled in the order of arrival. Deadlines are the exception: the
+//! loop waits for the next one itself.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,104 +22,106 @@ use crate::operation::{Failed, OperationName};
 use crate::populator::Resolved;
 use crate::reconstruct::{Reconstruction, Recovered};
 
-/// Something happened.
+/// An event for the manager's loop.
 #[derive(Debug)]
 pub enum Event {
-    /// The owner of the manager wants something.
+    /// A command of the manager's owner.
     Command(Command),
-    /// An object that decisions rest on has changed, or all of a kind have been seen.
+    /// A followed API object has changed, or all objects of a kind have been listed.
     Api(Kind, News),
-    /// A running operation has something to say.
+    /// A report of a running operation.
     Operation(OperationId, Report),
-    /// Somebody is to be told something through a Kubernetes event.
+    /// A Kubernetes event is to be emitted.
     Tell(Told),
-    /// A driver came or went.
+    /// A driver was added or removed.
     Driver(Registration),
-    /// The volumes of a pod were looked up.
+    /// The volumes of a pod were resolved.
     Resolved(PodUid, Resolved),
-    /// The directories left by the last incarnation were read.
+    /// The volumes on disk were reconstructed.
     Reconstructed(Reconstruction),
-    /// The node's object was read, to correct what was reconstructed.
+    /// The node's object was read, for recovery.
     NodeRead(Result<Arc<Node>, ApiError>),
-    /// A directory that explained nothing was looked into by other means.
+    /// The search for the volume of an unidentified directory has ended.
     Identified(Found, Identified),
-    /// The volume was looked for whose place on the node this is.
+    /// The search for the PersistentVolume of an unidentified stage has ended; the path is the staging path or
+    /// global map.
     Traced(PathBuf, Result<Option<Arc<Volume>>, ApiError>),
-    /// The node was asked whether it enforces SELinux.
+    /// Whether the node enforces SELinux.
     SeLinux(bool),
 }
 
-/// What a directory that explained nothing turned out to be.
+/// The result of a search for the volume of an unidentified directory.
 #[derive(Debug)]
 pub enum Identified {
-    /// A volume.
+    /// The volume is known now.
     Recovered(Recovered),
-    /// Nothing: nothing is mounted.
+    /// Nothing is mounted there.
     Nothing,
-    /// Something is mounted, and nobody knows what.
+    /// Something is mounted there, and its volume is still unknown. The failure is that of the search, if it
+    /// failed.
     Unknown(Option<Failure>),
 }
 
-/// What the owner of the manager may want. Answers go through the sender each question carries; an owner
-/// that no longer listens is no error.
+/// Commands of the manager's owner. Each question carries the sender for its answer; an owner that no longer
+/// listens is no error.
 #[derive(Debug)]
 pub enum Command {
-    /// A pod is bound to this node, or has changed.
+    /// Adds a pod that is bound to this node, or replaces its object.
     SetPod(Arc<Pod>),
-    /// The object of a pod is gone.
+    /// Removes a pod whose object is deleted.
     RemovePod(PodUid),
-    /// What the runtime does with a pod.
+    /// Sets the state of a pod's containers.
     SetPodState(PodUid, PodState),
-    /// All pods that were to be known have been given.
+    /// All pods bound to this node have been added.
     SourcesReady,
-    /// Wait until a pod's volumes are there, which also is a sync of the pod.
+    /// Waits until a pod's volumes are mounted, and syncs the pod.
     WaitMounted(PodUid, Duration, oneshot::Sender<Result<(), WaitError>>),
-    /// Wait until a pod has none any more.
+    /// Waits until a pod has no volume.
     WaitUnmounted(PodUid, Duration, oneshot::Sender<Result<(), WaitError>>),
-    /// Wait until nothing is under way and nothing is due.
+    /// Waits until nothing is under way and nothing is due.
     WaitIdle(Duration, oneshot::Sender<Result<(), WaitError>>),
-    /// The volumes a pod has.
+    /// The mounted volumes of a pod.
     MountedVolumes(PodUid, oneshot::Sender<BTreeMap<OuterName, MountedVolume>>),
-    /// The volumes the node must say it uses; `None` until that is known.
+    /// The volumes for the node's `volumesInUse`; `None` until recovery has compared it with the node's object.
     VolumesInUse(oneshot::Sender<Option<Vec<VolumeName>>>),
-    /// What the node's object says it uses.
+    /// Reports the `volumesInUse` of the node's object.
     MarkReportedInUse(Vec<VolumeName>),
-    /// Everything the manager believes.
+    /// A snapshot of the manager's state.
     Dump(oneshot::Sender<Dump>),
-    /// Listen to what it does.
+    /// Sends notices to this channel from now on.
     Subscribe(mpsc::UnboundedSender<Notice>),
-    /// End, dropping what is under way.
+    /// Ends the manager; operations under way are dropped.
     Shutdown(oneshot::Sender<()>),
 }
 
-/// What the runtime does with a pod.
+/// The state of a pod's containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PodState {
     /// Its containers may run.
     #[default]
     Running,
-    /// They are being stopped: it gets no new volumes, and keeps those it has.
+    /// The containers are being stopped: no new volume is mounted, mounted volumes stay.
     Terminating,
-    /// They are gone for good: its volumes may go, too.
+    /// All containers are gone for good: the volumes may be unmounted.
     RuntimeGone,
 }
 
-/// What a running operation says.
+/// A report of a running operation.
 #[derive(Debug)]
 pub enum Report {
-    /// It has learned something, and waits until that is in the books.
+    /// It has learned something and waits until the actual state has it.
     Learned {
-        /// What.
+        /// The change of the actual state.
         transition: Transition,
-        /// Answers it.
+        /// Answers the operation; `Withdrawn` ends it.
         done: oneshot::Sender<Result<(), Withdrawn>>,
     },
     /// It has ended.
     Finished(Outcome),
 }
 
-/// The loop's queue, as operations see it.
+/// The loop's queue, for operations.
 #[derive(Debug, Clone)]
 pub(crate) struct EventQueue(pub(crate) mpsc::UnboundedSender<Event>);
 
@@ -130,12 +132,12 @@ impl ReportQueue for EventQueue {
         transition: Transition,
         done: oneshot::Sender<Result<(), Withdrawn>>,
     ) {
-        // A loop that has ended drops `done`, and with it the operation never goes on.
+        // If the loop has ended, `done` is dropped and the operation does not go on.
         let _ = self.0.send(Event::Operation(operation, Report::Learned { transition, done }));
     }
 
     fn tell(&self, told: Told) {
-        // A loop that has ended has nobody to tell.
+        // If the loop has ended, the Kubernetes event is lost with it.
         let _ = self.0.send(Event::Tell(told));
     }
 }
@@ -143,90 +145,84 @@ impl ReportQueue for EventQueue {
 /// How an operation ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It did what it was for.
+    /// With success.
     Done,
-    /// It did not.
     Failed(Failed),
-    /// It panicked, which is our bug and counts as a failure.
+    /// It panicked: a bug of ours, counted as a failure.
     Panicked(String),
 }
 
-/// A driver came or went.
+/// A driver was added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Registration {
-    /// It can be reached, perhaps again and elsewhere.
+    /// A driver listens on a socket, for the first time, again or on another one.
     Added {
-        /// Its name.
         driver: DriverName,
-        /// Its socket.
         endpoint: PathBuf,
     },
-    /// It cannot be reached any more.
+    /// A driver has no socket any more.
     Removed {
-        /// Its name.
         driver: DriverName,
     },
 }
 
-/// A volume a pod has.
+/// A mounted volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountedVolume {
-    /// Its unique name.
     pub volume: VolumeName,
-    /// Its inner name.
+    /// The name of its PersistentVolume or pod volume.
     pub inner: SpecName,
     pub plugin: PluginName,
-    /// A directory or a device.
+    /// Filesystem or block.
     pub mode: VolumeMode,
-    /// Where it is and what the runtime must know of it.
+    /// Its path, and what the container runtime must know about it.
     pub mounted: Mounted,
-    /// The supplemental group it brings along, as written.
+    /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,
-    /// Whether the pod's reference to its claim says that it only reads.
+    /// Whether the pod mounts its claim read-only.
     pub read_only: bool,
 }
 
-/// What the manager tells whoever subscribed, in the order it happened.
+/// Notices to subscribers, in the order of the changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Notice {
-    /// One entry of the books changed; an empty text is no entry. The words are those of the recordings.
+    /// An entry of the desired or the actual state changed; an empty text is no entry. Texts are those of
+    /// recordings.
     State {
         /// `actual` or `desired`.
         world: String,
         /// `volume <unique name>` or `pod <uid> <unique name>`.
         key: String,
-        /// Before.
         from: String,
-        /// After.
         to: String,
     },
     /// An operation was started.
     Started {
         name: OperationName,
         volume: VolumeName,
-        /// Its pod, if it is for one.
+        /// The pod, for an operation on a pod's share of the volume.
         pod: Option<PodUid>,
     },
     /// An operation has ended.
     Ended {
         name: OperationName,
         volume: VolumeName,
-        /// Its pod, if it was for one.
+        /// The pod, for an operation on a pod's share of the volume.
         pod: Option<PodUid>,
-        /// Why it failed, if it did.
+        /// The error, if it failed.
         error: Option<String>,
     },
     /// A Kubernetes event was emitted.
     Told(Told),
-    /// The node must say that it uses these volumes. Whoever writes that asks for the newest list when they
-    /// write: an older one could take back what was already relied on.
+    /// The node's `volumesInUse` must be this list. A writer of the node's status must ask for the newest list
+    /// when it writes: an older one could remove a volume that is mounted already.
     InUse(Vec<VolumeName>),
-    /// A wait came back.
+    /// A wait has ended.
     Waited {
         /// `mounted` or `unmounted`.
         what: String,
         pod: PodUid,
-        /// Why it failed, if it did.
+        /// The error, if it failed.
         error: Option<String>,
     },
 }

@@ -1,8 +1,8 @@
-//! The event loop: the one owner of the desired and the actual state and of what is under way.
+//! The event loop: the only owner of the desired state, the actual state and the list of pending operations.
 //!
-//! There is no lock and no polling. The loop sleeps until something happens or is due, takes in everything
-//! that has happened, and then plans once, for the volumes that concerns. What takes time runs elsewhere and
-//! comes back as an event.
+//! There is no lock and no polling. The loop sleeps until an event arrives or a timer is due, takes in all
+//! queued events, and then plans once, for the volumes that changed. Anything that takes time runs in its own
+//! task and comes back as an event.
 
 mod books;
 mod changes;
@@ -41,8 +41,9 @@ pub use config::Parts;
 pub use handle::{VolumeManager, WAIT_LIMIT};
 
 impl VolumeManager {
-    /// Starts a manager on the current runtime. It reads back what its last incarnation left, then follows
-    /// pods. It stops when the runtime does, or when it is told to.
+    /// Starts a manager on the current runtime. It reconstructs the volumes that a previous run left on disk,
+    /// then follows pods. It ends with the runtime, or on [`shutdown`](Self::shutdown) or
+    /// [`abort`](Self::abort).
     pub fn start(config: Config, parts: Parts) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
         let manager = Manager::new(config, parts, sender.clone());
@@ -51,7 +52,6 @@ impl VolumeManager {
     }
 }
 
-/// The owner of all state.
 struct Manager {
     desired: DesiredState,
     actual: ActualState,
@@ -64,13 +64,13 @@ struct Manager {
     restart: world::Restart,
     waits: waits::Waits,
     subscribers: Vec<mpsc::UnboundedSender<Notice>>,
-    /// What the node must say it uses, kept up with each volume that changes.
+    /// The node's `volumesInUse`, updated for each volume that changes.
     in_use: BTreeSet<VolumeName>,
-    /// Whether whoever subscribed has to be told of that.
+    /// Whether subscribers have not been sent `in_use` since it changed.
     in_use_changed: bool,
-    /// What the node's object is known to say it uses, and need not stop saying.
+    /// Volumes that the node's object was last seen to list in `volumesInUse` and that are still in `in_use`.
     reported: BTreeSet<VolumeName>,
-    /// Claims that say that it is the node's turn to grow their volume, and to which size.
+    /// Claims in `NodeResizePending`, with the size allocated to them.
     turns: BTreeMap<Namespaced, Option<Bytes>>,
     counters: BTreeMap<&'static str, u64>,
     registrations: u64,
@@ -119,7 +119,8 @@ impl Manager {
         loop {
             let due = self.next_due();
             let clock = Arc::clone(&self.executor.context().clock);
-            // Both arms may be dropped at any time: a queue loses nothing, and time comes round again.
+            // Both futures may be dropped at any time: a queue keeps its events, and the deadline is computed
+            // again.
             let event = tokio::select! {
                 biased;
                 event = events.recv() => event,
@@ -129,7 +130,7 @@ impl Manager {
             for event in ready {
                 if let ControlFlow::Break(ended) = self.handle(event) {
                     drop(self);
-                    // Whoever asked for the end no longer listens if this fails.
+                    // The send fails when the caller of `shutdown` no longer waits.
                     let _ = ended.send(());
                     return;
                 }
@@ -138,7 +139,7 @@ impl Manager {
         }
     }
 
-    /// Takes one event in. Nothing is started yet: what it concerns becomes dirty.
+    /// Takes in one event. Starts no operation: volumes that it concerns become dirty.
     fn handle(&mut self, event: Event) -> ControlFlow<tokio::sync::oneshot::Sender<()>> {
         match event {
             Event::Command(command) => return self.command(command),
@@ -156,8 +157,7 @@ impl Manager {
         ControlFlow::Continue(())
     }
 
-    /// Draws the conclusions from everything taken in: looks at pods, plans, starts, and wakes whoever
-    /// waits.
+    /// Acts on everything taken in: resolves pods, plans and starts operations, and answers waiters.
     fn turn(&mut self) {
         let now = self.now();
         self.populator.expire(now);
@@ -170,7 +170,8 @@ impl Manager {
         }
         self.search_orphans();
         self.search_lost();
-        // Nothing is decided before the last incarnation's books are read back: what it left is not new.
+        // Nothing is planned before the volumes on disk are reconstructed: a volume that is already mounted
+        // would be mounted again.
         while self.restart.is_read_back() && !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);
             self.count_many("volumes_planned", dirty.len());
@@ -211,15 +212,15 @@ impl Manager {
     fn start(&mut self, operation: Operation, now: Instant) {
         let (name, pod) = (operation.name(), operation.pod());
         let admission = self.pending.admit(name, Key::of(&operation), pod.clone(), now);
-        // One that is not admitted is planned again when what it waits for is over.
+        // A refused operation is planned again when the operation that excludes it has ended.
         let Admission::Started(id) = admission else { return };
         let volume = operation.volume().clone();
-        tracing::debug!(operation = %name, %volume, pod = pod.as_ref().map(tracing::field::display), "started");
+        tracing::debug!(operation = %name, %volume, pod = pod.as_ref().map(tracing::field::display), "operation started");
         self.notify(|| Notice::Started { name, volume, pod });
         self.executor.start(id, operation);
     }
 
-    /// Looks at the pods whose turn it is: on the spot if that needs no answer from anybody.
+    /// Resolves the volumes of the pods that are due: at once if that takes no API call, otherwise in a task.
     fn look_at_pods(&mut self) {
         let facts = Arc::clone(&self.facts.borrow());
         for look in self.populator.take_due(&facts) {
@@ -229,7 +230,7 @@ impl Manager {
             let look = lookup::resolve(look, api);
             if local {
                 use futures::FutureExt;
-                let resolved = look.now_or_never().expect("a pod without claims asks nobody");
+                let resolved = look.now_or_never().expect("a pod without claims needs no API call");
                 self.resolved(&uid, resolved);
             } else {
                 self.executor.look_up(async move { Event::Resolved(uid, look.await) });
@@ -241,7 +242,7 @@ impl Manager {
         self.executor.context().clock.now()
     }
 
-    /// When the loop must wake although nothing has happened.
+    /// The earliest deadline at which the loop must wake without an event.
     fn next_due(&self) -> Option<Instant> {
         let sources = [
             self.pending.next_due(),

@@ -1,9 +1,9 @@
-//! Operations: what is done to one volume, in the background, one at a time per [`Key`].
+//! Operations: the work on one volume, in the background, one at a time per [`Key`].
 //!
-//! The reconciler decides what an [`Operation`] is and puts everything into it that the decision rested on.
-//! An operation never reads the manager's books; it reports each thing it learns as a
-//! [`Transition`] through its [`Mark`], and ends with success or with [`Failed`]. Its future may be dropped
-//! at any await: what was marked until then is the truth, or on the safe side of it.
+//! The reconciler builds an [`Operation`] and puts everything into it that the decision was based on. An
+//! operation never reads the manager's state. It reports each thing it learns as a [`Transition`] through its
+//! [`Mark`], and ends with success or with [`Failed`]. Its future may be dropped at any await: what it has
+//! reported until then is true, or uncertain.
 
 pub(crate) mod attach;
 pub(crate) mod detach;
@@ -29,101 +29,98 @@ use plugin_api::{Before, Mounted, PodRecord, Reason, Spec};
 pub(crate) use expand::NODE_RESIZE_PENDING;
 pub use key::{Key, OperationName};
 
-/// Something to do to one volume.
+/// An operation on one volume.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Checks with the API that the volume is attached, and opens the books on it.
+    /// Checks with the API that the volume is attached, and adds it to the actual state.
     Verify(Arc<VerifyAttached>),
-    /// Attaches the volume to a node (controller only).
+    /// Attaches the volume to a node (attach/detach controller only).
     Attach(Arc<AttachVolume>),
-    /// Detaches the volume from a node (controller only).
+    /// Detaches the volume from a node (attach/detach controller only).
     Detach(Arc<DetachVolume>),
-    /// Makes the volume appear in a pod, staging it first if it has to be.
+    /// Mounts a filesystem volume for a pod: stages it if needed, then publishes it.
     Mount(Arc<MountVolume>),
-    /// The same for a device.
+    /// The same for a block volume.
     Map(Arc<MountVolume>),
-    /// Takes the volume back from a pod.
+    /// Unmounts a filesystem volume from a pod.
     Unmount(Arc<UnmountVolume>),
-    /// The same for a device.
+    /// The same for a block volume.
     Unmap(Arc<UnmountVolume>),
-    /// Takes the volume back from the node.
+    /// Unmounts a filesystem volume from the node (unstage).
     UnmountDevice(Arc<UnmountDevice>),
-    /// The same for a device.
+    /// The same for a block volume.
     UnmapDevice(Arc<UnmountDevice>),
-    /// Grows a volume that a pod uses.
+    /// Expands a volume that a pod uses.
     Expand(Arc<ExpandVolume>),
 }
 
-/// Checks that a volume is attached.
+/// Parameters of [`Operation::Verify`].
 #[derive(Debug, Clone)]
 pub struct VerifyAttached {
     pub volume: VolumeName,
-    /// What the plugin is told about it.
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
-    /// Whether it has to be attached at all.
+    /// Whether the volume has to be attached.
     pub attachable: bool,
-    /// Whether its size is unknown and wanted.
+    /// Whether the size of the volume's claim is to be looked up.
     pub wants_size: bool,
 }
 
-/// Attaches a volume.
+/// Parameters of [`Operation::Attach`].
 #[derive(Debug, Clone)]
 pub struct AttachVolume {
     pub volume: VolumeName,
-    /// What the plugin is told about it.
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
     pub node: NodeName,
-    /// The pods that wait for it, which are told.
+    /// The pods that wait for the volume; each gets an event.
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// Detaches a volume.
+/// Parameters of [`Operation::Detach`].
 #[derive(Debug, Clone)]
 pub struct DetachVolume {
     pub volume: VolumeName,
-    /// What the plugin is told about it; unknown after a restart if no pod has named it since.
+    /// `None` after a restart, until a pod names the volume.
     pub spec: Option<Arc<Spec>>,
     pub node: NodeName,
-    /// Whether to ask the node's object once more that the volume is not in use.
+    /// Whether to read the node's object again before, and to fail if it lists the volume as in use.
     pub verify_safe: bool,
 }
 
-/// Mounts or maps a volume for a pod.
+/// Parameters of [`Operation::Mount`] and [`Operation::Map`].
 #[derive(Debug, Clone)]
 pub struct MountVolume {
     pub volume: VolumeName,
-    /// What the plugin is told about it.
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
     pub pod: Arc<Pod>,
     /// The volume's names in the pod; at least one.
     pub outer: Vec<OuterName>,
-    /// The supplemental group the volume brings along, as written.
+    /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,
     /// The SELinux label to mount with; empty for none.
     pub selinux_label: String,
-    /// How large it should be, for kinds that can limit themselves.
+    /// The size limit, for plugins that can enforce one.
     pub size_limit: Option<Bytes>,
-    /// Where its device is, as far as it is known; empty if it is not.
+    /// The device's path, or the name of an attachment; empty if not known.
     pub device_path: String,
-    /// Whether it has to be attached.
+    /// Whether the volume has to be attached.
     pub attachable: bool,
-    /// Whether the step per node is done, may be done, or is not.
+    /// Whether the volume is staged, may be, or is not.
     pub device: Before,
-    /// Whether the step per pod is done, may be done, or is not.
+    /// Whether the volume is published for the pod, may be, or is not.
     pub before: Before,
-    /// Whether another pod has the volume, or may have it.
+    /// Whether another pod has or may have the volume.
     pub used_elsewhere: bool,
-    /// Whether growing it has failed for good on this node.
+    /// Whether an expansion has failed for good on this node.
     pub expansion_failed: bool,
-    /// Whether growing it must not be tried while it is in use.
+    /// Whether the volume must not be expanded while it is in use.
     pub expansion_blocked: bool,
 }
 
 impl MountVolume {
-    /// What the books say about the volume in this pod once it may be there.
+    /// The actual state's record of the volume in this pod, once it may be mounted.
     pub fn record(&self) -> PodRecord {
         PodRecord {
             pod: self.pod.uid(),
@@ -135,73 +132,72 @@ impl MountVolume {
     }
 }
 
-/// Unmounts or unmaps a volume of a pod.
+/// Parameters of [`Operation::Unmount`] and [`Operation::Unmap`].
 #[derive(Debug, Clone)]
 pub struct UnmountVolume {
     pub volume: VolumeName,
     pub plugin: PluginName,
-    /// The pod, whose object may be gone.
+    /// The pod; its object may be deleted.
     pub pod: PodUid,
-    /// The volume's inner name.
+    /// The name of the PersistentVolume or pod volume.
     pub inner: SpecName,
-    /// What the plugin is told about it, as far as it is known.
+    /// `None` if it is not known.
     pub spec: Option<Arc<Spec>>,
 }
 
-/// Takes a volume back from the node.
+/// Parameters of [`Operation::UnmountDevice`] and [`Operation::UnmapDevice`].
 #[derive(Debug, Clone)]
 pub struct UnmountDevice {
     pub volume: VolumeName,
     pub plugin: PluginName,
-    /// What the plugin is told about it.
     pub spec: Arc<Spec>,
-    /// Where its device is; may be empty, or the name of an attachment.
+    /// The device's path, or the name of an attachment; may be empty.
     pub device_path: String,
-    /// Where the step per node was done.
+    /// The staging path or global map.
     pub device_mount_path: PathBuf,
 }
 
-/// Grows a volume that a pod uses.
+/// Parameters of [`Operation::Expand`].
 #[derive(Debug, Clone)]
 pub struct ExpandVolume {
     pub volume: VolumeName,
-    /// What the plugin is told about it, with its new size.
+    /// The spec with the new size.
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
     pub pod: Arc<Pod>,
-    /// Where the volume is in the pod.
+    /// The mount for the pod.
     pub mounted: Mounted,
-    /// Where its device is; may be empty, or the name of an attachment.
+    /// The device's path, or the name of an attachment; may be empty.
     pub device_path: String,
-    /// How large it should be.
+    /// The wanted size.
     pub new_size: Bytes,
-    /// How large it was.
+    /// The size before.
     pub old_size: Bytes,
-    /// Whether growing it has failed for good on this node.
+    /// Whether an expansion has failed for good on this node.
     pub expansion_failed: bool,
 }
 
-/// Why an operation ended without success.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} for volume \"{volume}\"")]
 pub struct Failed {
-    /// What failed, in the kubelet's words, such as `MountVolume.SetUp failed`.
+    /// The failed step, in the kubelet's words, such as `MountVolume.SetUp failed`.
     pub step: &'static str,
-    /// The volume, as the message names it.
+    /// The volume's name in the message.
     pub volume: String,
-    /// The reason of the event about it, if there is to be one.
+    /// The reason of the Kubernetes event, if one is emitted.
     pub reason: Option<Reason>,
-    /// Why.
+    /// The cause.
     pub source: Failure,
 }
 
 impl Failed {
-    /// A failure nobody is told about but the log.
+    /// A failure that is logged and emits no Kubernetes event.
     pub fn quiet(step: &'static str, volume: impl ToString, source: impl Into<Failure>) -> Self {
         Self { step, volume: volume.to_string(), reason: None, source: source.into() }
     }
 
-    /// A failure the pod's events tell about.
+    /// A failure that also emits a Kubernetes event about the pod.
     pub fn told(
         step: &'static str,
         reason: Reason,
@@ -211,12 +207,12 @@ impl Failed {
         Self { step, volume: volume.to_string(), reason: Some(reason), source: source.into() }
     }
 
-    /// All there is to say, as the kubelet writes it: with a blank before the colon.
+    /// The full message, in the kubelet's form with a blank before the colon.
     pub fn message(&self) -> String {
         self.saying(&self.source.chain())
     }
 
-    /// The same without paths of the node: the text of the event.
+    /// The message without paths of the node, for the Kubernetes event.
     pub fn told_as(&self) -> String {
         self.saying(&self.source.told())
     }
@@ -227,7 +223,7 @@ impl Failed {
 }
 
 impl Operation {
-    /// The name that back-off, metrics and traces use.
+    /// The name in back-offs, metrics and traces.
     pub fn name(&self) -> OperationName {
         match self {
             Self::Verify(_) => OperationName::Verify,
@@ -243,7 +239,6 @@ impl Operation {
         }
     }
 
-    /// The volume it is about.
     pub fn volume(&self) -> &VolumeName {
         match self {
             Self::Verify(verify) => &verify.volume,
@@ -256,7 +251,7 @@ impl Operation {
         }
     }
 
-    /// The pod it is done for, if it is done for one.
+    /// The pod, for an operation on a pod's share of the volume.
     pub fn pod(&self) -> Option<PodUid> {
         match self {
             Self::Mount(mount) | Self::Map(mount) => Some(mount.pod.uid()),

@@ -1,7 +1,7 @@
-//! Compares what should be with what is, and says what to do: a pure function.
+//! Compares the desired with the actual state and plans the next operations, as a pure function.
 //!
-//! Nothing here starts anything or waits for anything. What [`plan`] proposes still has to be admitted: two
-//! operations of one plan may exclude each other, and then the first one runs.
+//! [`plan`] starts nothing and waits for nothing. Each planned operation must still be admitted: of two that
+//! exclude each other, the first one runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,42 +15,39 @@ use crate::actual::{ActualState, Device, PodEntry, PodView, VolumeRecord};
 use crate::desired::{DesiredState, Wanted, WantedBy};
 use crate::operation::{ExpandVolume, MountVolume, Operation, UnmountDevice, UnmountVolume, VerifyAttached};
 
-/// What a plan is made from.
+/// The input of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Worlds<'a> {
-    /// What should be.
     pub desired: &'a DesiredState,
-    /// What is.
     pub actual: &'a ActualState,
-    /// What is known of the world.
+    /// Facts about the node, drivers and attachments.
     pub facts: &'a Facts,
-    /// The plugins.
     pub registry: &'a Registry,
-    /// Whether both books are complete: every pod known at the start has been looked at, and what was
-    /// reconstructed has been compared with the node's object.
+    /// Whether the desired and the actual state are complete: every pod that was bound at the start is
+    /// resolved, and the reconstructed volumes were compared with the node's object.
     pub complete: bool,
-    /// Whether nothing that was left is just being identified: it may be a pod's hold on any volume.
+    /// Whether no search for the volume of an unidentified directory runs: its pod may have any volume.
     pub explained: bool,
-    /// Directories of pods that explain nothing yet: each may hold the volume that it is named after.
+    /// Unidentified directories, by pod and the volume name in their path: the pod may have that volume.
     pub orphans: &'a BTreeSet<(PodUid, SpecName)>,
 }
 
-/// Something to do next.
+/// A planned step.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Start this operation, if it may start.
+    /// Start this operation if it is admitted.
     Start(Operation),
-    /// Close the books on a volume, if nothing runs on it.
+    /// Remove a volume from the actual state if no operation runs on it.
     Forget(VolumeName),
-    /// Tell whoever waits for a pod that waiting will not help.
+    /// Add an error to a pod: waiting does not help it.
     Fail(PodUid, String),
 }
 
-/// Everything that should start next among the volumes that changed, in starting order.
+/// The next steps for the volumes that changed, in starting order.
 ///
-/// Unmounts come first, so that a volume which moves from a pod that is gone to a new one leaves the first
-/// before it enters the second. Nothing is unmounted before both books are complete: what looks unwanted may
-/// only be not yet known. `may_run` says whether containers of a pod may still run: such a pod loses nothing.
+/// Unmounts come first, so that a volume leaves its old pod before it enters the new one. Nothing is unmounted
+/// before both states are complete: a volume that looks unwanted may belong to a pod that is not known yet.
+/// `may_run` says whether containers of a pod may still run; such a pod keeps all its volumes.
 pub fn plan(
     worlds: Worlds<'_>,
     dirty: &BTreeSet<VolumeName>,
@@ -67,7 +64,8 @@ pub fn plan(
     steps
 }
 
-/// The pods that have a volume, or may have it, and do not want it as it is.
+/// Unmounts for pods that have or may have the volume and no longer want it, or not with its present SELinux
+/// label.
 fn pod_unmounts(worlds: Worlds<'_>, volume: &VolumeName, may_run: &impl Fn(&PodUid) -> bool) -> Vec<Step> {
     let Some(record) = worlds.actual.volume(volume) else { return Vec::new() };
     let label = record.selinux_label.as_deref();
@@ -93,7 +91,7 @@ fn unmount(volume: &VolumeName, record: &VolumeRecord, entry: &PodEntry) -> Oper
     }
 }
 
-/// The pods that want a volume and do not have it, or not as they should.
+/// Mounts, checks and expansions for pods that want the volume and do not have it as wanted.
 fn pod_mounts(worlds: Worlds<'_>, volume: &VolumeName, may_run: &impl Fn(&PodUid) -> bool) -> Vec<Step> {
     let Some(wanted) = worlds.desired.volume(volume) else { return Vec::new() };
     let alive = wanted.pods.iter().filter(|(pod, _)| may_run(pod));
@@ -152,9 +150,9 @@ fn label_mismatch(spec: &Spec) -> String {
     )
 }
 
-/// Opens the books on a volume. One that must be attached waits until the node's object says that it is in
-/// use, so that nobody detaches it, and that it is attached: neither wait is a failure, nor is the one for an
-/// object that was not heard of yet.
+/// Plans the check that brings a volume into the actual state. A volume that has to be attached waits until the
+/// node's object lists it as in use, so that the controller does not detach it, and as attached. Neither wait
+/// is a failure and neither has a back-off; the same holds while the node's object has not been seen.
 fn verify(worlds: Worlds<'_>, volume: &VolumeName, wanted: &Wanted, by: &WantedBy) -> Option<Step> {
     if wanted.attachable {
         let attached = worlds.facts.node_unfollowed || worlds.facts.attached.contains(volume);
@@ -204,8 +202,8 @@ fn mount(
     }))
 }
 
-/// A volume no pod has: it leaves the node step by step, and then the books. As long as some pod wants it as
-/// it is, it stays staged.
+/// Plans the next step of removing a volume that no pod has from the node: unstage or unmap it, then forget it.
+/// A volume that a pod wants with its present SELinux label stays staged.
 fn device_unmount(worlds: Worlds<'_>, volume: &VolumeName) -> Option<Step> {
     let record = worlds.actual.volume(volume)?;
     let wanted = worlds.desired.exists_with_label(volume, record.selinux_label.as_deref());

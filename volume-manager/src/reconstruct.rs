@@ -1,9 +1,10 @@
-//! Directories on disk become an uncertain actual state.
+//! Reconstructs the actual state from directories on disk, as uncertain.
 //!
-//! After a restart the books are empty and the node is not. Every directory of a volume in a pod is read
-//! back into what it stands for; plugins add what they staged and no pod names any more, which the kubelet
-//! forgets. Nothing is changed but that plugins remove empty directories nobody will look for, and no volume is
-//! looked into or even at: one that hangs must not hold up the rest.
+//! After a restart the actual state is empty and the node is not. Each volume directory of a pod is
+//! reconstructed by its plugin. Plugins also find volumes that they staged and that no pod's directory names;
+//! the kubelet forgets those. Nothing is changed, except that plugins remove empty directories that no search
+//! would find again. No volume's content is opened or even looked at: a volume that hangs must not hold up the
+//! others.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,33 +16,31 @@ use plugin_api::error::{Failure, Unfit};
 use plugin_api::registry::Registry;
 use plugin_api::{Facts, Found, Lost, Rebuilt, Scene, Staged, VolumePlugin};
 
-/// What the last incarnation left.
+/// The volumes on disk.
 #[derive(Debug, Default)]
 pub struct Reconstruction {
-    /// What could be read back.
     pub volumes: Vec<Recovered>,
-    /// What could not, and why.
+    /// Directories of pods that could not be reconstructed.
     pub failed: Vec<(Found, Failure)>,
-    /// What plugins have of volumes without knowing of which.
+    /// Staged volumes without a readable record.
     pub lost: Vec<Lost>,
-    /// Whether there is more that could not be read.
+    /// Whether some directories of pods could not be read.
     pub incomplete: bool,
 }
 
-/// A volume that was read back.
+/// A reconstructed volume.
 #[derive(Debug, Clone)]
 pub struct Recovered {
-    /// Its unique name.
     pub volume: VolumeName,
     pub plugin: PluginName,
-    /// What is known of it.
+    /// Its spec and mounts, as far as the disk tells.
     pub rebuilt: Rebuilt,
-    /// The pod whose directory told of it; `None` if it is only staged.
+    /// The pod that has it; `None` if it is only staged.
     pub pod: Option<PodUid>,
 }
 
-/// Reads back everything below the root; but nothing of what is only staged where a directory of the pods'
-/// cannot be read, since nobody knows then who has that.
+/// Reconstructs all volumes below the root directory. If a directory of the pods cannot be read, volumes that
+/// are only staged are left out: a pod in that directory may have them.
 pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstruction {
     let mut result = Reconstruction::default();
     let mut scan = Scan { scene, complete: true };
@@ -55,7 +54,7 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
         result.incomplete = true;
         return result;
     }
-    // What a pod's own directory has told of is not told twice.
+    // A volume that a pod's directory names is not added again for the same pod.
     let mut known: BTreeSet<_> =
         result.volumes.iter().map(|known| (known.volume.clone(), known.pod.clone())).collect();
     for plugin in registry.all() {
@@ -66,7 +65,7 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
                 }
                 Ok(_) => {}
                 Err(failure) => {
-                    tracing::warn!(plugin = %plugin.name(), error = failure.chain(), "cannot name a staged volume");
+                    tracing::warn!(plugin = %plugin.name(), error = failure.chain(), "cannot build the unique name of a staged volume; it stays staged");
                 }
             }
         }
@@ -79,7 +78,7 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
     result
 }
 
-/// Reads back one directory.
+/// Reconstructs the volume of one directory.
 async fn recover(scene: Scene<'_>, registry: &Registry, found: &Found) -> Result<Recovered, Failure> {
     let plugin = registry.by_name(&found.plugin)?;
     if found.mode == VolumeMode::Block && plugin.block_mapper().is_none() {
@@ -89,7 +88,7 @@ async fn recover(scene: Scene<'_>, registry: &Registry, found: &Found) -> Result
     recovered(&**plugin, rebuilt, Some(&found.pod))
 }
 
-/// Names what a directory turned out to stand for: one of a pod, or one of the plugin's own.
+/// Gives a reconstructed volume its unique name.
 pub fn recovered(
     plugin: &dyn VolumePlugin,
     rebuilt: Rebuilt,
@@ -99,8 +98,8 @@ pub fn recovered(
     Ok(Recovered { volume, plugin: plugin.name(), rebuilt, pod: pod.cloned() })
 }
 
-/// The unique name of a rebuilt volume. Whether it has a step per node is asked first: the answer needs no
-/// object from the API, which may not be reachable yet.
+/// The unique name of a reconstructed volume. Device mounting is checked before attaching: it needs no object
+/// from the API, which may not be reachable yet.
 fn name(plugin: &dyn VolumePlugin, rebuilt: &Rebuilt, pod: Option<&PodUid>) -> Result<VolumeName, Failure> {
     let spec = &rebuilt.spec;
     let shared = plugin.can_device_mount(spec) || plugin.can_attach(spec, &Facts::default());
@@ -110,15 +109,15 @@ fn name(plugin: &dyn VolumePlugin, rebuilt: &Rebuilt, pod: Option<&PodUid>) -> R
     }
 }
 
-/// A walk through the directories of pods.
+/// A walk through the directories of all pods.
 struct Scan<'a> {
     scene: Scene<'a>,
-    /// Whether all of them could be read.
+    /// Whether every directory could be read.
     complete: bool,
 }
 
 impl Scan<'_> {
-    /// Every directory of a pod that stands for a volume, in order.
+    /// The directories of all pods' volumes, sorted.
     async fn volumes(&mut self) -> Vec<Found> {
         let paths = self.scene.paths;
         let mut found = Vec::new();
@@ -128,7 +127,7 @@ impl Scan<'_> {
                 (VolumeMode::Filesystem, paths.pod_volumes(&pod)),
                 (VolumeMode::Block, paths.pod_devices(&pod)),
             ];
-            // Only directories: a link in their place would lead to another pod's volumes.
+            // A symlink instead of a directory would lead to another pod's volumes.
             let kept = self.directories(&paths.pod(&pod)).await;
             for (mode, path) in of_mode {
                 if !kept.iter().any(|entry| path.file_name() == Some(&entry.name)) {
@@ -161,14 +160,14 @@ impl Scan<'_> {
         entries
     }
 
-    /// What a directory holds. What is missing or is none holds nothing; one that cannot be read is passed over,
-    /// since the others still can.
+    /// The entries of a directory. Empty if the path does not exist or is no directory; if it cannot be read,
+    /// the walk goes on without it and is not complete.
     async fn entries(&mut self, path: &Path) -> Vec<DirEntry> {
         match self.scene.host.read_dir(path).await {
             Ok(entries) => return entries,
             Err(error) if error.is_not_found() || error.is_not_a_directory() => {}
             Err(error) => {
-                tracing::warn!(path = %path.display(), error = api::error::chain(&error), "cannot read a directory back");
+                tracing::warn!(path = %path.display(), error = api::error::chain(&error), "cannot read a directory; volumes of pods below it are not reconstructed");
                 self.complete = false;
             }
         }
@@ -176,7 +175,8 @@ impl Scan<'_> {
     }
 }
 
-/// A volume is a directory, a device is reached by a link. Anything else in their place is not ours.
+/// A filesystem volume has a directory, a block volume has a symlink. Any other file was not made by a volume
+/// manager.
 fn may_be_volume(entry: &DirEntry, mode: VolumeMode) -> bool {
     match mode {
         VolumeMode::Filesystem => matches!(entry.kind, FileKind::Directory | FileKind::Unknown),
@@ -188,7 +188,7 @@ fn may_be_directory(entry: &DirEntry) -> bool {
     matches!(entry.kind, FileKind::Directory | FileKind::Unknown)
 }
 
-/// A name that is no text was not given by us.
+/// `None` for a name that is not UTF-8: no volume manager made it.
 fn text(entry: &DirEntry) -> Option<&str> {
     entry.name.to_str()
 }

@@ -1,4 +1,4 @@
-//! How the loop writes its books, and tells whoever subscribed what changed in them.
+//! Changes of the desired and the actual state, and the notices to subscribers about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::event::Notice;
 use crate::populator::{Books, Resolved};
 
 impl Manager {
-    /// Tells whoever subscribed. What is told is only made if somebody is there.
+    /// Sends a notice to all subscribers. It is only built if there is one.
     pub(super) fn notify(&mut self, notice: impl FnOnce() -> Notice) {
         if self.subscribers.is_empty() {
             return;
@@ -23,7 +23,7 @@ impl Manager {
         self.subscribers.retain(|subscriber| subscriber.send(notice.clone()).is_ok());
     }
 
-    /// Puts something an operation has learned into the book of what is.
+    /// Applies what an operation learned to the actual state.
     pub(super) fn apply(&mut self, volume: &VolumeName, transition: Transition) {
         let pod = transition.pod().cloned();
         if let Some(pod) = &pod {
@@ -35,8 +35,8 @@ impl Manager {
         self.dirty.insert(volume.clone());
     }
 
-    /// Closes the books on a volume that is nowhere any more. If something still runs on it, its end is a
-    /// reason to look again.
+    /// Forgets a volume that is neither attached nor mounted any more. While an operation runs on it nothing
+    /// happens: the end of that operation has it planned again.
     pub(super) fn forget(&mut self, volume: &VolumeName) {
         if self.pending.on(volume).next().is_some() {
             return;
@@ -47,7 +47,7 @@ impl Manager {
         }
     }
 
-    /// What a look at a pod has given.
+    /// Takes in the resolved volumes of a pod.
     pub(super) fn resolved(&mut self, pod: &PodUid, resolved: Resolved) {
         let now = self.now();
         self.waits.concern(pod);
@@ -69,7 +69,7 @@ impl Manager {
         self.explain_by_wishes();
     }
 
-    /// A pod whose containers are gone wants nothing any more.
+    /// Removes all volumes of a pod whose containers are gone from the desired state.
     pub(super) fn unwant(&mut self, pod: &PodUid) {
         let before = self.wanted_texts(pod);
         let volumes = self.desired.remove_pod(pod);
@@ -85,8 +85,8 @@ impl Manager {
         self.forget_pod(pod);
     }
 
-    /// A pod that is gone and has nothing left is forgotten. That its containers may run is not, as long as
-    /// anything that was left may be its.
+    /// Forgets a removed pod that has no volume left. If its containers may run and recovery may still find
+    /// volumes of it, it is kept.
     pub(super) fn forget_pod(&mut self, pod: &PodUid) {
         let may_have_more = self.populator.may_run(pod) && self.restart.is_in_doubt_about(pod);
         if !self.desired.has_pod(pod) && !self.actual.has_pod(pod) && !may_have_more {
@@ -98,9 +98,9 @@ impl Manager {
         self.facts.send_modify(|facts| change(Arc::make_mut(facts)));
     }
 
-    /// Follows what the node must say it uses: volumes some pod wants and volumes that are here, as far as
-    /// they are attached. What has left the list may be gone from the node's object by the time it is back,
-    /// and has to be reported again.
+    /// Updates `volumesInUse`: volumes that a pod wants and that can be attached, and volumes that are
+    /// attached. A volume that leaves the list must be reported again when it returns, since the node's object
+    /// may have lost it in between.
     pub(super) fn keep_in_use(&mut self, changed: &BTreeSet<VolumeName>) {
         for volume in changed {
             let wanted = self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
@@ -118,13 +118,13 @@ impl Manager {
         }
     }
 
-    /// Tells whoever subscribed when the node must say something else about its volumes.
+    /// Sends subscribers the new `volumesInUse` if it changed.
     pub(super) fn publish_in_use(&mut self) {
         if !self.in_use_changed || !self.restart.is_corrected() {
             return;
         }
         self.in_use_changed = false;
-        // As long as what is used, and made for nobody.
+        // The list is long; without a subscriber it is not built.
         if !self.subscribers.is_empty()
             && let Some(volumes) = self.volumes_in_use()
         {
@@ -132,15 +132,15 @@ impl Manager {
         }
     }
 
-    /// What the node must say it uses. `None` before what the last incarnation left is known and corrected:
-    /// a list that lacks a volume lets it be detached, mounted or not.
+    /// The node's `volumesInUse`. `None` until recovery has compared the reconstructed volumes with the node's
+    /// object: the attach/detach controller may detach a volume that the list lacks, even if it is mounted.
     pub(super) fn volumes_in_use(&self) -> Option<Vec<VolumeName>> {
         let all = || self.in_use.union(self.restart.kept()).cloned().collect();
         self.restart.is_corrected().then(all)
     }
 
-    /// The node's object was written or read. The list is older than now: what has left since may be taken
-    /// back by the write after it, and does not count.
+    /// Takes in the `volumesInUse` that the node's object was written or read with. That list is older than
+    /// `in_use`: a volume that has left `in_use` since is ignored, because the next write removes it.
     pub(super) fn mark_reported(&mut self, volumes: Vec<VolumeName>) {
         let reported = volumes.into_iter().filter(|volume| self.in_use.contains(volume)).collect();
         let before = std::mem::replace(&mut self.reported, reported);
@@ -150,14 +150,15 @@ impl Manager {
         }
     }
 
-    /// Emits a Kubernetes event: to whoever subscribed, and to the API, which may take its time.
+    /// Emits a Kubernetes event: to subscribers at once, to the API in the background.
     pub(super) fn tell(&mut self, told: Told) {
         self.notify(|| Notice::Told(told.clone()));
         let api = Arc::clone(&self.executor.context().api);
         self.executor.background(write_event(api, told));
     }
 
-    /// An entry of the book of what is, for [`told_since`](Self::told_since).
+    /// The texts of a volume and of a pod's share of it in the actual state, to compare with later. `None`
+    /// without a subscriber.
     pub(super) fn texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
         (!self.subscribers.is_empty()).then(|| {
             let record = self.actual.volume(volume);
@@ -169,7 +170,7 @@ impl Manager {
         })
     }
 
-    /// Tells whoever subscribed what has changed in an entry.
+    /// Notifies subscribers if the texts differ from `before`.
     pub(super) fn told_since(
         &mut self,
         volume: &VolumeName,
@@ -213,6 +214,6 @@ async fn write_event(api: Arc<dyn ApiSource>, told: Told) {
     let notification = Notification::about(told.about, told.severity, told.reason, told.message);
     // Events are best effort everywhere in Kubernetes: one that is lost changes nothing.
     if let Err(error) = api.create(Object::Notification(Arc::new(notification))).await {
-        tracing::debug!(error = api::error::chain(&error), "cannot write an event");
+        tracing::debug!(error = api::error::chain(&error), "cannot write a Kubernetes event; it is dropped");
     }
 }

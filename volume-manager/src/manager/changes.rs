@@ -1,4 +1,4 @@
-//! What the loop makes of what changes around its volumes: API objects, and drivers that come and go.
+//! Reactions to changed API objects and to drivers that register or unregister.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ impl Manager {
         }
     }
 
-    /// All of a kind are known. What went while nobody was listening is gone now.
+    /// A list of all objects of a kind has arrived: known objects that it lacks were deleted while the watch
+    /// was down.
     fn others_gone(&mut self, kind: Kind, there: &BTreeSet<Key>) {
         let facts = Arc::clone(&self.facts.borrow());
         match kind {
@@ -71,7 +72,8 @@ impl Manager {
             };
             wanted.attachable && spec.is_some_and(not_attachable)
         });
-        // Only in this direction: what some pod already has without an attachment stays as it is.
+        // Only in this direction: a volume that a pod already has without an attachment is not attached
+        // afterwards.
         let concerned: Vec<_> = concerned.map(|(volume, _)| volume.clone()).collect();
         for volume in concerned {
             self.desired.set_not_attachable(&volume);
@@ -79,7 +81,7 @@ impl Manager {
         }
     }
 
-    /// Volumes wait for the node's object to say that they are attached.
+    /// A volume waits for the node's object to list it as attached.
     fn node_changed(&mut self, node: Arc<Node>) {
         if node.meta.name != self.executor.context().config.node.as_str() {
             return;
@@ -88,7 +90,8 @@ impl Manager {
         self.facts.send_modify(|facts| dirty.extend(Arc::make_mut(facts).see_node(node)));
     }
 
-    /// Pods that failed on the claim are looked at again, and a volume whose turn has come is grown at once.
+    /// Resolves pods again that failed on the claim, and ends the expansion back-off of its volume if the claim
+    /// has become `NodeResizePending`.
     fn claim_changed(&mut self, claim: &Claim) {
         self.populator.request_claim(&claim.key().namespaced_name(), false);
         if !self.turn_comes(claim) {
@@ -103,8 +106,9 @@ impl Manager {
         self.dirty.extend(concerned);
     }
 
-    /// Whether a claim has come to say that it is the node's turn. What goes on to say so is no news, nor is
-    /// what the node itself writes there on its way, and least of all a reason to try again.
+    /// Whether the claim has newly become `NodeResizePending`, or for another size. A repeated status is not
+    /// new, and neither are the statuses that the node writes itself while it expands: a failed expansion must
+    /// not end its own back-off.
     fn turn_comes(&mut self, claim: &Claim) -> bool {
         let name = claim.key().namespaced_name();
         if claim.status.resize != NODE_RESIZE_PENDING {
@@ -115,7 +119,7 @@ impl Manager {
         self.turns.insert(name, size) != Some(size)
     }
 
-    /// A volume that has grown is looked at again on behalf of the pods that have it.
+    /// Resolves pods again whose volume has grown.
     fn volume_changed(&mut self, volume: &Volume) {
         self.search_again(volume);
         let Some(reference) = &volume.claim else { return };
@@ -145,7 +149,8 @@ impl Manager {
         }
     }
 
-    /// A driver came or went. When it comes, whatever failed for want of it need not wait any longer.
+    /// Takes in a driver that was added or removed. When one is added, failed operations on its volumes may be
+    /// tried again at once.
     pub(super) fn registered(&mut self, registration: Registration) {
         match registration {
             Registration::Removed { driver } => {

@@ -1,4 +1,4 @@
-//! What the owner of the manager says, and is answered.
+//! Commands from the owner of the manager, and their answers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,13 +25,13 @@ impl Manager {
                 self.waits.concern(&pod);
                 self.populator.remove_pod(&pod);
                 self.desired.take_errors(&pod);
-                // One whose containers are gone wants nothing since.
+                // After `RuntimeGone` the pod wants nothing; this may have been the last reason to remember it.
                 self.forget_pod(&pod);
             }
             Command::SetPodState(pod, state) => {
                 self.populator.set_state(&pod, state);
                 if state != PodState::Running {
-                    // While it is still known which of its volumes were wanted.
+                    // Before `RuntimeGone` removes its volumes: the answer names those that are missing.
                     self.cancel_waits_for_volumes_of(&pod);
                 }
                 if state == PodState::RuntimeGone {
@@ -58,7 +58,7 @@ impl Manager {
         ControlFlow::Continue(())
     }
 
-    /// The volumes a pod certainly has, by the names the pod gives them now.
+    /// The volumes that are certainly mounted for a pod, by their current names in the pod.
     fn mounted_volumes(&self, pod: &PodUid) -> BTreeMap<OuterName, MountedVolume> {
         let mut volumes = BTreeMap::new();
         for (volume, entry) in self.actual.volumes_of(pod) {

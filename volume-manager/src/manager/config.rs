@@ -1,4 +1,4 @@
-//! What a manager is given to work with.
+//! The parts that a manager works with.
 
 use std::sync::Arc;
 
@@ -9,19 +9,18 @@ use host::exec::Containers;
 use plugin_api::Dialer;
 use plugin_api::registry::Registry;
 
-/// What a manager is given to work with.
+/// The parts that a manager works with.
 #[derive(Debug, Clone)]
 pub struct Parts {
     pub api: Arc<dyn ApiSource>,
-    /// The node.
+    /// The node's kernel and file systems.
     pub host: Arc<dyn Host>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Connections to drivers.
+    /// Connects to CSI drivers.
     pub dialer: Arc<dyn Dialer>,
-    /// The kinds of volumes.
+    /// The volume plugins.
     pub registry: Registry,
-    /// Who can run the mounts of a plugin in a container, where one is registered for it; nobody where no such
-    /// file is to be looked for.
+    /// Runs a plugin's mount tools in a container, for plugins that have one registered. `None` if no
+    /// registration is looked for.
     pub containers: Option<Arc<dyn Containers>>,
 }

@@ -1,43 +1,43 @@
-//! Everything the manager believes, written down for people, traces and tests.
+//! A snapshot of everything the manager believes, as text for people, traces and tests.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The books at one moment. Texts of states are those of the recordings.
+/// The manager's state at one moment. Texts of states are the same as in recordings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dump {
     /// The actual state: `volume <unique name>` and `pod <uid> <unique name>`.
     pub actual: BTreeMap<String, String>,
     /// The desired state: `pod <uid> <unique name>`.
     pub desired: BTreeMap<String, String>,
-    /// Operations that run: `<name> <volume> [<pod>]`.
+    /// Operations under way: `<name> <volume> [<pod>]`.
     pub running: Vec<String>,
-    /// Operations that failed and wait, with how often they failed and how long they still wait.
+    /// Failed operations in back-off.
     pub waiting: Vec<Waiting>,
-    /// Pods with something wrong, and what.
+    /// The errors of pods.
     pub errors: BTreeMap<String, Vec<String>>,
-    /// Volumes and pods learned from disk and not confirmed since.
+    /// Volumes and pods that were reconstructed from disk and not confirmed by an operation since.
     pub reconstructed: Vec<String>,
-    /// Volumes whose growing failed for good.
+    /// Volumes whose expansion has failed for good.
     pub expansion_failed: Vec<String>,
-    /// Directories nobody can explain, and why.
+    /// Unidentified directories and stages, by path, with the reason.
     pub unexplained: BTreeMap<String, String>,
-    /// Whether all pods are known.
+    /// Whether all pods that were bound at the start have been added.
     pub sources_ready: bool,
-    /// Whether what was reconstructed has been compared with the node's object.
+    /// Whether the reconstructed volumes have been compared with the node's object.
     pub states_synced: bool,
-    /// Counts since the start.
+    /// Counters since the start.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A failed operation that waits for its next attempt.
+/// A failed operation in back-off.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     /// `<name> <volume> [<pod>]`.
     pub operation: String,
-    /// How often it failed in a row.
+    /// Failures in a row.
     pub failures: u32,
-    /// Milliseconds until it may be tried again.
+    /// Milliseconds until the next attempt.
     pub due_in_ms: u64,
 }

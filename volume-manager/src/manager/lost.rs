@@ -1,4 +1,5 @@
-//! What was left and does not say of which volume it is: what pods want explains it, or the volume's object.
+//! Identification of staged volumes without a readable record: by the desired state, or by a search among the
+//! PersistentVolumes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::event::Event;
 use crate::reconstruct::{self, Recovered};
 
 impl Manager {
-    /// What a pod wants explains its directory of that name, and the place where it is or would be staged: it
-    /// may be there, whatever became of its record.
+    /// Adopts unidentified directories and stages that belong to desired volumes: a directory named after a
+    /// desired volume of its pod, and a stage at the staging path or global map of a desired volume.
     pub(super) fn explain_by_wishes(&mut self) {
         if self.restart.failed.is_empty() && self.restart.lost.is_empty() {
             return;
@@ -38,8 +39,9 @@ impl Manager {
             let Ok(plugin) = self.executor.registry().by_name(&wanted.plugin) else { continue };
             let Some(by) = wanted.pods.values().next() else { continue };
             let at = place(&**plugin, &cx.paths, &by.spec).filter(|_| wanted.device_mountable);
-            // It has the label of a pod that is here already. That of another one nobody knows: it is a
-            // different one, so that nobody uses it before it is staged anew.
+            // The label on disk was in the record and is lost. If a pod that wants the volume has it here
+            // already, it is that pod's label. Otherwise it is unknown: the empty label differs from every
+            // wanted one, so the volume is unstaged before it is staged with one.
             let has_directory = |pod: &PodUid, inner| {
                 let mut orphans = self.restart.failed.values().map(|orphan| &orphan.found);
                 orphans.any(|found| found.pod == *pod && found.inner == inner)
@@ -78,7 +80,8 @@ impl Manager {
         explained
     }
 
-    /// Looks for the volumes of which something was left, once both books are complete.
+    /// Starts searches for the volumes of unidentified stages, once the desired and the actual state are
+    /// complete.
     pub(super) fn search_lost(&mut self) {
         if !self.populator.all_added() || !self.restart.is_corrected() {
             return;
@@ -105,10 +108,10 @@ impl Manager {
         }
     }
 
-    /// A search for a volume has ended. What was found leaves like any other volume, unless a pod wants it; what
-    /// was not stays, and is told of.
+    /// Takes in the result of a search. An identified volume enters the actual state and is unmounted like any
+    /// other, unless a pod wants it; an unidentified one stays staged and is reported.
     pub(super) fn traced(&mut self, at: &PathBuf, traced: Result<Option<Arc<Volume>>, ApiError>) {
-        // The node's list may change: what was kept in it for its sake is known now.
+        // Volumes that were listed as in use only because of this stage may leave the list.
         self.in_use_changed = true;
         let again = self.now() + SEARCH_AGAIN;
         let Some((lost, search)) = self.restart.lost.get_mut(at) else { return };
@@ -116,20 +119,20 @@ impl Manager {
             Ok(Some(volume)) => volume,
             Ok(None) => {
                 *search = search.ended(Search::Done);
-                tracing::error!(path = %at.display(), why = lost.why, "nobody knows what is staged here, so it stays");
+                tracing::error!(path = %at.display(), why = lost.why, "unidentified stage stays: no PersistentVolume belongs to it");
                 return self.count("lost_search_errors");
             }
             Err(error) => {
                 *search = search.ended(Search::Unanswered(again));
-                tracing::warn!(path = %at.display(), error = api::error::chain(&error), "nobody can be asked");
+                tracing::warn!(path = %at.display(), error = api::error::chain(&error), "cannot list PersistentVolumes to identify a stage; retrying in 30 s");
                 return self.count("lost_search_errors");
             }
         };
         let Some((lost, _)) = self.restart.lost.remove(at) else { return };
         let Ok(plugin) = self.executor.registry().by_name(&lost.plugin).cloned() else { return };
         let spec = Spec::persistent(volume, false);
-        // Its label was in the record, and is not known now. No label differs from each one that a pod may want,
-        // so that it leaves the node before it is staged with one.
+        // The label was in the lost record. The empty label differs from every label that a pod may want, so
+        // the volume is unstaged before it is staged with one.
         let selinux_label = self.executor.context().facts().selinux.then(String::new);
         let rebuilt = Rebuilt { spec, device_mount_path: Some(lost.at), selinux_label };
         let of_all = lost.pods.iter().map(Some).chain([None]);
@@ -139,7 +142,8 @@ impl Manager {
         }
     }
 
-    /// A volume object appeared: it may be what is looked for. That there is one shows that somebody answers.
+    /// Repeats searches whose volume may be the PersistentVolume that has appeared, and those that failed: the
+    /// API answers again.
     pub(super) fn trace_again(&mut self, volume: &Volume) {
         let cx = self.executor.context();
         for (lost, search) in self.restart.lost.values_mut() {
@@ -154,7 +158,7 @@ impl Manager {
     }
 }
 
-/// Where a volume is or would be prepared for the node.
+/// The staging path, or for a block volume the global map.
 fn place(plugin: &dyn VolumePlugin, paths: &Paths, spec: &Spec) -> Option<PathBuf> {
     match spec.mode() {
         VolumeMode::Filesystem => plugin.device_mounter()?.device_mount_path(paths, spec).ok(),

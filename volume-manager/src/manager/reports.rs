@@ -1,4 +1,4 @@
-//! What running operations say: what they learn on their way, and how they end.
+//! Reports of running operations: what they learn, and how they end.
 
 use api::names::VolumeName;
 use plugin_api::error::{Sign, Withdrawn};
@@ -20,17 +20,17 @@ impl Manager {
                     self.find_attached(&volume, &transition);
                     self.apply(&volume, transition);
                 }
-                // An operation that was dropped meanwhile has stopped before its risk.
+                // The receiver is gone if the operation was dropped; it stopped before its risky call then.
                 let _ = done.send(answer);
             }
             Report::Finished(outcome) => self.finished(id, outcome),
         }
     }
 
-    /// Nothing is begun for a pod that has gone meanwhile, and so wants nothing: a mark before a risk is where an
-    /// operation learns of that. The step per node may go on as long as any pod wants the volume. One that pods
-    /// left and others came for while it was verified may not be called in use any more: it is verified again
-    /// when it is.
+    /// Refuses to record the mark of an operation that is no longer wanted, so that it ends before its risky
+    /// call: a publish for a pod that no longer wants the volume, a stage for a volume that no pod wants. Also
+    /// refuses an attachment whose volume is not reported in use: its pods left and others came while it was
+    /// verified, so it must be verified again after the next report.
     fn permit(&self, volume: &VolumeName, transition: &Transition) -> Result<(), Withdrawn> {
         let wanted = match transition {
             Transition::Attached { attachable: true, .. } => {
@@ -43,8 +43,9 @@ impl Manager {
         if wanted { Ok(()) } else { Err(Withdrawn) }
     }
 
-    /// A mount risks nothing before it has found attached what must be. What was read back and is not corrected
-    /// yet says nothing of that, and the node's object, read earlier, may say that it is not.
+    /// A mount that is about to begin has found its volume attached. The actual state may not say so yet: a
+    /// reconstructed volume is not attached until it is compared with the node's object, and that object may
+    /// have been read before the attachment.
     fn find_attached(&mut self, volume: &VolumeName, risks: &Transition) {
         let mark = matches!(risks, Transition::DeviceUncertain { .. } | Transition::PodUncertain(_));
         let found = mark && self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
@@ -53,8 +54,9 @@ impl Manager {
         }
     }
 
-    /// Growing may end without an error and without a result, when it is not the node's turn yet. The kubelet
-    /// asks again ten times a second.
+    /// Whether an expansion ended without an error and the volume is still smaller than wanted, because the
+    /// claim is not `NodeResizePending` yet. It is tried again after a back-off; the kubelet tries ten times a
+    /// second.
     fn is_still_small(&self, id: OperationId) -> bool {
         let Some(running) = self.pending.get(id).filter(|running| running.name == OperationName::Expand)
         else {
@@ -73,13 +75,13 @@ impl Manager {
             Outcome::Failed(failed) => {
                 let unwanted = failed.source.sign() == Some(Sign::Withdrawn);
                 let ended = if unwanted { Ended::Unwanted } else { Ended::Badly };
-                // What the pod is told of is told here in the same words.
+                // Notices use the text of the pod's Kubernetes event, if there is one.
                 let said = if failed.reason.is_some() { failed.told_as() } else { failed.message() };
                 (ended, Some((failed.message(), said)))
             }
             Outcome::Panicked(text) => {
                 self.count("operation_panics");
-                tracing::error!(operation = %id, text, "an operation panicked");
+                tracing::error!(operation = %id, text, "operation panicked; retrying after its back-off");
                 let text = format!("panicked: {text}");
                 (Ended::Badly, Some((text.clone(), text)))
             }
@@ -90,11 +92,12 @@ impl Manager {
             self.waits.concern(pod);
         }
         match &error {
-            None => tracing::debug!(operation = %name, %volume, "done"),
-            Some((error, _)) => tracing::info!(operation = %name, %volume, error, "failed"),
+            None => tracing::debug!(operation = %name, %volume, "operation done"),
+            Some((error, _)) => tracing::info!(operation = %name, %volume, error, "operation failed"),
         }
         self.count(if ended == Ended::Badly { "operations_failed" } else { "operations_done" });
-        // Only mounts make attempts, and they have the volume or the pod's share of it to themselves.
+        // Only mount operations count attempts, and no other operation runs on the same volume, or on the pod's
+        // share of it.
         self.actual.settle(&volume, pod.as_ref());
         let error = error.map(|(_, said)| said);
         self.notify(|| Notice::Ended { name, volume: volume.clone(), pod: pod.clone(), error });

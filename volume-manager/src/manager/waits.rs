@@ -1,4 +1,4 @@
-//! Waiting for the state of a pod: who waits for what, until when, and what they are told.
+//! Waits for the state of a pod or of the manager: their goals, their deadlines and their answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use super::{Manager, commands};
 use crate::event::Notice;
 
-/// Why a wait came back without what it waited for.
+/// Why a wait failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum WaitError {
-    /// Not every volume of the pod is there.
+    /// Not every volume of the pod is mounted.
     #[error(
         "unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]: {cause}",
         join(unmounted),
@@ -24,27 +24,27 @@ pub enum WaitError {
         join(unprocessed)
     )]
     NotMounted {
-        /// The volumes that are not there.
+        /// All volumes that are not mounted.
         unmounted: Vec<OuterName>,
-        /// Those of them that are not attached, and have to be.
+        /// The unmounted volumes that have to be attached first and are not.
         unattached: Vec<OuterName>,
-        /// Those of them that are not even desired.
+        /// The unmounted volumes that are not in the desired state.
         unprocessed: Vec<OuterName>,
         /// Why the wait ended.
         cause: WaitCause,
     },
-    /// The pod still has volumes, may have some, or something is under way for it.
+    /// The pod still has volumes, recovery may find some, or an operation runs for it.
     #[error("mounted volumes=[{}]: {cause}", join(mounted))]
     StillMounted {
-        /// The volumes, by their names in the pod where those are known, else by their inner names.
+        /// The volumes, by their names in the pod where known, otherwise by the names of the PersistentVolumes.
         mounted: Vec<String>,
         /// Why the wait ended.
         cause: WaitCause,
     },
-    /// Something is under way.
+    /// The manager is not idle.
     #[error("the manager is not idle: {}: {cause}", busy.join(", "))]
     Busy {
-        /// What.
+        /// Operations and look-ups under way.
         busy: Vec<String>,
         /// Why the wait ended.
         cause: WaitCause,
@@ -55,7 +55,7 @@ pub enum WaitError {
         /// The driver's message and which volumes it is about.
         text: String,
     },
-    /// The manager has ended.
+    /// The manager has ended, or ended before the wait did.
     #[error("the volume manager has ended")]
     Gone,
 }
@@ -63,13 +63,13 @@ pub enum WaitError {
 /// Why a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum WaitCause {
-    /// Its time was over.
+    /// The deadline has passed.
     #[error("context deadline exceeded")]
     Deadline,
-    /// The pod went away.
+    /// The pod was removed or its containers have ended.
     #[error("context canceled")]
     Canceled,
-    /// Something about the pod is wrong, and waiting will not help.
+    /// The pod has errors that waiting does not mend.
     #[error("{0}")]
     Errors(String),
 }
@@ -78,12 +78,13 @@ fn join<T: ToString>(names: &[T]) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// What somebody waits for.
+/// The goal of a wait.
 #[derive(Debug, Clone)]
 pub(super) enum Goal {
-    /// A pod has all its volumes. The pod is as it was when the wait began, in case it goes.
+    /// All volumes of a pod are mounted. Keeps the pod's object as it was at the start, in case the pod is
+    /// removed.
     Mounted(PodUid, Option<Arc<Pod>>),
-    /// A pod has none, and may have none.
+    /// No volume of a pod is mounted, and recovery can find none.
     Unmounted(PodUid),
     /// Nothing is under way.
     Idle,
@@ -91,19 +92,20 @@ pub(super) enum Goal {
 
 type Answer = oneshot::Sender<Result<(), WaitError>>;
 
-/// Everybody who waits, in the order they came.
+/// All waiters, in the order of their calls.
 ///
-/// Ten thousand pods may wait at once after a restart, and each hears only of what concerns it.
+/// After a restart ten thousand pods may wait at once: a waiter is only checked when something about its pod
+/// has changed.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     last: u64,
     waiting: BTreeMap<u64, Waiter>,
-    /// Those who wait for a pod.
+    /// Waiters for a pod.
     by_pod: BTreeMap<PodUid, BTreeSet<u64>>,
-    /// Those who wait until nothing is under way: everything concerns them.
+    /// Waiters for an idle manager: checked in every turn.
     idle: BTreeSet<u64>,
     by_deadline: BTreeSet<(Instant, u64)>,
-    /// Those for whom something has changed since they were last looked at.
+    /// Waiters to check in this turn, because something about their pod has changed.
     concerned: BTreeSet<u64>,
 }
 
@@ -112,7 +114,7 @@ struct Waiter {
     goal: Goal,
     deadline: Instant,
     answer: Answer,
-    /// A volume that the pod did not have when this was looked at last.
+    /// The volume that was missing at the last check; the next check starts with it.
     missing: Option<VolumeName>,
 }
 
@@ -143,17 +145,17 @@ impl Waits {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Something has changed for a pod.
+    /// Marks the waiters for a pod to be checked.
     pub(super) fn concern(&mut self, pod: &PodUid) {
         self.concerned.extend(self.by_pod.get(pod).into_iter().flatten());
     }
 
-    /// Something has changed that may concern every pod.
+    /// Marks all waiters to be checked.
     pub(super) fn concern_all(&mut self) {
         self.concerned.extend(self.waiting.keys());
     }
 
-    /// Those to look at now.
+    /// Takes the waiters to check: those marked, those for an idle manager, those past their deadline.
     fn take_concerned(&mut self, now: Instant) -> BTreeSet<u64> {
         let mut concerned = std::mem::take(&mut self.concerned);
         concerned.extend(&self.idle);
@@ -179,7 +181,7 @@ impl Waits {
 }
 
 impl Manager {
-    /// Answers everybody whose wait is over.
+    /// Checks the waiters that are due and answers those whose wait is over.
     pub(super) fn wake_waiters(&mut self, now: Instant) {
         for id in self.waits.take_concerned(now) {
             let Some(waiter) = self.waits.waiting.get(&id) else { continue };
@@ -199,7 +201,7 @@ impl Manager {
         }
     }
 
-    /// Answers those who wait for the volumes of a pod that is to end: its containers will not be started any more.
+    /// Answers the waiters for the volumes of a pod that ends: its containers will not be started any more.
     pub(super) fn cancel_waits_for_volumes_of(&mut self, uid: &PodUid) {
         for id in self.waits.by_pod.get(uid).cloned().unwrap_or_default() {
             let goal = self.waits.waiting.get(&id).map(|waiter| waiter.goal.clone());
@@ -225,12 +227,12 @@ impl Manager {
             let error = result.as_ref().err().map(ToString::to_string);
             self.notify(|| Notice::Waited { what: what.to_owned(), pod: pod.clone(), error });
         }
-        // Whoever asked may have gone since.
+        // The send fails when the caller no longer waits.
         let _ = waiter.answer.send(result);
     }
 
-    /// Whether a pod has all its volumes; `None` if that is still open. What is wrong with the pod is only
-    /// of interest while something is missing, and ends the wait.
+    /// Whether all volumes of a pod are mounted; `None` if the wait goes on. Errors of the pod end the wait,
+    /// but only while a volume is missing.
     fn mounted(
         &mut self,
         id: u64,
@@ -246,7 +248,8 @@ impl Manager {
         if self.populator.is_looking(uid) && !late {
             return None;
         }
-        // This is asked with each event, and a pod may have a thousand volumes: who is missing is told at the end only.
+        // Checked in most turns, and a pod may have a thousand volumes: the names are only listed when the wait
+        // ends.
         if alive && !late && !self.desired.has_errors(uid) && self.lacks_one(id, uid) {
             return None;
         }
@@ -266,10 +269,10 @@ impl Manager {
         Some(Err(self.over_limit(uid, &unmounted).unwrap_or_else(|| self.not_mounted(uid, unmounted, cause))))
     }
 
-    /// Whether a volume is missing of those that are known to be wanted. No pod wants one that no container uses.
+    /// Whether a desired volume of the pod is not mounted. A volume that no container uses is never desired.
     ///
-    /// The search begins where the last one has ended: what it passed has come since, as a rule, and a thousand
-    /// volumes would be passed with each event.
+    /// The search starts at the volume that was missing at the last check: those before it are usually mounted
+    /// by now, and passing a thousand of them in every turn is slow.
     fn lacks_one(&mut self, id: u64, pod: &PodUid) -> bool {
         let last = self.waits.waiting.get(&id).and_then(|waiter| waiter.missing.as_ref());
         let missing = self.desired.names_of(pod, last).find(|volume| !self.is_mounted(volume, pod)).cloned();
@@ -284,7 +287,7 @@ impl Manager {
         self.actual.entry(volume, pod).is_some_and(|entry| entry.mounted().is_some())
     }
 
-    /// The volumes that the pod's containers use and it does not have.
+    /// The volumes that the pod's containers use and that are not mounted for it.
     fn unmounted_names(&self, pod: &Pod) -> Vec<OuterName> {
         let expected: BTreeSet<_> = pod.mounted().union(&pod.devices()).cloned().collect();
         let mounted = self.mounted_names(&pod.uid());
@@ -304,7 +307,7 @@ impl Manager {
         WaitError::NotMounted { unmounted, unattached, unprocessed, cause }
     }
 
-    /// Those of the names whose volumes have to be attached and are not.
+    /// The named volumes that have to be attached and are not.
     fn unattached<'a>(
         &'a self,
         pod: &'a PodUid,
@@ -318,10 +321,11 @@ impl Manager {
         })
     }
 
-    /// Whether a volume is missing because the node can attach no more of its driver, and the driver is one
-    /// that keeps the scheduler told: then the pod must go elsewhere.
+    /// The attachment-limit error, if a volume is missing because the node can attach no more volumes of its
+    /// driver. Only for a driver that refreshes its allocatable count: the scheduler can place the pod
+    /// elsewhere then.
     fn over_limit(&self, pod: &PodUid, unmounted: &[OuterName]) -> Option<WaitError> {
-        /// gRPC's ResourceExhausted.
+        /// ResourceExhausted in gRPC.
         const EXHAUSTED: i32 = 8;
         let facts = self.facts.borrow();
         let node = &self.executor.context().config.node;
@@ -337,9 +341,10 @@ impl Manager {
         })
     }
 
-    /// Whether a pod has no volume and may have none. What is under way for it counts: it may end with one.
+    /// Whether a pod has no volume and recovery can find none; `None` if the wait goes on. A running operation
+    /// counts: it may end with a mounted volume.
     fn unmounted(&self, pod: &PodUid, late: bool) -> Option<Result<(), WaitError>> {
-        // What is left is told at the end only, as above.
+        // The names are only listed when the wait ends.
         if !late && (self.actual.has_pod(pod) || self.pending.for_pod(pod).next().is_some()) {
             return None;
         }
@@ -351,8 +356,8 @@ impl Manager {
         left.extend(self.pending.for_pod(pod).map(commands::running));
         left.extend(self.restart.unexplained_of(pod));
         if !self.restart.is_read_back() {
-            // What the last incarnation left is not known yet: it may well be a volume of this pod.
-            left.insert("whatever was left behind".to_owned());
+            // The volumes on disk are not known yet; one of them may be this pod's.
+            left.insert("volumes on disk that are not reconstructed yet".to_owned());
         }
         if left.is_empty() {
             return Some(Ok(()));
@@ -361,7 +366,8 @@ impl Manager {
         late.then_some(Err(WaitError::StillMounted { mounted, cause: WaitCause::Deadline }))
     }
 
-    /// Whether nothing is under way. The plan was just made, so nothing is left to start either.
+    /// Whether nothing is under way; `None` if the wait goes on. Called after planning, so no operation is left
+    /// to start.
     fn idle(&self, late: bool) -> Option<Result<(), WaitError>> {
         let busy = self.pending.running().next().is_some() || self.populator.is_busy();
         if busy && !late {

@@ -1,4 +1,4 @@
-//! Follows the objects that decisions rest on, one task per kind, each change an event.
+//! Follows API objects, one task per kind; each change is sent as an event.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use crate::event::Event;
 
-/// The kinds that are followed: drivers and the node itself, because decisions rest on them; claims and
-/// volumes, to look again at once at pods that failed on them; attachments, for why they fail.
+/// Kinds that are followed: drivers and the node because plans depend on them; claims and volumes to resolve
+/// pods again that failed on them; attachments for the text of attach errors.
 pub(super) const FOLLOWED: [Kind; 5] =
     [Kind::CsiDriver, Kind::Node, Kind::Claim, Kind::Volume, Kind::Attachment];
 
-/// Follows one kind until nobody listens.
+/// Follows one kind until the event loop has ended.
 pub(super) async fn follow(
     kind: Kind,
     api: Arc<dyn ApiSource>,

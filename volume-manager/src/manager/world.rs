@@ -1,4 +1,5 @@
-//! What the loop learns of what its last incarnation left.
+//! Recovery: volumes that a previous run left on this node are reconstructed, compared with the node's object,
+//! and identified where their directories do not say which volume they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,28 +17,29 @@ use super::{Manager, watch};
 use crate::event::{Event, Identified};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
-/// How far the books of the last incarnation have been taken over.
+/// How far recovery has come.
 #[derive(Debug, Default)]
 pub(super) struct Restart {
-    /// Whether the directories have been read back.
+    /// Whether the directories have been read.
     read_back: bool,
-    /// Whether there is more of them that could not be read.
+    /// Whether some directories could not be read.
     incomplete: bool,
-    /// Volumes to compare with the node's object.
+    /// Reconstructed volumes not yet compared with the node's object.
     uncorrected: BTreeSet<VolumeName>,
     /// Whether the node's object is being read.
     reading_node: bool,
-    /// When to read it again, after that failed.
+    /// When to read the node's object again after a failure.
     read_again: Option<Instant>,
-    /// Directories that explain nothing, by path.
+    /// Pods' volume directories that could not be reconstructed, by path.
     pub(super) failed: BTreeMap<String, Orphan>,
-    /// What plugins have of volumes without knowing of which, by its place.
+    /// Staged volumes that are not identified, by staging path or global map.
     pub(super) lost: BTreeMap<PathBuf, (Lost, Search)>,
-    /// What the node's object said that it uses, and nothing else speaks for yet. `None` before it was read.
+    /// The volumes in the `volumesInUse` that the node's object had when it was first read, without those that
+    /// became known since. `None` before it was read.
     named: Option<BTreeSet<VolumeName>>,
 }
 
-/// A directory that could not be read back.
+/// A directory of a pod's volume that could not be reconstructed.
 #[derive(Debug)]
 pub(super) struct Orphan {
     pub(super) found: Found,
@@ -45,18 +47,18 @@ pub(super) struct Orphan {
     search: Search,
 }
 
-/// Whether something else can explain a directory.
+/// The search for the volume of an unidentified directory or stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
-    /// It has not been tried.
+    /// It is to be started.
     Due,
-    /// It is being tried.
+    /// It runs.
     Running,
-    /// It is being tried, and something has appeared since that it may have missed.
+    /// It runs, and an object has appeared since that it may have missed.
     Overtaken,
-    /// It was tried, and nobody could be asked: it is tried again then.
+    /// It failed because a call failed; it is repeated at this time.
     Unanswered(Instant),
-    /// It was tried, and nothing did. Only a new object can change that.
+    /// It found nothing. Only a new object can change that.
     Done,
 }
 
@@ -65,39 +67,40 @@ impl Search {
         matches!(self, Self::Running | Self::Overtaken)
     }
 
-    /// Something has appeared that may be what is looked for.
+    /// The state after an object has appeared that may be the one searched for.
     pub(super) fn again(self) -> Self {
         if self.is_running() { Self::Overtaken } else { Self::Due }
     }
 
-    /// It has ended in vain. `then` follows, unless there is something it may have missed.
+    /// The state after a search without a result: `then`, unless an object appeared that it may have missed.
     pub(super) fn ended(self, then: Self) -> Self {
         if self == Self::Overtaken { Self::Due } else { then }
     }
 }
 
-/// How long to wait before the node's object is read again.
+/// The wait before the node's object is read again after a failure.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// How long to wait before something is searched for again that nobody could be asked about.
+/// The wait before a failed search is repeated.
 pub(super) const SEARCH_AGAIN: Duration = Duration::from_secs(30);
 
 impl Restart {
-    /// Whether the directories of the last incarnation have been read back.
+    /// Whether the directories of a previous run have been read.
     pub(super) fn is_read_back(&self) -> bool {
         self.read_back
     }
 
-    /// Whether what was read back has been compared with the node's object.
+    /// Whether the reconstructed volumes have been compared with the node's object.
     pub(super) fn is_corrected(&self) -> bool {
         self.read_back && !self.needs_node()
     }
 
-    /// Whether what was left has to be compared with the node's object.
+    /// Whether the node's object is needed: for reconstructed volumes, or for the list of volumes in use that
+    /// an unidentified volume may be on.
     fn needs_node(&self) -> bool {
         !self.uncorrected.is_empty() || (self.named.is_none() && self.is_in_doubt())
     }
 
-    /// Whether something was left that may be any volume.
+    /// Whether something on disk may be any volume.
     fn is_in_doubt(&self) -> bool {
         self.incomplete || self.searches().any(|search| search != Search::Done)
     }
@@ -107,7 +110,7 @@ impl Restart {
         of_orphans.chain(self.lost.values().map(|(_, search)| *search))
     }
 
-    /// Searches are due again whose time has come.
+    /// Makes failed searches due whose time has come.
     fn expire(&mut self, now: Instant) {
         let of_orphans = self.failed.values_mut().map(|orphan| &mut orphan.search);
         for search in of_orphans.chain(self.lost.values_mut().map(|(_, search)| search)) {
@@ -117,13 +120,14 @@ impl Restart {
         }
     }
 
-    /// What the node goes on to say that it uses, since it may be what was left and nobody knows yet.
+    /// Volumes that the node's object lists as in use and nothing has accounted for. They stay listed while
+    /// something on disk is not identified: it may be one of them.
     pub(super) fn kept(&self) -> &BTreeSet<VolumeName> {
         static NONE: BTreeSet<VolumeName> = BTreeSet::new();
         self.named.as_ref().filter(|_| self.is_in_doubt()).unwrap_or(&NONE)
     }
 
-    /// A volume is in the books: from now on they speak for it.
+    /// A volume is in the desired or the actual state: whether it is in use follows from there.
     pub(super) fn know(&mut self, volume: &VolumeName) {
         self.named.iter_mut().for_each(|named| _ = named.remove(volume));
     }
@@ -142,13 +146,13 @@ impl Restart {
         failed.chain(lost).collect()
     }
 
-    /// The directories that explain nothing, by their pods and the volumes that they are named after.
+    /// The unidentified directories, by pod and the PersistentVolume or pod volume they are named after.
     pub(super) fn orphans(&self) -> BTreeSet<(PodUid, SpecName)> {
         let found = self.failed.values().map(|orphan| &orphan.found);
         found.map(|found| (found.pod.clone(), found.inner.clone())).collect()
     }
 
-    /// What of a pod cannot be explained, and so not be unmounted.
+    /// Directories and stages of a pod that are not identified and therefore must not be unmounted.
     pub(super) fn unexplained_of<'a>(&'a self, pod: &'a PodUid) -> impl Iterator<Item = String> + 'a {
         let of_pod = self.failed.values().filter(move |orphan| &orphan.found.pod == pod);
         let lost = self.lost.values().filter(|(lost, _)| lost.pods.contains(pod));
@@ -156,24 +160,24 @@ impl Restart {
         of_pod.map(|orphan| orphan.found.inner.to_string()).chain(lost)
     }
 
-    /// Whether a pod may have more than the books say.
+    /// Whether recovery may still find volumes of a pod.
     pub(super) fn is_in_doubt_about(&self, pod: &PodUid) -> bool {
         !self.read_back || self.unexplained_of(pod).next().is_some()
     }
 
-    /// Whether somebody looks for what a directory stands for.
+    /// Whether a search for the volume of a directory runs.
     pub(super) fn is_searching(&self) -> bool {
         self.failed.values().any(|orphan| orphan.search.is_running())
     }
 
-    /// What is under way.
+    /// Recovery's work under way.
     pub(super) fn busy(&self) -> Vec<String> {
         let mut busy = Vec::new();
         if !self.read_back {
-            busy.push("read back what was left".to_owned());
+            busy.push("reconstruct volumes from disk".to_owned());
         }
         if self.reading_node {
-            busy.push("read the node".to_owned());
+            busy.push("read the node object".to_owned());
         }
         let searched = self.failed.values().filter(|orphan| orphan.search.is_running());
         busy.extend(searched.map(|orphan| format!("identify {}", orphan.found.path.display())));
@@ -181,9 +185,8 @@ impl Restart {
     }
 }
 
-/// The beginning.
 impl Manager {
-    /// Starts everything that runs for as long as the manager does, and reads back what was left.
+    /// Starts the tasks that run as long as the manager does, and the reconstruction.
     pub(super) fn begin(&mut self) {
         let cx = self.executor.context().clone();
         if cx.config.watch_api {
@@ -203,23 +206,24 @@ impl Manager {
         });
     }
 
-    /// What was left has been read back: it enters the book of what is, as what may be.
+    /// Takes in the reconstructed volumes: each is uncertain in the actual state until an operation confirms
+    /// it.
     pub(super) fn reconstructed(&mut self, reconstruction: Reconstruction) {
         for (found, failure) in reconstruction.failed {
             self.count("reconstruct_errors");
             let (path, why) = (found.path.display().to_string(), failure.chain());
-            tracing::warn!(path, why, "a directory explains no volume");
+            tracing::warn!(path, why, "cannot reconstruct a volume from its directory; searching for it among the API's objects");
             self.restart.failed.insert(path, Orphan { found, why, search: Search::Due });
         }
         for recovered in reconstruction.volumes {
             self.count("reconstructed");
-            // What a plugin keeps for the pod may tell what its directory could not.
+            // A plugin's own records may identify a volume whose directory could not be reconstructed.
             self.explained(&recovered);
             self.take_over(recovered);
         }
         for lost in reconstruction.lost {
             self.count("reconstruct_errors");
-            tracing::warn!(path = %lost.at.display(), why = lost.why, "nothing here says what is staged");
+            tracing::warn!(path = %lost.at.display(), why = lost.why, "cannot identify a staged volume; searching for it among the API's objects");
             self.restart.lost.insert(lost.at.clone(), (lost, Search::Due));
         }
         self.restart.incomplete = reconstruction.incomplete;
@@ -242,14 +246,15 @@ impl Manager {
         self.actual.add_reconstructed(&volume, &plugin, &rebuilt, record);
         self.told_since(&volume, pod.as_ref(), before);
         pod.iter().for_each(|pod| self.waits.concern(pod));
-        // Pods that want it may have been looked at already; how large it was is found by a look that knows it.
+        // Pods that want the volume may be resolved already, but without its size, which is only looked up for
+        // a volume that is known here.
         let wanted = self.desired.volume(&volume).into_iter();
         wanted.flat_map(|wanted| wanted.pods.keys()).for_each(|pod| self.populator.request(pod, false));
         self.restart.uncorrected.insert(volume.clone());
         self.dirty.insert(volume);
     }
 
-    /// Reads the node's object while anything is to be compared with it.
+    /// Starts searches whose time has come and reads the node's object if recovery needs it.
     pub(super) fn restart_turn(&mut self, now: Instant) {
         let restart = &mut self.restart;
         restart.expire(now);
@@ -266,8 +271,8 @@ impl Manager {
             .look_up(async move { Event::NodeRead(api::get::<Node>(&*api, "", node.as_str()).await) });
     }
 
-    /// The node's object was read: what was read back is corrected by it. Until that has worked nothing is
-    /// unmounted, but mounts go on.
+    /// Compares the reconstructed volumes with the node's object. Until that has succeeded nothing is
+    /// unmounted; mounts go on.
     pub(super) fn node_read(&mut self, read: Result<Arc<Node>, ApiError>) {
         self.restart.reading_node = false;
         match read {
@@ -285,14 +290,15 @@ impl Manager {
                 self.all_dirty();
             }
             Err(error) => {
-                tracing::warn!(error = api::error::chain(&error), "cannot read the node");
+                tracing::warn!(error = api::error::chain(&error), "cannot read the node's object; retrying in 1 s");
                 self.restart.read_again = Some(self.now() + READ_AGAIN);
             }
         }
     }
 
-    /// Looks for other explanations of directories that explain nothing, once both books are complete. One
-    /// that a pod wants, or that is being worked on for it, is left alone: mounting it again will adopt it.
+    /// Starts searches for the volumes of unidentified directories, once the desired and the actual state are
+    /// complete. A directory is left alone while its pod wants it or may run, or an operation runs for it: the
+    /// mount adopts it.
     pub(super) fn search_orphans(&mut self) {
         if !self.populator.all_added() || !self.restart.is_corrected() {
             return;
@@ -321,7 +327,7 @@ impl Manager {
             self.executor.look_up(async move {
                 let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
                 let identified = match is_empty(scene, &found).await {
-                    // All that was in it has been taken back, or nothing was begun.
+                    // The directory's content was removed by an operation, or was never created.
                     true => Identified::Nothing,
                     false => match identify(scene, &registry, &found).await {
                         Ok(Some(recovered)) => Identified::Recovered(recovered),
@@ -335,12 +341,12 @@ impl Manager {
         }
     }
 
-    /// A search has ended: what was found is taken over and leaves like any other volume; what was not stays
-    /// reported as long as anything is mounted. Nothing is guessed, and no mount is forgotten.
+    /// Takes in the result of a search. An identified volume enters the actual state and is unmounted like any
+    /// other; an unidentified one stays on disk and is reported as long as anything is mounted.
     pub(super) fn identified(&mut self, found: Found, identified: Identified) {
         let path = found.path.display().to_string();
         self.waits.concern(&found.pod);
-        // What is kept in the node's list for its sake may go.
+        // Volumes that were listed as in use only because of this directory may leave the list.
         self.in_use_changed = true;
         match identified {
             Identified::Recovered(recovered) => {
@@ -352,7 +358,8 @@ impl Manager {
             Identified::Unknown(why) => self.orphan_stays(&path, why.map(|failure| failure.chain())),
         }
         if !self.restart.is_searching() {
-            // Volumes that no pod seemed to have were kept staged for its sake.
+            // Volumes without pods stay staged while a search runs: the searched directory may be such a
+            // volume's.
             self.all_dirty();
         }
     }
@@ -366,10 +373,11 @@ impl Manager {
         if let Some(why) = why {
             orphan.why = why;
         }
-        tracing::error!(path, why = orphan.why, "nobody knows what is mounted here, so it stays");
+        tracing::error!(path, why = orphan.why, "unidentified mount stays: neither a record nor a PersistentVolume names its volume");
     }
 
-    /// A directory of a pod that explained nothing is explained now. Another of the same name is not.
+    /// Forgets the unidentified directory of a pod's volume that is identified now. Another volume of the same
+    /// name does not count.
     pub(super) fn explained(&mut self, recovered: &Recovered) {
         let spec = &recovered.rebuilt.spec;
         let is_it = |found: &Found| {
@@ -380,7 +388,7 @@ impl Manager {
         self.restart.failed.retain(|_, orphan| !is_it(&orphan.found));
     }
 
-    /// A volume object appeared: it may be the one a directory was named after.
+    /// Repeats searches whose volume may be the PersistentVolume that has appeared.
     pub(super) fn search_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);
         for orphan in self.restart.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
@@ -400,15 +408,15 @@ async fn identify(
     identified.map(|rebuilt| reconstruct::recovered(&**plugin, rebuilt, Some(&found.pod))).transpose()
 }
 
-/// Whether nothing is in the directory of a volume, nor mounted there.
+/// Whether the directory of a filesystem volume is empty and nothing is mounted in it.
 async fn is_empty(scene: Scene<'_>, found: &Found) -> bool {
     found.mode == VolumeMode::Filesystem
         && !is_mounted(scene, found).await
         && scene.host.read_dir(&found.path).await.is_ok_and(|entries| entries.is_empty())
 }
 
-/// Whether anything is mounted that a directory stands for. The table of mounts is asked and not the
-/// directory, which may hang. If that cannot be read, something may be.
+/// Whether anything is mounted for a directory. Reads the mount table and not the directory, which may hang. If
+/// the table cannot be read, the answer is yes.
 async fn is_mounted(scene: Scene<'_>, found: &Found) -> bool {
     let Ok(table) = scene.host.mount_table().await else { return true };
     table.entries().iter().any(|entry| match found.mode {

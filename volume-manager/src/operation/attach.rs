@@ -1,4 +1,4 @@
-//! Attaching a volume to a node, on behalf of the controller.
+//! Attaching a volume to a node, for the attach/detach controller.
 
 use plugin_api::error::{Failure, Unfit};
 use plugin_api::registry::Registry;
@@ -6,8 +6,8 @@ use plugin_api::{Reason, Remote};
 
 use super::{AttachVolume, Failed};
 
-/// Attaches the volume. Returns where its device is, if that is known. Every waiting pod is told of a
-/// failure, which is the caller's business, since there may be several.
+/// Attaches the volume. Returns the device's path if it is known. The caller emits the failure as an event
+/// about each waiting pod.
 pub(crate) async fn run(
     request: &AttachVolume,
     remote: &Remote<'_>,

@@ -1,4 +1,5 @@
-//! Detaching a volume from a node, on behalf of the controller. Nobody is told of a failure: no pod waits.
+//! Detaching a volume from a node, for the attach/detach controller. A failure emits no Kubernetes event: no
+//! pod waits.
 
 use api::error::ErrorClass;
 use api::names::{PluginName, VolumeName};
@@ -9,7 +10,7 @@ use plugin_api::registry::Registry;
 
 use super::{DetachVolume, Failed};
 
-/// Detaches the volume. Its plugin is asked even if it says by now that nothing of its kind is attached.
+/// Detaches the volume. The plugin is called even if it would not attach such a volume any more.
 pub(crate) async fn run(
     request: &DetachVolume,
     remote: &Remote<'_>,
@@ -29,13 +30,13 @@ pub(crate) async fn run(
     detached.map_err(quiet("DetachVolume.Detach failed"))
 }
 
-/// The plugin and its own name for the volume. Both are in the unique name, which is all there is when the
-/// controller has restarted and no pod names the volume any more.
+/// The plugin and the plugin's name of the volume, from the unique name: nothing else is known after a restart
+/// of the controller if no pod names the volume.
 fn split(volume: &VolumeName) -> Result<(PluginName, &str), Failure> {
     volume.split().ok_or_else(|| BadName(volume.clone()).into())
 }
 
-/// Asks the node's own object once more: a volume in use is never taken away.
+/// Reads the node's object and fails if it lists the volume as in use.
 async fn check_unused(api: &dyn ApiSource, request: &DetachVolume) -> Result<(), Failure> {
     match api::get::<Node>(api, "", request.node.as_str()).await {
         Err(error) if error.is_not_found() => Ok(()),
@@ -45,7 +46,7 @@ async fn check_unused(api: &dyn ApiSource, request: &DetachVolume) -> Result<(),
     }
 }
 
-/// The node says that it uses the volume.
+/// The node's object lists the volume as in use.
 #[derive(Debug, thiserror::Error)]
 #[error("volume is still in use by node, according to Node status")]
 struct InUse;
@@ -56,7 +57,7 @@ impl Classified for InUse {
     }
 }
 
-/// A unique name that was not made by us.
+/// The unique name has no plugin part, so it was not made by a volume manager.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot split volume unique name {0} to plugin/volume components")]
 struct BadName(VolumeName);

@@ -1,5 +1,5 @@
-//! Taking a volume back from the node, once no pod has it: unstaging, and for block volumes removing what
-//! their devices were mapped through.
+//! Removing a volume from the node when no pod has it: unstaging, and for block volumes removing the global
+//! map.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use plugin_api::{DeviceMounter, OperationContext};
 use super::{Failed, UnmountDevice};
 use crate::block_map;
 
-/// Undoes the step per node of a file-system volume.
+/// Unstages a filesystem volume.
 pub(crate) async fn unmount(
     device: &UnmountDevice,
     cx: &OperationContext,
@@ -35,7 +35,7 @@ pub(crate) async fn unmount(
     Ok(())
 }
 
-/// Undoes the step per node of a block volume.
+/// Unstages a block volume and removes its global map.
 pub(crate) async fn unmap(
     device: &UnmountDevice,
     cx: &OperationContext,
@@ -47,7 +47,7 @@ pub(crate) async fn unmap(
     let mapper = plugin.block_mapper().ok_or_else(|| no_ability(device, "map devices"));
     let mapper = mapper.map_err(quiet("UnmapDevice.NewUnmapper failed"))?;
 
-    // A device bound for some pod is in use, whatever the books say.
+    // A bind mount or loop device for a pod means the device is in use, even if the actual state has no pod.
     let global = &device.device_mount_path;
     unreferenced(cx, global).await.map_err(quiet("GetDeviceBindMountRefs check failed"))?;
 
@@ -65,7 +65,7 @@ fn no_ability(device: &UnmountDevice, ability: &'static str) -> Failure {
     Unfit::NoAbility { plugin: device.plugin.to_string(), ability }.into()
 }
 
-/// Where the step was done: as the plugin says, or as the books do where it can no longer tell.
+/// The staging path as the plugin computes it, or as the actual state recorded it if the plugin no longer can.
 fn path_of(
     cx: &OperationContext,
     mounter: &dyn DeviceMounter,
@@ -78,8 +78,8 @@ fn path_of(
     }
 }
 
-/// Refuses while the mount is shown anywhere that is not ours. The same path below another root is: the
-/// root may be seen through several mounts.
+/// Fails while the stage is mounted at a path that does not belong to this volume. The same path below another
+/// root is not foreign: the kubelet's root directory may itself be mounted several times.
 async fn foreign_refs(
     cx: &OperationContext,
     mounter: &dyn DeviceMounter,
@@ -97,8 +97,8 @@ async fn unreferenced(cx: &OperationContext, global: &Path) -> Result<(), Failur
     if refs.is_empty() { Ok(()) } else { Err(InUse::Mapped { path: global.to_owned(), refs }.into()) }
 }
 
-/// Refuses if somebody holds the device open that nobody should have any more. What the books have is a
-/// device for some plugins only; for CSI it is the name of an attachment.
+/// Fails while the device is open. `device_path` is a device only for some plugins; for CSI it is the name of
+/// an attachment, and nothing is checked.
 async fn check_closed(cx: &OperationContext, device: &UnmountDevice) -> Result<(), Failure> {
     let path = Path::new(&device.device_path);
     if path.is_absolute() && cx.host.device_opened(path).await? {
@@ -107,7 +107,7 @@ async fn check_closed(cx: &OperationContext, device: &UnmountDevice) -> Result<(
     Ok(())
 }
 
-/// Why a volume cannot leave the node yet.
+/// Why a volume cannot be removed from the node yet.
 #[derive(Debug, thiserror::Error)]
 enum InUse {
     #[error("the device mount path `{}` is still mounted by other references {refs:?}", path.display())]

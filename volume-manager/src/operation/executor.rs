@@ -1,4 +1,4 @@
-//! Runs operations, each as a task, and reports how they ended.
+//! Runs each operation in a task and reports its outcome.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use super::{Failed, Operation, device, expand, map, mount, unmap, unmount, verify};
 use crate::event::{Event, EventQueue, Outcome, Report};
 
-/// Runs operations. Dropping it drops them, each at the await it stands at.
+/// Runs operations. Dropping it stops each at its current await.
 #[derive(Debug)]
 pub struct Executor {
-    /// What every operation is given; its mark is nobody's.
+    /// The context that each operation gets a copy of; its mark is replaced.
     template: OperationContext,
     registry: Arc<Registry>,
     sender: mpsc::UnboundedSender<Event>,
@@ -25,7 +25,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor whose operations are given copies of `template`.
+    /// An executor whose operations get copies of `template`.
     pub fn new(
         template: OperationContext,
         registry: Arc<Registry>,
@@ -34,7 +34,7 @@ impl Executor {
         Self { template, registry, sender, tasks: JoinSet::new() }
     }
 
-    /// What every operation is given.
+    /// The context that each operation gets a copy of.
     pub fn context(&self) -> &OperationContext {
         &self.template
     }
@@ -44,12 +44,11 @@ impl Executor {
         &self.sender
     }
 
-    /// The plugins.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// Starts an operation. Its last word is [`Report::Finished`], even if it panics.
+    /// Starts an operation. Its last report is [`Report::Finished`], even if it panics.
     pub fn start(&mut self, id: OperationId, operation: Operation) {
         while self.tasks.try_join_next().is_some() {}
         let record = match &operation {
@@ -71,30 +70,30 @@ impl Executor {
             if let (Outcome::Failed(failed), Some(pod)) = (&outcome, pod_of(&operation)) {
                 tell(&cx, pod, failed);
             }
-            // A manager that is gone does not ask how it went.
+            // The send fails when the manager has ended.
             let _ = sender.send(Event::Operation(id, Report::Finished(outcome)));
         });
     }
 
-    /// Runs something nobody waits for.
+    /// Runs a task without a result.
     pub fn background(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(work);
     }
 
-    /// Runs something that is no operation: a look-up whose answer is an event.
+    /// Runs a look-up whose result is an event.
     pub fn look_up(&mut self, answer: impl Future<Output = Event> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         let sender = self.sender.clone();
         self.tasks.spawn(async move {
             let event = answer.await;
-            // A manager that is gone does not want to know.
+            // The send fails when the manager has ended.
             let _ = sender.send(event);
         });
     }
 }
 
-/// Runs it with the host that its plugin's mounts are made on.
+/// Runs the operation on the host where its plugin's mount tools are registered.
 async fn run_where_registered(
     operation: &Operation,
     cx: &OperationContext,
@@ -114,7 +113,7 @@ async fn run_where_registered(
         Operation::Expand(expand) => {
             (&expand.plugin, "NodeExpandVolume.NewMounter failed", None, expand.volume.to_string())
         }
-        // These mount nothing.
+        // These operations mount nothing.
         Operation::Verify(_) | Operation::Attach(_) | Operation::Detach(_) => {
             return run(operation, cx, registry).await;
         }
@@ -135,7 +134,7 @@ async fn run(operation: &Operation, cx: &OperationContext, registry: &Registry) 
         Operation::UnmountDevice(request) => device::unmount(request, cx, registry).await,
         Operation::UnmapDevice(request) => device::unmap(request, cx, registry).await,
         Operation::Expand(expand) => expand::run(expand, cx, registry).await,
-        // On a node the controller does these.
+        // Only the attach/detach controller runs these.
         Operation::Attach(attach) => Err(Failed::quiet(
             "AttachVolume.Attach failed",
             attach.spec.name(),
@@ -149,7 +148,7 @@ async fn run(operation: &Operation, cx: &OperationContext, registry: &Registry) 
     }
 }
 
-/// The pod that is told how it went.
+/// The pod that gets events about the operation.
 fn pod_of(operation: &Operation) -> Option<&Pod> {
     match operation {
         Operation::Mount(mount) | Operation::Map(mount) => Some(&mount.pod),
@@ -158,7 +157,7 @@ fn pod_of(operation: &Operation) -> Option<&Pod> {
     }
 }
 
-/// Tells the pod of a failure that has a reason. That nobody wanted the volume any more is none.
+/// Emits an event about the pod if the failure has a reason. An operation that was withdrawn emits none.
 fn tell(cx: &OperationContext, pod: &Pod, failed: &Failed) {
     if let Some(reason) = failed.reason.filter(|_| failed.source.sign() != Some(Sign::Withdrawn)) {
         cx.events.warn_pod(pod, reason, failed.told_as());

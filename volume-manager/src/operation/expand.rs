@@ -1,10 +1,10 @@
-//! Growing a volume on the node: while a pod uses it, or before the pod gets it.
+//! Expanding a volume on the node: while a pod uses it, or while it is mounted for a pod.
 //!
-//! Reads and writes the status of the claim; the growing itself is the plugin's.
+//! Reads and writes the claim's status; the plugin does the expansion.
 //!
-//! Two kinds of cluster-side resizers exist. One writes down how far growing has come
-//! ([`Recovery`](self::recover)), so that a size that turns out impossible can be taken back; the older one
-//! does not, and is served by [`legacy`](self::grow_legacy).
+//! There are two kinds of external resizers. The newer kind records in the claim how far the expansion has come
+//! ([`recover`](Task::recover)), so that a size that turns out infeasible can be taken back; the older kind
+//! does not ([`grow_legacy`](Task::grow_legacy)).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use plugin_api::{Expand, Mounted, OperationContext, Reason, Spec, Transition};
 
 use super::{ExpandVolume, Failed, MountVolume};
 
-/// Where growing stands, in the status of a claim: it is the node's turn.
+/// The claim's resize status that asks the node to expand.
 pub(crate) const NODE_RESIZE_PENDING: &str = "NodeResizePending";
 const IN_PROGRESS: &str = "NodeResizeInProgress";
 const INFEASIBLE: &str = "NodeResizeInfeasible";
-/// The condition that says why growing fails.
+/// The condition with the reason of a failed expansion.
 const NODE_ERROR: &str = "NodeResizeError";
-/// Conditions that end with the growing.
+/// Conditions that are removed when the expansion is done.
 const RESIZE_CONDITIONS: [&str; 4] =
     ["Resizing", "FileSystemResizePending", "ControllerResizeError", NODE_ERROR];
-/// Says that a volume many nodes use needs no growing on each of them.
+/// The annotation of a claim whose expansion on one node is enough for all nodes that use it.
 const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
-/// Grows a volume that a pod uses.
+/// Expands a volume that a pod uses.
 pub(crate) async fn run(
     expand: &ExpandVolume,
     cx: &OperationContext,
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Grows a volume that has grown while nobody used it, before the pod gets it.
+/// Expands a volume whose size grew while it was not in use, before the pod gets it.
 pub(super) async fn during_mount(
     cx: &OperationContext,
     registry: &Registry,
@@ -92,13 +92,13 @@ pub(super) async fn during_mount(
     };
     let claim = task.claim().await?;
     if claim.status.capacity < volume.capacity {
-        // What was grown is recorded when the next look at the claim says so.
+        // The new size is recorded when the claim is resolved again.
         task.grow(&claim, claim.status.capacity, volume.capacity).await?;
     }
     Ok(())
 }
 
-/// One volume to be grown.
+/// One expansion.
 struct Task<'a> {
     cx: &'a OperationContext,
     registry: &'a Registry,
@@ -118,7 +118,7 @@ impl Task<'_> {
         Ok(api::get(&*self.cx.api, namespace, name).await?)
     }
 
-    /// Grows the volume. The size it has then, if that is settled.
+    /// Expands the volume. Returns the new size if the expansion needs no further attempt.
     async fn grow(&self, claim: &Claim, old: Bytes, new: Bytes) -> Result<Option<Bytes>, Failure> {
         if self.spec.read_only {
             let message = format!(
@@ -195,8 +195,9 @@ impl Task<'_> {
         if is_final && sign != Some(Sign::InUse) {
             self.cx.mark.tell(Transition::ExpansionFailed(true)).await;
         }
-        // The claim says why its size does not come, also where it may still come by itself. A claim that has its size
-        // already says nothing: the pod's event does, and if the pod left now, no success would end the error.
+        // The condition says why the size is not reached yet, even if a retry may reach it. A claim that has
+        // its size already gets none: this node would have to clear it again, and a pod that leaves first would
+        // leave it there for ever. The pod's event reports the failure.
         if class != ErrorClass::Transient && !plan.updated {
             let infeasible = is_final && (plan.infeasible_if_it_fails || sign == Some(Sign::Infeasible));
             self.record_failure(claim, infeasible, &failure).await?;
@@ -236,7 +237,7 @@ impl Task<'_> {
         expander.expand(self.cx, &request).await
     }
 
-    /// The kubelet says "MountVolume" whether or not the volume is in use.
+    /// The kubelet writes "MountVolume" whether or not the volume is in use.
     fn tell_success(&self, claim: &Claim) {
         let message = format!(
             "MountVolume.NodeExpandVolume succeeded for volume \"{}\" {}",
@@ -246,7 +247,7 @@ impl Task<'_> {
         self.tell(claim, Severity::Normal, Reason::FileSystemResizeSuccessful, message);
     }
 
-    /// Tells about the pod and about the claim.
+    /// Emits the event about the pod and about the claim.
     fn tell(&self, claim: &Claim, severity: Severity, reason: Reason, message: String) {
         let pod = Reference::to(Kind::Pod, &self.pod.meta);
         self.cx.events.emit(pod, severity, reason, message.clone());
@@ -270,7 +271,7 @@ impl Task<'_> {
         self.patch(claim, status).await.map(drop)
     }
 
-    /// Ends the error on a claim that got its size while another node still failed.
+    /// Removes the error condition from a claim that already has its size.
     async fn forget_failure(&self, claim: &Claim) -> Result<(), Failure> {
         let mut conditions = claim.status.conditions.clone();
         conditions.retain(|condition| condition.kind != NODE_ERROR);
@@ -299,7 +300,7 @@ impl Task<'_> {
             conditions: Some(conditions),
             ..Default::default()
         };
-        // Whatever was written meanwhile, this is what the node has seen.
+        // Without the version of the claim: what the node has seen is written over any concurrent change.
         let patch = Patch::of(claim.key(), PatchBody::ClaimStatus(status));
         self.cx.api.patch(patch).await?;
         Ok(())
@@ -312,13 +313,13 @@ impl Task<'_> {
     }
 }
 
-/// Whether the node is to grow a volume whose claim writes down how far growing has come.
+/// Whether the node may expand a volume whose claim records how far the expansion has come.
 struct Plan {
-    /// The claim says already that it is done.
+    /// The claim has its size already; only this node is missing.
     updated: bool,
-    /// The node may try.
+    /// The node may expand.
     allowed: bool,
-    /// Somebody has given up on this size: if it fails again, it is not to be had.
+    /// The user has asked for another size meanwhile: if this one fails again, it is infeasible.
     infeasible_if_it_fails: bool,
 }
 
@@ -337,7 +338,7 @@ impl Plan {
     }
 }
 
-/// The volume has no claim, or its plugin cannot grow it: the books should not have asked.
+/// The volume has no claim, or its plugin cannot expand it. The reconciler does not plan such an expansion.
 #[derive(Debug, thiserror::Error)]
 #[error("the volume cannot be grown on this node")]
 struct NoClaim;
@@ -348,7 +349,7 @@ impl Classified for NoClaim {
     }
 }
 
-/// One of the two sizes is not known.
+/// The old or the new size is not known.
 #[derive(Debug, thiserror::Error)]
 #[error("the size of the volume is not known")]
 struct UnknownSize;

@@ -1,4 +1,4 @@
-//! Under which key an operation runs, and which keys exclude each other.
+//! The keys of operations, and which keys exclude each other.
 
 use std::fmt;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use super::Operation;
 
-/// What an operation has to itself while it runs: a volume, for one pod or all, on one node or all.
+/// What an operation excludes others from while it runs: a volume, for one pod or all, on one node or all.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub volume: VolumeName,
     /// The pod; `None` for all.
     pub pod: Option<PodUid>,
-    /// The node; `None` for all. Only the controller tells nodes apart.
+    /// The node; `None` for all. Only the attach/detach controller sets it.
     pub node: Option<NodeName>,
 }
 
 impl Key {
-    /// All of a volume.
+    /// The whole volume.
     pub fn volume(volume: &VolumeName) -> Self {
         Self { volume: volume.clone(), pod: None, node: None }
     }
 
-    /// A volume in one pod.
+    /// The volume in one pod.
     pub fn pod(volume: &VolumeName, pod: &PodUid) -> Self {
         Self { volume: volume.clone(), pod: Some(pod.clone()), node: None }
     }
 
-    /// A volume on one node.
+    /// The volume on one node.
     pub fn node(volume: &VolumeName, node: &NodeName) -> Self {
         Self { volume: volume.clone(), pod: None, node: Some(node.clone()) }
     }
 
-    /// Whether two operations with these keys must not run at the same time: the same volume, and neither
-    /// names a pod or a node that the other does not.
+    /// Whether two operations with these keys must not run at the same time: the volume is the same, and
+    /// neither the pods nor the nodes differ. A key without a pod or a node excludes every pod or node.
     pub fn excludes(&self, other: &Self) -> bool {
         fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
             one.is_none() || other.is_none() || one == other
@@ -44,11 +44,11 @@ impl Key {
             && meet(self.node.as_ref(), other.node.as_ref())
     }
 
-    /// The key an operation runs under.
+    /// The key of an operation.
     ///
-    /// A mount has the whole volume to itself if other pods could meet in it: it may stage, and what it
-    /// stages is theirs, too. An unmount has one pod's share, so that pods leave a volume in parallel, but
-    /// never while it is being mounted, staged, grown or unstaged.
+    /// A mount excludes every operation on the volume if several pods can share it: it may stage, and the stage
+    /// is theirs, too. An unmount excludes operations for its pod and for the whole volume: pods leave a volume
+    /// in parallel, but never while it is mounted for another, staged, expanded or unstaged.
     pub fn of(operation: &Operation) -> Self {
         match operation {
             Operation::Attach(attach) => {
@@ -78,13 +78,13 @@ impl Key {
     }
 }
 
-/// Whether a unique name is that of a volume no two pods share: those are named after their pod.
+/// Whether the unique name contains the pod's UID: such a volume is not shared by pods.
 fn belongs_to_pod(volume: &VolumeName, plugin: &PluginName, pod: &PodUid) -> bool {
     let name = volume.as_str().strip_prefix(plugin.as_str()).and_then(|rest| rest.strip_prefix('/'));
     name.is_some_and(|name| name.strip_prefix(pod.as_str()).is_some_and(|rest| rest.starts_with('-')))
 }
 
-/// What an operation is called.
+/// The name of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationName {
@@ -119,7 +119,7 @@ pub enum OperationName {
 }
 
 impl OperationName {
-    /// The name as metrics and traces have it.
+    /// The name in metrics and traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Verify => "verify_controller_attached_volume",

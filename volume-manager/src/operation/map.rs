@@ -1,4 +1,4 @@
-//! Making a block volume appear in a pod: attached, staged, published, and bridged, in this order.
+//! Mapping a block volume for a pod: wait for the attachment, stage, publish, build the map, in this order.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) async fn run(map: &MountVolume, cx: &OperationContext, registry: &Reg
     let device = match built {
         Ok(device) => device,
         Err((step, failure)) => {
-            // The driver has published, so the volume is there, whatever became of our bridges.
+            // The driver has published the volume, even if building the map failed.
             cx.mark.pod_failed(ErrorClass::Uncertain).await;
             return Err(told(step)(failure));
         }
@@ -64,8 +64,8 @@ fn links_of(mapper: &dyn BlockMapper, cx: &OperationContext, map: &MountVolume) 
     link.parent().expect("a pod's link to a device is in a directory").to_owned()
 }
 
-/// Does the step per node unless it is done. The record is written for each pod all the same, as the kubelet
-/// does: one that was lost is there again.
+/// Stages the volume unless it is staged. `prepare` runs for each pod all the same, as in the kubelet: it
+/// writes the record again if that was lost.
 async fn stage(
     cx: &OperationContext,
     mapper: &dyn BlockMapper,
@@ -94,7 +94,7 @@ async fn stage(
     }
 }
 
-/// Publishes, and puts where the device is from now on into the request.
+/// Publishes the volume and puts the published device's path into the request.
 async fn publish(
     cx: &OperationContext,
     mapper: &dyn BlockMapper,
@@ -119,7 +119,7 @@ async fn publish(
     }
 }
 
-/// Builds what leads from the published device into the pod. Returns the device without links.
+/// Maps the published device into the pod. Returns the device's path with links resolved.
 async fn bridge(
     cx: &OperationContext,
     bridges: &BlockMap,
@@ -160,7 +160,7 @@ async fn finish(
         let step = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
         Failed::told(step, Reason::FailedMapVolume, map.spec.name(), source)
     })?;
-    tracing::debug!(plugin = %plugin.name(), volume = %map.spec.name(), "mapped");
+    tracing::debug!(plugin = %plugin.name(), volume = %map.spec.name(), "volume mapped");
     cx.mark.pod_mounted(mounted).await;
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Making a file-system volume appear in a pod: attached, staged, published, grown, in this order.
+//! Mounting a filesystem volume for a pod: wait for the attachment, stage, publish, expand, in this order.
 //!
-//! Nothing is touched here: plugins do, and each result goes into the books before the next step begins.
+//! The plugin does the work on the host; each result is in the actual state before the next step begins.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use plugin_api::{Before, MountDevice, Mounted, OperationContext, Reason, SetUp, 
 
 use super::{Failed, MountVolume, expand};
 
-/// The annotation that older volumes carry their mount options in.
+/// The annotation with the mount options of older volumes.
 const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
 
-/// Mounts the volume for the pod, staging it first unless that is done.
+/// Mounts the volume for the pod; stages it first unless it is staged.
 pub(crate) async fn run(
     mount: &MountVolume,
     cx: &OperationContext,
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// A volume that some nodes do not reach is not to be tried on one of those.
+/// Fails if the volume's node affinity does not match this node.
 pub(super) async fn check_affinity(cx: &OperationContext, mount: &MountVolume) -> Result<(), Failure> {
     let Some(affinity) = mount.spec.volume().and_then(|volume| volume.affinity.as_ref()) else {
         return Ok(());
@@ -63,7 +63,7 @@ fn check_options(plugin: &dyn VolumePlugin, mount: &MountVolume) -> Result<(), F
     Ok(())
 }
 
-/// A volume for one pod alone goes to no second one, nor while the first may still have it.
+/// Fails for a single-pod volume while another pod has or may have it.
 pub(super) fn check_single_pod(mount: &MountVolume) -> Result<(), Failure> {
     match mount.used_elsewhere && mount.spec.is_single_pod() {
         true => Err(Unfit::UsedByAnotherPod.into()),
@@ -71,7 +71,8 @@ pub(super) fn check_single_pod(mount: &MountVolume) -> Result<(), Failure> {
     }
 }
 
-/// Where the device is once the volume is attached; what is known of it where nothing has to be.
+/// Waits until the volume is attached and returns the device's path; returns the recorded path if the volume
+/// needs no attachment.
 pub(super) async fn wait_for_attach(
     cx: &OperationContext,
     plugin: &dyn VolumePlugin,
@@ -118,7 +119,8 @@ async fn mount_device(
     Ok(())
 }
 
-/// A disk with another file system than the volume names is the administrator's business.
+/// Emits an event about the PersistentVolume if the disk has another filesystem than the volume names: the
+/// administrator has to act.
 fn tell_mismatch(cx: &OperationContext, mount: &MountVolume, failure: &Failure) {
     if failure.sign() != Some(Sign::FilesystemMismatch) {
         return;
@@ -154,8 +156,8 @@ async fn set_up(
     outcome
 }
 
-/// A volume that grew while nobody used it is grown to its end before the pod gets it. If that fails the
-/// pod waits; the volume is published all the same, and must be taken back one day.
+/// Expands a volume whose size grew while it was not in use. If that fails, the pod waits and the volume stays
+/// published, so it is recorded as uncertain and unmounted later.
 pub(super) async fn grow(
     cx: &OperationContext,
     registry: &Registry,

@@ -1,8 +1,8 @@
-//! Which operations run, which failed and may run again, and when.
+//! Running operations, failed operations, and the time of their next attempt.
 //!
-//! Two operations whose keys exclude each other never run at once. One that failed climbs a ladder of its
-//! own, per operation and key: half a second, then twice as long each time, up to a little over two minutes.
-//! Another operation on the same key neither waits for that ladder nor takes it away.
+//! Two operations whose keys exclude each other never run at the same time. A failed operation has a back-off
+//! ladder of its own, per operation and key: half a second, then doubled each time, up to 122 seconds. Another
+//! operation on the same key neither waits for that ladder nor resets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::{Key, OperationName};
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(122);
 
-/// How long an operation waits after so many failures in a row, counted from the end of the last one.
+/// The back-off after that many failures in a row, counted from the end of the last one.
 pub fn delay_after(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     FIRST.saturating_mul(1 << doublings).min(LONGEST)
 }
 
-/// What is under way, and what waits.
+/// Running operations and back-offs.
 #[derive(Debug, Default)]
 pub struct Pending {
     last: u64,
@@ -30,62 +30,58 @@ pub struct Pending {
     by_volume: BTreeMap<VolumeName, BTreeSet<OperationId>>,
     by_pod: BTreeMap<PodUid, BTreeSet<OperationId>>,
     ladders: BTreeMap<Rung, Ladder>,
-    /// The ladders somebody asked about while they were not due, by when they are.
+    /// Due times of ladders that an operation was refused for: planning it again then is the loop's next alarm.
     alarms: BTreeSet<(Instant, Rung)>,
 }
 
-/// An operation that runs.
+/// A running operation.
 #[derive(Debug, Clone)]
 pub struct Running {
     pub name: OperationName,
-    /// What it has to itself.
     pub key: Key,
-    /// The pod it is done for, if it is done for one.
+    /// The pod, for an operation on a pod's share of the volume.
     pub pod: Option<PodUid>,
 }
 
-/// What has a ladder of its own.
+/// The operation and key that a ladder belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rung {
-    /// The volume and its share.
     pub key: Key,
-    /// The operation.
     pub name: OperationName,
 }
 
-/// How far an operation has climbed.
+/// The back-off of a failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ladder {
-    /// How often it failed in a row.
+    /// Failures in a row.
     pub failures: u32,
-    /// When it may be tried again.
+    /// When the next attempt is allowed.
     pub due: Instant,
 }
 
-/// Whether an operation may start.
+/// Whether an operation has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It has started.
     Started(OperationId),
-    /// One that excludes it runs. Its end is a reason to look again.
+    /// An operation that excludes it runs. Plan it again when that one has ended.
     Busy,
-    /// It failed lately. That its time has come is a reason to look again: see [`Pending::take_due`].
+    /// It is in back-off. Plan it again when [`Pending::take_due`] returns its volume.
     NotDue,
 }
 
-/// How an operation ended, as far as the ladder is concerned.
+/// The end of an operation, for its ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Well. Its ladder is forgotten.
+    /// It succeeded: the ladder is removed.
     Well,
-    /// Badly. It climbs.
+    /// It failed: the next wait is longer.
     Badly,
-    /// Nobody wanted it any more. Its ladder stays as it was.
+    /// It was withdrawn: the ladder stays as it was.
     Unwanted,
 }
 
 impl Pending {
-    /// Starts an operation if it may start now.
+    /// Starts an operation unless a running one excludes it or it is in back-off.
     pub fn admit(&mut self, name: OperationName, key: Key, pod: Option<PodUid>, now: Instant) -> Admission {
         if self.on(&key.volume).any(|running| running.key.excludes(&key)) {
             return Admission::Busy;
@@ -105,7 +101,7 @@ impl Pending {
         Admission::Started(id)
     }
 
-    /// An operation has ended.
+    /// Removes an operation that has ended and updates its ladder.
     pub fn finish(&mut self, id: OperationId, ended: Ended, now: Instant) -> Option<Running> {
         let running = self.running.remove(&id)?;
         leave(&mut self.by_volume, &running.key.volume, id);
@@ -124,37 +120,36 @@ impl Pending {
         Some(running)
     }
 
-    /// An operation that runs.
     pub fn get(&self, id: OperationId) -> Option<&Running> {
         self.running.get(&id)
     }
 
-    /// The operations that run on a volume.
+    /// The running operations on a volume.
     pub fn on(&self, volume: &VolumeName) -> impl Iterator<Item = &Running> {
         self.by_volume.get(volume).into_iter().flatten().filter_map(|id| self.running.get(id))
     }
 
-    /// The operations that run for a pod.
+    /// The running operations for a pod.
     pub fn for_pod(&self, pod: &PodUid) -> impl Iterator<Item = &Running> {
         self.by_pod.get(pod).into_iter().flatten().filter_map(|id| self.running.get(id))
     }
 
-    /// Everything that runs, in the order it was started.
+    /// All running operations, in starting order.
     pub fn running(&self) -> impl Iterator<Item = &Running> {
         self.running.values()
     }
 
-    /// Everything that failed and was not done since.
+    /// The failed operations that have not succeeded since.
     pub fn ladders(&self) -> impl Iterator<Item = (&Rung, &Ladder)> {
         self.ladders.iter()
     }
 
-    /// When the next thing somebody asked for may be tried.
+    /// The earliest time at which a refused operation may be tried.
     pub fn next_due(&self) -> Option<Instant> {
         self.alarms.first().map(|(due, _)| *due)
     }
 
-    /// The volumes for which something may be tried now that could not when it was asked for.
+    /// Takes the volumes with refused operations that may be tried now.
     pub fn take_due(&mut self, now: Instant) -> BTreeSet<VolumeName> {
         let mut volumes = BTreeSet::new();
         while let Some((_, rung)) = self.alarms.pop_first_if(|(due, _)| *due <= now) {
@@ -163,8 +158,8 @@ impl Pending {
         volumes
     }
 
-    /// Whatever made these operations fail may be over: they may be tried again at once, and climb from the
-    /// bottom. Returns the volumes on which any waited.
+    /// Removes the ladders of the matching operations, because the cause of their failures may be gone. Returns
+    /// their volumes.
     pub fn end_back_off(&mut self, concerns: impl Fn(&Rung) -> bool) -> BTreeSet<VolumeName> {
         let mut volumes = BTreeSet::new();
         self.ladders.retain(|rung, _| {
@@ -178,9 +173,9 @@ impl Pending {
         volumes
     }
 
-    /// A volume has left both books: what failed on it will never be tried again.
+    /// Removes all ladders of a volume that is neither desired nor actual any more.
     pub fn forget(&mut self, volume: &VolumeName) {
-        // The least of all rungs of the volume; the others follow it.
+        // The first key of the volume in the map's order; the others follow it.
         let first = Rung { key: Key::volume(volume), name: OperationName::Verify };
         let of_volume = self.ladders.range(first..).take_while(|(rung, _)| &rung.key.volume == volume);
         let rungs: Vec<_> = of_volume.map(|(rung, ladder)| (ladder.due, rung.clone())).collect();
@@ -237,7 +232,7 @@ mod tests {
         }
 
         fn run(&mut self, what: (OperationName, Key), ended: Ended) {
-            let Admission::Started(id) = self.admit(what) else { panic!("it was not admitted") };
+            let Admission::Started(id) = self.admit(what) else { panic!("the operation was not admitted") };
             self.pending.finish(id, ended, self.now);
         }
 
@@ -267,7 +262,7 @@ mod tests {
     fn a_failure_waits_and_says_when_it_is_due() {
         let mut f = Fixture::new();
         f.run(mount("v"), Ended::Badly);
-        assert_eq!(f.pending.next_due(), None, "nobody asked yet");
+        assert_eq!(f.pending.next_due(), None, "no operation was refused yet");
         assert_eq!(f.admit(mount("v")), Admission::NotDue);
         assert_eq!(f.pending.next_due(), Some(f.now + FIRST));
         f.pass(499);
@@ -295,12 +290,12 @@ mod tests {
         let mut f = Fixture::new();
         f.run(unmount("v", "a"), Ended::Badly);
         f.run(mount("v"), Ended::Well);
-        assert_eq!(f.admit(unmount("v", "a")), Admission::NotDue, "another's success is not this one's");
+        assert_eq!(f.admit(unmount("v", "a")), Admission::NotDue, "another operation's success does not reset this ladder");
         assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)));
     }
 
     #[test]
-    fn a_volume_that_is_forgotten_takes_its_ladders_along_and_no_others() {
+    fn forgotten_volume_loses_its_ladders_and_no_others() {
         let mut f = Fixture::new();
         let of_v = [mount("v"), unmount("v", "a"), (OperationName::Verify, Key::volume(&"v".into()))];
         for what in of_v.into_iter().chain([mount("u"), unmount("vv", "a"), mount("w")]) {
@@ -321,7 +316,7 @@ mod tests {
         let Admission::Started(id) = f.pending.admit(name, key, Some("a".into()), f.now) else {
             panic!("nothing else runs")
         };
-        assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)), "which is for nobody");
+        assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)), "an operation without a pod");
         assert_eq!(f.pending.on(&"v".into()).count(), 2);
         assert_eq!(f.pending.for_pod(&"a".into()).count(), 1);
         assert_eq!(f.pending.for_pod(&"b".into()).count(), 0);
@@ -330,14 +325,14 @@ mod tests {
         assert_eq!(f.pending.for_pod(&"a".into()).count(), 0);
         assert!(
             !f.pending.by_pod.contains_key(&"a".into()),
-            "nothing is kept of a pod for which nothing runs"
+            "the index has no pod without a running operation"
         );
         f.run(mount("w"), Ended::Well);
-        assert!(!f.pending.by_volume.contains_key(&"w".into()), "nor of a volume");
+        assert!(!f.pending.by_volume.contains_key(&"w".into()), "the index has no volume without a running operation");
     }
 
     #[test]
-    fn a_reason_to_hope_starts_the_ladder_anew() {
+    fn end_of_back_off_restarts_the_ladder() {
         let mut f = Fixture::new();
         f.run(mount("v"), Ended::Badly);
         f.run(mount("w"), Ended::Badly);
@@ -349,8 +344,8 @@ mod tests {
         assert_eq!(f.admit(mount("w")), Admission::NotDue);
         assert_eq!(f.pending.ladders().map(|(_, ladder)| ladder.failures).collect::<Vec<_>>(), [1, 1]);
         let due = f.pending.next_due();
-        assert!(due.is_some(), "somebody asked for the other one");
+        assert!(due.is_some(), "the other operation was refused");
         f.pending.end_back_off(|rung| rung.key.volume.as_str() == "v");
-        assert_eq!(f.pending.next_due(), due, "hope for one wakes whoever waits for the other no later");
+        assert_eq!(f.pending.next_due(), due, "the other operation's due time stays");
     }
 }

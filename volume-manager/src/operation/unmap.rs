@@ -1,4 +1,4 @@
-//! Taking a block volume back from a pod: the bridges first, then what they stood on.
+//! Unmapping a block volume from a pod: the map first, then the published device.
 
 use plugin_api::error::{Failure, Unfit};
 use plugin_api::registry::Registry;
@@ -7,7 +7,7 @@ use plugin_api::{OperationContext, TearDown};
 use super::{Failed, UnmountVolume};
 use crate::block_map::BlockMap;
 
-/// Unmaps the volume from the pod. Nobody is told of a failure: there may be no pod any more.
+/// Unmaps the volume from the pod. A failure emits no Kubernetes event: the pod may be deleted.
 pub(crate) async fn run(
     unmap: &UnmountVolume,
     cx: &OperationContext,
@@ -32,7 +32,8 @@ pub(crate) async fn run(
         pod: unmap.pod.clone(),
     };
 
-    // From here on the volume is half gone: the record says so before the first piece is.
+    // Marked as uncertain before the first piece is removed: a failure from here on leaves the map half
+    // removed.
     cx.mark.pod_undoing(&unmap.pod).await;
     let demolished = bridges.demolish(&*cx.host).await.map_err(Failure::from);
     demolished.map_err(quiet("UnmapVolume.UnmapBlockVolume failed"))?;

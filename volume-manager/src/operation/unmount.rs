@@ -1,6 +1,6 @@
-//! Taking a file-system volume back from a pod.
+//! Unmounting a filesystem volume from a pod.
 //!
-//! Touches the volume's sub-paths; the rest is the plugin's.
+//! Unmounts the volume's sub-paths; the plugin does the rest.
 
 use plugin_api::error::Failure;
 use plugin_api::registry::Registry;
@@ -9,7 +9,7 @@ use plugin_api::{OperationContext, TearDown};
 use super::{Failed, UnmountVolume};
 use crate::subpath;
 
-/// Unmounts the volume from the pod. Nobody is told of a failure: there may be no pod any more.
+/// Unmounts the volume from the pod. A failure emits no Kubernetes event: the pod may be deleted.
 pub(crate) async fn run(
     unmount: &UnmountVolume,
     cx: &OperationContext,
@@ -19,8 +19,8 @@ pub(crate) async fn run(
     let plugin = registry.by_name(&unmount.plugin).map_err(Failure::from);
     let plugin = plugin.map_err(quiet("UnmountVolume.FindPluginByName failed"))?;
 
-    // What containers were shown goes first: a bind that survives would keep the volume's mount busy, or
-    // alive beyond its tear-down. The volume itself is as it was if this fails.
+    // Sub-path binds go first: one that survived would keep the volume busy, or mounted after its tear-down.
+    // Before the mark, because a failure here leaves the volume itself as it was.
     let cleaned = subpath::clean(&*cx.host, &cx.paths, &unmount.pod, &unmount.inner).await;
     cleaned.map_err(Failure::from).map_err(quiet("error cleaning subPath mounts"))?;
 

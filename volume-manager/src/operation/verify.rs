@@ -1,8 +1,8 @@
-//! Checks with the API that a volume is attached, and opens the books on it.
+//! Checks with the API that a volume is attached, and adds it to the actual state.
 //!
-//! The kubelet's `GenerateVerifyControllerAttachedVolumeFunc`. The reconciler starts this only once the
-//! node's object is known to say that the volume is in use and attached, so waiting for either costs no
-//! back-off. Failures are logged, nobody else is told.
+//! The kubelet's `GenerateVerifyControllerAttachedVolumeFunc`. The reconciler starts this only when the node's
+//! object is known to list the volume as in use and attached, so waiting for either costs no back-off. Failures
+//! are logged and emit no Kubernetes event.
 
 use api::error::ErrorClass;
 use api::{Bytes, Claim, Node};
@@ -13,7 +13,6 @@ use super::{Failed, VerifyAttached};
 
 const STEP: &str = "VerifyControllerAttachedVolume failed";
 
-/// Runs the operation.
 pub async fn run(request: &VerifyAttached, cx: &OperationContext) -> Result<(), Failed> {
     let failed = |error: Failure| Failed::quiet(STEP, request.spec.name(), error);
     let claim_size = if request.wants_size {
@@ -41,7 +40,8 @@ pub async fn run(request: &VerifyAttached, cx: &OperationContext) -> Result<(), 
     Ok(())
 }
 
-/// What the claim of the volume could hold before it was asked to hold more: how large the volume is.
+/// The claim's capacity in its status: the size of the volume before an expansion that is requested but not
+/// done.
 async fn claim_size(request: &VerifyAttached, cx: &OperationContext) -> Result<Option<Bytes>, api::ApiError> {
     let reference = request.spec.volume().and_then(|volume| volume.claim.as_ref());
     let Some(reference) = reference else { return Ok(None) };
@@ -49,7 +49,7 @@ async fn claim_size(request: &VerifyAttached, cx: &OperationContext) -> Result<O
     Ok(Some(claim.status.capacity))
 }
 
-/// The node's object, read just now, does not have the volume after all.
+/// The node's object, read just now, does not list the volume as attached.
 #[derive(Debug, thiserror::Error)]
 #[error("Volume not attached according to node status")]
 struct NotAttached;
