@@ -1,8 +1,8 @@
-//! The actual state of the world: what is, what may be, and what failed to be.
+//! The actual state: the volumes that are, or may be, attached, staged and published on this node.
 //!
-//! One record per volume that this node has or may have, one entry in it per pod. Operations change it
-//! through [`ActualState::apply`] and nothing else; reconstruction and the populator have three narrow doors
-//! of their own at the end. Nothing here touches anything: it is a book.
+//! There is one record per volume, with one entry per pod. Operations change it only through
+//! [`ActualState::apply`]; recovery and the populator have the methods at the end. Nothing here touches the
+//! host or the API.
 
 mod record;
 
@@ -16,35 +16,35 @@ use plugin_api::{PodRecord, Rebuilt, Spec, Transition};
 
 pub use record::{Attachability, Device, PodEntry, PodMount, VolumeRecord};
 
-/// The book of what is.
+/// The actual state.
 #[derive(Debug, Clone, Default)]
 pub struct ActualState {
     volumes: BTreeMap<VolumeName, VolumeRecord>,
-    /// The volumes that have an entry for a pod: the same entries, found from the other side.
+    /// The volumes that have an entry for a pod: an index over `volumes`.
     by_pod: BTreeMap<PodUid, BTreeSet<VolumeName>>,
-    /// Volumes whose growing failed for good. Outlives their records.
+    /// Volumes whose expansion has failed for good. Kept when the record is removed.
     expansion_failed: BTreeSet<VolumeName>,
 }
 
-/// What the reconciler wants to know about a volume in a pod that wants it.
+/// The state of a volume for a pod that wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodView {
     /// There is no record of the volume.
     NotAttached,
-    /// It is mounted with another SELinux label, and that one must go first.
+    /// The volume is mounted with another SELinux label and must be unmounted first.
     LabelMismatch,
-    /// The pod does not have it.
+    /// The volume is not mounted for the pod.
     NotMounted,
-    /// The pod may have it.
+    /// The volume may be mounted for the pod.
     Uncertain,
-    /// The pod has it, and it is to be brought up to date.
+    /// The volume is mounted for the pod and has to be updated.
     NeedsRemount,
-    /// The pod has it, and it is smaller than it should be.
+    /// The volume is mounted for the pod and smaller than wanted.
     NeedsGrow {
-        /// How large it is.
+        /// The present size.
         from: Bytes,
     },
-    /// The pod has it.
+    /// The volume is mounted for the pod as wanted.
     Mounted,
 }
 
@@ -54,41 +54,41 @@ impl ActualState {
         self.volumes.get(volume)
     }
 
-    /// All records.
+    /// The records of all volumes.
     pub fn volumes(&self) -> impl Iterator<Item = (&VolumeName, &VolumeRecord)> {
         self.volumes.iter()
     }
 
-    /// The entry of a pod in a volume.
+    /// The entry of a pod in a volume's record.
     pub fn entry(&self, volume: &VolumeName, pod: &PodUid) -> Option<&PodEntry> {
         self.volumes.get(volume)?.pods.get(pod)
     }
 
-    /// Every volume a pod has or may have.
+    /// The volumes that are or may be mounted for a pod.
     pub fn volumes_of(&self, pod: &PodUid) -> impl Iterator<Item = (&VolumeName, &PodEntry)> {
         let volumes = self.by_pod.get(pod).into_iter().flatten();
         volumes.filter_map(move |volume| Some((volume, self.entry(volume, pod)?)))
     }
 
-    /// Whether a pod has a volume, or may have one.
+    /// Whether any volume is or may be mounted for a pod.
     pub fn has_pod(&self, pod: &PodUid) -> bool {
         self.by_pod.contains_key(pod)
     }
 
-    /// Whether growing a volume failed for good.
+    /// Whether the expansion of a volume has failed for good.
     pub fn expansion_failed(&self, volume: &VolumeName) -> bool {
         self.expansion_failed.contains(volume)
     }
 
-    /// All volumes whose growing failed for good.
+    /// All volumes whose expansion has failed for good.
     pub fn expansions_failed(&self) -> impl Iterator<Item = &VolumeName> {
         self.expansion_failed.iter()
     }
 
-    /// How a volume stands for a pod that wants it with a label and a size.
+    /// The state of a volume for a pod that wants it with a label and a size.
     ///
-    /// A remount hides a growth: it is served first. And a volume a pod only may have is mounted again before
-    /// anything else is asked of it.
+    /// An uncertain mount is repeated before anything else is planned for it, and a remount comes before an
+    /// expansion.
     pub fn view(&self, volume: &VolumeName, pod: &PodUid, label: &str, size: Bytes, grows: bool) -> PodView {
         let Some(record) = self.volumes.get(volume) else { return PodView::NotAttached };
         if record.selinux_label.as_deref().is_some_and(|actual| actual != label) {
@@ -106,14 +106,14 @@ impl ActualState {
     }
 }
 
-/// The only writer for what operations learn.
+/// The method through which operations change the state.
 impl ActualState {
-    /// Puts what an operation has learned into the book.
+    /// Applies what an operation has learned.
     ///
     /// # Panics
     ///
-    /// If the transition cannot happen in the state the volume is in. Operations that could meet are kept
-    /// apart by their keys, so that is our bug, and going on would be acting on a false book.
+    /// If the transition is impossible in the volume's state. Keys keep operations apart that could cause one,
+    /// so that is a bug of ours, and going on would mean to act on a wrong state.
     pub fn apply(&mut self, volume: &VolumeName, transition: Transition) {
         use Transition as T;
         match (self.volumes.get_mut(volume), transition) {
@@ -154,8 +154,8 @@ impl ActualState {
         }
     }
 
-    /// An operation has ended, and with it every attempt of its own. What is still marked as an attempt has
-    /// no result: it was cut short, and may or may not be.
+    /// Makes the attempts of an operation that has ended uncertain, for a pod's operation. An attempt that is
+    /// still marked as such reported no result: it was cut short.
     pub fn settle(&mut self, volume: &VolumeName, pod: Option<&PodUid>) {
         let Some(record) = self.volumes.get_mut(volume) else { return };
         if let Some(pod) = pod {
@@ -181,10 +181,10 @@ impl ActualState {
 }
 
 impl VolumeRecord {
-    /// What is known of the step per node, and what a report about it makes of that.
+    /// Applies a report about the stage.
     ///
-    /// Once the step may have been done, only its success or that of its undo settles it: an error that says
-    /// "this attempt did nothing" says nothing about the attempts before.
+    /// Once the volume may be staged, only a successful stage or unstage settles it: an error that says "this
+    /// attempt did nothing" says nothing about earlier attempts.
     fn apply_to_device(&mut self, volume: &VolumeName, transition: Transition) {
         use Device as D;
         use ErrorClass as E;
@@ -220,16 +220,16 @@ impl VolumeRecord {
         };
     }
 
-    /// The step per node was, or may have been, done with a label.
+    /// Records the label that the volume is, or may be, staged with.
     fn labelled(&mut self, label: String) {
         if !label.is_empty() {
             self.selinux_label = Some(label);
         }
     }
 
-    /// What is known of the step per pod, and what a report about it makes of that.
+    /// Applies a report about a pod's mount.
     ///
-    /// A volume that is mounted is never made less by a mount: a remount that fails leaves what is there.
+    /// A failed mount of a mounted volume changes nothing: a remount that fails leaves the mount as it is.
     fn apply_to_pod(&mut self, volume: &VolumeName, pod: &PodUid, transition: Transition) {
         use ErrorClass as E;
         use PodMount as P;
@@ -267,7 +267,7 @@ impl VolumeRecord {
         }
     }
 
-    /// Makes the entry of a pod anew. The first pod settles the label of a volume whose label is unknown.
+    /// Replaces the entry of a pod. If the volume's label is unknown, it becomes the label of this pod.
     fn put(&mut self, record: PodRecord, mount: PodMount) {
         let mounted = matches!(mount, PodMount::Mounted(_));
         self.selinux_label.get_or_insert_with(|| record.selinux_label.clone());
@@ -283,10 +283,10 @@ fn impossible(volume: &VolumeName, state: &dyn std::fmt::Debug, transition: &Tra
     panic!("volume {volume} is {state:?}, and cannot become {transition:?}")
 }
 
-/// What does not come from operations.
+/// Changes that do not come from operations.
 impl ActualState {
-    /// The directories of the last incarnation stand for a volume: it may be attached, staged and, if they
-    /// are a pod's, published. What the book knows already stays.
+    /// Adds a volume that was found on disk: it may be staged and, if a pod's directory names it, published.
+    /// What is known already stays.
     pub fn add_reconstructed(
         &mut self,
         volume: &VolumeName,
@@ -312,8 +312,9 @@ impl ActualState {
         self.index(volume, &uid, true);
     }
 
-    /// What the node's object says about a volume that was reconstructed: whether it is attached, and where.
-    /// Only what is still unknown is touched.
+    /// Compares a reconstructed volume with the node's object, which lists it as attached or does not. Sets
+    /// whether it is attached if that is unknown, and the device's path if it is listed and the stage is
+    /// uncertain.
     pub fn correct(&mut self, volume: &VolumeName, attached: Option<&AttachedVolume>) {
         let Some(record) = self.volumes.get_mut(volume) else { return };
         if let (Some(attached), Device::Uncertain { .. }) = (attached, &record.device) {
@@ -324,7 +325,7 @@ impl ActualState {
         }
     }
 
-    /// Asks for every volume of a pod that wants it to be brought up to date, and names those.
+    /// Marks the volumes of a pod that `wants` selects as to be mounted again, and returns them.
     pub fn require_remount(
         &mut self,
         pod: &PodUid,
@@ -344,7 +345,7 @@ impl ActualState {
         required
     }
 
-    /// What the claim of a volume could hold, if the book does not know.
+    /// Sets the size of a volume if it is unknown.
     pub fn initialize_size(&mut self, volume: &VolumeName, size: Bytes) {
         if let Some(record) = self.volumes.get_mut(volume) {
             record.set_unknown_size(size);
@@ -352,9 +353,7 @@ impl ActualState {
     }
 }
 
-/// The spec of a record, for those who only have its name.
 impl ActualState {
-    /// What the plugin is told about a volume.
     pub fn spec(&self, volume: &VolumeName) -> Option<&Arc<Spec>> {
         self.volumes.get(volume).map(|record| &record.spec)
     }

@@ -1,41 +1,41 @@
-//! The bridges from a published block device to a pod: a bind mount below the volume's global map path, a
-//! symbolic link in the pod's directory, and a loop device that keeps the device's number from being given
-//! away. Touches the host below those two directories only.
+//! The map of a published block device into a pod: a bind mount below the volume's global map, a symlink in the
+//! pod's directory, and a loop device that keeps the device open, so that its number is not given to another
+//! device. Touches nothing outside of those two directories.
 //!
-//! On the way in: bind, link, lock. On the way out the other way round, so that nothing is ever reachable
-//! through a bridge whose foundation is gone.
+//! It is built in the order bind, link, lock and removed in the opposite order, so that no link or lock ever
+//! refers to a bind that is gone.
 
 use std::path::{Path, PathBuf};
 
 use api::names::{PodUid, SpecName};
 use host::{FileKind, Host, HostError, Removal};
 
-/// Where one pod's bridges to one block volume are.
+/// The paths of one pod's map of one block volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BlockMap {
-    /// The volume's global map path.
+    /// The volume's global map.
     pub(crate) global: PathBuf,
-    /// The directory of the pod's links.
+    /// The directory of the pod's symlinks.
     pub(crate) links: PathBuf,
-    /// The link's name in it.
+    /// The name of the symlink.
     pub(crate) inner: SpecName,
-    /// The pod, which names the bind's file.
+    /// The pod; its UID names the file that the device is bound over.
     pub(crate) pod: PodUid,
 }
 
 impl BlockMap {
-    /// The file the device is bound over.
+    /// The file that the device is bound over.
     pub(crate) fn bind(&self) -> PathBuf {
         self.global.join(self.pod.as_str())
     }
 
-    /// The pod's link.
+    /// The pod's symlink to the device.
     pub(crate) fn link(&self) -> PathBuf {
         self.links.join(self.inner.as_str())
     }
 
-    /// Writes down for which pod a device is about to be asked for: an empty file where it will be bound. If
-    /// we end before the answer nothing else on disk says so, and whoever comes after us finds the pod here.
+    /// Creates the empty file that the device will be bound over, before the device is published. If the
+    /// manager ends before the answer, recovery finds the pod by this file; nothing else on disk names it then.
     pub(crate) async fn announce(&self, host: &dyn Host) -> Result<(), HostError> {
         host.make_dir_all(&self.global, 0o750).await?;
         match host.create_file(&self.bind(), 0o750).await {
@@ -44,7 +44,7 @@ impl BlockMap {
         }
     }
 
-    /// Takes the pod's name away again, once no device of it is published. Missing: success.
+    /// Removes that file when the device is no longer published. A missing file is success.
     pub(crate) async fn forget(&self, host: &dyn Host) -> Result<(), HostError> {
         match host.remove_file(&self.bind()).await {
             Err(error) if !error.is_not_found() => Err(error),
@@ -52,7 +52,8 @@ impl BlockMap {
         }
     }
 
-    /// The same, where nothing was published at all: the directory goes as well, unless other pods are in it.
+    /// Does the same after a publish that certainly did nothing, and removes the global map unless other pods
+    /// are in it.
     pub(crate) async fn take_back(&self, host: &dyn Host) -> Result<(), HostError> {
         self.forget(host).await?;
         match host.remove_dir(&self.global).await {
@@ -61,7 +62,7 @@ impl BlockMap {
         }
     }
 
-    /// Makes all three, whatever an earlier attempt has left of them.
+    /// Creates bind, link and lock, whatever an earlier attempt has left.
     pub(crate) async fn build(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
         host.make_dir_all(&self.global, 0o750).await?;
         host::bind::device_node(host, device, &self.bind()).await?;
@@ -71,7 +72,7 @@ impl BlockMap {
         Ok(())
     }
 
-    /// A link that leads to this device already is left alone; after a reboot it may lead elsewhere.
+    /// Creates the symlink unless it leads to this device already; after a reboot it may lead to another one.
     async fn relink(&self, host: &dyn Host, device: &Path) -> Result<(), HostError> {
         let link = self.link();
         match host.read_link(&link).await {
@@ -79,8 +80,8 @@ impl BlockMap {
             Ok(_) => host.remove_file(&link).await?,
             Err(error) if error.is_not_found() => {}
             Err(error) => match host.symlink_metadata(&link).await {
-                // Something else in the link's place goes, as long as it is no directory. A link that could
-                // not be read stays: it may be in use.
+                // Another file in the symlink's place is removed, a directory is not. A symlink that cannot be
+                // read stays: it may be in use.
                 Ok(there) if there.kind != FileKind::Symlink => host.remove_file(&link).await?,
                 _ => return Err(error),
             },
@@ -88,7 +89,7 @@ impl BlockMap {
         host.symlink(device, &link).await
     }
 
-    /// Takes all three away, and leaves the pod's name. What is missing is passed over, so it can be repeated.
+    /// Removes lock, link and bind, but not the bind's file. Missing parts are success, so it can be repeated.
     pub(crate) async fn demolish(&self, host: &dyn Host) -> Result<(), HostError> {
         self.unlock(host).await?;
         self.unlink(host).await?;
@@ -102,7 +103,7 @@ impl BlockMap {
         }
     }
 
-    /// Removes the link, and only a link: a file of that name is not ours.
+    /// Removes the symlink. Another file of that name was not made here and stays.
     async fn unlink(&self, host: &dyn Host) -> Result<(), HostError> {
         let link = self.link();
         match host.symlink_metadata(&link).await {
@@ -114,13 +115,12 @@ impl BlockMap {
     }
 }
 
-/// The pods whose devices are still bound below a global map path.
+/// The bind mounts of pods below a global map.
 pub(crate) async fn references(host: &dyn Host, global: &Path) -> Result<Vec<PathBuf>, HostError> {
     host::bind::device_nodes_in(host, global).await
 }
 
-/// Removes an unused global map path with the files left in it. It stops at a mount: what is mounted there
-/// is somebody's device.
+/// Removes an unused global map with the files in it. Fails at a mount: that is a pod's device.
 pub(crate) async fn remove_global(host: &dyn Host, global: &Path) -> Result<(), HostError> {
     host.remove_tree(global, Removal::OneFilesystem).await
 }
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// The bridges of the pod `u` to the volume `pv`, on a kernel that has none of their directories.
+    /// The map of the pod `u` to the volume `pv`; none of its directories exist.
     fn nothing_yet() -> (FakeHost, BlockMap) {
         let (global, links) = (PathBuf::from("/global"), PathBuf::from("/links"));
         let bridges = BlockMap { global, links, inner: SpecName::new("pv"), pod: PodUid::new("u") };

@@ -1,6 +1,6 @@
-//! The desired state of the world: which pod wants which volume, and how.
+//! The desired state: which pods want which volumes, and how.
 //!
-//! Written by the populator, read by the reconciler. Nothing here touches anything: it is a book.
+//! The populator writes it, the reconciler reads it. Nothing here touches the host or the API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,35 +11,35 @@ use api::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Bytes, Pod};
 use plugin_api::Spec;
 
-/// The book of what should be.
+/// The desired state.
 #[derive(Debug, Clone, Default)]
 pub struct DesiredState {
     volumes: BTreeMap<VolumeName, Wanted>,
-    /// The same entries, found from the other side.
+    /// The volumes that a pod wants: an index over `volumes`.
     by_pod: BTreeMap<PodUid, BTreeSet<VolumeName>>,
-    /// What is wrong with a pod, each thing once.
+    /// The errors of each pod, without repetitions.
     errors: BTreeMap<PodUid, BTreeSet<String>>,
 }
 
-/// A volume some pod wants. All but the size is fixed by the first pod that wants it.
+/// A volume that some pod wants. Everything but the size is set by the first pod that wants it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
     pub plugin: PluginName,
-    /// Whether the controller has to attach it.
+    /// Whether the attach/detach controller has to attach it.
     pub attachable: bool,
-    /// Whether it has a step per node.
+    /// Whether it is staged, or has a global map.
     pub device_mountable: bool,
-    /// The supplemental group it brings along, as written.
+    /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,
-    /// Whether the node's object says that it is in use.
+    /// Whether the node's object lists it as in use.
     pub reported_in_use: bool,
-    /// How large it may become, for kinds that can limit themselves.
+    /// The size limit, for plugins that can enforce one.
     pub size_limit: Option<Bytes>,
-    /// How large it should be; zero if it is not persistent.
+    /// The wanted size; zero for a volume without a PersistentVolume.
     pub size: Bytes,
     /// The SELinux label to mount with; empty for none.
     pub label: String,
-    /// The label its pods run with, whether or not it is mounted with it.
+    /// The label of the pods' containers, even if the volume is not mounted with it.
     pub original_label: String,
     pub pods: BTreeMap<PodUid, WantedBy>,
 }
@@ -48,19 +48,18 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedBy {
     pub pod: Arc<Pod>,
-    /// What the plugin is told about the volume.
     pub spec: Arc<Spec>,
-    /// The volume's names in the pod: a claim that is named twice is one volume.
+    /// The names of the volume in the pod: two pod volumes with the same claim are one volume.
     pub outer: Vec<OuterName>,
 }
 
 impl DesiredState {
-    /// A volume some pod wants.
+    /// A volume that some pod wants.
     pub fn volume(&self, volume: &VolumeName) -> Option<&Wanted> {
         self.volumes.get(volume)
     }
 
-    /// All volumes some pod wants.
+    /// All volumes that some pod wants.
     pub fn volumes(&self) -> impl Iterator<Item = (&VolumeName, &Wanted)> {
         self.volumes.iter()
     }
@@ -74,8 +73,7 @@ impl DesiredState {
         })
     }
 
-    /// The names of the volumes a pod wants, beginning with this one, or the next if it wants that no more, and all
-    /// the way round.
+    /// The volumes that a pod wants, starting at `first` or the next one after it, and then those before it.
     pub fn names_of(&self, pod: &PodUid, first: Option<&VolumeName>) -> impl Iterator<Item = &VolumeName> {
         let from = first.map_or(Bound::Unbounded, Bound::Included);
         self.by_pod.get(pod).into_iter().flat_map(move |volumes| {
@@ -94,31 +92,31 @@ impl DesiredState {
         self.volumes.get(volume).is_some_and(|wanted| wanted.pods.contains_key(pod))
     }
 
-    /// Whether a pod wants a volume as it is mounted: another label is another volume.
+    /// Whether a pod wants a volume with the label that it is mounted with. `None` matches every label.
     pub fn wants_with_label(&self, volume: &VolumeName, pod: &PodUid, label: Option<&str>) -> bool {
         self.exists_with_label(volume, label) && self.wants(volume, pod)
     }
 
-    /// Whether any pod wants a volume as it is mounted.
+    /// Whether any pod wants a volume with the label that it is mounted with. `None` matches every label.
     pub fn exists_with_label(&self, volume: &VolumeName, label: Option<&str>) -> bool {
         let wanted = self.volumes.get(volume);
         wanted.is_some_and(|wanted| label.is_none_or(|label| label == wanted.label))
     }
 
-    /// Whether a pod wants a volume of an inner name.
+    /// Whether a pod wants a volume of this PersistentVolume's or pod volume's name.
     pub fn wants_inner(&self, pod: &PodUid, inner: &SpecName) -> bool {
         self.volumes_of(pod).any(|(_, _, by)| &by.spec.name() == inner)
     }
 
-    /// The volume that a pod knows under a name, if it wants one.
+    /// The volume with this name in the pod.
     pub fn by_outer_name(&self, pod: &PodUid, outer: &OuterName) -> Option<&VolumeName> {
         self.volumes_of(pod).find(|(_, _, by)| by.outer.contains(outer)).map(|(volume, ..)| volume)
     }
 }
 
-/// What the populator writes.
+/// Methods of the populator and the loop.
 impl DesiredState {
-    /// A pod wants a volume. `new` becomes the volume if no pod wanted it before.
+    /// Adds a volume that a pod wants. `new` is used if no pod wanted it before.
     pub fn add(
         &mut self,
         volume: &VolumeName,
@@ -139,7 +137,7 @@ impl DesiredState {
         self.by_pod.entry(uid).or_default().insert(volume.clone());
     }
 
-    /// A pod wants nothing any more. Returns what it wanted.
+    /// Removes everything that a pod wants, and returns those volumes.
     pub fn remove_pod(&mut self, pod: &PodUid) -> BTreeSet<VolumeName> {
         let volumes = self.by_pod.remove(pod).unwrap_or_default();
         for volume in &volumes {
@@ -153,31 +151,30 @@ impl DesiredState {
         volumes
     }
 
-    /// How large a volume should be.
+    /// Sets the wanted size of a volume.
     pub fn set_size(&mut self, volume: &VolumeName, size: Bytes) {
         if let Some(wanted) = self.volumes.get_mut(volume) {
             wanted.size = size;
         }
     }
 
-    /// A volume turned out not to need attaching after all. Its name does not change: it still has a step
-    /// per node.
+    /// Marks a volume as one that needs no attachment. Its unique name stays: it still is a staged volume.
     pub fn set_not_attachable(&mut self, volume: &VolumeName) {
         if let Some(wanted) = self.volumes.get_mut(volume) {
             wanted.attachable = false;
         }
     }
 
-    /// Whether the node's object says that a volume is in use.
+    /// Sets whether the node's object lists a volume as in use.
     pub fn set_reported_in_use(&mut self, volume: &VolumeName, reported: bool) {
         if let Some(wanted) = self.volumes.get_mut(volume) {
             wanted.reported_in_use = reported;
         }
     }
 
-    /// Something is wrong with a pod.
+    /// Adds an error to a pod.
     pub fn add_error(&mut self, pod: &PodUid, error: String) {
-        /// How many different things may be wrong with one pod before the rest is not worth remembering.
+        /// Errors of one pod beyond this number are dropped.
         const MOST: usize = 11;
         let errors = self.errors.entry(pod.clone()).or_default();
         if errors.len() < MOST {
@@ -185,23 +182,22 @@ impl DesiredState {
         }
     }
 
-    /// Whether something is wrong with a pod.
     pub fn has_errors(&self, pod: &PodUid) -> bool {
         self.errors.contains_key(pod)
     }
 
-    /// Takes what is wrong with a pod, in order.
+    /// Takes the errors of a pod, sorted.
     pub fn take_errors(&mut self, pod: &PodUid) -> Vec<String> {
         self.errors.remove(pod).into_iter().flatten().collect()
     }
 
-    /// What is wrong with every pod.
+    /// The errors of all pods.
     pub fn errors(&self) -> &BTreeMap<PodUid, BTreeSet<String>> {
         &self.errors
     }
 }
 
-/// The words of the recordings, for one pod of the volume.
+/// The text that recordings use for a pod's share of a volume.
 pub(crate) fn describe(wanted: &Wanted, by: &WantedBy) -> String {
     struct Names<'a>(&'a [OuterName]);
     impl fmt::Display for Names<'_> {
@@ -301,7 +297,7 @@ mod tests {
             assert_eq!(found.map(VolumeName::as_str), volume, "{outer}");
         }
         assert!(book.wants_inner(&"web".into(), &"w".into()));
-        assert!(!book.wants_inner(&"web".into(), &"other".into()), "which is its name in the pod");
+        assert!(!book.wants_inner(&"web".into(), &"other".into()), "that is its name in the pod");
         assert!(!book.wants_inner(&"db".into(), &"w".into()));
     }
 
@@ -315,7 +311,7 @@ mod tests {
         let wanted = book.volume(&"v".into()).unwrap();
         let by = &wanted.pods[&"web".into()];
         assert_eq!((&*by.pod, &by.spec), (&changed, &read_only));
-        assert_eq!(wanted.label, "a", "which the first pod has settled");
+        assert_eq!(wanted.label, "a", "the first pod has set the label");
     }
 
     #[test]

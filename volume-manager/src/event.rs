@@ -45,7 +45,7 @@ pub enum Event {
     Identified(Found, Identified),
     /// The search for the PersistentVolume of an unidentified stage has ended; the path is the staging path or
     /// global map.
-    Traced(PathBuf, Result<Option<Arc<Volume>>, ApiError>),
+    StageSearched(PathBuf, Result<Option<Arc<Volume>>, ApiError>),
     /// Whether the node enforces SELinux.
     SeLinux(bool),
 }
@@ -156,14 +156,9 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Registration {
     /// A driver listens on a socket, for the first time, again or on another one.
-    Added {
-        driver: DriverName,
-        endpoint: PathBuf,
-    },
+    Added { driver: DriverName, endpoint: PathBuf },
     /// A driver has no socket any more.
-    Removed {
-        driver: DriverName,
-    },
+    Removed { driver: DriverName },
 }
 
 /// A mounted volume of a pod.

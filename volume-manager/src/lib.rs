@@ -1,13 +1,13 @@
-//! The node's volume manager: attaches, stages, publishes, and takes it all back.
+//! The node's volume manager: waits for attachments, stages and publishes volumes, and undoes both.
 //!
-//! Start with [`VolumeManager`]: it is told about pods and makes their volumes appear. Behind it one task, the
-//! loop in [`manager`], owns all state. Everything that happens reaches it as an [`event::Event`]: the
-//! [`populator`] turns pods into desired state, [`operation::Transition`]s change the actual state, and the
+//! Start with [`VolumeManager`]: its owner adds pods, and it mounts their volumes. Behind it one task, the
+//! loop in [`manager`], owns all state. Everything reaches it as an [`event::Event`]: the
+//! [`populator`] turns pods into desired state, [`plugin_api::Transition`]s change the actual state, and the
 //! reconciler compares the two and starts [`operation::Operation`]s, which run in the background, one at a
 //! time per [`operation::Key`].
 //!
-//! Operations act through [`plugin::VolumePlugin`]s, which reach the node through [`host::Host`] and nothing
-//! else, the API through [`api::ApiSource`], and time through [`clock::Clock`].
+//! Operations act through [`plugin_api::VolumePlugin`]s, which reach the node through [`host::Host`] and nothing
+//! else, the API through [`api::ApiSource`], and time through [`api::clock::Clock`].
 
 pub mod actual;
 mod block_map;
@@ -27,6 +27,6 @@ pub mod subpath;
 pub use event::{MountedVolume, Notice, PodState, Registration};
 pub use manager::waits::{WaitCause, WaitError};
 pub use manager::{Parts, VolumeManager, WAIT_LIMIT};
-// What starts a manager: its owner needs nothing else of the plugin contract.
+// The part of the plugin contract that the owner of a manager needs.
 pub use plugin_api::paths::Paths;
 pub use plugin_api::{ClientStyle, Config, DialError, Dialer};

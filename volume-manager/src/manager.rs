@@ -4,17 +4,17 @@
 //! queued events, and then plans once, for the volumes that changed. Anything that takes time runs in its own
 //! task and comes back as an event.
 
-mod books;
 mod changes;
 mod commands;
 pub mod config;
 pub mod dump;
 pub mod handle;
-mod lost;
+mod recovery;
 mod reports;
+mod state;
+mod unidentified;
 pub mod waits;
 mod watch;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -61,7 +61,7 @@ struct Manager {
     /// Volumes for which something has changed since the last plan.
     dirty: BTreeSet<VolumeName>,
     facts: latest::Sender<Arc<Facts>>,
-    restart: world::Restart,
+    recovery: recovery::Recovery,
     waits: waits::Waits,
     subscribers: Vec<mpsc::UnboundedSender<Notice>>,
     /// The node's `volumesInUse`, updated for each volume that changes.
@@ -71,7 +71,7 @@ struct Manager {
     /// Volumes that the node's object was last seen to list in `volumesInUse` and that are still in `in_use`.
     reported: BTreeSet<VolumeName>,
     /// Claims in `NodeResizePending`, with the size allocated to them.
-    turns: BTreeMap<Namespaced, Option<Bytes>>,
+    resize_pending: BTreeMap<Namespaced, Option<Bytes>>,
     counters: BTreeMap<&'static str, u64>,
     registrations: u64,
 }
@@ -102,20 +102,20 @@ impl Manager {
             executor: Executor::new(template, Arc::new(parts.registry), sender),
             dirty: BTreeSet::new(),
             facts,
-            restart: world::Restart::default(),
+            recovery: recovery::Recovery::default(),
             waits: waits::Waits::default(),
             subscribers: Vec::new(),
             in_use: BTreeSet::new(),
             in_use_changed: true,
             reported: BTreeSet::new(),
-            turns: BTreeMap::new(),
+            resize_pending: BTreeMap::new(),
             counters: BTreeMap::new(),
             registrations: 0,
         }
     }
 
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
-        self.begin();
+        self.start_background_tasks();
         loop {
             let due = self.next_due();
             let clock = Arc::clone(&self.executor.context().clock);
@@ -151,8 +151,8 @@ impl Manager {
             Event::SeLinux(enabled) => self.change_facts(|facts| facts.selinux = enabled),
             Event::Reconstructed(reconstruction) => self.reconstructed(reconstruction),
             Event::NodeRead(read) => self.node_read(read),
-            Event::Identified(found, identified) => self.identified(found, identified),
-            Event::Traced(at, traced) => self.traced(&at, traced),
+            Event::Identified(found, identified) => self.directory_search_ended(found, identified),
+            Event::StageSearched(at, found) => self.stage_search_ended(&at, found),
         }
         ControlFlow::Continue(())
     }
@@ -163,19 +163,19 @@ impl Manager {
         self.populator.expire(now);
         let due = self.pending.take_due(now);
         self.dirty.extend(due);
-        self.restart_turn(now);
+        self.read_node_if_needed(now);
         self.look_at_pods();
         if self.populator.settle() {
             self.all_dirty();
         }
-        self.search_orphans();
-        self.search_lost();
+        self.search_unidentified_directories();
+        self.search_unidentified_stages();
         // Nothing is planned before the volumes on disk are reconstructed: a volume that is already mounted
         // would be mounted again.
-        while self.restart.is_read_back() && !self.dirty.is_empty() {
+        while self.recovery.is_read_back() && !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);
             self.count_many("volumes_planned", dirty.len());
-            self.keep_in_use(&dirty);
+            self.update_in_use(&dirty);
             for step in self.plan(&dirty) {
                 self.perform(step, now);
             }
@@ -191,9 +191,9 @@ impl Manager {
             actual: &self.actual,
             facts: &facts,
             registry: self.executor.registry(),
-            complete: self.populator.all_added() && self.restart.is_corrected(),
-            explained: !self.restart.is_searching(),
-            orphans: &self.restart.orphans(),
+            complete: self.populator.all_added() && self.recovery.is_corrected(),
+            explained: !self.recovery.is_searching(),
+            orphans: &self.recovery.orphans(),
         };
         reconciler::plan(worlds, dirty, |pod| self.populator.may_run(pod))
     }
@@ -248,7 +248,7 @@ impl Manager {
             self.pending.next_due(),
             self.populator.next_retry(),
             self.waits.next_deadline(),
-            self.restart.next_due(),
+            self.recovery.next_due(),
         ];
         sources.into_iter().flatten().min()
     }

@@ -1,4 +1,4 @@
-//! Giving a volume's files to a pod's group, and telling when that takes long.
+//! Giving a volume's files to a pod's group, with an event to the pod when that takes long.
 //!
 //! Touches the volume's tree through the host, which walks it.
 
@@ -9,18 +9,18 @@ use api::Pod;
 use host::{HostError, OwnershipChange, WalkProgress};
 use plugin_api::{OperationContext, Reason};
 
-/// When the pod is first told, and how often after that.
+/// The time until the first event to the pod, and between further ones.
 const FIRST_NOTICE: Duration = Duration::from_secs(30);
 const NOTICE: Duration = Duration::from_secs(60);
 
-/// Whose a volume is to be.
+/// The ownership that a pod asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ownership {
-    /// The group every entry gets.
+    /// The group of every file.
     pub(crate) gid: u32,
-    /// Whether the pod only reads, which asks for less.
+    /// Whether the pod mounts the volume read-only, which changes fewer mode bits.
     pub(crate) read_only: bool,
-    /// Whether a volume whose root is right already is left alone.
+    /// Whether nothing is done if the root directory is right already (`OnRootMismatch`).
     pub(crate) on_root_mismatch: bool,
 }
 
@@ -30,10 +30,10 @@ impl Ownership {
     }
 }
 
-/// Changes group and modes of everything below `root`, the root itself last: its group and setgid bit say
-/// that an earlier walk came to its end, so one that was interrupted is done again.
+/// Changes group and mode of everything below `root`. The root comes last: its group and setgid bit show that a
+/// walk has finished, so an interrupted walk is repeated.
 ///
-/// There is no deadline: a volume may hold millions of files. The pod is told that it takes long.
+/// There is no deadline: a volume may hold millions of files. The pod gets events while it lasts.
 pub(crate) async fn apply(
     cx: &OperationContext,
     pod: &Pod,
@@ -45,7 +45,7 @@ pub(crate) async fn apply(
         return Ok(());
     }
     let progress = WalkProgress::new();
-    // If this future is dropped, nobody waits for the rest of the walk.
+    // If this future is dropped, the walk stops.
     let _stop = StopOnDrop(progress.clone());
     let mut walk = std::pin::pin!(cx.host.change_ownership(root, change, &progress));
     let mut next = cx.clock.now() + FIRST_NOTICE;
@@ -64,7 +64,7 @@ pub(crate) async fn apply(
 }
 
 fn tell(cx: &OperationContext, pod: &Pod, root: &Path, entries: Option<u64>) {
-    // The part below the node's own directories, which are the node's affair.
+    // The path below the directory of pods: events do not name the node's own directories.
     let root = root.strip_prefix(cx.paths.pods()).unwrap_or(Path::new(&pod.meta.uid));
     let so_far = entries.map(|entries| format!(", processed {entries} files")).unwrap_or_default();
     let message = format!(
@@ -94,7 +94,7 @@ mod tests {
     use crate::operation::Operation;
     use crate::plugin::testing::Bench;
 
-    /// Half a minute, then each minute, for as long as it takes.
+    /// Events come after 30 seconds and then every 60 seconds.
     #[tokio::test(start_paused = true)]
     async fn a_walk_that_takes_long_is_told_of_and_has_no_deadline() {
         let (mut bench, host) = Bench::simulated();

@@ -1,4 +1,4 @@
-//! The plugins: what each kind of volume does where `plugin-api` says what a kind must be able to do.
+//! The volume plugins, one module for each kind of volume; `plugin-api` has the traits that they implement.
 
 mod atomic_writer;
 mod config_map;

@@ -1,12 +1,12 @@
-//! Pods and claims become desired state.
+//! The populator turns pods and claims into the desired state.
 //!
-//! The [`Populator`] knows the pods, what the runtime does with each, and which of them must be looked at
-//! again. Looking at one has two halves: [`lookup`] reads its claims and volumes from the API, in a task of
-//! its own, and [`Populator::admit`] puts what that gave into the desired state, without touching anything.
+//! It keeps the pods, the state of their containers, and which pods have to be resolved again. Resolving a pod
+//! has two halves: [`lookup`] reads its claims and volumes from the API in a task of its own, and
+//! [`Populator::admit`] puts the result into the desired state.
 //!
-//! A pod is looked at when it appears or changes, at each sync (a wait for its volumes is one), when an
-//! object it failed on changes, and after a failure again on a ladder. The kubelet's loop runs ten times a
-//! second instead and asks again at each sync.
+//! A pod is resolved when it appears or changes, at each sync (such as a wait for its volumes), when a claim or
+//! PersistentVolume that it failed on changes, and with a back-off after a failure. The kubelet's populator
+//! polls ten times a second instead, and resolves a pod again at each sync.
 
 pub mod lookup;
 mod selinux;
@@ -28,74 +28,71 @@ use crate::operation::pending::delay_after;
 
 pub use lookup::{Found, Resolved};
 
-/// What is known about pods.
+/// The pods of this node and their resolution.
 #[derive(Debug, Default)]
 pub struct Populator {
     pods: BTreeMap<PodUid, Tracked>,
     /// The pods that refer to a claim.
     by_claim: BTreeMap<Namespaced, BTreeSet<PodUid>>,
-    /// Pods to look at, in order.
+    /// Pods to resolve, sorted.
     due: BTreeSet<PodUid>,
-    /// Pods that are being looked at.
+    /// Pods that are being resolved.
     looking: BTreeSet<PodUid>,
-    /// Pods to look at again after a failure.
+    /// Pods to resolve again after a failure.
     retries: BTreeSet<(Instant, PodUid)>,
-    /// How many looks were begun.
+    /// How many resolutions have started.
     looks: u64,
     sources_ready: bool,
-    /// Pods that were known when the sources became ready, and have not been looked at.
+    /// Pods that were known when the sources became ready and have not been resolved since.
     unseen: BTreeSet<PodUid>,
-    /// Whether there are none of those any more.
+    /// Whether there is none of those left.
     all_added: bool,
 }
 
-/// A pod.
+/// What is known about a pod.
 #[derive(Debug, Default)]
 struct Tracked {
-    /// Its object; `None` before it was added and after it was removed.
+    /// The object; `None` before it was added and after it was removed.
     pod: Option<Arc<Pod>>,
     state: PodState,
-    /// Whether the next look is a sync.
+    /// Whether the next resolution is a sync.
     sync: bool,
-    /// The look under way, by its number.
+    /// The number of the resolution that runs.
     looking: Option<u64>,
-    /// Whether another one is wanted once it has ended.
+    /// Whether to resolve the pod again when that one has ended.
     again: bool,
-    /// When to look again after a failure.
+    /// When to resolve the pod again after a failure.
     retry: Option<Instant>,
-    /// How often a look failed in a row.
+    /// Failed resolutions in a row.
     failures: u32,
-    /// Whether the last look found everything.
+    /// Whether the last resolution found every volume.
     complete: bool,
 }
 
-/// What is needed to put a pod's volumes into the books.
+/// The states that a resolved pod is put into.
 pub struct Books<'a> {
-    /// What should be.
     pub desired: &'a mut DesiredState,
-    /// What is.
     pub actual: &'a mut ActualState,
-    /// What is known of the world.
+    /// Facts about the node, drivers and attachments.
     pub facts: &'a Facts,
-    /// The plugins.
     pub registry: &'a Registry,
 }
 
-/// A pod that is to be looked at.
+/// A pod to resolve.
 #[derive(Debug, Clone)]
 pub struct Look {
     pub pod: Arc<Pod>,
-    /// Tells this look from earlier ones.
+    /// The number of this resolution, to recognise outdated results.
     pub number: u64,
 }
 
 impl Populator {
-    /// A pod appeared, or its object changed. One whose UID cannot name a directory came through no API
-    /// server, and is not known to anybody here.
+    /// Adds a pod or replaces its object. A pod whose UID cannot name a directory is ignored: no API server
+    /// would have admitted it.
     pub fn set_pod(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid();
         if !is_path_component(uid.as_str()) {
-            tracing::error!(pod = %pod.meta.name, %uid, "the UID of a pod cannot name a directory");
+            tracing::error!(pod = %pod.meta.name, %uid, "pod ignored: its UID cannot name a directory");
             return;
         }
         for claim in claims_of(&pod) {
@@ -106,7 +103,7 @@ impl Populator {
         self.request(&uid, true);
     }
 
-    /// The object of a pod is gone.
+    /// Removes a pod whose object is deleted; its containers may still run.
     pub fn remove_pod(&mut self, uid: &PodUid) {
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let Some(pod) = tracked.pod.take() else { return };
@@ -125,7 +122,7 @@ impl Populator {
         }
     }
 
-    /// What the runtime does with a pod.
+    /// Sets the state of a pod's containers.
     pub fn set_state(&mut self, uid: &PodUid, state: PodState) {
         let tracked = self.pods.entry(uid.clone()).or_default();
         tracked.state = state;
@@ -137,7 +134,7 @@ impl Populator {
         }
     }
 
-    /// All pods that were to be known have been given.
+    /// All pods bound to this node have been added.
     pub fn set_sources_ready(&mut self) {
         if !self.sources_ready {
             self.sources_ready = true;
@@ -145,7 +142,7 @@ impl Populator {
         }
     }
 
-    /// Asks for a look at a pod; `sync` if what is republished from time to time is to be.
+    /// Asks for a pod to be resolved; with `sync`, volumes that want it are mounted again.
     pub fn request(&mut self, uid: &PodUid, sync: bool) {
         let all_added = self.all_added;
         let Some(tracked) = self.pods.get_mut(uid).filter(|tracked| tracked.pod.is_some()) else { return };
@@ -160,7 +157,7 @@ impl Populator {
         }
     }
 
-    /// Asks for a look at the pods that refer to a claim and did not get all they want, or at all of them.
+    /// Asks for the pods of a claim to be resolved: all of them, or those with a volume that was not found.
     pub fn request_claim(&mut self, claim: &Namespaced, all: bool) {
         let pods = self.by_claim.get(claim).cloned().unwrap_or_default();
         for uid in pods {
@@ -175,8 +172,8 @@ impl Populator {
         self.by_claim.get(claim).into_iter().flatten()
     }
 
-    /// The pods to look at now. One that is being looked at waits for the end of that. Nothing is looked at
-    /// before the drivers' objects are known: what a volume is called may depend on them.
+    /// Takes the pods to resolve now. Nothing is resolved before the CSIDriver objects are known: the name of a
+    /// volume may depend on them.
     pub fn take_due(&mut self, facts: &Facts) -> Vec<Look> {
         if !facts.csi_drivers_known {
             return Vec::new();
@@ -193,8 +190,8 @@ impl Populator {
         looks
     }
 
-    /// Puts what a look gave into the books, and returns the volumes that concerns. A look that was overtaken
-    /// by the pod's end gives nothing.
+    /// Puts the volumes of a resolved pod into the desired state, and returns them. An outdated result, or one
+    /// of a pod that has ended since, changes nothing.
     pub fn admit(
         &mut self,
         uid: &PodUid,
@@ -244,12 +241,12 @@ impl Populator {
         concerned
     }
 
-    /// When the next look after a failure is due.
+    /// When the next resolution after a failure is due.
     pub fn next_retry(&self) -> Option<Instant> {
         self.retries.first().map(|(due, _)| *due)
     }
 
-    /// Asks for the looks whose time has come.
+    /// Makes the resolutions due whose back-off has ended.
     pub fn expire(&mut self, now: Instant) {
         while self.retries.first().is_some_and(|(due, _)| *due <= now) {
             let (_, uid) = self.retries.pop_first().expect("there was a first one a line above");
@@ -262,8 +259,8 @@ impl Populator {
         }
     }
 
-    /// The desired state is complete once every pod known at the start was looked at: only then does a
-    /// volume nobody wants mean something. Returns whether that has just become so.
+    /// Marks the desired state as complete once every pod known at the start was resolved: before that, a
+    /// volume without a pod may still be wanted. Returns whether it has just become complete.
     pub fn settle(&mut self) -> bool {
         if self.all_added || !self.sources_ready || !self.unseen.is_empty() {
             return false;
@@ -272,23 +269,21 @@ impl Populator {
         true
     }
 
-    /// Whether every pod known at the start has been looked at.
+    /// Whether every pod known at the start has been resolved.
     pub fn all_added(&self) -> bool {
         self.all_added
     }
 
-    /// Whether all pods that were to be known have been given.
+    /// Whether all pods bound to this node have been added.
     pub fn sources_ready(&self) -> bool {
         self.sources_ready
     }
 
-    /// The object of a pod.
     pub fn pod(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         self.pods.get(uid)?.pod.as_ref()
     }
 
-    /// Whether containers of a pod may still run. Those of a pod nobody has heard of may until all pods are
-    /// known.
+    /// Whether containers of a pod may still run. Those of an unknown pod may until all pods have been added.
     pub fn may_run(&self, uid: &PodUid) -> bool {
         match self.pods.get(uid) {
             Some(tracked) => tracked.state != PodState::RuntimeGone,
@@ -296,27 +291,27 @@ impl Populator {
         }
     }
 
-    /// Whether a pod waits for a look, or is being looked at.
+    /// Whether a pod is being resolved, or is to be.
     pub fn is_looking(&self, uid: &PodUid) -> bool {
         self.due.contains(uid) || self.looking.contains(uid)
     }
 
-    /// Whether any pod waits for a look, or is being looked at.
+    /// Whether any pod is being resolved, or is to be.
     pub fn is_busy(&self) -> bool {
         !self.due.is_empty() || !self.looking.is_empty()
     }
 
-    /// The pods that are being looked at or are to be.
+    /// The pods that are being resolved, or are to be.
     pub fn busy(&self) -> impl Iterator<Item = &PodUid> {
         self.looking.union(&self.due)
     }
 
-    /// Every pod with an object.
+    /// The objects of all pods.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.values().filter_map(|tracked| tracked.pod.as_ref())
     }
 
-    /// A pod without an object that has nothing left is forgotten.
+    /// Forgets a pod whose object was removed. To be called when it has no volume left.
     pub fn forget(&mut self, uid: &PodUid) {
         if self.pods.get(uid).is_some_and(|tracked| tracked.pod.is_none()) {
             self.pods.remove(uid);
@@ -331,8 +326,8 @@ fn forget_retry(retries: &mut BTreeSet<(Instant, PodUid)>, tracked: &mut Tracked
 }
 
 impl Tracked {
-    /// Whether the pod may get volumes. A pod that is ending gets no new ones; but at the start those it has
-    /// must become known, as long as its containers may still use them.
+    /// Whether volumes of the pod may be added. A terminating pod gets no new volumes, but at the start those
+    /// that it has already must become known: its containers may still use them.
     fn may_be_added(&self, all_added: bool) -> bool {
         match self.state {
             PodState::Running => true,
@@ -342,12 +337,12 @@ impl Tracked {
     }
 }
 
-/// The claims a pod refers to.
+/// The claims that a pod refers to.
 fn claims_of(pod: &Pod) -> impl Iterator<Item = Namespaced> {
     pod.claims().map(|claim| Namespaced::new(&pod.meta.namespace, claim))
 }
 
-/// Puts one volume of a pod into the desired state: the kubelet's `AddPodToVolume`.
+/// Adds one volume of a pod to the desired state: the kubelet's `AddPodToVolume`.
 fn add_volume(
     pod: &Arc<Pod>,
     outer: &OuterName,
@@ -386,7 +381,7 @@ fn add_volume(
     Ok(volume)
 }
 
-/// Names become directories, and an object that came through no API server may hold any name.
+/// Refuses a name that cannot be a directory's: without an API server's checks an object may have any name.
 fn checked_inner(spec: &Spec) -> Result<SpecName, String> {
     let inner = spec.name();
     if is_path_component(inner.as_str()) {
@@ -396,7 +391,7 @@ fn checked_inner(spec: &Spec) -> Result<SpecName, String> {
     }
 }
 
-/// The name under which pods meet in a volume, or have it to themselves.
+/// The unique name of the volume: with the pod's UID if the volume is not shared by pods.
 fn unique_name(
     plugin: &dyn VolumePlugin,
     pod: &Pod,
@@ -412,7 +407,7 @@ fn unique_name(
     Ok(VolumeName::shared(&plugin.name(), &name))
 }
 
-/// How large the volume should be, and how large it was when nobody had grown it yet.
+/// Sets the wanted size to that of the PersistentVolume, and an unknown actual size to the claim's capacity.
 fn keep_sizes(volume: &VolumeName, spec: &Spec, claim_capacity: Option<Bytes>, books: &mut Books<'_>) {
     let (Some(persistent), Some(claim)) = (spec.volume(), claim_capacity) else { return };
     if spec.read_only {

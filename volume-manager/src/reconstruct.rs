@@ -14,7 +14,7 @@ use api::names::{PluginName, PodUid, SpecName, VolumeName};
 use host::{DirEntry, FileKind};
 use plugin_api::error::{Failure, Unfit};
 use plugin_api::registry::Registry;
-use plugin_api::{Facts, Found, Lost, Rebuilt, Scene, Staged, VolumePlugin};
+use plugin_api::{Facts, Found, Rebuilt, Scene, Staged, UnidentifiedStage, VolumePlugin};
 
 /// The volumes on disk.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Reconstruction {
     /// Directories of pods that could not be reconstructed.
     pub failed: Vec<(Found, Failure)>,
     /// Staged volumes without a readable record.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<UnidentifiedStage>,
     /// Whether some directories of pods could not be read.
     pub incomplete: bool,
 }
@@ -69,11 +69,11 @@ pub async fn reconstruct(scene: Scene<'_>, registry: &Registry) -> Reconstructio
                 }
             }
         }
-        let lost = plugin.find_lost(&scene).await;
-        let told = |lost: &Lost| {
+        let lost = plugin.find_unidentified_stages(&scene).await;
+        let is_known = |lost: &UnidentifiedStage| {
             result.volumes.iter().any(|known| known.rebuilt.device_mount_path.as_ref() == Some(&lost.at))
         };
-        result.lost.extend(lost.into_iter().filter(|lost| !told(lost)));
+        result.lost.extend(lost.into_iter().filter(|lost| !is_known(lost)));
     }
     result
 }

@@ -1,8 +1,8 @@
 //! Sub-paths: showing a container one directory or file of a volume, and nothing outside of it.
 //!
-//! What is in the volume belongs to the user, who may swap links while we look. So the path is opened
-//! once, below the volume's root, by the kernel's own rules, and what was opened is bound: no name is
-//! followed twice. Touches the volume (missing directories are made) and `pods/<uid>/volume-subpaths`.
+//! The volume's content belongs to the user, who may replace directories by symlinks at any time. So the path
+//! is opened once, beneath the volume's root by the kernel's rules, and the opened file is bound: no name is
+//! resolved twice. Touches the volume (missing directories are created) and `pods/<uid>/volume-subpaths`.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,39 +11,39 @@ use host::cleanup::Check;
 use host::{Host, HostError, OpenedBeneath};
 use plugin_api::paths::Paths;
 
-/// One sub-path of one volume mount of one container.
+/// A sub-path in one volume mount of one container.
 #[derive(Debug, Clone)]
 pub struct SubPath<'a> {
     pub pod: &'a PodUid,
-    /// The volume.
+    /// The volume's name.
     pub inner: &'a SpecName,
-    /// Where the volume is on this node.
+    /// The path of the pod's volume on this node.
     pub volume_path: &'a Path,
     pub container: &'a ContainerName,
-    /// Which of the container's volume mounts.
+    /// The index of the container's volume mount.
     pub index: usize,
     /// The path below the volume's root.
     pub sub_path: &'a Path,
 }
 
-/// Why a sub-path is not to be had. The texts name no path of the host: users see them.
+/// Why a sub-path cannot be shown. The texts name no path of the host: users see them.
 #[derive(Debug, thiserror::Error)]
 pub enum SubPathError {
-    /// It begins with a slash.
+    /// The path begins with a slash.
     #[error("error SubPath `{0}` must not be an absolute path")]
     Absolute(String),
-    /// It contains `..`.
+    /// The path contains `..`.
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     Backwards(String),
-    /// Its missing directories could not be made.
+    /// Its missing directories could not be created.
     #[error("failed to create subPath directory")]
     Create(#[source] HostError),
-    /// It could not be opened below the volume, or not be bound.
+    /// The path could not be opened beneath the volume, or not be bound.
     #[error("failed to prepare subPath")]
     Prepare(#[source] HostError),
 }
 
-/// Refuses what cannot be a path below a volume, before anything is touched.
+/// Refuses an absolute path or one with `..`, before anything is touched.
 pub fn check(sub_path: &str) -> Result<&Path, SubPathError> {
     let path = Path::new(sub_path);
     if path.is_absolute() {
@@ -55,11 +55,11 @@ pub fn check(sub_path: &str) -> Result<&Path, SubPathError> {
     Ok(path)
 }
 
-/// Binds the sub-path where the container will get it from, and says where that is.
+/// Binds the sub-path for the container and returns the path of the bind.
 ///
-/// A missing sub-path becomes a directory with the mode of the volume's root, setgid and all, so that a
-/// pod with an fsGroup can write to it. An earlier bind of the same file is used again; one of another
-/// file (the path was replaced since) is taken away first.
+/// A missing sub-path becomes a directory with the mode of the volume's root, including setgid, so that a pod
+/// with an fsGroup can write to it. A bind of the same file by an earlier call is reused; a bind of another
+/// file (the path was replaced since) is unmounted first.
 pub async fn prepare(host: &dyn Host, paths: &Paths, sub: &SubPath<'_>) -> Result<PathBuf, SubPathError> {
     let opened = match host.open_beneath(sub.volume_path, sub.sub_path).await {
         Ok(opened) => opened,
@@ -87,8 +87,8 @@ async fn show(host: &dyn Host, opened: &OpenedBeneath, target: &Path) -> Result<
     fit_leaf(host, opened, target).await?;
     let bound = host.bind_opened(opened, target).await;
     if bound.is_err() {
-        // What is left of an attempt that failed must not look like a sub-path in use. The first error
-        // is the one to tell.
+        // The remains of a failed attempt must not look like a sub-path in use. The bind's error is the one to
+        // return.
         let _ = host::cleanup::mount_point(host, target, Check::Extensive).await;
         if let Some(container) = target.parent() {
             let _ = host.remove_dir(container).await;
@@ -97,7 +97,7 @@ async fn show(host: &dyn Host, opened: &OpenedBeneath, target: &Path) -> Result<
     bound
 }
 
-/// Whether the target is a bind of that very file. A bind of another one is unmounted.
+/// Whether the target is a bind of that very file. A bind of another file is unmounted.
 async fn shows_already(host: &dyn Host, opened: &OpenedBeneath, target: &Path) -> Result<bool, HostError> {
     match host.is_mount_point(target).await {
         Ok(true) => {}
@@ -112,8 +112,8 @@ async fn shows_already(host: &dyn Host, opened: &OpenedBeneath, target: &Path) -
     Ok(false)
 }
 
-/// Makes the empty directory or file that the bind goes onto; the leaf of an earlier bind may be of the
-/// other kind.
+/// Creates the empty directory or file for the bind; one of the other kind, left by an earlier bind, is
+/// replaced.
 async fn fit_leaf(host: &dyn Host, opened: &OpenedBeneath, target: &Path) -> Result<(), HostError> {
     match host.symlink_metadata(target).await {
         Ok(there) if there.is_dir() && !opened.metadata.is_dir() => host.remove_dir(target).await?,
@@ -125,11 +125,10 @@ async fn fit_leaf(host: &dyn Host, opened: &OpenedBeneath, target: &Path) -> Res
     host::bind::make_target(host, target, opened.metadata.kind).await
 }
 
-/// Takes away every sub-path of one volume of a pod. It runs before the volume's own tear-down, which
-/// must not find a bind of it anywhere.
+/// Unmounts and removes all sub-paths of one volume of a pod. To be called before the volume's own tear-down.
 ///
-/// It goes no deeper than the binds: what they show is the user's. Stale binds (of a server that is gone,
-/// of a FUSE daemon that died) are unmounted without being asked.
+/// Nothing below the binds is read: that is the user's content. Stale binds (of an NFS server that is gone, or
+/// of a FUSE daemon that died) are unmounted without a stat.
 pub async fn clean(host: &dyn Host, paths: &Paths, pod: &PodUid, inner: &SpecName) -> Result<(), HostError> {
     let volume = paths.volume_subpaths(pod, inner);
     let containers = match host.read_dir(&volume).await {
@@ -149,7 +148,7 @@ pub async fn clean(host: &dyn Host, paths: &Paths, pod: &PodUid, inner: &SpecNam
     }
     host.remove_dir(&volume).await?;
     match host.remove_dir(&paths.pod_subpaths(pod)).await {
-        // Other volumes have sub-paths there still.
+        // Sub-paths of other volumes of the pod are left.
         Err(error) if error.is_not_empty() || error.is_not_found() => Ok(()),
         outcome => outcome,
     }

@@ -30,7 +30,7 @@ pub use config::{ClientStyle, Config, DialError, Dialer};
 pub use context::{EventSink, Mark, OperationContext, OperationId, Reason, ReportQueue, Told};
 pub use facts::{Facts, RegisteredDriver};
 pub use plugin::{Attacher, BlockMapper, DeviceMounter, Expander, Remote, VolumePlugin};
-pub use reconstruct::{Found, Lost, Rebuilt, Scene, Staged};
+pub use reconstruct::{Found, Rebuilt, Scene, Staged, UnidentifiedStage};
 pub use request::{Before, Expand, MapDevice, MountDevice, Mounted, SetUp, TearDown, Undo};
 pub use spec::{Spec, SpecSource};
 pub use transition::{PodRecord, Transition};

@@ -13,7 +13,7 @@ use crate::context::OperationContext;
 use crate::error::Failure;
 use crate::facts::Facts;
 use crate::paths::Paths;
-use crate::reconstruct::{Found, Lost, Rebuilt, Scene, Staged};
+use crate::reconstruct::{Found, Rebuilt, Scene, Staged, UnidentifiedStage};
 use crate::request::{Expand, MapDevice, MountDevice, Mounted, SetUp, TearDown};
 use crate::spec::Spec;
 
@@ -75,7 +75,7 @@ pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Finds what the plugin's own directories hold of volumes without saying of which.
-    async fn find_lost(&self, _scene: &Scene<'_>) -> Vec<Lost> {
+    async fn find_unidentified_stages(&self, _scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
         Vec::new()
     }
 

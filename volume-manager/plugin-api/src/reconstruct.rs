@@ -57,7 +57,7 @@ pub struct Staged {
 
 /// A volume that is, or may be, on the node, while nothing there says any more which one it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct UnidentifiedStage {
     pub plugin: PluginName,
     /// Where its step per node is or would be, which is the place of no other volume.
     pub at: PathBuf,

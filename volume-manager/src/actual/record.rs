@@ -1,4 +1,4 @@
-//! One volume in the book of what is.
+//! The record of one volume in the actual state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,82 +9,81 @@ use api::Bytes;
 use api::names::{PluginName, PodUid};
 use plugin_api::{Before, Mounted, PodRecord, Spec};
 
-/// A volume this node has or may have.
+/// A volume that is or may be on this node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeRecord {
-    /// What the plugin is told about it. Of the first pod that brought it, or rebuilt from disk.
+    /// The spec from the first pod that wanted the volume, or reconstructed from disk.
     pub spec: Arc<Spec>,
     pub plugin: PluginName,
-    /// Whether the controller attached it.
+    /// Whether the volume is attached by the attach/detach controller.
     pub attachability: Attachability,
-    /// The step per node.
+    /// Whether the volume is staged (filesystem) or set up below its global map (block).
     pub device: Device,
-    /// Where its device is or, for CSI, the name of its attachment; empty if unknown. Kept until the record
-    /// goes.
+    /// The device's path or, for CSI, the name of the attachment; empty if unknown. Kept as long as the record.
     pub device_path: String,
-    /// How large it is; zero if unknown.
+    /// The size; zero if unknown.
     pub size: Bytes,
-    /// Whether the driver refused to grow it while it is in use.
+    /// Whether the driver has refused to expand the volume while it is in use.
     pub expansion_blocked: bool,
-    /// The SELinux label it was mounted with, empty for none; `None` if no pod has had it yet.
+    /// The SELinux label that the volume is mounted with, empty for none; `None` if no pod has set it yet.
     pub selinux_label: Option<String>,
     pub pods: BTreeMap<PodUid, PodEntry>,
 }
 
-/// Whether a volume has to be attached by the controller.
+/// Whether a volume is attached by the attach/detach controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachability {
-    /// It has, and was.
+    /// It has to be, and is.
     Yes,
-    /// It has not.
+    /// It does not have to be, or is not.
     No,
-    /// It was learned from disk, which does not say.
+    /// Unknown: it was reconstructed from disk and not compared with the node's object yet.
     Unknown,
 }
 
-/// The step per node.
+/// The stage of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// It is not done.
+    /// Not staged.
     NotMounted,
-    /// An operation is trying it for the first time. If it fails for certain, it was never done.
+    /// An operation stages it for the first time. If that certainly fails, it is not staged.
     Attempted {
-        /// Where.
+        /// The staging path or global map.
         at: PathBuf,
     },
-    /// It may be done: an attempt was cut short, or its undo failed.
+    /// It may be staged: an attempt was cut short, or an unstage has failed.
     Uncertain {
-        /// Where.
+        /// The staging path or global map.
         at: PathBuf,
     },
-    /// It is done.
+    /// Staged.
     Mounted {
-        /// Where.
+        /// The staging path or global map.
         at: PathBuf,
     },
 }
 
-/// A volume in a pod.
+/// The entry of a pod in a volume's record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodEntry {
-    /// What the pod has, or may have.
+    /// The parameters of the mount.
     pub record: PodRecord,
-    /// Whether it has it.
+    /// Whether the volume is mounted for the pod.
     pub mount: PodMount,
-    /// Whether it is to be brought up to date.
+    /// Whether the mount has to be updated.
     pub needs_remount: bool,
-    /// Whether it was learned from disk and has not been confirmed since.
+    /// Whether the entry was reconstructed from disk and no operation has confirmed it since.
     pub reconstructed: bool,
 }
 
-/// Whether a pod has a volume. One that does not has no entry.
+/// The mount of a volume for a pod. A pod without one has no entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodMount {
-    /// An operation is trying it for the first time. If it fails for certain, it was never done.
+    /// An operation mounts it for the first time. If that certainly fails, it is not mounted.
     Attempted,
-    /// It may have it: an attempt was cut short, or its undo failed.
+    /// It may be mounted: an attempt was cut short, or an unmount has failed.
     Uncertain,
-    /// It has it.
+    /// Mounted.
     Mounted(Mounted),
 }
 
@@ -114,32 +113,32 @@ impl VolumeRecord {
         }
     }
 
-    /// Whether it should be grown: both sizes are known, and the driver has not refused.
+    /// Whether the volume has to be expanded: both sizes are known, and the driver has not refused.
     pub(crate) fn is_smaller_than(&self, wanted: Bytes) -> bool {
         !self.expansion_blocked && !self.size.is_zero() && wanted > self.size
     }
 
-    /// Whether the controller attached it, as far as it is known.
+    /// Whether the volume is known to be attached.
     pub fn is_attached(&self) -> bool {
         self.attachability == Attachability::Yes
     }
 
-    /// Whether it was read back without an attachment, and nobody certainly uses it: it is to be attached before
-    /// anybody does again.
+    /// Whether the volume was reconstructed, the node's object does not list it as attached, and no mount of it
+    /// is certain: it must be attached before it is mounted again.
     pub fn has_lost_attachment(&self) -> bool {
         let staged = matches!(self.device, Device::Mounted { .. });
         let used = staged || self.pods.values().any(|entry| entry.mounted().is_some());
         self.attachability == Attachability::No && !used
     }
 
-    /// Whether another pod than this one has it, or may have it.
+    /// Whether another pod has or may have the volume.
     pub fn is_used_elsewhere(&self, pod: &PodUid) -> bool {
         self.pods.keys().any(|other| other != pod)
     }
 }
 
 impl Device {
-    /// Where it is done, or may be.
+    /// The path at which the volume is or may be staged.
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             Self::NotMounted => None,
@@ -147,7 +146,7 @@ impl Device {
         }
     }
 
-    /// The same for an operation that is about to begin.
+    /// The state for an operation that is about to begin.
     pub fn before(&self) -> Before {
         match self {
             Self::NotMounted => Before::Absent,
@@ -158,7 +157,7 @@ impl Device {
 }
 
 impl PodEntry {
-    /// What the pod has, if it certainly has it.
+    /// The mount, if it is certain.
     pub fn mounted(&self) -> Option<&Mounted> {
         match &self.mount {
             PodMount::Mounted(mounted) => Some(mounted),
@@ -167,7 +166,7 @@ impl PodEntry {
     }
 }
 
-/// The words of the recordings.
+/// The text that recordings use.
 impl fmt::Display for VolumeRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.device {

@@ -22,7 +22,9 @@ impl Manager {
             News::Deleted(Object::CsiDriver(driver)) => self.driver_changed(&driver, false),
             News::Applied(Object::Node(node)) => self.node_changed(node),
             News::Applied(Object::Claim(claim)) => self.claim_changed(&claim),
-            News::Deleted(Object::Claim(claim)) => _ = self.turns.remove(&claim.key().namespaced_name()),
+            News::Deleted(Object::Claim(claim)) => {
+                _ = self.resize_pending.remove(&claim.key().namespaced_name())
+            }
             News::Applied(Object::Volume(volume)) => self.volume_changed(&volume),
             News::Applied(Object::Attachment(attachment)) => self.attachment_changed(attachment, true),
             News::Deleted(Object::Attachment(attachment)) => self.attachment_changed(attachment, false),
@@ -47,7 +49,7 @@ impl Manager {
                     self.attachment_changed(Arc::clone(gone), false);
                 }
             }
-            Kind::Claim => self.turns.retain(|claim, _| {
+            Kind::Claim => self.resize_pending.retain(|claim, _| {
                 there.contains(&Key::namespaced(Kind::Claim, &claim.namespace, &claim.name))
             }),
             _ => {}
@@ -94,7 +96,7 @@ impl Manager {
     /// has become `NodeResizePending`.
     fn claim_changed(&mut self, claim: &Claim) {
         self.populator.request_claim(&claim.key().namespaced_name(), false);
-        if !self.turn_comes(claim) {
+        if !self.becomes_resize_pending(claim) {
             return;
         }
         let actual = &self.actual;
@@ -109,19 +111,19 @@ impl Manager {
     /// Whether the claim has newly become `NodeResizePending`, or for another size. A repeated status is not
     /// new, and neither are the statuses that the node writes itself while it expands: a failed expansion must
     /// not end its own back-off.
-    fn turn_comes(&mut self, claim: &Claim) -> bool {
+    fn becomes_resize_pending(&mut self, claim: &Claim) -> bool {
         let name = claim.key().namespaced_name();
         if claim.status.resize != NODE_RESIZE_PENDING {
-            self.turns.remove(&name);
+            self.resize_pending.remove(&name);
             return false;
         }
         let size = claim.status.allocated;
-        self.turns.insert(name, size) != Some(size)
+        self.resize_pending.insert(name, size) != Some(size)
     }
 
     /// Resolves pods again whose volume has grown.
     fn volume_changed(&mut self, volume: &Volume) {
-        self.search_again(volume);
+        self.search_for_volume_again(volume);
         let Some(reference) = &volume.claim else { return };
         let inner = SpecName::new(&volume.meta.name);
         let grown = self.populator.pods_of(&reference.claim).any(|pod| {

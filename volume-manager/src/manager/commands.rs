@@ -35,7 +35,7 @@ impl Manager {
                     self.cancel_waits_for_volumes_of(&pod);
                 }
                 if state == PodState::RuntimeGone {
-                    self.unwant(&pod);
+                    self.remove_wishes(&pod);
                 }
             }
             Command::SourcesReady => self.populator.set_sources_ready(),
@@ -87,8 +87,8 @@ impl Manager {
         let now = self.now();
         let mut dump = Dump {
             sources_ready: self.populator.sources_ready(),
-            states_synced: self.restart.is_corrected(),
-            unexplained: self.restart.unexplained(),
+            states_synced: self.recovery.is_corrected(),
+            unexplained: self.recovery.unexplained(),
             running: self.pending.running().map(running).collect(),
             expansion_failed: self.actual.expansions_failed().map(ToString::to_string).collect(),
             counters: self.counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),

@@ -17,7 +17,7 @@ impl Manager {
                 let volume = running.key.volume.clone();
                 let answer = self.permit(&volume, &transition);
                 if answer.is_ok() {
-                    self.find_attached(&volume, &transition);
+                    self.confirm_attachment(&volume, &transition);
                     self.apply(&volume, transition);
                 }
                 // The receiver is gone if the operation was dropped; it stopped before its risky call then.
@@ -46,7 +46,7 @@ impl Manager {
     /// A mount that is about to begin has found its volume attached. The actual state may not say so yet: a
     /// reconstructed volume is not attached until it is compared with the node's object, and that object may
     /// have been read before the attachment.
-    fn find_attached(&mut self, volume: &VolumeName, risks: &Transition) {
+    fn confirm_attachment(&mut self, volume: &VolumeName, risks: &Transition) {
         let mark = matches!(risks, Transition::DeviceUncertain { .. } | Transition::PodUncertain(_));
         let found = mark && self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
         if found && self.actual.volume(volume).is_some_and(|record| !record.is_attached()) {
@@ -57,7 +57,7 @@ impl Manager {
     /// Whether an expansion ended without an error and the volume is still smaller than wanted, because the
     /// claim is not `NodeResizePending` yet. It is tried again after a back-off; the kubelet tries ten times a
     /// second.
-    fn is_still_small(&self, id: OperationId) -> bool {
+    fn is_expansion_pending(&self, id: OperationId) -> bool {
         let Some(running) = self.pending.get(id).filter(|running| running.name == OperationName::Expand)
         else {
             return false;
@@ -70,7 +70,7 @@ impl Manager {
 
     fn finished(&mut self, id: OperationId, outcome: Outcome) {
         let (ended, error) = match outcome {
-            Outcome::Done if self.is_still_small(id) => (Ended::Badly, None),
+            Outcome::Done if self.is_expansion_pending(id) => (Ended::Badly, None),
             Outcome::Done => (Ended::Well, None),
             Outcome::Failed(failed) => {
                 let unwanted = failed.source.sign() == Some(Sign::Withdrawn);

@@ -250,7 +250,7 @@ impl Manager {
         }
         // Checked in most turns, and a pod may have a thousand volumes: the names are only listed when the wait
         // ends.
-        if alive && !late && !self.desired.has_errors(uid) && self.lacks_one(id, uid) {
+        if alive && !late && !self.desired.has_errors(uid) && self.has_missing_volume(id, uid) {
             return None;
         }
         let unmounted = self.unmounted_names(&pod);
@@ -273,7 +273,7 @@ impl Manager {
     ///
     /// The search starts at the volume that was missing at the last check: those before it are usually mounted
     /// by now, and passing a thousand of them in every turn is slow.
-    fn lacks_one(&mut self, id: u64, pod: &PodUid) -> bool {
+    fn has_missing_volume(&mut self, id: u64, pod: &PodUid) -> bool {
         let last = self.waits.waiting.get(&id).and_then(|waiter| waiter.missing.as_ref());
         let missing = self.desired.names_of(pod, last).find(|volume| !self.is_mounted(volume, pod)).cloned();
         let lacks = missing.is_some();
@@ -354,8 +354,8 @@ impl Manager {
             left.insert(outer.unwrap_or_else(|| entry.record.spec.name().to_string()));
         }
         left.extend(self.pending.for_pod(pod).map(commands::running));
-        left.extend(self.restart.unexplained_of(pod));
-        if !self.restart.is_read_back() {
+        left.extend(self.recovery.unexplained_of(pod));
+        if !self.recovery.is_read_back() {
             // The volumes on disk are not known yet; one of them may be this pod's.
             left.insert("volumes on disk that are not reconstructed yet".to_owned());
         }
@@ -375,7 +375,7 @@ impl Manager {
         }
         let mut busy: Vec<String> = self.pending.running().map(commands::running).collect();
         busy.extend(self.populator.busy().map(|pod| format!("look at {pod}")));
-        busy.extend(self.restart.busy());
+        busy.extend(self.recovery.busy());
         if busy.is_empty() {
             return Some(Ok(()));
         }

@@ -290,7 +290,11 @@ mod tests {
         let mut f = Fixture::new();
         f.run(unmount("v", "a"), Ended::Badly);
         f.run(mount("v"), Ended::Well);
-        assert_eq!(f.admit(unmount("v", "a")), Admission::NotDue, "another operation's success does not reset this ladder");
+        assert_eq!(
+            f.admit(unmount("v", "a")),
+            Admission::NotDue,
+            "another operation's success does not reset this ladder"
+        );
         assert!(matches!(f.admit(unmount("v", "b")), Admission::Started(_)));
     }
 
@@ -328,7 +332,10 @@ mod tests {
             "the index has no pod without a running operation"
         );
         f.run(mount("w"), Ended::Well);
-        assert!(!f.pending.by_volume.contains_key(&"w".into()), "the index has no volume without a running operation");
+        assert!(
+            !f.pending.by_volume.contains_key(&"w".into()),
+            "the index has no volume without a running operation"
+        );
     }
 
     #[test]

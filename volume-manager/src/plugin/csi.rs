@@ -43,8 +43,8 @@ use async_trait::async_trait;
 use plugin_api::error::Failure;
 use plugin_api::paths::Paths;
 use plugin_api::{
-    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Lost, Mounted, OperationContext, Rebuilt,
-    Scene, SetUp, Spec, SpecSource, Staged, TearDown, VolumePlugin,
+    Attacher, BlockMapper, DeviceMounter, Expander, Facts, Found, Mounted, OperationContext, Rebuilt, Scene,
+    SetUp, Spec, SpecSource, Staged, TearDown, UnidentifiedStage, VolumePlugin,
 };
 
 use self::client::{Capability, Lines, Memories, Session};
@@ -212,7 +212,7 @@ impl VolumePlugin for CsiPlugin {
         reconstruct::staged(scene).await
     }
 
-    async fn find_lost(&self, scene: &Scene<'_>) -> Vec<Lost> {
+    async fn find_unidentified_stages(&self, scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
         lost::find(scene).await
     }
 

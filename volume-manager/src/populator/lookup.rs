@@ -1,7 +1,7 @@
-//! Reads the claims and volumes of a pod from the API, and judges whether the pod may have them.
+//! Reads the claims and PersistentVolumes of a pod from the API, and checks whether the pod may use them.
 //!
-//! Reads are live, never from a cache: a claim that was just deleted must not be mounted again. The texts
-//! are the kubelet's, since they end up in events people search for.
+//! Always reads from the API, never from a cache: a claim that was just deleted must not be mounted again. The
+//! error texts are the kubelet's: people search for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use plugin_api::Spec;
 
 use super::Look;
 
-/// What looking up the volumes of a pod gave.
+/// The result of resolving a pod.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// The pod, as it was when the look began.
+    /// The pod as it was at the start.
     pub pod: Arc<Pod>,
-    /// Which look this was.
+    /// The number of this resolution.
     pub number: u64,
-    /// Each volume some container uses, and what was found or is wrong with it.
+    /// Each volume that a container uses, or the error about it.
     pub volumes: Vec<(OuterName, Result<Found, String>)>,
 }
 
-/// A volume a pod may have.
+/// A volume that a pod may use.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// What the plugin is told about it.
+    /// Its spec for the plugin.
     pub spec: Spec,
-    /// The supplemental group it brings along, as written.
+    /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,
-    /// What its claim can hold; `None` if it has no claim.
+    /// The capacity in the claim's status; `None` without a claim.
     pub claim_capacity: Option<Bytes>,
 }
 
 const GID_ANNOTATION: &str = "pv.beta.kubernetes.io/gid";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// Looks up every volume of a pod that some container uses. Volumes nobody uses are not even asked for.
+/// Resolves every volume of a pod that a container uses. Other volumes are not looked up.
 pub async fn resolve(look: Look, api: Arc<dyn ApiSource>) -> Resolved {
     let Look { pod, number } = look;
     let (mounted, devices) = (pod.mounted(), pod.devices());
@@ -52,7 +52,7 @@ pub async fn resolve(look: Look, api: Arc<dyn ApiSource>) -> Resolved {
     Resolved { pod, number, volumes }
 }
 
-/// Whether a look needs no answer from anybody: then it can be taken on the spot.
+/// Whether resolving a pod takes no API call.
 pub fn is_local(pod: &Pod) -> bool {
     pod.claims().next().is_none()
 }
@@ -84,8 +84,8 @@ async fn find(pod: &Pod, volume: &PodVolume, api: &dyn ApiSource) -> Result<Foun
     Ok(Found { spec, gid, claim_capacity: Some(claim.status.capacity) })
 }
 
-/// Whether a claim may be used at all. One that is being deleted may only while its protection holds: that
-/// is what keeps it for pods that had it before the node restarted.
+/// Fails if a claim may not be used. One that is being deleted may be as long as it has the protection
+/// finalizer: that keeps it for pods which had it before the node restarted.
 fn check_claim(claim: &Claim) -> Result<(), String> {
     if claim.meta.is_deleting() && !claim.meta.has_finalizer(CLAIM_PROTECTION) {
         return Err("PVC is being deleted".to_owned());
@@ -99,7 +99,7 @@ fn check_claim(claim: &Claim) -> Result<(), String> {
     Ok(())
 }
 
-/// A claim of the name a generic ephemeral volume's has may be somebody else's.
+/// Fails if the claim of a generic ephemeral volume belongs to something else than the pod.
 fn check_owner(pod: &Pod, claim: &Claim) -> Result<(), String> {
     if claim.meta.controller().is_some_and(|owner| owner.uid == pod.meta.uid) {
         return Ok(());
@@ -110,7 +110,7 @@ fn check_owner(pod: &Pod, claim: &Claim) -> Result<(), String> {
     ))
 }
 
-/// Whether a volume is bound to this very claim, and not to a former one of the same name.
+/// Fails if the PersistentVolume is bound to another claim, such as a deleted one of the same name.
 fn check_binding(claim: &Claim, volume: &Volume) -> Result<(), String> {
     let (name, uid) = (&volume.meta.name, &claim.meta.uid);
     let Some(reference) = &volume.claim else {
@@ -127,7 +127,8 @@ fn check_binding(claim: &Claim, volume: &Volume) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether containers use the volume as what it is. One that is used as both is wrong in any case.
+/// Fails if a container mounts a block volume or maps a filesystem volume. A volume that is used both ways
+/// always fails.
 fn check_mode(
     volume: &PodVolume,
     found: Found,
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::plugin::testing::toy_api::ToyApi;
 
-    /// A pod whose containers use its volumes, all but the last.
+    /// A pod whose containers use all its volumes but the last.
     fn pod(sources: Vec<VolumeSource>) -> Pod {
         let volume = |(index, source)| PodVolume { name: format!("v{index}").as_str().into(), source };
         let volumes: Vec<_> = sources.into_iter().enumerate().map(volume).collect();
@@ -204,7 +205,7 @@ mod tests {
             assert_eq!(check(mounted, device), Ok(()), "{mode}");
             assert!(check(device, mounted).is_err(), "{mode}");
             assert!(check(true, true).is_err(), "{mode}");
-            assert_eq!(check(false, false), Ok(()), "nobody uses it");
+            assert_eq!(check(false, false), Ok(()), "no container uses it");
         }
     }
 
@@ -244,9 +245,9 @@ mod tests {
         let resolved = resolve(look, Arc::new(ToyApi::default())).await;
         assert_eq!(resolved.number, 3);
         let names: Vec<_> = resolved.volumes.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["v0", "v1"], "nobody uses the last");
+        assert_eq!(names, ["v0", "v1"], "no container uses the last");
         for (name, found) in &resolved.volumes {
-            let found = found.as_ref().expect("nothing can be wrong with it");
+            let found = found.as_ref().expect("an inline volume is always found");
             assert_eq!(found.spec.name().as_str(), name.as_str());
             assert!(found.gid.is_none() && found.claim_capacity.is_none() && !found.spec.read_only);
         }

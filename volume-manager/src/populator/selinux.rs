@@ -1,7 +1,7 @@
-//! Which SELinux label a volume is mounted with for a pod.
+//! The SELinux label that a volume is mounted with for a pod.
 //!
-//! A volume can be mounted with one label only. So the label a pod's containers run with is part of what
-//! the volume is, and two pods with different labels cannot have it at once.
+//! A volume can be mounted with one label only. Two pods whose containers run with different labels therefore
+//! cannot use it at the same time.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use crate::desired::Wanted;
 /// The labels of a volume in a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Labels {
-    /// The one to mount with; empty for none.
+    /// The label to mount with; empty for none.
     pub(super) effective: String,
-    /// The one the containers run with, whether or not it is mounted.
+    /// The label of the containers, even if the volume is not mounted with it.
     pub(super) original: String,
-    /// Whether the volume is mounted with its label at all.
+    /// Whether the volume is mounted with a label at all.
     mountable: bool,
 }
 
-/// The label the system gives files of a container that names only parts of one.
+/// The parts of a file label that a container's options leave open.
 const DEFAULT: [&str; 4] = ["system_u", "object_r", "container_file_t", "s0"];
 
 pub(super) fn labels(
@@ -51,7 +51,7 @@ pub(super) fn labels(
     Ok(Labels { effective, original, mountable })
 }
 
-/// A pod that is new to a volume must want it with the label it has.
+/// Fails if a pod wants a volume with another label than the pods that already want it.
 pub(super) fn check_conflict(volume: &VolumeName, wanted: &Wanted, labels: &Labels) -> Result<(), String> {
     if wanted.label == labels.effective || !labels.mountable {
         return Ok(());
@@ -62,7 +62,7 @@ pub(super) fn check_conflict(volume: &VolumeName, wanted: &Wanted, labels: &Labe
     ))
 }
 
-/// What each container that uses the volume says about its label.
+/// The SELinux options of each container that uses the volume.
 fn containers<'a>(pod: &'a Pod, outer: &'a OuterName) -> impl Iterator<Item = Option<&'a SeLinuxOptions>> {
     let uses =
         |container: &&api::Container| container.mounts.iter().any(|mount| mount.volume == outer.as_str());
@@ -70,8 +70,8 @@ fn containers<'a>(pod: &'a Pod, outer: &'a OuterName) -> impl Iterator<Item = Op
     pod.containers.iter().filter(uses).map(label)
 }
 
-/// The label of files of a container; saying nothing is no label. Only user and level are the container's:
-/// its role and type are those of processes, and files have the system's.
+/// The label of a container's files; empty without options. Only user and level are the container's: role and
+/// type of the options are those of processes, and files have the system's defaults.
 fn file_label(options: Option<&SeLinuxOptions>) -> String {
     let Some(options) = options else { return String::new() };
     let [user, role, kind, level] = DEFAULT;
@@ -80,7 +80,7 @@ fn file_label(options: Option<&SeLinuxOptions>) -> String {
     [or(&options.user, user), role.to_owned(), kind.to_owned(), or(&options.level, level)].join(":")
 }
 
-/// Whether only one pod can have the volume: then no two labels can ever meet in it.
+/// Whether only one pod at a time can use the volume, so that labels cannot conflict.
 fn takes_label(spec: &Spec) -> bool {
     spec.volume().is_some_and(|volume| volume.access_modes == [AccessMode::ReadWriteOncePod])
 }

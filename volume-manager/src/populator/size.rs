@@ -1,10 +1,10 @@
-//! How large a volume may become that lives on the node's own storage.
+//! The size limit of volumes on the node's own storage.
 
 use api::{Bytes, ContainerKind, Pod, VolumeSource};
 use plugin_api::Spec;
 
-/// The limit of a local ephemeral volume: the pod's for ephemeral storage, or a smaller one of its own.
-/// `None` for volumes that are no such thing.
+/// The limit of a local ephemeral volume: that of the pod's ephemeral storage, or its own if that is smaller.
+/// `None` for other volumes.
 pub(super) fn limit(pod: &Pod, spec: &Spec) -> Option<Bytes> {
     let source = &spec.pod_volume()?.source;
     let of_pod = pod_limit(pod);
@@ -18,8 +18,8 @@ pub(super) fn limit(pod: &Pod, spec: &Spec) -> Option<Bytes> {
     }
 }
 
-/// What all containers of a pod together may use. Init containers run one after another, so only the
-/// hungriest counts; zero if nobody has a limit.
+/// The ephemeral storage that a pod may use: the sum over its containers, or the largest limit of an init
+/// container, since those run one after another. Zero if there is no limit.
 fn pod_limit(pod: &Pod) -> Bytes {
     let limits = |kind: ContainerKind| {
         let containers = pod.containers.iter().filter(move |container| container.kind == kind);
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(limit_of(&limited, empty_dir("", Some(40))), Some(Bytes(10)));
         assert_eq!(limit_of(&limited, empty_dir("", Some(0))), Some(Bytes(10)));
         assert_eq!(limit_of(&unlimited, empty_dir("", Some(40))), Some(Bytes(40)));
-        assert_eq!(limit_of(&limited, empty_dir("Memory", Some(4))), None, "memory has limits of its own");
+        assert_eq!(limit_of(&limited, empty_dir("Memory", Some(4))), None, "memory is limited elsewhere");
         assert_eq!(limit_of(&limited, VolumeSource::ConfigMap(Default::default())), Some(Bytes(10)));
         assert_eq!(limit_of(&limited, VolumeSource::Secret(Default::default())), None);
     }

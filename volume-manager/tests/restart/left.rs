@@ -26,10 +26,10 @@ async fn nothing_is_decided_before_what_was_left_is_read_back() {
     world.add("new", &["data"]);
     world.manager.sources_ready();
     let late = world.manager.wait_idle(SECOND / 2).await.expect_err("it is not read back");
-    expect!["the manager is not idle: read back what was left: context deadline exceeded"]
+    expect!["the manager is not idle: reconstruct volumes from disk: context deadline exceeded"]
         .assert_eq(&late.to_string());
     let left = world.manager.wait_unmounted(&"gone".into(), SECOND / 10).await;
-    expect!["mounted volumes=[whatever was left behind]: context deadline exceeded"]
+    expect!["mounted volumes=[volumes on disk that are not reconstructed yet]: context deadline exceeded"]
         .assert_eq(&left.expect_err("nobody knows what it has").to_string());
     world.sees(expect![[""]]);
     world.idle().await;

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use plugin_api::error::{Classified, Failure};
 use plugin_api::paths::Paths;
 use plugin_api::{
-    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, Lost, MountDevice, Mounted,
-    OperationContext, Rebuilt, RegisteredDriver, Remote, Scene, SetUp, Spec, Staged, TearDown, VolumePlugin,
+    Attacher, Before, DeviceMounter, Expand, Expander, Facts, Found, MountDevice, Mounted, OperationContext,
+    Rebuilt, RegisteredDriver, Remote, Scene, SetUp, Spec, Staged, TearDown, UnidentifiedStage, VolumePlugin,
 };
 use tokio::sync::Notify;
 
@@ -258,9 +258,9 @@ impl VolumePlugin for Toy {
         staged.into_iter().flat_map(of_all).collect()
     }
 
-    async fn find_lost(&self, _: &Scene<'_>) -> Vec<Lost> {
+    async fn find_unidentified_stages(&self, _: &Scene<'_>) -> Vec<UnidentifiedStage> {
         let lost = self.lock().lost.clone();
-        let lost = lost.into_iter().map(|(inner, pods)| Lost {
+        let lost = lost.into_iter().map(|(inner, pods)| UnidentifiedStage {
             plugin: self.name(),
             at: PathBuf::from(format!("/global/{inner}")),
             mode: VolumeMode::Filesystem,

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 use api::VolumeMode;
 use api::names::PluginName;
-use plugin_api::{Lost, Scene};
+use plugin_api::{Scene, UnidentifiedStage};
 
 use super::NAME;
 use super::reconstruct::{Kept, devices, filesystems, inner_of, pods_of_device, was_begun};
 use super::volume_data::VolumeDataError;
 
 /// Finds them.
-pub(super) async fn find(scene: &Scene<'_>) -> Vec<Lost> {
+pub(super) async fn find(scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
     let mut found = Vec::new();
     for Kept { dir, data } in filesystems(scene).await {
         let Err(error) = data else { continue };
@@ -43,6 +43,6 @@ fn lost(
     mode: VolumeMode,
     pods: BTreeSet<api::names::PodUid>,
     error: &VolumeDataError,
-) -> Lost {
-    Lost { plugin: PluginName::new(NAME), at, mode, pods, why: api::error::chain(error) }
+) -> UnidentifiedStage {
+    UnidentifiedStage { plugin: PluginName::new(NAME), at, mode, pods, why: api::error::chain(error) }
 }

@@ -89,7 +89,7 @@ impl Node {
     }
 
     async fn has_lost(&self, expected: Expect) {
-        let lost = CsiPlugin::new().find_lost(&self.scene()).await;
+        let lost = CsiPlugin::new().find_unidentified_stages(&self.scene()).await;
         let lines = lost.iter().map(|lost| format!("{} of {:?}\n", self.shown(&lost.at), lost.pods));
         expected.assert_eq(&lines.collect::<String>());
     }

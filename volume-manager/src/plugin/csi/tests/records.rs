@@ -347,7 +347,7 @@ async fn volume_without_a_record_is_identified_by_its_path() {
         let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
         let staged = CsiPlugin::new().find_staged(&scene).await;
         assert_eq!(staged, [], "{damaged:?}");
-        let lost = CsiPlugin::new().find_lost(&scene).await;
+        let lost = CsiPlugin::new().find_unidentified_stages(&scene).await;
         let root = bench.path("").display().to_string();
         let told = lost.iter().map(|lost| {
             let at = lost.at.display().to_string();

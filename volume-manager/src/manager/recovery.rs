@@ -11,7 +11,7 @@ use api::names::{PodUid, SpecName, VolumeName};
 use api::{ApiError, Node, Volume, VolumeMode};
 use plugin_api::error::Failure;
 use plugin_api::registry::Registry;
-use plugin_api::{Found, Lost, PodRecord, Scene};
+use plugin_api::{Found, PodRecord, Scene, UnidentifiedStage};
 
 use super::{Manager, watch};
 use crate::event::{Event, Identified};
@@ -19,7 +19,7 @@ use crate::reconstruct::{self, Reconstruction, Recovered};
 
 /// How far recovery has come.
 #[derive(Debug, Default)]
-pub(super) struct Restart {
+pub(super) struct Recovery {
     /// Whether the directories have been read.
     read_back: bool,
     /// Whether some directories could not be read.
@@ -31,9 +31,9 @@ pub(super) struct Restart {
     /// When to read the node's object again after a failure.
     read_again: Option<Instant>,
     /// Pods' volume directories that could not be reconstructed, by path.
-    pub(super) failed: BTreeMap<String, Orphan>,
+    pub(super) failed: BTreeMap<String, UnidentifiedDirectory>,
     /// Staged volumes that are not identified, by staging path or global map.
-    pub(super) lost: BTreeMap<PathBuf, (Lost, Search)>,
+    pub(super) lost: BTreeMap<PathBuf, (UnidentifiedStage, Search)>,
     /// The volumes in the `volumesInUse` that the node's object had when it was first read, without those that
     /// became known since. `None` before it was read.
     named: Option<BTreeSet<VolumeName>>,
@@ -41,7 +41,7 @@ pub(super) struct Restart {
 
 /// A directory of a pod's volume that could not be reconstructed.
 #[derive(Debug)]
-pub(super) struct Orphan {
+pub(super) struct UnidentifiedDirectory {
     pub(super) found: Found,
     why: String,
     search: Search,
@@ -83,7 +83,7 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 /// The wait before a failed search is repeated.
 pub(super) const SEARCH_AGAIN: Duration = Duration::from_secs(30);
 
-impl Restart {
+impl Recovery {
     /// Whether the directories of a previous run have been read.
     pub(super) fn is_read_back(&self) -> bool {
         self.read_back
@@ -187,7 +187,7 @@ impl Restart {
 
 impl Manager {
     /// Starts the tasks that run as long as the manager does, and the reconstruction.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn start_background_tasks(&mut self) {
         let cx = self.executor.context().clone();
         if cx.config.watch_api {
             for kind in watch::FOLLOWED {
@@ -212,28 +212,32 @@ impl Manager {
         for (found, failure) in reconstruction.failed {
             self.count("reconstruct_errors");
             let (path, why) = (found.path.display().to_string(), failure.chain());
-            tracing::warn!(path, why, "cannot reconstruct a volume from its directory; searching for it among the API's objects");
-            self.restart.failed.insert(path, Orphan { found, why, search: Search::Due });
+            tracing::warn!(
+                path,
+                why,
+                "cannot reconstruct a volume from its directory; searching for it among the API's objects"
+            );
+            self.recovery.failed.insert(path, UnidentifiedDirectory { found, why, search: Search::Due });
         }
         for recovered in reconstruction.volumes {
             self.count("reconstructed");
             // A plugin's own records may identify a volume whose directory could not be reconstructed.
-            self.explained(&recovered);
-            self.take_over(recovered);
+            self.remove_identified_directory(&recovered);
+            self.adopt(recovered);
         }
         for lost in reconstruction.lost {
             self.count("reconstruct_errors");
             tracing::warn!(path = %lost.at.display(), why = lost.why, "cannot identify a staged volume; searching for it among the API's objects");
-            self.restart.lost.insert(lost.at.clone(), (lost, Search::Due));
+            self.recovery.lost.insert(lost.at.clone(), (lost, Search::Due));
         }
-        self.restart.incomplete = reconstruction.incomplete;
-        self.restart.read_back = true;
-        self.explain_by_wishes();
+        self.recovery.incomplete = reconstruction.incomplete;
+        self.recovery.read_back = true;
+        self.identify_by_desired_state();
         self.waits.concern_all();
         self.all_dirty();
     }
 
-    pub(super) fn take_over(&mut self, recovered: Recovered) {
+    pub(super) fn adopt(&mut self, recovered: Recovered) {
         let Recovered { volume, plugin, rebuilt, pod } = recovered;
         let record = pod.clone().map(|pod| PodRecord {
             pod,
@@ -242,29 +246,29 @@ impl Manager {
             gid: None,
             selinux_label: rebuilt.selinux_label.clone().unwrap_or_default(),
         });
-        let before = self.texts(&volume, pod.as_ref());
+        let before = self.actual_texts(&volume, pod.as_ref());
         self.actual.add_reconstructed(&volume, &plugin, &rebuilt, record);
-        self.told_since(&volume, pod.as_ref(), before);
+        self.notify_actual_change(&volume, pod.as_ref(), before);
         pod.iter().for_each(|pod| self.waits.concern(pod));
         // Pods that want the volume may be resolved already, but without its size, which is only looked up for
         // a volume that is known here.
         let wanted = self.desired.volume(&volume).into_iter();
         wanted.flat_map(|wanted| wanted.pods.keys()).for_each(|pod| self.populator.request(pod, false));
-        self.restart.uncorrected.insert(volume.clone());
+        self.recovery.uncorrected.insert(volume.clone());
         self.dirty.insert(volume);
     }
 
     /// Starts searches whose time has come and reads the node's object if recovery needs it.
-    pub(super) fn restart_turn(&mut self, now: Instant) {
-        let restart = &mut self.restart;
-        restart.expire(now);
-        if restart.read_again.is_some_and(|due| due <= now) {
-            restart.read_again = None;
+    pub(super) fn read_node_if_needed(&mut self, now: Instant) {
+        let recovery = &mut self.recovery;
+        recovery.expire(now);
+        if recovery.read_again.is_some_and(|due| due <= now) {
+            recovery.read_again = None;
         }
-        if !restart.needs_node() || restart.reading_node || restart.read_again.is_some() {
+        if !recovery.needs_node() || recovery.reading_node || recovery.read_again.is_some() {
             return;
         }
-        restart.reading_node = true;
+        recovery.reading_node = true;
         let cx = self.executor.context();
         let (api, node) = (Arc::clone(&cx.api), cx.config.node.clone());
         self.executor
@@ -274,24 +278,27 @@ impl Manager {
     /// Compares the reconstructed volumes with the node's object. Until that has succeeded nothing is
     /// unmounted; mounts go on.
     pub(super) fn node_read(&mut self, read: Result<Arc<Node>, ApiError>) {
-        self.restart.reading_node = false;
+        self.recovery.reading_node = false;
         match read {
             Ok(node) => {
                 let attached = node.volumes_attached.iter().map(|attached| (&attached.name, attached));
                 let attached: BTreeMap<_, _> = attached.collect();
                 let named = || node.volumes_in_use.iter().cloned().collect();
-                self.restart.named.get_or_insert_with(named);
-                for volume in std::mem::take(&mut self.restart.uncorrected) {
-                    self.restart.know(&volume);
-                    let before = self.texts(&volume, None);
+                self.recovery.named.get_or_insert_with(named);
+                for volume in std::mem::take(&mut self.recovery.uncorrected) {
+                    self.recovery.know(&volume);
+                    let before = self.actual_texts(&volume, None);
                     self.actual.correct(&volume, attached.get(&volume).copied());
-                    self.told_since(&volume, None, before);
+                    self.notify_actual_change(&volume, None, before);
                 }
                 self.all_dirty();
             }
             Err(error) => {
-                tracing::warn!(error = api::error::chain(&error), "cannot read the node's object; retrying in 1 s");
-                self.restart.read_again = Some(self.now() + READ_AGAIN);
+                tracing::warn!(
+                    error = api::error::chain(&error),
+                    "cannot read the node's object; retrying in 1 s"
+                );
+                self.recovery.read_again = Some(self.now() + READ_AGAIN);
             }
         }
     }
@@ -299,8 +306,8 @@ impl Manager {
     /// Starts searches for the volumes of unidentified directories, once the desired and the actual state are
     /// complete. A directory is left alone while its pod wants it or may run, or an operation runs for it: the
     /// mount adopts it.
-    pub(super) fn search_orphans(&mut self) {
-        if !self.populator.all_added() || !self.restart.is_corrected() {
+    pub(super) fn search_unidentified_directories(&mut self) {
+        if !self.populator.all_added() || !self.recovery.is_corrected() {
             return;
         }
         let worked_on = |found: &Found| {
@@ -315,7 +322,7 @@ impl Manager {
                 || worked_on(found)
         };
         let mut searches = Vec::new();
-        for orphan in self.restart.failed.values_mut() {
+        for orphan in self.recovery.failed.values_mut() {
             if orphan.search == Search::Due && !wanted(&orphan.found) {
                 orphan.search = Search::Running;
                 searches.push(orphan.found.clone());
@@ -343,58 +350,64 @@ impl Manager {
 
     /// Takes in the result of a search. An identified volume enters the actual state and is unmounted like any
     /// other; an unidentified one stays on disk and is reported as long as anything is mounted.
-    pub(super) fn identified(&mut self, found: Found, identified: Identified) {
+    pub(super) fn directory_search_ended(&mut self, found: Found, identified: Identified) {
         let path = found.path.display().to_string();
         self.waits.concern(&found.pod);
         // Volumes that were listed as in use only because of this directory may leave the list.
         self.in_use_changed = true;
         match identified {
             Identified::Recovered(recovered) => {
-                if self.restart.failed.remove(&path).is_some() {
-                    self.take_over(recovered);
+                if self.recovery.failed.remove(&path).is_some() {
+                    self.adopt(recovered);
                 }
             }
-            Identified::Nothing => drop(self.restart.failed.remove(&path)),
-            Identified::Unknown(why) => self.orphan_stays(&path, why.map(|failure| failure.chain())),
+            Identified::Nothing => drop(self.recovery.failed.remove(&path)),
+            Identified::Unknown(why) => {
+                self.directory_stays_unidentified(&path, why.map(|failure| failure.chain()))
+            }
         }
-        if !self.restart.is_searching() {
+        if !self.recovery.is_searching() {
             // Volumes without pods stay staged while a search runs: the searched directory may be such a
             // volume's.
             self.all_dirty();
         }
     }
 
-    fn orphan_stays(&mut self, path: &str, why: Option<String>) {
+    fn directory_stays_unidentified(&mut self, path: &str, why: Option<String>) {
         self.count("orphan_search_errors");
         let again = self.now() + SEARCH_AGAIN;
-        let Some(orphan) = self.restart.failed.get_mut(path) else { return };
+        let Some(orphan) = self.recovery.failed.get_mut(path) else { return };
         let then = if why.is_some() { Search::Unanswered(again) } else { Search::Done };
         orphan.search = orphan.search.ended(then);
         if let Some(why) = why {
             orphan.why = why;
         }
-        tracing::error!(path, why = orphan.why, "unidentified mount stays: neither a record nor a PersistentVolume names its volume");
+        tracing::error!(
+            path,
+            why = orphan.why,
+            "unidentified mount stays: neither a record nor a PersistentVolume names its volume"
+        );
     }
 
     /// Forgets the unidentified directory of a pod's volume that is identified now. Another volume of the same
     /// name does not count.
-    pub(super) fn explained(&mut self, recovered: &Recovered) {
+    pub(super) fn remove_identified_directory(&mut self, recovered: &Recovered) {
         let spec = &recovered.rebuilt.spec;
-        let is_it = |found: &Found| {
+        let is_match = |found: &Found| {
             recovered.pod.as_ref() == Some(&found.pod)
                 && recovered.plugin == found.plugin
                 && (spec.name(), spec.mode()) == (found.inner.clone(), found.mode)
         };
-        self.restart.failed.retain(|_, orphan| !is_it(&orphan.found));
+        self.recovery.failed.retain(|_, orphan| !is_match(&orphan.found));
     }
 
     /// Repeats searches whose volume may be the PersistentVolume that has appeared.
-    pub(super) fn search_again(&mut self, volume: &Volume) {
+    pub(super) fn search_for_volume_again(&mut self, volume: &Volume) {
         let inner = SpecName::new(&volume.meta.name);
-        for orphan in self.restart.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
+        for orphan in self.recovery.failed.values_mut().filter(|orphan| orphan.found.inner == inner) {
             orphan.search = orphan.search.again();
         }
-        self.trace_again(volume);
+        self.search_stages_again(volume);
     }
 }
 

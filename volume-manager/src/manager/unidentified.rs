@@ -7,34 +7,34 @@ use std::sync::Arc;
 use api::names::PodUid;
 use api::{ApiError, Volume, VolumeMode};
 use plugin_api::paths::Paths;
-use plugin_api::{Lost, Rebuilt, Spec, VolumePlugin};
+use plugin_api::{Rebuilt, Spec, UnidentifiedStage, VolumePlugin};
 
 use super::Manager;
-use super::world::{SEARCH_AGAIN, Search};
+use super::recovery::{SEARCH_AGAIN, Search};
 use crate::event::Event;
 use crate::reconstruct::{self, Recovered};
 
 impl Manager {
     /// Adopts unidentified directories and stages that belong to desired volumes: a directory named after a
     /// desired volume of its pod, and a stage at the staging path or global map of a desired volume.
-    pub(super) fn explain_by_wishes(&mut self) {
-        if self.restart.failed.is_empty() && self.restart.lost.is_empty() {
+    pub(super) fn identify_by_desired_state(&mut self) {
+        if self.recovery.failed.is_empty() && self.recovery.lost.is_empty() {
             return;
         }
-        for recovered in self.explained_by_wishes() {
-            self.explained(&recovered);
+        for recovered in self.identified_by_desired_state() {
+            self.remove_identified_directory(&recovered);
             let at = recovered.rebuilt.device_mount_path.clone();
-            self.take_over(recovered);
-            if let Some((lost, _)) = at.and_then(|at| self.restart.lost.remove(&at)) {
+            self.adopt(recovered);
+            if let Some((lost, _)) = at.and_then(|at| self.recovery.lost.remove(&at)) {
                 self.in_use_changed = true;
                 lost.pods.iter().for_each(|pod| self.waits.concern(pod));
             }
         }
     }
 
-    fn explained_by_wishes(&self) -> Vec<Recovered> {
+    fn identified_by_desired_state(&self) -> Vec<Recovered> {
         let cx = self.executor.context();
-        let mut explained = Vec::new();
+        let mut identified = Vec::new();
         for (volume, wanted) in self.desired.volumes() {
             let Ok(plugin) = self.executor.registry().by_name(&wanted.plugin) else { continue };
             let Some(by) = wanted.pods.values().next() else { continue };
@@ -43,7 +43,7 @@ impl Manager {
             // already, it is that pod's label. Otherwise it is unknown: the empty label differs from every
             // wanted one, so the volume is unstaged before it is staged with one.
             let has_directory = |pod: &PodUid, inner| {
-                let mut orphans = self.restart.failed.values().map(|orphan| &orphan.found);
+                let mut orphans = self.recovery.failed.values().map(|orphan| &orphan.found);
                 orphans.any(|found| found.pod == *pod && found.inner == inner)
             };
             let mut pods = wanted.pods.iter();
@@ -62,12 +62,12 @@ impl Manager {
                 rebuilt: rebuilt(spec),
                 pod: pod.cloned(),
             };
-            let lost = at.as_ref().and_then(|at| self.restart.lost.get(at));
+            let lost = at.as_ref().and_then(|at| self.recovery.lost.get(at));
             if let Some((lost, _)) = lost {
-                explained.push(recovered(&by.spec, None));
-                explained.extend(lost.pods.iter().map(|pod| recovered(&by.spec, Some(pod))));
+                identified.push(recovered(&by.spec, None));
+                identified.extend(lost.pods.iter().map(|pod| recovered(&by.spec, Some(pod))));
             }
-            let directories = self.restart.failed.values().map(|orphan| &orphan.found);
+            let directories = self.recovery.failed.values().map(|orphan| &orphan.found);
             let of_pods = directories.filter_map(|found| {
                 let by = wanted.pods.get(&found.pod)?;
                 let same = found.inner == by.spec.name()
@@ -75,19 +75,19 @@ impl Manager {
                     && found.plugin == wanted.plugin;
                 same.then(|| recovered(&by.spec, Some(&found.pod)))
             });
-            explained.extend(of_pods);
+            identified.extend(of_pods);
         }
-        explained
+        identified
     }
 
     /// Starts searches for the volumes of unidentified stages, once the desired and the actual state are
     /// complete.
-    pub(super) fn search_lost(&mut self) {
-        if !self.populator.all_added() || !self.restart.is_corrected() {
+    pub(super) fn search_unidentified_stages(&mut self) {
+        if !self.populator.all_added() || !self.recovery.is_corrected() {
             return;
         }
-        let due = self.restart.lost.values_mut().filter(|(_, search)| *search == Search::Due);
-        let due: Vec<Lost> = due
+        let due = self.recovery.lost.values_mut().filter(|(_, search)| *search == Search::Due);
+        let due: Vec<UnidentifiedStage> = due
             .map(|(lost, search)| {
                 *search = Search::Running;
                 lost.clone()
@@ -99,23 +99,23 @@ impl Manager {
             self.executor.look_up(async move {
                 let all = api::list::<Volume>(&*cx.api).await;
                 let plugin = registry.by_name(&lost.plugin).ok();
-                let is_it = |volume: &Arc<Volume>| {
+                let is_match = |volume: &Arc<Volume>| {
                     plugin.is_some_and(|plugin| is_place_of(&**plugin, &cx.paths, &lost, volume))
                 };
-                let traced = all.map(|all| all.into_iter().find(is_it));
-                Event::Traced(lost.at, traced)
+                let found = all.map(|all| all.into_iter().find(is_match));
+                Event::StageSearched(lost.at, found)
             });
         }
     }
 
     /// Takes in the result of a search. An identified volume enters the actual state and is unmounted like any
     /// other, unless a pod wants it; an unidentified one stays staged and is reported.
-    pub(super) fn traced(&mut self, at: &PathBuf, traced: Result<Option<Arc<Volume>>, ApiError>) {
+    pub(super) fn stage_search_ended(&mut self, at: &PathBuf, found: Result<Option<Arc<Volume>>, ApiError>) {
         // Volumes that were listed as in use only because of this stage may leave the list.
         self.in_use_changed = true;
         let again = self.now() + SEARCH_AGAIN;
-        let Some((lost, search)) = self.restart.lost.get_mut(at) else { return };
-        let volume = match traced {
+        let Some((lost, search)) = self.recovery.lost.get_mut(at) else { return };
+        let volume = match found {
             Ok(Some(volume)) => volume,
             Ok(None) => {
                 *search = search.ended(Search::Done);
@@ -128,7 +128,7 @@ impl Manager {
                 return self.count("lost_search_errors");
             }
         };
-        let Some((lost, _)) = self.restart.lost.remove(at) else { return };
+        let Some((lost, _)) = self.recovery.lost.remove(at) else { return };
         let Ok(plugin) = self.executor.registry().by_name(&lost.plugin).cloned() else { return };
         let spec = Spec::persistent(volume, false);
         // The label was in the lost record. The empty label differs from every label that a pod may want, so
@@ -138,20 +138,20 @@ impl Manager {
         let of_all = lost.pods.iter().map(Some).chain([None]);
         for recovered in of_all.filter_map(|pod| reconstruct::recovered(&*plugin, rebuilt.clone(), pod).ok())
         {
-            self.take_over(recovered);
+            self.adopt(recovered);
         }
     }
 
     /// Repeats searches whose volume may be the PersistentVolume that has appeared, and those that failed: the
     /// API answers again.
-    pub(super) fn trace_again(&mut self, volume: &Volume) {
+    pub(super) fn search_stages_again(&mut self, volume: &Volume) {
         let cx = self.executor.context();
-        for (lost, search) in self.restart.lost.values_mut() {
-            let is_it = || {
+        for (lost, search) in self.recovery.lost.values_mut() {
+            let is_match = || {
                 let plugin = self.executor.registry().by_name(&lost.plugin);
                 plugin.is_ok_and(|plugin| is_place_of(&**plugin, &cx.paths, lost, volume))
             };
-            if matches!(search, Search::Unanswered(_)) || is_it() {
+            if matches!(search, Search::Unanswered(_)) || is_match() {
                 *search = search.again();
             }
         }
@@ -166,7 +166,7 @@ fn place(plugin: &dyn VolumePlugin, paths: &Paths, spec: &Spec) -> Option<PathBu
     }
 }
 
-fn is_place_of(plugin: &dyn VolumePlugin, paths: &Paths, lost: &Lost, volume: &Volume) -> bool {
+fn is_place_of(plugin: &dyn VolumePlugin, paths: &Paths, lost: &UnidentifiedStage, volume: &Volume) -> bool {
     let spec = Spec::persistent(Arc::new(volume.clone()), false);
     let same = |at: &Path| at == lost.at && spec.mode() == lost.mode;
     plugin.supports(&spec) && place(plugin, paths, &spec).is_some_and(|at| same(&at))

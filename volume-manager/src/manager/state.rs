@@ -29,9 +29,9 @@ impl Manager {
         if let Some(pod) = &pod {
             self.waits.concern(pod);
         }
-        let before = self.texts(volume, pod.as_ref());
+        let before = self.actual_texts(volume, pod.as_ref());
         self.actual.apply(volume, transition);
-        self.told_since(volume, pod.as_ref(), before);
+        self.notify_actual_change(volume, pod.as_ref(), before);
         self.dirty.insert(volume.clone());
     }
 
@@ -51,7 +51,7 @@ impl Manager {
     pub(super) fn resolved(&mut self, pod: &PodUid, resolved: Resolved) {
         let now = self.now();
         self.waits.concern(pod);
-        let before = self.wanted_texts(pod);
+        let before = self.desired_texts(pod);
         let facts = Arc::clone(&self.facts.borrow());
         let registry = Arc::clone(self.executor.registry());
         let books = Books {
@@ -65,15 +65,15 @@ impl Manager {
             self.desired.set_reported_in_use(volume, true);
         }
         self.dirty.extend(concerned);
-        self.wanted_since(pod, before);
-        self.explain_by_wishes();
+        self.notify_desired_change(pod, before);
+        self.identify_by_desired_state();
     }
 
     /// Removes all volumes of a pod whose containers are gone from the desired state.
-    pub(super) fn unwant(&mut self, pod: &PodUid) {
-        let before = self.wanted_texts(pod);
+    pub(super) fn remove_wishes(&mut self, pod: &PodUid) {
+        let before = self.desired_texts(pod);
         let volumes = self.desired.remove_pod(pod);
-        self.wanted_since(pod, before);
+        self.notify_desired_change(pod, before);
         for volume in &volumes {
             if self.actual.volume(volume).is_none() && self.desired.volume(volume).is_none() {
                 self.pending.forget(volume);
@@ -88,7 +88,7 @@ impl Manager {
     /// Forgets a removed pod that has no volume left. If its containers may run and recovery may still find
     /// volumes of it, it is kept.
     pub(super) fn forget_pod(&mut self, pod: &PodUid) {
-        let may_have_more = self.populator.may_run(pod) && self.restart.is_in_doubt_about(pod);
+        let may_have_more = self.populator.may_run(pod) && self.recovery.is_in_doubt_about(pod);
         if !self.desired.has_pod(pod) && !self.actual.has_pod(pod) && !may_have_more {
             self.populator.forget(pod);
         }
@@ -101,12 +101,12 @@ impl Manager {
     /// Updates `volumesInUse`: volumes that a pod wants and that can be attached, and volumes that are
     /// attached. A volume that leaves the list must be reported again when it returns, since the node's object
     /// may have lost it in between.
-    pub(super) fn keep_in_use(&mut self, changed: &BTreeSet<VolumeName>) {
+    pub(super) fn update_in_use(&mut self, changed: &BTreeSet<VolumeName>) {
         for volume in changed {
             let wanted = self.desired.volume(volume).is_some_and(|wanted| wanted.attachable);
             let used = wanted || self.actual.volume(volume).is_some_and(VolumeRecord::is_attached);
             if used {
-                self.restart.know(volume);
+                self.recovery.know(volume);
             }
             if used && !self.in_use.contains(volume) {
                 self.in_use.insert(volume.clone());
@@ -120,7 +120,7 @@ impl Manager {
 
     /// Sends subscribers the new `volumesInUse` if it changed.
     pub(super) fn publish_in_use(&mut self) {
-        if !self.in_use_changed || !self.restart.is_corrected() {
+        if !self.in_use_changed || !self.recovery.is_corrected() {
             return;
         }
         self.in_use_changed = false;
@@ -135,8 +135,8 @@ impl Manager {
     /// The node's `volumesInUse`. `None` until recovery has compared the reconstructed volumes with the node's
     /// object: the attach/detach controller may detach a volume that the list lacks, even if it is mounted.
     pub(super) fn volumes_in_use(&self) -> Option<Vec<VolumeName>> {
-        let all = || self.in_use.union(self.restart.kept()).cloned().collect();
-        self.restart.is_corrected().then(all)
+        let all = || self.in_use.union(self.recovery.kept()).cloned().collect();
+        self.recovery.is_corrected().then(all)
     }
 
     /// Takes in the `volumesInUse` that the node's object was written or read with. That list is older than
@@ -159,7 +159,7 @@ impl Manager {
 
     /// The texts of a volume and of a pod's share of it in the actual state, to compare with later. `None`
     /// without a subscriber.
-    pub(super) fn texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
+    pub(super) fn actual_texts(&self, volume: &VolumeName, pod: Option<&PodUid>) -> Option<(String, String)> {
         (!self.subscribers.is_empty()).then(|| {
             let record = self.actual.volume(volume);
             let entry = pod.and_then(|pod| self.actual.entry(volume, pod));
@@ -171,20 +171,20 @@ impl Manager {
     }
 
     /// Notifies subscribers if the texts differ from `before`.
-    pub(super) fn told_since(
+    pub(super) fn notify_actual_change(
         &mut self,
         volume: &VolumeName,
         pod: Option<&PodUid>,
         before: Option<(String, String)>,
     ) {
-        let (Some(before), Some(after)) = (before, self.texts(volume, pod)) else { return };
-        self.tell_state("actual", format!("volume {volume}"), before.0, after.0);
+        let (Some(before), Some(after)) = (before, self.actual_texts(volume, pod)) else { return };
+        self.notify_state("actual", format!("volume {volume}"), before.0, after.0);
         if let Some(pod) = pod {
-            self.tell_state("actual", format!("pod {pod} {volume}"), before.1, after.1);
+            self.notify_state("actual", format!("pod {pod} {volume}"), before.1, after.1);
         }
     }
 
-    fn wanted_texts(&self, pod: &PodUid) -> BTreeMap<VolumeName, String> {
+    fn desired_texts(&self, pod: &PodUid) -> BTreeMap<VolumeName, String> {
         if self.subscribers.is_empty() {
             return BTreeMap::new();
         }
@@ -192,18 +192,18 @@ impl Manager {
         wants.map(|(volume, wanted, by)| (volume.clone(), desired::describe(wanted, by))).collect()
     }
 
-    fn wanted_since(&mut self, pod: &PodUid, before: BTreeMap<VolumeName, String>) {
-        let mut after = self.wanted_texts(pod);
+    fn notify_desired_change(&mut self, pod: &PodUid, before: BTreeMap<VolumeName, String>) {
+        let mut after = self.desired_texts(pod);
         for (volume, from) in before {
             let to = after.remove(&volume).unwrap_or_default();
-            self.tell_state("desired", format!("pod {pod} {volume}"), from, to);
+            self.notify_state("desired", format!("pod {pod} {volume}"), from, to);
         }
         for (volume, to) in after {
-            self.tell_state("desired", format!("pod {pod} {volume}"), String::new(), to);
+            self.notify_state("desired", format!("pod {pod} {volume}"), String::new(), to);
         }
     }
 
-    fn tell_state(&mut self, world: &str, key: String, from: String, to: String) {
+    fn notify_state(&mut self, world: &str, key: String, from: String, to: String) {
         if from != to {
             self.notify(|| Notice::State { world: world.to_owned(), key, from, to });
         }
