@@ -1,12 +1,13 @@
-//! Volumes of CSI drivers: one plugin for all of them.
+//! The plugin for volumes of all CSI drivers.
 //!
-//! - [`volume`] is a volume as the calls need it, [`capability`] how it is asked for;
-//! - [`client`] makes the calls, [`status`] says what their failures mean, [`error`] what all failures mean;
-//! - [`stage`], [`publish`] and [`block`] are the steps, [`expand`] and [`stats`] what comes between;
-//! - [`attachment`], [`secret`] and [`pod_info`] fetch what goes into the calls;
-//! - [`volume_data`] and [`record`] are a volume's own note of what it is, [`leftover`] removes it, and
-//!   [`reconstruct`] reads it after a restart, and [`lost`] finds where it is missing;
-//! - [`registration`] makes drivers known, [`version`] judges them, [`socket`] reaches them.
+//! - [`volume`] is a volume as the calls need it, [`capability`] builds its volume capability;
+//! - [`client`] makes the calls, [`status`] classifies their failures, [`error`] all failures;
+//! - [`stage`], [`publish`] and [`block`] stage, publish and map, [`expand`] and [`stats`] work on published
+//!   volumes;
+//! - [`attachment`], [`secret`] and [`pod_info`] fetch parameters of the calls;
+//! - [`volume_data`] and [`record`] are the format and the file of a volume's record, [`leftover`] removes it;
+//! - [`reconstruct`] reads records after a restart, [`lost`] finds stages without one;
+//! - [`registration`] registers drivers, [`version`] checks their versions, [`socket`] connects to them.
 
 pub mod attachment;
 pub mod block;
@@ -51,10 +52,9 @@ use self::client::{Capability, Lines, Memories, Session};
 use self::error::{CsiError, NotRegistered};
 use self::volume::CsiVolume;
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/csi";
 
-/// How long an operation waits for the first look at the CSIDriver objects.
+/// How long an operation waits until the CSIDriver objects have been listed.
 const DRIVERS_KNOWN: Duration = Duration::from_secs(10);
 
 /// The plugin of all CSI drivers.
@@ -64,12 +64,13 @@ pub struct CsiPlugin {
 }
 
 impl CsiPlugin {
-    /// A plugin that remembers nothing yet.
+    /// A plugin without memory of any driver.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A conversation with a driver, begun for `step`, which is empty where the kubelet does not say.
+    /// A session with a driver for `step`, the kubelet's words for the error; empty where the kubelet uses
+    /// none.
     fn session(
         &self,
         cx: &OperationContext,
@@ -94,8 +95,8 @@ impl CsiPlugin {
     }
 }
 
-/// Whether the driver has a capability. Not to know is no reason to believe anything. `step` is empty where the
-/// kubelet does not say what it asks for.
+/// Whether the driver has a capability. An error if it cannot be asked: no capability is assumed. `step` is the
+/// kubelet's words for the error; empty where it uses none.
 async fn has(session: &Session, capability: Capability, step: &'static str) -> Result<bool, CsiError> {
     session.has(capability).await.map_err(|source| match step {
         "" => CsiError::ProbeAlone(source),
@@ -103,7 +104,7 @@ async fn has(session: &Session, capability: Capability, step: &'static str) -> R
     })
 }
 
-/// The driver's object, once all of them have been seen; `None` if it has none.
+/// The CSIDriver object, once all of them have been listed; `None` if the driver has none.
 async fn driver_object(
     cx: &OperationContext,
     driver: &DriverName,
@@ -116,7 +117,7 @@ async fn driver_object(
     }
 }
 
-/// What the driver's controller said when it attached the volume; nothing if it does not attach.
+/// The publish context from ControllerPublishVolume; empty if the driver does not attach.
 async fn publish_context(
     cx: &OperationContext,
     volume: &CsiVolume,
@@ -129,7 +130,7 @@ async fn publish_context(
     Ok(attachment::publish_context(&*cx.api, &name, &volume.handle).await?)
 }
 
-/// The content of a secret for a call; nothing where none is named.
+/// The content of a secret for a call; empty without a reference.
 async fn fetch_secret(
     cx: &OperationContext,
     purpose: &'static str,
@@ -138,7 +139,7 @@ async fn fetch_secret(
     Ok(secret::fetch(&*cx.api, purpose, reference).await?)
 }
 
-/// The driver of a spec, if it is one of ours.
+/// The CSI driver of a spec; `None` for a volume of another plugin.
 fn driver_of(spec: &Spec) -> Option<&DriverName> {
     match &spec.source {
         SpecSource::Persistent(volume) => match &volume.source {
@@ -163,7 +164,8 @@ impl VolumePlugin for CsiPlugin {
     }
 
     fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
-        // An inline volume's handle would need the pod, and its unique name does not come from here.
+        // The empty UID is harmless: the unique name of an inline volume is made of the pod's UID and not of
+        // this.
         let volume = CsiVolume::of_uid(spec, &PodUid::new(""))?;
         Ok(format!("{}^{}", volume.driver, volume.handle))
     }
@@ -237,22 +239,23 @@ impl VolumePlugin for CsiPlugin {
     }
 }
 
-/// A directory that is made if it is missing, and must not be anything else.
+/// Creates a directory if it is missing, and fails if another file has its name.
 async fn make_dir(cx: &OperationContext, path: &Path, step: &'static str) -> Result<(), CsiError> {
     match cx.host.make_dir_all(path, 0o750).await {
         Ok(()) => {}
         Err(error) if error.is_not_a_directory() || error.is_exists() => {
             return Err(CsiError::NotADirectory(path.to_owned()));
         }
-        // A dead mount, perhaps: only who looks at it can tell it from a disk that failed just now.
+        // Perhaps a dead mount below; `symlink_metadata` fails in the same way then, and on a failed disk as
+        // well.
         Err(error) if error.is_corrupted_mount() => {}
         Err(source) => return Err(CsiError::Directory { step, source }),
     }
-    // A link to a directory would let the driver work outside of ours.
+    // A symlink would let the driver work outside of the kubelet's directories.
     match cx.host.symlink_metadata(path).await {
         Ok(there) if there.is_dir() => Ok(()),
         Ok(_) => Err(CsiError::NotADirectory(path.to_owned())),
-        // The driver is asked to bring it back, and knows what it is.
+        // A dead mount: the driver gets the call and repairs it.
         Err(error) if error.is_corrupted_mount() => Ok(()),
         Err(source) => Err(CsiError::Directory { step, source }),
     }

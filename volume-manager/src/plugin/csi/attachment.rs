@@ -1,6 +1,7 @@
-//! VolumeAttachment objects, as the node reads them: is the volume attached, and what did the driver say?
+//! VolumeAttachment objects: for the node, whether a volume is attached and with which publish context; for the
+//! attach/detach controller, making and deleting them.
 //!
-//! The node reads them only; the controller, whose side is here as well, makes and deletes them.
+//! The node only reads them.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -17,53 +18,37 @@ use super::CsiPlugin;
 use super::error::CsiError;
 use super::volume::CsiVolume;
 
-/// Why the attachment of a volume is of no use. All of it may be otherwise at the next attempt.
+/// Why a volume is not attached or detached. Every one of these may be different at the next attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachmentError {
     /// The object cannot be read, or does not exist.
     #[error("volume {handle} has GET error for volume attachment {name}")]
-    Get {
-        /// The volume.
-        handle: VolumeHandle,
-        /// The attachment.
-        name: AttachmentName,
-        /// What the API said.
-        source: ApiError,
-    },
-    /// It is on its way out.
+    Get { handle: VolumeHandle, name: AttachmentName, source: ApiError },
+    /// The object is being deleted.
     #[error("volume attachment is being deleted")]
     Deleting,
-    /// Attaching failed; this is what the driver said.
+    /// The driver could not attach or detach; this is its message.
     #[error("{0}")]
     Failed(String),
-    /// Nothing has been reported yet.
+    /// The attacher has not reported success or an error yet.
     #[error("volume {handle} is not attached for volume attachment {name}")]
-    NotAttached {
-        /// The volume.
-        handle: VolumeHandle,
-        /// The attachment.
-        name: AttachmentName,
-    },
-    /// The external attacher took too long to attach.
+    NotAttached { handle: VolumeHandle, name: AttachmentName },
+    /// The external attacher did not attach in time.
     #[error("timed out waiting for external-attacher of {driver} CSI driver to attach volume {handle}")]
-    AttachTimeout {
-        driver: DriverName,
-        /// The volume.
-        handle: VolumeHandle,
-    },
-    /// The external attacher took too long to detach.
+    AttachTimeout { driver: DriverName, handle: VolumeHandle },
+    /// The external attacher did not detach in time.
     #[error("timed out waiting for external-attacher of {driver} CSI driver to detach volume {handle}")]
     DetachTimeout {
         driver: DriverName,
         /// The volume.
         handle: VolumeHandle,
     },
-    /// What is to be detached is not called `driver^handle`.
+    /// The name of the volume to detach is not `driver^handle`.
     #[error("cannot detach `{0}`: it names no driver and volume")]
     BadName(String),
 }
 
-/// Makes sure, by one look, that the volume is attached. Waiting is the caller's back-off.
+/// Checks once that the volume is attached. The caller's back-off is the wait.
 pub(crate) async fn check(
     api: &dyn ApiSource,
     name: &AttachmentName,
@@ -82,7 +67,7 @@ pub(crate) async fn check(
     }
 }
 
-/// What the driver's controller said when it attached the volume, for its node service.
+/// The publish context from ControllerPublishVolume, for the driver's node service.
 pub(crate) async fn publish_context(
     api: &dyn ApiSource,
     name: &AttachmentName,
@@ -100,8 +85,8 @@ async fn get(
     api::get(api, "", name.as_str()).await.map_err(failed)
 }
 
-/// How long the controller waits for the external attacher, and when it looks for the second time. Each pause after
-/// that is a twentieth longer: the kubelet's longest of seven seconds is not reached within this time.
+/// How long the controller waits for the external attacher, and its first poll interval. Each interval is five
+/// per cent longer; the kubelet's longest, seven seconds, is not reached within the deadline.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 
@@ -136,7 +121,7 @@ impl Attacher for CsiPlugin {
         let attached = wait(remote, &name, || look_attached(remote.api, &name, &volume)).await;
         let timeout = AttachmentError::AttachTimeout { driver: volume.driver.clone(), handle: volume.handle };
         attached.unwrap_or(Err(timeout)).map_err(CsiError::from)?;
-        // Only the node knows where a CSI volume's device is.
+        // Only the node can tell where a CSI volume's device is.
         Ok(String::new())
     }
 
@@ -168,8 +153,8 @@ impl Attacher for CsiPlugin {
     }
 }
 
-/// Looks at an attachment whenever it changes until there is an answer; `None` if there never was one. A change
-/// may go unheard, so it looks from time to time as well, as the kubelet does.
+/// Calls `look` at each change of an attachment until it has an answer; `None` after the deadline. It is also
+/// called at growing intervals, as in the kubelet, since a change may be missed.
 async fn wait<F>(
     remote: &Remote<'_>,
     name: &AttachmentName,
@@ -183,7 +168,7 @@ where
     let changes = remote.changes.of(&Key::cluster(Kind::Attachment, name.as_str()));
     loop {
         let mut changed = pin!(changes.notified());
-        // Before the look: what changes after it is heard.
+        // Enabled before the look, so that a change after the look is not missed.
         changed.as_mut().enable();
         if let Some(answer) = look().await {
             return Some(answer);
@@ -206,7 +191,7 @@ async fn look_attached(
     volume: &CsiVolume,
 ) -> Option<Result<(), AttachmentError>> {
     match check(api, name, &volume.handle).await {
-        // Not there yet for whoever serves us, or nothing said yet: both may change.
+        // The API server may not have the object yet, and the attacher may not have reported: both may change.
         Err(AttachmentError::Get { .. } | AttachmentError::NotAttached { .. }) => None,
         answer => Some(answer),
     }

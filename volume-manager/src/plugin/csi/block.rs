@@ -1,5 +1,5 @@
-//! Raw block volumes, as far as the driver goes: staged once per node, published once per pod, each as a
-//! device node. What leads from there into a pod is [`crate::block_map`]'s.
+//! Block volumes, as far as the driver is concerned: staged once per node and published once per pod, as a
+//! device node. [`crate::block_map`] maps the published device into the pod.
 //!
 //! Touches `plugins/kubernetes.io/csi/volumeDevices`.
 
@@ -64,7 +64,7 @@ impl BlockMapper for CsiPlugin {
     ) -> Result<Option<PathBuf>, Failure> {
         let volume = CsiVolume::persistent(&request.spec)?;
         match stage(self, cx, &volume).await {
-            // The record is there whatever failed: it was written before anything could.
+            // The failure may be of any kind; the record is there in each case, since it was written first.
             Err(failure) => {
                 Err(request.device_before.tidy(failure, clean_up_after_failure(cx, &volume.inner)).await)
             }
@@ -85,7 +85,7 @@ impl BlockMapper for CsiPlugin {
         let call = NodePublishVolumeRequest {
             volume_id: volume.handle.to_string(),
             publish_context,
-            // Also where nothing is staged: the kubelet has it so, and drivers without the step ignore it.
+            // Also sent to a driver that does not stage, as the kubelet does; such a driver ignores it.
             staging_target_path: cx.paths.csi_block_staging(&volume.inner).display().to_string(),
             target_path: target.display().to_string(),
             volume_capability: Some(block_capability(&session, &volume).await?),
@@ -118,9 +118,10 @@ impl BlockMapper for CsiPlugin {
             unstage(self, cx, &inner, spec, &staging).await?;
         }
         match clean_up(cx, &inner).await {
-            // Something a driver has left behind: it hurts nobody, and the next use of the volume takes it over.
+            // A driver left files behind. They do no harm, and the next use of the volume reuses the
+            // directories.
             Err(error) if error.is_not_empty() => {
-                tracing::warn!(volume = %inner, error = api::error::chain(&error), "a driver left something");
+                tracing::warn!(volume = %inner, error = api::error::chain(&error), "cannot remove the volume's directory: the driver left files in it; they stay");
                 Ok(())
             }
             cleaned => Ok(cleaned.map_err(|source| CsiError::Directory { step: UNSTAGE_DIR, source })?),
@@ -136,7 +137,7 @@ async fn block_capability(
     Ok(capability::block(capability::access_mode(&volume.access_modes, multi_writer)))
 }
 
-/// Says on disk which volume this is.
+/// Writes the volume's record.
 async fn write_record(cx: &OperationContext, volume: &CsiVolume) -> Result<(), Failure> {
     let dir = cx.paths.csi_block_data(&volume.inner);
     make_dir(cx, &dir, PREPARE).await?;
@@ -145,7 +146,7 @@ async fn write_record(cx: &OperationContext, volume: &CsiVolume) -> Result<(), F
     Ok(written.map_err(|source| CsiError::Directory { step: SAVE, source })?)
 }
 
-/// Stages where the driver does that, and says where.
+/// Stages the volume if the driver stages; returns the staging path.
 async fn stage(
     plugin: &CsiPlugin,
     cx: &OperationContext,
@@ -189,12 +190,12 @@ async fn unstage(
         };
         session.unstage(call).await.map_err(CsiError::from)?;
     }
-    // A driver's leftovers go with it, but never what is still mounted below.
+    // Removes what the driver left, but nothing that is mounted below.
     let removed = cx.host.remove_tree(staging, Removal::OneFilesystem).await;
     Ok(removed.map_err(|source| CsiError::Directory { step: UNSTAGE_DIR, source })?)
 }
 
-/// What is mapped: as the record says, else as the volume's own object says.
+/// The driver and handle of the volume, from its record or else from its PersistentVolume.
 async fn mapped_as(
     cx: &OperationContext,
     inner: &SpecName,
@@ -211,8 +212,8 @@ async fn mapped_as(
     }
 }
 
-/// Removes what the node made for a block volume that nobody uses: publish and staging directories if they
-/// are empty, and everything of its own directory that is on this file system.
+/// Removes the directories of a block volume that no pod uses: publish and staging directories if they are
+/// empty, and the volume's own directory as far as it is on the same filesystem.
 async fn clean_up(cx: &OperationContext, inner: &SpecName) -> Result<(), HostError> {
     for dir in [cx.paths.csi_block_publish_dir(inner), cx.paths.csi_block_staging(inner)] {
         match cx.host.remove_dir(&dir).await {
@@ -223,12 +224,12 @@ async fn clean_up(cx: &OperationContext, inner: &SpecName) -> Result<(), HostErr
     cx.host.remove_tree(&cx.paths.csi_block_volume(inner), Removal::OneFilesystem).await
 }
 
-/// The same after a failed call. What a driver left in a directory of its own keeps that directory.
+/// Does the same after a failed call. Fails if the driver left files in its directory.
 async fn clean_up_after_failure(cx: &OperationContext, inner: &SpecName) -> Result<Undo, HostError> {
     clean_up(cx, inner).await.map(|()| Undo::Complete)
 }
 
-/// Whether a publish that answered an error has made its target all the same. The node never makes it.
+/// Whether a failed publish has created its target. Only the driver creates it.
 async fn effect_at(cx: &OperationContext, target: &Path) -> Result<Undo, HostError> {
     match cx.host.symlink_metadata(target).await {
         Ok(_) => Ok(Undo::Needed),
@@ -241,7 +242,7 @@ async fn exists(cx: &OperationContext, path: &Path) -> Result<bool, Failure> {
     match cx.host.symlink_metadata(path).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
-        // It is there, and no longer answers.
+        // The path exists, but the mount there is dead.
         Err(error) if error.is_corrupted_mount() => Ok(true),
         Err(error) => Err(error.into()),
     }

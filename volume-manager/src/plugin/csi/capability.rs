@@ -1,17 +1,17 @@
-//! How a volume is asked for: access mode, file system or block, mount flags.
+//! The volume capability of a request: access mode, filesystem or block, mount flags.
 //!
-//! Pure.
+//! Pure functions.
 
 use api::AccessMode;
 use csi_proto::v1::VolumeCapability;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessMode as CsiAccessMode, AccessType, BlockVolume, MountVolume};
 
-/// The access mode for a volume whose PersistentVolume lists `modes`.
+/// The access mode for a PersistentVolume with the access modes `modes`.
 ///
-/// The kubelet looks at the first one only, and takes "none" (and every inline volume) for
-/// ReadWriteOnce. `single_node_multi_writer` is the driver's capability of that name: without it, the
-/// older mode says "one node" for both kinds of single-node access.
+/// Like the kubelet, it uses the first mode only; without a mode, as in every inline volume, it assumes
+/// ReadWriteOnce. `single_node_multi_writer` is the driver's capability of that name: without it,
+/// SINGLE_NODE_WRITER stands for ReadWriteOnce and ReadWriteOncePod.
 pub(crate) fn access_mode(modes: &[AccessMode], single_node_multi_writer: bool) -> Mode {
     match (modes.first(), single_node_multi_writer) {
         (None | Some(AccessMode::ReadWriteOnce), true) => Mode::SingleNodeMultiWriter,
@@ -24,12 +24,12 @@ pub(crate) fn access_mode(modes: &[AccessMode], single_node_multi_writer: bool) 
     }
 }
 
-/// A file system, mounted.
+/// A mounted filesystem.
 pub(crate) fn mounted(mode: Mode, mount: MountVolume) -> VolumeCapability {
     VolumeCapability { access_mode: Some(wrap(mode)), access_type: Some(AccessType::Mount(mount)) }
 }
 
-/// A device, as it is.
+/// A block device.
 pub(crate) fn block(mode: Mode) -> VolumeCapability {
     VolumeCapability { access_mode: Some(wrap(mode)), access_type: Some(AccessType::Block(BlockVolume {})) }
 }

@@ -1,8 +1,8 @@
-//! Calling a driver's node service.
+//! Calls to a driver's node service.
 //!
-//! A [`Session`] is one operation's conversation: its capability probes and its main call share one
-//! deadline, measured on the manager's clock. How often it connects and asks is a matter of
-//! [`ClientStyle`]. Touches nothing but the driver's socket, through the [`Dialer`].
+//! A [`Session`] makes the calls of one operation: its capability probe and its main call share one deadline,
+//! measured on the manager's clock. [`ClientStyle`] sets how often it connects and probes. Touches nothing but
+//! the driver's socket, through the [`Dialer`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,22 +24,22 @@ use super::status::CallError;
 
 pub(crate) use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 
-/// What a conversation goes over.
+/// The connection parameters of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Lines {
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) style: ClientStyle,
-    /// What one conversation may take, all its calls together.
+    /// The time for all calls of a session together.
     pub(crate) deadline: Duration,
 }
 
-/// What the lean style remembers of drivers, by their registration.
+/// Connections and capabilities that the lean style remembers, by driver and registration.
 #[derive(Debug, Default)]
 pub(crate) struct Memories(Mutex<BTreeMap<DriverName, (u64, Arc<Memory>)>>);
 
 impl Memories {
-    /// What is remembered of this instance; what was of an earlier one is forgotten.
+    /// The memory of this instance of the driver; that of an earlier instance is dropped.
     pub(crate) fn of(&self, name: &DriverName, driver: &RegisteredDriver) -> Arc<Memory> {
         let mut memories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match memories.get(name) {
@@ -53,7 +53,7 @@ impl Memories {
     }
 }
 
-/// What is remembered of one instance of a driver.
+/// The memory of one instance of a driver.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Remembered>);
 
@@ -66,7 +66,7 @@ struct Remembered {
 type Capabilities = Arc<BTreeSet<i32>>;
 
 impl Memory {
-    /// Never held across an await.
+    /// The lock is never held across an await.
     fn open(&self) -> MutexGuard<'_, Remembered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// One operation's conversation with one driver.
+/// The calls of one operation to one driver.
 #[derive(Debug)]
 pub(crate) struct Session {
     endpoint: PathBuf,
@@ -88,16 +88,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a conversation. The deadline of all its calls runs from now.
+    /// Starts a session; the deadline of all its calls counts from now.
     pub(crate) fn new(endpoint: impl Into<PathBuf>, memory: Arc<Memory>, lines: Lines) -> Self {
         let deadline = lines.clock.now() + lines.deadline;
         Self { endpoint: endpoint.into(), memory, lines, deadline }
     }
 
-    /// Whether the driver's node service claims `capability`.
+    /// Whether the driver's node service reports `capability`.
     ///
-    /// The kubelet asks each time; so does the style named after it. The lean style asks once for each
-    /// registration, and again when the driver was lost in between.
+    /// The kubelet asks every time, and so does the style named after it. The lean style asks once per
+    /// registration, and again after it has lost the connection.
     pub(crate) async fn has(&self, capability: Capability) -> Result<bool, CallError> {
         let known = match self.lines.style {
             ClientStyle::Kubelet => None,
@@ -127,7 +127,7 @@ impl Session {
         Ok(capabilities)
     }
 
-    /// What the driver says about this node.
+    /// The driver's answer about this node.
     pub(crate) async fn info(&self) -> Result<v1::NodeGetInfoResponse, CallError> {
         self.call("NodeGetInfo", v1::NodeGetInfoRequest {}, &[], |mut client, request| {
             Box::pin(async move { client.node_get_info(request).await })
@@ -154,11 +154,11 @@ impl Session {
 
     pub(crate) async fn publish(&self, request: v1::NodePublishVolumeRequest) -> Result<(), CallError> {
         let mut secrets: Vec<String> = request.secrets.values().cloned().collect();
-        // Tokens travel in the context unless the driver wants them among the secrets.
+        // Tokens are in the volume context unless the driver wants them among the secrets.
         for given in [&request.volume_context, &request.secrets] {
             let Some(tokens) = given.get(pod_info::TOKENS_KEY) else { continue };
             secrets.push(tokens.clone());
-            secrets.extend(pod_info::each(tokens));
+            secrets.extend(pod_info::each_token(tokens));
         }
         self.call("NodePublishVolume", request, &secrets, |mut client, request| {
             Box::pin(async move { client.node_publish_volume(request).await })
@@ -194,7 +194,7 @@ impl Session {
         .await
     }
 
-    /// One call, within what is left of the deadline.
+    /// Makes one call within the rest of the deadline.
     async fn call<Q, R>(
         &self,
         method: &'static str,
@@ -205,7 +205,7 @@ impl Session {
         let exchange = async {
             let channel = self.channel(method).await?;
             let mut request = Request::new(message);
-            // The driver is told how long we shall wait. Who ends the wait is our own clock, below.
+            // The timeout is sent to the driver; the wait itself is ended by the manager's clock, below.
             request.set_timeout(self.deadline.saturating_duration_since(self.lines.clock.now()));
             let answer = send(NodeClient::new(channel), request).await;
             answer

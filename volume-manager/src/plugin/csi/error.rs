@@ -1,4 +1,4 @@
-//! What can go wrong between an operation and a CSI driver, and its class.
+//! Errors between an operation and a CSI driver, and their classes.
 
 use std::path::PathBuf;
 
@@ -14,111 +14,103 @@ use super::secret::SecretError;
 use super::status::CallError;
 use super::volume_data::VolumeDataError;
 
-/// Why a step of a CSI volume failed.
+/// Why an operation on a CSI volume failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
-    /// The driver cannot be reached on this node.
+    /// The driver is not registered on this node.
     #[error("{step}")]
     NoDriver {
-        /// What was begun, in the kubelet's words.
+        /// The kubelet's words for the failed step.
         step: &'static str,
-        /// Who is missing.
         source: NotRegistered,
     },
-    /// The same, where the kubelet does not say what was begun.
+    /// The same, where the kubelet has no words for the step.
     #[error(transparent)]
     NoDriverAtAll(NotRegistered),
-    /// The driver did not say what it can do. Nothing was asked of it yet.
+    /// The capability probe failed; no call with an effect was made.
     #[error("{step}")]
     Probe {
-        /// What it was to say, in the kubelet's words.
+        /// The kubelet's words for the failed probe.
         step: &'static str,
-        /// What came instead.
         source: CallError,
     },
-    /// The same, where the kubelet does not say what it was to say.
+    /// The same, where the kubelet has no words for the probe.
     #[error(transparent)]
     ProbeAlone(CallError),
-    /// The call that does the work failed.
+    /// The main call failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The volume is not attached, or nobody can tell.
+    /// The volume is not attached, or its attachment cannot be read.
     #[error(transparent)]
     Attachment(Box<AttachmentError>),
-    /// A secret is missing.
+    /// A secret cannot be read.
     #[error(transparent)]
     Secret(Box<SecretError>),
-    /// The driver wants tokens, and there are none to be had.
+    /// The driver wants service account tokens, and the API returned none.
     #[error("kubernetes.io/csi: mounter.SetUpAt failed to get service account token attributes")]
     Token(#[source] Box<ApiError>),
-    /// The CSIDriver objects have not been seen yet, and a decision hangs on one.
+    /// The CSIDriver objects have not been listed yet, and the operation depends on one.
     #[error("the CSIDriver objects are not known yet")]
     DriversUnknown,
-    /// The driver's object does not permit volumes that live as long as this one.
+    /// The driver's object does not allow this lifecycle.
     #[error("volume mode \"{mode:?}\" not supported by driver {driver} ({reason})")]
     Lifecycle {
-        /// How long the volume lives.
+        /// The lifecycle of the volume.
         mode: LifecycleMode,
         driver: DriverName,
-        /// What its object says.
+        /// The lifecycles that the driver's object allows.
         reason: String,
     },
-    /// The driver's object lacks what every served one has.
+    /// The driver's object has no fsGroupPolicy, which an API server always sets.
     #[error("CSIDriver {0} has no fsGroupPolicy")]
     NoFsGroupPolicy(DriverName),
-    /// A name that would lead out of its directory, or an empty one.
+    /// A name that cannot be a directory's, or an empty handle.
     #[error("volume `{volume}` has an impossible {what}")]
     BadName {
         volume: SpecName,
-        /// Which of its names.
+        /// The kind of name.
         what: &'static str,
     },
-    /// A directory the driver needs is something else.
+    /// Another file has the name of a directory that the driver needs.
     #[error("path {} exists but is not a directory", .0.display())]
     NotADirectory(PathBuf),
-    /// A directory could not be made, or not be taken away.
+    /// A directory could not be created or removed, or the record in it not be written.
     #[error("kubernetes.io/csi: {step}")]
     Directory {
-        /// Which.
+        /// The kubelet's words for the failed step.
         step: &'static str,
-        /// What the kernel said.
         source: HostError,
     },
-    /// What a volume's directory says about it cannot be used.
+    /// The volume's record cannot be used.
     #[error("unmounter failed to load volume data file")]
     Data(#[from] VolumeDataError),
-    /// The volume is published, and its files could not be given to the pod's group.
+    /// The volume is published, but its files could not be given to the pod's group.
     #[error("applyFSGroup failed for vol {handle}")]
-    Ownership {
-        /// The volume.
-        handle: VolumeHandle,
-        /// What the kernel said.
-        source: HostError,
-    },
-    /// The volume is published, and nobody can tell whether it has labels.
+    Ownership { handle: VolumeHandle, source: HostError },
+    /// The volume is published, but its mount options could not be read to see whether it supports labels.
     #[error("kubernetes.io/csi: mounter.SetUpAt failed to detect SELinux support")]
     SelinuxUnknown(#[source] HostError),
-    /// The driver does not grow volumes on the node.
+    /// The driver does not expand volumes on the node.
     #[error("NodeExpand is not supported by the CSI driver {0}")]
     ExpandNotSupported(DriverName),
-    /// A size or a path that no call may carry.
+    /// A size or path that cannot be sent.
     #[error("cannot expand volume `{volume}`: {reason}")]
     BadExpand {
         volume: SpecName,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: &'static str,
     },
-    /// Growing failed. As the kubelet writes it: with ` : ` before the driver's answer, and a blank where the size can
-    /// never be had.
+    /// The expansion failed. Formatted as in the kubelet: with ` : ` before the driver's message, and with a
+    /// blank only if the size is infeasible.
     #[error("Expander.NodeExpand failed to expand the volume {}", after_the_words(.0))]
     Expand(CallError),
-    /// The driver tells nothing about volumes.
+    /// The driver has no GET_VOLUME_STATS.
     #[error("driver {0} does not report volume statistics")]
     StatsNotSupported(DriverName),
-    /// The driver told nothing about this volume.
+    /// The driver returned no usage of the volume.
     #[error("driver {0} reported no usage")]
     NoUsage(DriverName),
-    /// The node cannot attach: only its controller can.
+    /// Attaching and detaching are for the attach/detach controller only.
     #[error("{0} volumes from the kubelet is not supported")]
     NotFromNode(&'static str),
 }
@@ -150,7 +142,7 @@ impl Classified for CsiError {
             | Self::NoFsGroupPolicy(_)
             | Self::NotFromNode(_) => ErrorClass::Transient,
             Self::Call(error) | Self::Expand(error) if error.is_final() => ErrorClass::Final,
-            // Done in part, or nobody knows how much of it.
+            // The volume is published, or the call may have had its effect.
             Self::Call(_) | Self::Expand(_) | Self::Ownership { .. } | Self::SelinuxUnknown(_) => {
                 ErrorClass::Uncertain
             }
@@ -182,13 +174,13 @@ fn after_the_words(error: &CallError) -> String {
     if is_infeasible(error) { error.to_string() } else { format!(": {error}") }
 }
 
-/// Whether a driver's answer says that a volume can never have the size.
+/// Whether the driver's answer means that the volume can never have the size.
 fn is_infeasible(error: &CallError) -> bool {
     use tonic::Code;
     matches!(error.code(), Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
 }
 
-/// No driver of that name is registered now. It may be later: nothing has changed by asking.
+/// No driver of that name is registered at present; it may register later.
 #[derive(Debug, thiserror::Error)]
 #[error("driver name {0} not found in the list of registered CSI drivers")]
 pub struct NotRegistered(pub(crate) DriverName);

@@ -1,4 +1,4 @@
-//! Growing a volume on the node, which must be published for that. Calls NodeExpandVolume.
+//! Expanding a published volume on the node, with NodeExpandVolume.
 
 use api::VolumeMode;
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use super::error::CsiError;
 use super::volume::CsiVolume;
 use super::{CsiPlugin, capability, fetch_secret, has};
 
-// The kubelet has a blank before the colon here.
+// The kubelet's words, with a blank before the colon that follows.
 const PROBE: &str = "Expander.NodeExpand failed to check if node supports expansion ";
 const EXPAND: &str = "Expander.NodeExpand failed to expand the volume ";
 
@@ -51,7 +51,7 @@ impl Expander for CsiPlugin {
             volume_capability: Some(capability),
             secrets,
         };
-        // The capacity in the answer says nothing the manager would believe.
+        // The capacity in the answer is ignored, as in the kubelet.
         Ok(session.expand(call).await.map_err(CsiError::Expand)?)
     }
 }

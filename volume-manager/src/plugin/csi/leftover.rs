@@ -1,6 +1,6 @@
-//! Removing what the node made around a driver's mount, once the driver's undo has succeeded.
+//! Removes the directories that the node made for a driver's mount, after the driver's undo succeeded.
 //!
-//! Touches a mount directory, the `vol_data.json` beside it and the directory of both.
+//! Touches a mount directory, the `vol_data.json` beside it and their parent directory.
 
 use std::path::Path;
 
@@ -10,18 +10,19 @@ use plugin_api::Undo;
 
 use super::volume_data;
 
-/// What became of a mount directory that was to be removed.
+/// The outcome of removing a mount directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MountDir {
-    /// It is gone, with the record beside it.
+    /// The directory and the record beside it are removed.
     Removed,
-    /// Something is still mounted there, so nothing was touched.
+    /// Something is still mounted there; nothing was touched.
     StillMounted,
 }
 
-/// Removes the directory `mount`, the `vol_data.json` beside it, and the directory that holds both.
+/// Removes the directory `mount`, the `vol_data.json` beside it, and their parent directory.
 ///
-/// While something is mounted there, nothing is touched: a later clean-up needs the metadata. Each part may be
+/// Nothing is touched while something is mounted there: a later attempt needs the record. Missing parts are no
+/// error, so this can be repeated.
 /// missing, so this can be repeated.
 pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<MountDir, HostError> {
     match host.is_likely_mount_point(mount).await {
@@ -31,10 +32,11 @@ pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<Mo
         Err(error) => return Err(error),
     }
     let Some(parent) = mount.parent() else { return Ok(MountDir::Removed) };
-    // The metadata goes after the mount directory: as long as that one stays, so does the knowledge whose it is.
+    // The record goes after the mount directory: as long as the directory exists, its volume is known.
     let record = parent.join(volume_data::FILE_NAME);
     match host.remove_file(&record).await {
-        // A directory in the place of the record: if it is empty, it must not keep the volume for ever.
+        // A directory instead of the record: removed if it is empty, so that it does not keep the volume for
+        // ever.
         Err(error) if error.errno() == Some(EISDIR) => host.remove_dir(&record).await?,
         removed => absent_is_fine(removed)?,
     }
@@ -42,7 +44,7 @@ pub(crate) async fn remove_mount_dir(host: &dyn Host, mount: &Path) -> Result<Mo
     Ok(MountDir::Removed)
 }
 
-/// Whether nothing of a failed call is left at `mount`. A mount there says that the call had its effect, whatever
+/// Removes the mount directory after a failed call. A mount there shows that the call had its effect, whatever
 /// code it answered, so its undo has to be called.
 pub(crate) async fn remove_after_failure(host: &dyn Host, mount: &Path) -> Result<Undo, HostError> {
     Ok(match remove_mount_dir(host, mount).await? {

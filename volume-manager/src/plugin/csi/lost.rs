@@ -1,8 +1,8 @@
-//! What is staged, or was about to be, while its record does not say any more which volume it is.
+//! Staged volumes, or volumes that were about to be staged, whose record cannot be read.
 //!
-//! Reads our own records and the names beside them, and changes nothing. The place itself tells the volume from
-//! all others: a directory is named after the handle, or after the volume's object. So whoever has the object
-//! knows whose it is, and nothing is guessed.
+//! Reads records and directory names and changes nothing. The path identifies the volume: it is made of the
+//! driver and a hash of the handle, or of the PersistentVolume's name. The object of the right PersistentVolume
+//! therefore leads to the same path, and nothing is guessed.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::NAME;
 use super::reconstruct::{Kept, devices, filesystems, inner_of, pods_of_device, was_begun};
 use super::volume_data::VolumeDataError;
 
-/// Finds them.
+/// Finds the stages without a usable record.
 pub(super) async fn find(scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
     let mut found = Vec::new();
     for Kept { dir, data } in filesystems(scene).await {
@@ -23,7 +23,7 @@ pub(super) async fn find(scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
         let missing = matches!(error, VolumeDataError::Missing { .. });
         let empty = scene.host.symlink_metadata(&at).await.is_err_and(|error| error.is_not_found());
         if !(missing && empty) {
-            found.push(lost(at, VolumeMode::Filesystem, BTreeSet::new(), &error));
+            found.push(unidentified(at, VolumeMode::Filesystem, BTreeSet::new(), &error));
         }
     }
     for Kept { dir, data } in devices(scene).await {
@@ -32,13 +32,13 @@ pub(super) async fn find(scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
         let missing = matches!(error, VolumeDataError::Missing { .. });
         if !missing || was_begun(scene, &directory).await {
             let pods = pods_of_device(scene, &directory).await;
-            found.push(lost(scene.paths.csi_block_map(&directory), VolumeMode::Block, pods, &error));
+            found.push(unidentified(scene.paths.csi_block_map(&directory), VolumeMode::Block, pods, &error));
         }
     }
     found
 }
 
-fn lost(
+fn unidentified(
     at: std::path::PathBuf,
     mode: VolumeMode,
     pods: BTreeSet<api::names::PodUid>,

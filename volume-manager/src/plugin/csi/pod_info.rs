@@ -1,6 +1,6 @@
-//! What a driver asks to be told about the pod: who it is, and tokens of its service account.
+//! Information about the pod for a driver that asks for it: names, and tokens of its service account.
 //!
-//! Builds additions to a publish call; asks the API for tokens.
+//! Builds additions to a publish request; gets tokens from the API.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::volume_data::Lifecycle;
 
-/// Where the tokens are in the context, or among the secrets.
+/// The key of the tokens in the volume context or among the secrets.
 pub(crate) const TOKENS_KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-/// Who the pod is: five additions to the volume context.
+/// The five entries about the pod in the volume context.
 pub(crate) fn about(pod: &Pod, lifecycle: Lifecycle) -> [(String, String); 5] {
     let ephemeral = if lifecycle == Lifecycle::Ephemeral { "true" } else { "false" };
     [
@@ -25,9 +25,10 @@ pub(crate) fn about(pod: &Pod, lifecycle: Lifecycle) -> [(String, String); 5] {
     .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()))
 }
 
-/// A token for each audience the driver named, as the JSON object it expects. `None` if it named none.
+/// The tokens for the audiences that the driver's object lists, as the JSON object that drivers expect. `None`
+/// if it lists none.
 ///
-/// The result is a secret, wherever the driver wants it.
+/// The text is a secret wherever it is put.
 pub(crate) async fn tokens(
     api: &dyn ApiSource,
     driver: &CsiDriver,
@@ -41,7 +42,7 @@ pub(crate) async fn tokens(
         let request = TokenRequest {
             namespace: pod.meta.namespace.clone(),
             account: pod.service_account.clone(),
-            // No audience means the API server itself.
+            // An empty audience stands for the API server itself.
             audiences: Some(wanted.audience.clone()).filter(|name| !name.is_empty()).into_iter().collect(),
             expiration: wanted.expiration,
             pod: Reference::to(Kind::Pod, &pod.meta),
@@ -52,13 +53,13 @@ pub(crate) async fn tokens(
     Ok(Some(serde_json::to_string(&by_audience).expect("a map of strings is always valid JSON")))
 }
 
-/// Every token in what [`tokens`] has made. Each is a secret without the rest, too.
-pub(crate) fn each(tokens: &str) -> impl Iterator<Item = String> {
+/// Each token in a text made by [`tokens`]: each is a secret of its own.
+pub(crate) fn each_token(tokens: &str) -> impl Iterator<Item = String> {
     let by_audience: BTreeMap<String, Status> = serde_json::from_str(tokens).unwrap_or_default();
     by_audience.into_values().map(|status| status.token)
 }
 
-/// A token as Kubernetes' TokenRequestStatus has it.
+/// A token in the format of Kubernetes' TokenRequestStatus.
 #[derive(Serialize, Deserialize)]
 struct Status {
     token: String,

@@ -1,7 +1,7 @@
-//! Publishing: the step a volume takes once per pod.
+//! Publishing filesystem volumes, once per pod.
 //!
-//! Touches `pods/<uid>/volumes/kubernetes.io~csi/<volume>` but never the target in it, which is the driver's;
-//! calls NodePublishVolume and NodeUnpublishVolume.
+//! Touches `pods/<uid>/volumes/kubernetes.io~csi/<volume>`, but never the target in it, which belongs to the
+//! driver. Calls NodePublishVolume and NodeUnpublishVolume.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ const MKDIR: &str = "mounter.SetUpAt failed to create dir";
 const SAVE: &str = "failed to save volume info data";
 const CLEAN: &str = "Unmounter.TearDownAt failed to clean mount dir";
 
-/// Publishes the volume for a pod, and gives its files to the pod's group where that is left to us.
+/// Publishes the volume for a pod, and gives its files to the pod's group unless the driver does that.
 pub(super) async fn set_up(
     plugin: &CsiPlugin,
     cx: &OperationContext,
@@ -40,10 +40,10 @@ pub(super) async fn set_up(
     let volume = CsiVolume::of(&request.spec, &request.pod)?;
     let session = plugin.session(cx, &volume.driver, NO_CLIENT)?;
     let object = driver_object(cx, &volume.driver).await?;
-    permits(&volume, object.as_deref())?;
+    check_lifecycle(&volume, object.as_deref())?;
     let policy = group_policy(&volume, object.as_deref())?;
     let call = publish_request(cx, &session, &volume, request, object.as_deref()).await?;
-    // An empty group in the request means: not delegated.
+    // An empty group in the request means that the driver is not asked to set it.
     let delegated = group_of(&call).is_some_and(|group| !group.is_empty());
 
     let published = publish(cx, &session, &volume, request, call).await;
@@ -52,7 +52,7 @@ pub(super) async fn set_up(
         return Err(request.before.tidy(failure, remove_after_failure(&*cx.host, &target)).await);
     }
     let selinux_relabel = needs_labels(cx, request, &target).await?;
-    if !delegated && let Some(gid) = request.group.filter(|_| is_ours_to_own(&volume, policy)) {
+    if !delegated && let Some(gid) = request.group.filter(|_| node_sets_group(&volume, policy)) {
         let ownership =
             Ownership { gid, read_only: volume.read_only, on_root_mismatch: request.group_on_root_mismatch };
         let walked = ownership::apply(cx, &request.pod, &target, ownership).await;
@@ -61,7 +61,7 @@ pub(super) async fn set_up(
     Ok(Mounted { path: target, read_only: volume.read_only, managed: !volume.read_only, selinux_relabel })
 }
 
-/// Takes the volume back from a pod.
+/// Unpublishes the volume from a pod.
 pub(super) async fn tear_down(
     plugin: &CsiPlugin,
     cx: &OperationContext,
@@ -75,17 +75,17 @@ pub(super) async fn tear_down(
         target_path: target.display().to_string(),
     };
     session.unpublish(call).await.map_err(CsiError::from)?;
-    // If this fails the call is repeated: as long as the record is there, the volume counts as published.
-    // A driver that says OK and leaves its mount keeps the directory; the sweep for orphans tells of it.
+    // If this fails, the unpublish is repeated: the volume counts as published as long as its record exists. If
+    // the driver answered OK and left its mount, the directory stays and shows up as an orphan.
     remove_mount_dir(&*cx.host, &target)
         .await
         .map_err(|source| CsiError::Directory { step: CLEAN, source })?;
     Ok(())
 }
 
-/// Whether the driver's object permits volumes that live as long as this one. Without an object only
-/// persistent ones are.
-fn permits(volume: &CsiVolume, object: Option<&CsiDriver>) -> Result<(), CsiError> {
+/// Fails if the driver's object does not allow the volume's lifecycle. Without an object only persistent
+/// volumes are allowed.
+fn check_lifecycle(volume: &CsiVolume, object: Option<&CsiDriver>) -> Result<(), CsiError> {
     let mode = match volume.lifecycle {
         Lifecycle::Persistent => LifecycleMode::Persistent,
         Lifecycle::Ephemeral => LifecycleMode::Ephemeral,
@@ -108,8 +108,8 @@ fn group_policy(volume: &CsiVolume, object: Option<&CsiDriver>) -> Result<FsGrou
     }
 }
 
-/// Whether the volume's files are given to the pod's group by the node.
-fn is_ours_to_own(volume: &CsiVolume, policy: FsGroupPolicy) -> bool {
+/// Whether the node gives the volume's files to the pod's group.
+fn node_sets_group(volume: &CsiVolume, policy: FsGroupPolicy) -> bool {
     let one_writer =
         |mode: &AccessMode| matches!(mode, AccessMode::ReadWriteOnce | AccessMode::ReadWriteOncePod);
     let by_policy = match policy {
@@ -123,7 +123,7 @@ fn is_ours_to_own(volume: &CsiVolume, policy: FsGroupPolicy) -> bool {
     by_policy && !volume.read_only
 }
 
-/// Everything that can fail before anything is risked, and the request that comes of it.
+/// Does everything that can fail without an effect, and builds the request.
 async fn publish_request(
     cx: &OperationContext,
     session: &Session,
@@ -185,7 +185,7 @@ async fn publish(
 ) -> Result<(), Failure> {
     let dir = cx.paths.csi_pod_volume(&request.pod.uid(), &volume.inner);
     make_dir(cx, &dir, MKDIR).await?;
-    // The record is there before the call is: a restart in between finds it and undoes the call.
+    // The record is written before the call: after a restart in between, recovery finds it and undoes the call.
     let data = volume.data(&cx.config.node, &request.selinux_label);
     let written = record::write(&*cx.host, &dir, &data).await;
     written.map_err(|source| CsiError::Directory { step: SAVE, source })?;
@@ -193,7 +193,7 @@ async fn publish(
     Ok(session.publish(call).await.map_err(CsiError::from)?)
 }
 
-/// Whether the runtime has to label the files: the mount has labels, and was not given one.
+/// Whether the container runtime has to label the files: the mount supports labels and was mounted without one.
 async fn needs_labels(cx: &OperationContext, request: &SetUp, target: &Path) -> Result<bool, CsiError> {
     if !request.selinux_label.is_empty() || !cx.facts().selinux {
         return Ok(false);
@@ -202,7 +202,7 @@ async fn needs_labels(cx: &OperationContext, request: &SetUp, target: &Path) -> 
     Ok(mount.has_option("seclabel"))
 }
 
-/// What is published in the pod: as its record says, else as the volume's own object says.
+/// The driver and handle of the published volume, from its record or else from its PersistentVolume.
 async fn published_as(cx: &OperationContext, request: &TearDown) -> Result<VolumeData, Failure> {
     let dir = cx.paths.csi_pod_volume(&request.pod, &request.inner);
     let error = match record::read_of_pod(&*cx.host, &dir, &request.pod, &request.inner).await {
@@ -210,7 +210,7 @@ async fn published_as(cx: &OperationContext, request: &TearDown) -> Result<Volum
         Err(error @ VolumeDataError::Unreadable { .. }) => return Err(CsiError::from(error).into()),
         Err(error) => error,
     };
-    // The record is lost, the volume is not. Its object says the same, if anybody still has it.
+    // Without a usable record, the spec names the same driver and handle, if it is still known.
     let known = request.spec.as_deref().and_then(|spec| CsiVolume::of_uid(spec, &request.pod).ok());
     match known {
         Some(volume) => Ok(volume.data(&cx.config.node, "")),
@@ -224,7 +224,7 @@ mod tests {
     use crate::plugin::testing::persistent_spec;
 
     #[test]
-    fn files_are_ours_to_own_as_the_policy_the_type_and_the_modes_say() {
+    fn node_sets_the_group_by_policy_fs_type_and_access_modes() {
         use AccessMode::{ReadOnlyMany, ReadWriteMany, ReadWriteOnce, ReadWriteOncePod};
         use FsGroupPolicy::{File, None, ReadWriteOnceWithFsType as Default};
         let persistent = CsiVolume::persistent(&persistent_spec("pv", "d", "h")).unwrap();
@@ -246,7 +246,11 @@ mod tests {
                 read_only,
                 ..persistent.clone()
             };
-            assert_eq!(is_ours_to_own(&volume, policy), ours, "{policy:?} {fs_type:?} {modes:?} {read_only}");
+            assert_eq!(
+                node_sets_group(&volume, policy),
+                ours,
+                "{policy:?} {fs_type:?} {modes:?} {read_only}"
+            );
         }
         // An inline volume has one writer, and no modes to say so.
         let inline = CsiVolume { lifecycle: Lifecycle::Ephemeral, ..persistent };
@@ -254,21 +258,21 @@ mod tests {
             [(Default, "ext4", true), (Default, "", false), (File, "", true), (None, "ext4", false)]
         {
             let volume = CsiVolume { fs_type: fs_type.into(), access_modes: Vec::new(), ..inline.clone() };
-            assert_eq!(is_ours_to_own(&volume, policy), ours, "inline, {policy:?} {fs_type:?}");
+            assert_eq!(node_sets_group(&volume, policy), ours, "inline, {policy:?} {fs_type:?}");
         }
     }
 
     #[test]
-    fn an_inline_volume_needs_a_driver_that_says_it_takes_them() {
+    fn inline_volume_needs_a_driver_object_that_allows_it() {
         let persistent = CsiVolume::persistent(&persistent_spec("pv", "d", "h")).unwrap();
         let inline = CsiVolume { lifecycle: Lifecycle::Ephemeral, ..persistent.clone() };
         let only = |mode| CsiDriver { lifecycle_modes: vec![mode], ..CsiDriver::default() };
-        assert!(permits(&persistent, Option::None).is_ok());
-        assert!(permits(&persistent, Some(&only(LifecycleMode::Persistent))).is_ok());
-        assert!(permits(&persistent, Some(&only(LifecycleMode::Ephemeral))).is_err());
-        assert!(permits(&inline, Some(&only(LifecycleMode::Ephemeral))).is_ok());
+        assert!(check_lifecycle(&persistent, Option::None).is_ok());
+        assert!(check_lifecycle(&persistent, Some(&only(LifecycleMode::Persistent))).is_ok());
+        assert!(check_lifecycle(&persistent, Some(&only(LifecycleMode::Ephemeral))).is_err());
+        assert!(check_lifecycle(&inline, Some(&only(LifecycleMode::Ephemeral))).is_ok());
         assert_eq!(
-            permits(&inline, Option::None).unwrap_err().to_string(),
+            check_lifecycle(&inline, Option::None).unwrap_err().to_string(),
             r#"volume mode "Ephemeral" not supported by driver d (no CSIDriver object)"#
         );
     }

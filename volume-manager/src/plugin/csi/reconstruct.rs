@@ -1,7 +1,7 @@
-//! What directories found after a restart stand for.
+//! Reconstruction of CSI volumes from their directories after a restart.
 //!
-//! Reads our own records beside volumes and the mount table; never a volume itself, which may hang. Nothing
-//! is changed, and no id is ever guessed.
+//! Reads records beside volumes and the mount table, never a volume itself, which may hang. Changes nothing
+//! except for empty directories, and never guesses an id.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use super::error::CsiError;
 use super::record;
 use super::volume_data::{Lifecycle, VolumeData, VolumeDataError};
 
-/// The directory of block volumes, which is no driver's.
+/// The directory of block volumes, beside those named after drivers.
 const BLOCK: &str = "volumeDevices";
 
-/// The directories in it that are no volume's.
+/// The directories in it that do not belong to a volume.
 const KEPT: [&str; 2] = ["publish", "staging"];
 
-/// Rebuilds a volume from its own record.
+/// Reconstructs a volume from its record.
 pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
     let inner = &found.inner;
     let data = match found.mode {
@@ -36,7 +36,7 @@ pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, 
     Ok(rebuilt(scene, &data, inner_name(&data, &found.inner), found.mode))
 }
 
-/// The name in the record, which the directory was named after; a record may say none.
+/// The volume's name in the record, or that of the directory if the record has none.
 fn inner_name(data: &VolumeData, directory: &SpecName) -> SpecName {
     data.spec_name.as_ref().unwrap_or(directory).clone()
 }
@@ -69,11 +69,11 @@ fn rebuilt(scene: &Scene<'_>, data: &VolumeData, inner: SpecName, mode: VolumeMo
     }
 }
 
-/// Every volume that is staged, or was about to be, whether or not a pod has a directory for it.
+/// All volumes that are or may be staged, whether or not a pod's directory names them.
 ///
-/// The kubelet looks at pods only. It forgets a volume if it was stopped between the last unpublish and the
-/// unstage, or during a first stage; and a device that is published while its link in the pod's directory is
-/// not yet made, or already gone.
+/// The kubelet reads pods' directories only. It forgets a volume if it stopped between the last unpublish and
+/// the unstage, or during the first stage; and a published device whose symlink in the pod's directory is not
+/// made yet or removed already.
 pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
     let mut found = Vec::new();
     for Kept { dir, data } in filesystems(scene).await {
@@ -93,7 +93,7 @@ pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
         let directory = inner_of(&dir);
         match data {
             Ok(data) => found.extend(staged_device(scene, &data, &directory).await),
-            // A volume without a record is one the driver has been told nothing about.
+            // Without a record and without staging or publish directories, no call was made for the volume.
             Err(VolumeDataError::Missing { .. }) if !was_begun(scene, &directory).await => {
                 remove_shell(scene.host, &dir, &["data", "dev"]).await;
             }
@@ -103,14 +103,14 @@ pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
     found
 }
 
-/// A directory that the node keeps for a volume, and what its record says.
+/// A volume's directory below the plugin's, and its record.
 pub(super) struct Kept {
     pub(super) dir: PathBuf,
     pub(super) data: Result<VolumeData, VolumeDataError>,
 }
 
-/// The directories of staged file systems. Their names are hashes of the handles: a record that says otherwise
-/// is not that directory's.
+/// The directories of staged filesystem volumes. Each is named after a hash of the handle: a record with
+/// another driver or handle does not belong there.
 pub(super) async fn filesystems(scene: &Scene<'_>) -> Vec<Kept> {
     let mut found = Vec::new();
     for driver in directories(scene.host, &scene.paths.csi()).await {
@@ -132,7 +132,7 @@ pub(super) async fn filesystems(scene: &Scene<'_>) -> Vec<Kept> {
     found
 }
 
-/// The directories of block volumes, each named after its volume.
+/// The directories of block volumes, each named after its PersistentVolume.
 pub(super) async fn devices(scene: &Scene<'_>) -> Vec<Kept> {
     let mut found = Vec::new();
     for name in directories(scene.host, &scene.paths.csi_block()).await {
@@ -146,7 +146,7 @@ pub(super) async fn devices(scene: &Scene<'_>) -> Vec<Kept> {
     found
 }
 
-/// The name of a volume's directory.
+/// The volume's name, from its directory.
 pub(super) fn inner_of(dir: &Path) -> SpecName {
     SpecName::new(dir.file_name().unwrap_or_default().to_string_lossy())
 }
@@ -160,15 +160,15 @@ async fn staged_device(scene: &Scene<'_>, data: &VolumeData, directory: &SpecNam
     found
 }
 
-/// The pods of a block volume: each has a name of its own where the driver publishes and where we bind.
+/// The pods of a block volume: named by files in the publish directory and in the global map.
 pub(super) async fn pods_of_device(scene: &Scene<'_>, directory: &SpecName) -> BTreeSet<PodUid> {
     let mut pods = names(scene.host, &scene.paths.csi_block_publish_dir(directory)).await;
     pods.extend(names(scene.host, &scene.paths.csi_block_map(directory)).await);
     pods.into_iter().map(PodUid::new).collect()
 }
 
-/// Whether a driver may have been asked for a block volume: its staging and publish directories, and what pods
-/// have of it, come after its record and go before it.
+/// Whether a call may have been made for a block volume: its staging and publish directories and its pods'
+/// files are created after its record and removed before it.
 pub(super) async fn was_begun(scene: &Scene<'_>, directory: &SpecName) -> bool {
     let paths = [scene.paths.csi_block_staging(directory), scene.paths.csi_block_publish_dir(directory)];
     for path in paths {
@@ -179,20 +179,20 @@ pub(super) async fn was_begun(scene: &Scene<'_>, directory: &SpecName) -> bool {
     !pods_of_device(scene, directory).await.is_empty()
 }
 
-/// Removes the empty directories that a step which ended before its record was written has left: nobody was
-/// told anything yet, and nobody will look for them. What is not empty stays, and so does what is mounted.
+/// Removes the empty directories of a step that ended before it wrote its record: no call was made, and no
+/// search would find them again. A directory that is not empty, or a mount, stays.
 async fn remove_shell(host: &dyn Host, dir: &Path, within: &[&str]) {
     for inner in within {
         if host.remove_dir(&dir.join(inner)).await.is_err_and(|error| !error.is_not_found()) {
             return;
         }
     }
-    // Something else is in it, which is not ours to judge.
+    // Fails if something else is in it; then it stays.
     let _ = host.remove_dir(dir).await;
 }
 
-/// Finds out what a directory without a usable record is: the object of that name says it, or the one
-/// staged volume nobody else uses whose file system is the one that is mounted there.
+/// Identifies a pod's directory without a usable record: by the PersistentVolume of that name, or by the one
+/// staged volume that no other record names and whose filesystem is mounted there.
 pub(super) async fn orphan(scene: &Scene<'_>, found: &Found) -> Result<Option<Rebuilt>, Failure> {
     let asked = api::get::<Volume>(scene.api, "", found.inner.as_str()).await;
     if let Ok(volume) = &asked
@@ -224,18 +224,18 @@ async fn by_mount(scene: &Scene<'_>, found: &Found) -> Result<Option<VolumeData>
         !claimed.contains(&(data.driver.clone(), data.handle.clone()))
             && shows_the_same(&table, &staging, &target)
     });
-    // Two that fit are one too many.
+    // If two fit, neither is certain.
     let only = candidates.pop().filter(|_| candidates.is_empty());
     Ok(only)
 }
 
-/// Whether `target` shows the file system of `staging`, or a part of what it shows.
+/// Whether `target` is a mount of the filesystem at `staging`, or of a directory in it.
 fn shows_the_same(table: &MountTable, staging: &Path, target: &Path) -> bool {
     let (Some(staging), Some(target)) = (table.at(staging), table.at(target)) else { return false };
     staging.dev == target.dev && target.root.starts_with(&staging.root)
 }
 
-/// The volumes that the records of other directories name.
+/// The volumes that the records in other directories name.
 async fn claimed(scene: &Scene<'_>, but: &Found) -> BTreeSet<(DriverName, VolumeHandle)> {
     let mut claimed = BTreeSet::new();
     for pod in directories(scene.host, &scene.paths.pods()).await {
@@ -253,14 +253,14 @@ async fn claimed(scene: &Scene<'_>, but: &Found) -> BTreeSet<(DriverName, Volume
     claimed
 }
 
-/// Names of the directories in a directory, as it lists them; none if it cannot be read.
+/// The names of subdirectories; empty if the directory cannot be read.
 async fn directories(host: &dyn Host, dir: &Path) -> Vec<String> {
     let is_dir = |entry: &DirEntry| matches!(entry.kind, FileKind::Directory | FileKind::Unknown);
     let entries = entries(host, dir).await;
     entries.into_iter().filter(is_dir).filter_map(|entry| entry.name.into_string().ok()).collect()
 }
 
-/// Names of whatever is in a directory, each once; none if it cannot be read. A link in its place would lead to
+/// The names of all files in a directory; empty if it cannot be read, or is a symlink: that would lead to
 /// another volume's.
 async fn names(host: &dyn Host, dir: &Path) -> BTreeSet<String> {
     if host.symlink_metadata(dir).await.is_ok_and(|there| !there.is_dir()) {
@@ -274,7 +274,7 @@ async fn entries(host: &dyn Host, dir: &Path) -> Vec<DirEntry> {
         Ok(entries) => entries,
         Err(error) => {
             if !error.is_not_found() {
-                tracing::warn!(dir = %dir.display(), error = api::error::chain(&error), "not read");
+                tracing::warn!(dir = %dir.display(), error = api::error::chain(&error), "cannot read a directory; volumes in it are not reconstructed");
             }
             Vec::new()
         }

@@ -1,4 +1,4 @@
-//! Reading and writing `vol_data.json` in its place. Touches that file alone.
+//! Reads and writes the file `vol_data.json`; touches nothing else.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use host::{Host, HostError};
 
 use super::volume_data::{FILE_NAME, Lifecycle, VolumeData, VolumeDataError};
 
-/// The file in a directory.
+/// The path of the record in a directory.
 pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join(FILE_NAME)
 }
 
-/// Writes the file, over an older one. One that says the same already is left alone: whoever writes empties the file
-/// first, and a crash right then would lose the ids of a volume that may be staged or published.
+/// Writes the record, replacing an older one. A record with the same content is left alone: writing truncates
+/// the file first, and a crash right then would lose the ids of a volume that may be staged or published.
 pub(crate) async fn write(host: &dyn Host, dir: &Path, data: &VolumeData) -> Result<(), HostError> {
     let (path, content) = (path(dir), data.to_bytes());
     if host.read_file(&path).await.is_ok_and(|there| there == content) {
@@ -22,7 +22,7 @@ pub(crate) async fn write(host: &dyn Host, dir: &Path, data: &VolumeData) -> Res
     host.write_file(&path, &content, 0o666).await
 }
 
-/// Reads the file.
+/// Reads the record in a directory.
 pub(crate) async fn read(host: &dyn Host, dir: &Path) -> Result<VolumeData, VolumeDataError> {
     let path = path(dir);
     match host.read_file(&path).await {
@@ -33,7 +33,7 @@ pub(crate) async fn read(host: &dyn Host, dir: &Path) -> Result<VolumeData, Volu
     }
 }
 
-/// Reads the file in the directory of a volume with that inner name, which must not say that it is another's.
+/// Reads the record in the directory of the volume `inner`. Fails if it names another volume.
 pub(crate) async fn read_of(
     host: &dyn Host,
     dir: &Path,
@@ -48,8 +48,8 @@ pub(crate) async fn read_of(
     }
 }
 
-/// Reads the file of a pod's volume with that inner name. A volume that is written in a pod has an id that is
-/// made of both: one that differs is another pod's.
+/// Reads the record of the volume `inner` of a pod. The handle of an inline volume is made of the pod's UID and
+/// the volume's name: another handle belongs to another pod.
 pub(crate) async fn read_of_pod(
     host: &dyn Host,
     dir: &Path,

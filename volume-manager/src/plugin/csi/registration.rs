@@ -1,8 +1,8 @@
-//! How a driver becomes known: its registration socket appears, it is asked who it is, its node's
-//! identity goes to the API, the manager hears of it, and it is told the outcome.
+//! Registration of drivers: a registration socket appears, GetInfo names the driver, its answer to NodeGetInfo
+//! goes to the API, the manager gets the driver, and the driver is notified.
 //!
-//! Talks to registration sockets and to drivers' node services; [`node_record`] writes the API; [`watch`]
-//! listens to the directory, [`allocatable`] asks again from time to time how many volumes fit.
+//! Talks to registration sockets and to drivers' node services. [`node_record`] writes the API objects,
+//! [`watch`] watches the directory of sockets, and [`allocatable`] refreshes the drivers' volume limits.
 
 pub mod allocatable;
 pub mod node_record;
@@ -27,15 +27,15 @@ use super::status::CallError;
 use super::version::{self, Version, VersionError};
 use crate::manager::VolumeManager;
 
-/// What a socket must call itself to be ours.
+/// The plugin type of CSI drivers.
 const PLUGIN_TYPE: &str = "CSIPlugin";
 
-/// How long the three steps with the socket may take.
+/// Time limits of the three steps at the registration socket.
 const DIAL: Duration = Duration::from_secs(10);
 const GET_INFO: Duration = Duration::from_secs(1);
 const NOTIFY: Duration = Duration::from_secs(5);
 
-/// Registers and deregisters drivers with a manager. Cloning shares everything.
+/// Registers and deregisters drivers with a manager. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Registrar {
     manager: VolumeManager,
@@ -43,21 +43,21 @@ pub struct Registrar {
     clock: Arc<dyn Clock>,
     dialer: Arc<dyn Dialer>,
     config: Arc<Config>,
-    /// Never locked across an await.
+    /// The lock is never held across an await.
     drivers: Arc<Mutex<BTreeMap<DriverName, Registered>>>,
 }
 
 #[derive(Debug, Clone)]
 struct Registered {
     version: Version,
-    /// Where its node service listens.
+    /// The socket of the node service.
     endpoint: PathBuf,
-    /// The socket whose removal ends the registration.
+    /// The registration socket; its removal ends the registration.
     socket: PathBuf,
 }
 
 impl Registrar {
-    /// A registrar for a manager, with what that one was started with.
+    /// A registrar for a manager that was started with the same parts.
     pub fn new(
         manager: VolumeManager,
         config: Config,
@@ -68,9 +68,9 @@ impl Registrar {
         Self { manager, api, clock, dialer, config: Arc::new(config), drivers: Arc::default() }
     }
 
-    /// Registers whoever answers on a socket, and tells it the outcome.
+    /// Registers the driver that listens on a socket, and notifies it of the outcome.
     ///
-    /// A socket that was made anew is a new identity, even under the old path: the caller first reports
+    /// A socket that was created anew is a new registration, even under the old path: the caller first reports
     /// the old one as [removed](Self::socket_removed).
     pub async fn socket_created(&self, socket: &Path) -> Result<DriverName, RegistrationError> {
         let mut client = RegistrationClient::new(self.dial(socket).await?);
@@ -83,14 +83,15 @@ impl Registrar {
         let told = self.within(NOTIFY, "NotifyRegistrationStatus", notify).await;
         let name = outcome?;
         if let Err(source) = told {
-            // It does not know that it is registered, so it is not. It will come again.
+            // The driver has not learned that it is registered, so it is deregistered again; the caller repeats
+            // it.
             self.deregister(&name).await;
             return Err(RegistrationError::Socket { socket: socket.to_owned(), source });
         }
         Ok(name)
     }
 
-    /// A socket is gone: whoever registered through it is forgotten.
+    /// Deregisters the driver that was registered through a socket.
     pub async fn socket_removed(&self, socket: &Path) -> Option<DriverName> {
         let registered = self.drivers().iter().find(|(_, driver)| driver.socket == socket).map(name_of);
         let name = registered?;
@@ -98,9 +99,8 @@ impl Registrar {
         Some(name)
     }
 
-    /// Asks a registered driver again how many of its volumes fit the node, and writes it down: after an
-    /// attachment failed for want of room, or because its time has come. One that is not registered has no
-    /// say.
+    /// Asks a registered driver again for its volume limit and writes it to the CSINode object. Does nothing
+    /// for a driver that is not registered.
     pub async fn refresh(&self, name: &DriverName) -> Result<(), RegistrationError> {
         let endpoint = self.drivers().get(name).map(|driver| driver.endpoint.clone());
         let Some(endpoint) = endpoint else { return Ok(()) };
@@ -108,7 +108,7 @@ impl Registrar {
         node_record::enter(&*self.api, &*self.clock, &self.config.node, name, &info).await
     }
 
-    /// Whether somebody is registered through a socket.
+    /// Whether a driver is registered through a socket.
     pub fn has(&self, socket: &Path) -> bool {
         self.drivers().values().any(|driver| driver.socket == socket)
     }
@@ -158,7 +158,7 @@ impl Registrar {
             return Err(RegistrationError::ForeignType(info.r#type.clone()));
         }
         let name = DriverName::new(&info.name);
-        // It becomes a directory.
+        // The name becomes a directory.
         if !is_path_component(name.as_str()) {
             return Err(RegistrationError::BadName(name));
         }
@@ -196,7 +196,7 @@ impl Registrar {
         self.manager.registration(crate::Registration::Removed { driver: name.clone() });
         if let Err(error) = node_record::remove(&*self.api, &*self.clock, &self.config.node, name).await {
             let error = api::error::chain(&error);
-            tracing::warn!(driver = %name, error, "the node still claims to have the driver");
+            tracing::warn!(driver = %name, error, "cannot remove an unregistered driver from the node's objects; they list it until it registers again");
         }
     }
 }
@@ -208,49 +208,37 @@ fn name_of((name, _): (&DriverName, &Registered)) -> DriverName {
 /// Why a driver is not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// Its registration socket does not do as it should.
+    /// The registration socket failed.
     #[error("cannot register what listens on `{}`", socket.display())]
-    Socket {
-        socket: PathBuf,
-        /// What happened.
-        source: CallError,
-    },
-    /// It is a plugin of another kind.
+    Socket { socket: PathBuf, source: CallError },
+    /// The plugin is of another type.
     #[error("no handler registered for plugin type: {0}")]
     ForeignType(String),
-    /// Its name cannot be the name of a directory.
+    /// The driver's name cannot name a directory.
     #[error("`{0}` is no name for a driver")]
     BadName(DriverName),
-    /// It speaks no version of CSI that is spoken here.
+    /// The driver supports no version of CSI that is supported here.
     #[error("cannot register driver {driver}")]
-    Version {
-        driver: DriverName,
-        /// Why not.
-        source: VersionError,
-    },
-    /// A driver of that name is registered, and this one is not newer.
+    Version { driver: DriverName, source: VersionError },
+    /// A driver of that name is registered with the same or a higher version.
     #[error("driver {0} is already registered with an equal or higher version")]
     AlreadyThere(DriverName),
-    /// It did not say who the node is.
+    /// NodeGetInfo failed.
     #[error("error updating node with driver {driver}: NodeGetInfo failed")]
-    NodeInfo {
-        driver: DriverName,
-        /// What it said.
-        source: CallError,
-    },
-    /// It said that the node has no name.
+    NodeInfo { driver: DriverName, source: CallError },
+    /// NodeGetInfo returned an empty node id.
     #[error("driver {0} returned an empty node ID")]
     NoNodeId(DriverName),
-    /// It gave the node a topology that contradicts another.
+    /// A topology segment contradicts a label that the node has already.
     #[error(
         "detected topology value collision: driver reported {key:?}:{wanted:?} but existing label is {key:?}:{present:?}"
     )]
     Topology {
-        /// The label.
+        /// The label's key.
         key: String,
-        /// What the driver says.
+        /// The driver's value.
         wanted: String,
-        /// What the node has.
+        /// The node's value.
         present: String,
     },
     /// The node's objects could not be written.

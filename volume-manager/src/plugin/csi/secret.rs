@@ -1,11 +1,11 @@
-//! Secrets for a driver's calls, from the API into the request and nowhere else.
+//! Secrets for a driver's calls: read from the API, put into the request, and kept nowhere.
 
 use std::collections::BTreeMap;
 
 use api::names::Namespaced;
 use api::{ApiError, ApiSource, Secret};
 
-/// A secret could not be had. It may be there at the next attempt.
+/// A secret could not be read; it may be there at the next attempt.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "fetching {purpose} {reference} failed: kubernetes.io/csi: failed to find the secret {} in the namespace {} with error",
@@ -18,9 +18,9 @@ pub struct SecretError {
     source: ApiError,
 }
 
-/// All keys of a secret as strings; nothing where no secret is named. `purpose` is the field that names it.
+/// All entries of a secret as strings; empty without a reference. `purpose` is the field that names the secret.
 ///
-/// Values that are not text are passed on as far as they are: the wire knows only strings here.
+/// Bytes that are not UTF-8 are replaced: the field in the request is a string.
 pub(crate) async fn fetch(
     api: &dyn ApiSource,
     purpose: &'static str,

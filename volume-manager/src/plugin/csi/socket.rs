@@ -1,4 +1,4 @@
-//! The real way to a driver: its Unix socket.
+//! Connections to drivers through their Unix sockets.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub struct SocketDialer;
 impl Dialer for SocketDialer {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
         let socket = endpoint.to_owned();
-        // The name is what drivers see as the authority; where the connection leads is the connector's.
+        // The authority that drivers see; the connector ignores it.
         let address = Endpoint::from_static("http://localhost");
         let connector = service_fn(move |_| {
             let socket = socket.clone();

@@ -1,6 +1,6 @@
-//! Staging: the step a volume takes once per node.
+//! Staging filesystem volumes, once per node.
 //!
-//! Touches `plugins/kubernetes.io/csi/<driver>/<hash>` and calls NodeStageVolume and NodeUnstageVolume.
+//! Touches `plugins/kubernetes.io/csi/<driver>/<hash>`; calls NodeStageVolume and NodeUnstageVolume.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ impl DeviceMounter for CsiPlugin {
         let session = self.session(cx, &volume.driver, NO_CLIENT)?;
         let stages = has(&session, Capability::StageUnstageVolume, "").await?;
         if !stages {
-            // Nothing is staged, and no record is written, so that nothing will be unstaged either.
+            // The driver does not stage. No record is written, so that nothing is unstaged later either.
             make_dir(cx, &request.path, MKDIR).await?;
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl DeviceMounter for CsiPlugin {
                 session.unstage(request).await.map_err(CsiError::from)?;
             }
         }
-        // Also where nothing is staged: an earlier attempt may have got this far, and not to its end.
+        // Also without a record: an earlier attempt may have stopped after removing it.
         remove_mount_dir(&*cx.host, path)
             .await
             .map_err(|source| CsiError::Directory { step: CLEAN, source })?;
@@ -78,7 +78,7 @@ impl DeviceMounter for CsiPlugin {
     }
 }
 
-/// Everything that can fail before anything is risked, and the request that comes of it.
+/// Does everything that can fail without an effect, and builds the request.
 async fn stage_request(
     cx: &OperationContext,
     session: &Session,
@@ -113,8 +113,8 @@ async fn stage(
     call: NodeStageVolumeRequest,
 ) -> Result<(), Failure> {
     make_dir(cx, &request.path, MKDIR).await?;
-    // The record is there before the call is: whatever happens to us in between, somebody will know
-    // which volume this directory may hold.
+    // The record is written before the call: after a restart in between, recovery knows which volume this
+    // directory may hold.
     let data = VolumeData {
         selinux_context: Some(request.selinux_label.clone()).filter(|label| !label.is_empty()),
         ..VolumeData::of_stage(volume.driver.clone(), volume.handle.clone())
@@ -126,7 +126,7 @@ async fn stage(
     Ok(session.stage(call).await.map_err(CsiError::from)?)
 }
 
-/// The mount flags of both calls: the volume's own options, and the label as the kernel takes it.
+/// The mount flags of stage and publish: the volume's mount options, and the label as a `context` option.
 pub(super) fn mount_flags(volume: &CsiVolume, selinux_label: &str) -> Vec<String> {
     let mut flags = volume.mount_options.clone();
     if !selinux_label.is_empty() {
@@ -135,7 +135,7 @@ pub(super) fn mount_flags(volume: &CsiVolume, selinux_label: &str) -> Vec<String
     flags
 }
 
-/// The pod's group as the driver wants it; empty if there is none or the driver leaves groups to us.
+/// The pod's group for the request; empty if the pod has none or the driver does not set groups.
 pub(super) async fn delegated_group(
     session: &Session,
     group: Option<u32>,
@@ -145,11 +145,11 @@ pub(super) async fn delegated_group(
     Ok(group.filter(|_| takes_it).map(|group| group.to_string()).unwrap_or_default())
 }
 
-/// What is staged at `path`: as its record says, else as the volume's own object says. `None` if nothing
-/// has ever been done there.
+/// The driver and handle of the volume staged at `path`, from its record or else from its PersistentVolume.
+/// `None` if nothing was ever staged there.
 ///
-/// A record that is lost while the volume is staged must not end with the volume staged for ever. The
-/// object names the driver and the handle as well, and the path is made of nothing else.
+/// A staged volume whose record is lost can be unstaged by its PersistentVolume: that names driver and handle,
+/// and the path is made of nothing else.
 async fn staged_as(cx: &OperationContext, path: &Path, spec: &Spec) -> Result<Option<VolumeData>, Failure> {
     let parent = path.parent().unwrap_or(path);
     let is_of =

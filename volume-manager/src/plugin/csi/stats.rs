@@ -1,4 +1,4 @@
-//! How full a volume is, and whether it is well. Calls NodeGetVolumeStats.
+//! Usage and condition of a published volume, from NodeGetVolumeStats.
 
 use std::path::Path;
 
@@ -17,30 +17,27 @@ use super::{CsiPlugin, has};
 const NO_CLIENT: &str = "kubernetes.io/csi: metrics: failed to get CSI client";
 const PROBE: &str = "kubernetes.io/csi: failed to check for GET_VOLUME_STATS capability";
 
-/// What a driver says about a volume in use.
+/// A driver's report about a published volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeStats {
     /// In bytes.
     pub bytes: Option<Usage>,
     /// In inodes.
     pub inodes: Option<Usage>,
-    /// What is wrong with the volume, if the driver says that something is.
+    /// The driver's message, if it reports an abnormal condition.
     pub abnormal: Option<String>,
 }
 
-/// How much of something there is, is left, and is gone.
+/// The amounts of bytes or inodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// In all.
     pub total: i64,
-    /// Left.
     pub available: i64,
-    /// Gone.
     pub used: i64,
 }
 
 impl CsiPlugin {
-    /// Asks the driver about one volume of a pod.
+    /// Asks the driver for the usage and condition of one volume of a pod.
     pub async fn stats(
         &self,
         cx: &OperationContext,
@@ -81,11 +78,13 @@ async fn ask(
         let amounts = Usage { total: usage.total, available: usage.available, used: usage.used };
         match Unit::try_from(usage.unit) {
             _ if amounts.total.min(amounts.available).min(amounts.used) < 0 => {
-                tracing::warn!(%driver, ?amounts, "usage below nothing is passed over");
+                tracing::warn!(%driver, ?amounts, "the driver reports a negative usage; it is ignored");
             }
             Ok(Unit::Bytes) => stats.bytes = Some(amounts),
             Ok(Unit::Inodes) => stats.inodes = Some(amounts),
-            _ => tracing::warn!(%driver, unit = usage.unit, "usage in an unknown unit is passed over"),
+            _ => {
+                tracing::warn!(%driver, unit = usage.unit, "the driver reports usage in an unknown unit; it is ignored")
+            }
         }
     }
     let condition = answer.volume_condition.filter(|condition| knows_condition && condition.abnormal);

@@ -1,6 +1,6 @@
-//! What a failed call means: was it done, certainly not done, or does nobody know?
+//! The meaning of a failed call: whether it had no effect, or may have had one.
 //!
-//! Pure. The class is decided here, where the gRPC code is still in hand, and never again.
+//! Pure functions. The class is decided here, where the gRPC code is known.
 
 use std::error::Error;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use tonic::{Code, Status};
 
-/// A CSI call that did not succeed.
+/// A CSI call that failed.
 ///
-/// Displayed as the kubelet shows it in events: `rpc error: code = Internal desc = disk on fire`.
+/// Displayed as the kubelet does in events: `rpc error: code = Internal desc = disk on fire`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallError {
     method: &'static str,
@@ -19,8 +19,8 @@ pub struct CallError {
 }
 
 impl CallError {
-    /// The error of `method`, with every one of `secrets` made unreadable: a driver may repeat in its
-    /// message what it was given, and messages end up in events.
+    /// The error of `method`, with each of `secrets` masked: a driver may repeat request fields in its message,
+    /// and messages end up in events.
     pub(crate) fn new<'a>(
         method: &'static str,
         status: &Status,
@@ -31,7 +31,7 @@ impl CallError {
         }
         let mut message = status.message().to_owned();
         for secret in secrets {
-            // A shorter value would make holes in innocent words.
+            // Masking a shorter value would also mask parts of ordinary words.
             if secret.len() >= 3 {
                 message = message.replace(secret, "***");
             }
@@ -39,37 +39,37 @@ impl CallError {
         Self { method, code: status.code(), message }
     }
 
-    /// What the gRPC library itself made up, because no status came from the driver.
+    /// The error for a status that the gRPC library made itself; `None` for a driver's status.
     fn of_the_client(method: &'static str, status: &Status) -> Option<Self> {
-        // tonic ends a call at its deadline with this; everybody else's name for it is DeadlineExceeded.
+        // tonic ends a call at its deadline with this status; gRPC in other languages uses DeadlineExceeded.
         if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
             return Some(Self::deadline(method));
         }
-        // The answer is too long to be read, so the driver has done its work. The usual name is one that
-        // leaves the outcome open; tonic's would not.
+        // The answer is too long to be received, so the driver has done its work. tonic's code is a final one;
+        // the code of gRPC in other languages is not.
         if status.code() == Code::OutOfRange && status.message().contains("message length too large") {
             let message = "received message larger than max".to_owned();
             return Some(Self { method, code: Code::ResourceExhausted, message });
         }
-        // The connection broke. Statuses from the wire have no source.
+        // The connection broke. Statuses that came from the driver have no source.
         let cause = Error::source(status)?;
         let message = format!("error reading from server: {}", root_cause(cause));
         Some(Self { method, code: Code::Unavailable, message })
     }
 
-    /// The operation's deadline passed before `method` answered.
+    /// The deadline passed before `method` answered.
     pub(crate) fn deadline(method: &'static str) -> Self {
         Self { method, code: Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() }
     }
 
-    /// Nobody listens on the driver's socket.
+    /// The driver's socket cannot be connected to.
     pub(crate) fn unreachable(method: &'static str, endpoint: &Path, source: &(dyn Error + 'static)) -> Self {
         let endpoint = endpoint.display();
         let message = format!("connection error: cannot dial `{endpoint}`: {}", root_cause(source));
         Self { method, code: Code::Unavailable, message }
     }
 
-    /// The call, as the CSI specification names it.
+    /// The method's name in the CSI specification.
     pub fn method(&self) -> &'static str {
         self.method
     }
@@ -79,13 +79,13 @@ impl CallError {
         self.code
     }
 
-    /// What the driver said.
+    /// The driver's message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether the call has certainly ended and had no effect. Otherwise it may have worked, or may
-    /// still be at work, and only its repetition or its undo can tell.
+    /// Whether the call certainly had no effect. If not, it may have had one or may still be running; only its
+    /// repetition or its undo settles that.
     pub fn is_final(&self) -> bool {
         match self.code {
             Code::Cancelled
@@ -108,7 +108,8 @@ impl CallError {
         }
     }
 
-    /// Whether the driver may be another one by now, so that what is remembered of it is worth nothing.
+    /// Whether the connection to the driver was lost: another instance may answer next, so nothing remembered
+    /// holds.
     pub(crate) fn lost_the_driver(&self) -> bool {
         self.code == Code::Unavailable
     }
@@ -122,7 +123,7 @@ impl fmt::Display for CallError {
 
 impl Error for CallError {}
 
-/// What is at the bottom of an error.
+/// The innermost cause of an error.
 fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut root = error;
     while let Some(cause) = root.source() {
@@ -131,7 +132,7 @@ fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static)
     root
 }
 
-/// The code's name in events and logs: the spelling of Go's gRPC, which everybody greps for.
+/// The code's name in events and logs, in the spelling of Go's gRPC, which people search for.
 pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,8 +1,8 @@
-//! The versions a driver's registration offers, and the one that counts.
+//! The CSI versions that a driver's registration offers.
 //!
-//! Pure.
+//! Pure functions.
 
-/// A CSI version, as far as it matters.
+/// A CSI version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version {
     major: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Reads `1.2`, `1.2.3` or `v1.2.3-whatever`. Fewer than two numbers are no version.
+    /// Parses `1.2`, `1.2.3` or `v1.2.3-suffix`; at least two numbers are needed.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -23,10 +23,10 @@ impl Version {
     }
 }
 
-/// The highest version both sides speak, which must be a 1.x.
+/// The highest supported version, which must be 1.x.
 ///
-/// Entries that are no version, and versions from 2 on, count for nothing. A driver that speaks only 0.x
-/// or only newer ones is refused.
+/// Entries that cannot be parsed and versions from 2 on are ignored. A driver that offers only 0.x or 2.x
+/// versions is refused.
 pub(crate) fn highest(offered: &[String]) -> Result<Version, VersionError> {
     if offered.is_empty() {
         return Err(VersionError::None);
@@ -41,10 +41,10 @@ pub(crate) fn highest(offered: &[String]) -> Result<Version, VersionError> {
 /// Why a driver's versions are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// It names none.
+    /// The list is empty.
     #[error("driver reported an empty list for supported versions")]
     None,
-    /// It names none that will do.
+    /// None of the versions is supported.
     #[error("none of the CSI versions reported by this driver are supported: {0}")]
     Unsupported(String),
 }

@@ -1,6 +1,6 @@
-//! One CSI volume as its driver's calls need it, whether a claim or a pod named it.
+//! A CSI volume as a driver's calls need it, from a PersistentVolume or an inline volume.
 //!
-//! Pure. What it holds is a copy: nothing that is added for one call ever reaches the API object.
+//! Pure functions. The volume is a copy: what is added for a call does not change the API object.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) struct CsiVolume {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) fs_type: String,
     pub(crate) attributes: BTreeMap<String, String>,
-    /// Of the PersistentVolume's own field; its annotation of old does not count here.
+    /// From the PersistentVolume's field; the annotation for mount options is not used.
     pub(crate) mount_options: Vec<String>,
     pub(crate) access_modes: Vec<AccessMode>,
     pub(crate) read_only: bool,
@@ -34,13 +34,13 @@ pub(crate) struct CsiVolume {
 }
 
 impl CsiVolume {
-    /// The volume behind `spec`. The pod matters to inline volumes only: it gives them their handle and
-    /// the namespace of their secret.
+    /// The volume of a spec. The pod is used for inline volumes only: for the handle and for the secret's
+    /// namespace.
     pub(crate) fn of(spec: &Spec, pod: &Pod) -> Result<Self, Failure> {
         Self::build(spec, &pod.uid(), &pod.meta.namespace)
     }
 
-    /// The volume behind the spec of a persistent volume.
+    /// The volume of a PersistentVolume's spec.
     pub(crate) fn persistent(spec: &Spec) -> Result<Self, Failure> {
         match spec.source {
             SpecSource::Persistent(_) => Self::build(spec, &PodUid::new(""), ""),
@@ -48,7 +48,7 @@ impl CsiVolume {
         }
     }
 
-    /// The same without the pod's object, of which tear-down may know no more than its identity.
+    /// The same without the pod's object, which may not be known at tear-down.
     pub(crate) fn of_uid(spec: &Spec, pod: &PodUid) -> Result<Self, Failure> {
         Self::build(spec, pod, "")
     }
@@ -94,7 +94,7 @@ impl CsiVolume {
         volume.checked().map_err(Failure::from)
     }
 
-    /// Two of its names become directories, and the third must not be empty in any call.
+    /// Checks that driver name and volume name can name directories and that the handle is not empty.
     fn checked(self) -> Result<Self, CsiError> {
         let what = if !is_path_component(self.driver.as_str()) {
             "driver name"
@@ -108,12 +108,12 @@ impl CsiVolume {
         Err(CsiError::BadName { volume: self.inner, what })
     }
 
-    /// The name its VolumeAttachment has or would have.
+    /// The name of the volume's VolumeAttachment.
     pub(crate) fn attachment(&self, node: &NodeName) -> AttachmentName {
         AttachmentName::of(&self.handle, &self.driver, node)
     }
 
-    /// What the pod's directory is to say about it.
+    /// The record for the pod's directory.
     pub(crate) fn data(&self, node: &NodeName, selinux_context: &str) -> VolumeData {
         VolumeData {
             spec_name: Some(self.inner.clone()),

@@ -1,16 +1,15 @@
-//! `vol_data.json`: what a volume's directory says about the volume in it.
+//! The format of `vol_data.json`, the record of the volume in a directory.
 //!
-//! The file outlives the manager's memory. After a restart, and at every tear-down, the ids that go to
-//! the driver come from it, so it is written before the driver is asked for anything and removed after
-//! the undo succeeded. This file knows its format only; who writes it when is said in `stage`,
-//! `publish` and `block`. It touches nothing: bytes in, bytes out.
+//! The record survives a restart of the manager. After a restart, and at every tear-down, the ids for the
+//! driver's calls come from it; so it is written before the first call and removed after the undo succeeded, by
+//! `stage`, `publish` and `block`. Pure functions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use api::names::{AttachmentName, DriverName, NodeName, SpecName, VolumeHandle, is_path_component};
 
-/// The file's name, beside the target or the staging directory, never in it.
+/// The record's file name; it is beside the target or the staging path, never in it.
 pub const FILE_NAME: &str = "vol_data.json";
 
 const SPEC_NAME: &str = "specVolID";
@@ -21,17 +20,17 @@ const ATTACHMENT: &str = "attachmentID";
 const LIFECYCLE: &str = "volumeLifecycleMode";
 const SELINUX_CONTEXT: &str = "seLinuxMountContext";
 
-/// How long a volume lives: as long as its claim, or as long as its pod.
+/// The lifecycle of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lifecycle {
-    /// It has a PersistentVolume; it is staged, and may be attached.
+    /// The volume has a PersistentVolume; it is staged, and may be attached.
     Persistent,
-    /// It is written in the pod; the driver makes it at publish and forgets it at unpublish.
+    /// The volume is part of the pod; the driver creates it at publish and deletes it at unpublish.
     Ephemeral,
 }
 
 impl Lifecycle {
-    /// The word used in CSIDriver objects and in the file.
+    /// The word in CSIDriver objects and in the record.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Persistent => "Persistent",
@@ -40,31 +39,29 @@ impl Lifecycle {
     }
 }
 
-/// The content of one `vol_data.json`.
+/// The content of a record.
 ///
-/// The driver and the handle are always there and never empty: a file without them is an error, because
-/// no call may go out with an empty id. The rest depends on whose directory it is: a staging directory
-/// knows nothing but the two.
+/// The driver and the handle are always there and never empty: a file without them is an error, since no call
+/// may be made with an empty id. A staging directory's record has only these two and the label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeData {
-    /// Who serves the volume.
     pub driver: DriverName,
-    /// The volume's id, as the driver knows it.
+    /// The volume's id in the driver's calls.
     pub handle: VolumeHandle,
-    /// The PersistentVolume's name, or the pod volume's.
+    /// The name of the PersistentVolume or of the pod's volume.
     pub spec_name: Option<SpecName>,
-    /// The node that wrote the file.
+    /// The node that wrote the record.
     pub node: Option<NodeName>,
-    /// The name its VolumeAttachment has or would have.
+    /// The name of the volume's VolumeAttachment.
     pub attachment: Option<AttachmentName>,
-    /// Absent in staging and block directories, where only persistent volumes have one.
+    /// `None` in records of stages and block volumes, which are always persistent.
     pub lifecycle: Option<Lifecycle>,
-    /// The label the volume was mounted with, if it was mounted with one.
+    /// The SELinux label that the volume is mounted with.
     pub selinux_context: Option<String>,
 }
 
 impl VolumeData {
-    /// What a staging directory's file holds.
+    /// The record of a staging directory.
     pub fn of_stage(driver: impl Into<DriverName>, handle: impl Into<VolumeHandle>) -> Self {
         Self {
             driver: driver.into(),
@@ -77,7 +74,7 @@ impl VolumeData {
         }
     }
 
-    /// The lifecycle; a file that does not say is a persistent volume's.
+    /// The lifecycle; persistent if the record has none.
     pub fn lifecycle(&self) -> Lifecycle {
         self.lifecycle.unwrap_or(Lifecycle::Persistent)
     }
@@ -98,10 +95,10 @@ impl VolumeData {
         line
     }
 
-    /// Reads the content of the file at `path`.
+    /// Parses the content of the file at `path`.
     ///
-    /// Tolerant where it harms nobody (unknown keys, any order, missing optional keys), strict where a
-    /// wrong answer would reach a driver: the ids must be there, be strings, and not be empty.
+    /// Unknown keys, any order and missing optional keys are accepted. The ids must be there, be strings, and
+    /// not be empty: a wrong id would reach a driver.
     pub fn parse(path: &Path, content: &[u8]) -> Result<Self, VolumeDataError> {
         let path = || path.to_path_buf();
         if content.iter().all(u8::is_ascii_whitespace) {
@@ -128,7 +125,7 @@ impl VolumeData {
             (take(SPEC_NAME)?, take(NODE)?, take(ATTACHMENT)?, take(LIFECYCLE)?, take(SELINUX_CONTEXT)?);
         let (spec_name, node, attachment, lifecycle, selinux_context) = data;
         let (driver, handle) = match (driver, handle) {
-            // Neither key: some other program's JSON. One of the two: ours, and damaged.
+            // Without both keys it is another program's JSON; with one of them it is a damaged record.
             (None, None) => return Err(VolumeDataError::Foreign { path: path() }),
             (driver, handle) => (driver.unwrap_or_default(), handle.unwrap_or_default()),
         };
@@ -159,101 +156,64 @@ impl VolumeData {
     }
 }
 
-/// Why a `vol_data.json` cannot be used. Each says which file, none guesses an id.
+/// Why a record cannot be used. Each variant names the file; no id is ever guessed.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeDataError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("cannot find `{path}`")]
-    Missing {
-        /// The file that should be there.
-        path: PathBuf,
-    },
-    /// It is there, and reading it failed.
+    Missing { path: PathBuf },
+    /// The file exists, but reading it failed.
     #[error("cannot read `{path}`")]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         source: host::HostError,
     },
-    /// What is there is no file, or far too long for one of ours.
+    /// Not a regular file, or one that is far too long for a record.
     #[error("cannot use `{path}`: it is no file of ours")]
     NoFile {
-        /// What is there.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         source: host::HostError,
     },
-    /// Nothing in it: the node went down between truncation and write.
+    /// The file is empty: the node crashed between truncation and write.
     #[error("cannot use `{path}`: it is empty")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It ends in the middle of a value.
+    Empty { path: PathBuf },
+    /// The file ends in the middle of a value.
     #[error("cannot use `{path}`: it ends too early")]
     Truncated {
-        /// The file.
         path: PathBuf,
-        /// Where it ends.
         #[source]
         source: serde_json::Error,
     },
-    /// It is not JSON.
+    /// The content is not JSON.
     #[error("cannot use `{path}`: it is not JSON")]
     NotJson {
-        /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
         #[source]
         source: serde_json::Error,
     },
-    /// It is JSON, but a list, a number or a string.
+    /// The JSON is a list, a number or a string.
     #[error("cannot use `{path}`: it is not a JSON object")]
-    NotAnObject {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A key we read holds something else than a string.
+    NotAnObject { path: PathBuf },
+    /// The value of a known key is not a string.
     #[error("cannot use `{path}`: `{key}` is not a string")]
-    NotAString {
-        /// The file.
-        path: PathBuf,
-        key: &'static str,
-    },
-    /// A JSON object that names neither driver nor volume: somebody else's.
+    NotAString { path: PathBuf, key: &'static str },
+    /// The JSON object names neither driver nor volume: another program's file.
     #[error("cannot use `{path}`: it names neither a driver nor a volume")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
-    /// An id is missing or empty. A call with it would hit no volume, or all of them.
+    Foreign { path: PathBuf },
+    /// An id is missing or empty. A call with it would be about no volume, or about all of them.
     #[error("cannot use `{path}`: `{key}` is empty")]
-    EmptyId {
-        /// The file.
-        path: PathBuf,
-        key: &'static str,
-    },
-    /// A driver whose name would lead out of the drivers' directory.
+    EmptyId { path: PathBuf, key: &'static str },
+    /// The driver's name cannot name a directory.
     #[error("cannot use `{path}`: its `driverName` cannot name a directory")]
-    BadDriver {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It names another volume than the one whose directory it is in.
+    BadDriver { path: PathBuf },
+    /// The record names another volume than the one whose directory it is in.
     #[error("cannot use `{path}`: it is another volume's")]
-    AnothersVolume {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A lifecycle that does not exist.
+    AnothersVolume { path: PathBuf },
+    /// The lifecycle is unknown.
     #[error("cannot use `{path}`: its `volumeLifecycleMode` is neither Persistent nor Ephemeral")]
-    UnknownLifecycle {
-        /// The file.
-        path: PathBuf,
-    },
+    UnknownLifecycle { path: PathBuf },
 }
 
 #[cfg(test)]

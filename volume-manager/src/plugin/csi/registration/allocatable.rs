@@ -1,7 +1,7 @@
-//! Asking drivers from time to time how many volumes fit the node, as often as their CSIDriver objects say, and
-//! at once when an attachment to the node fails for want of room.
+//! Refreshes drivers' volume limits: as often as their CSIDriver objects ask for, and at once when an
+//! attachment to this node fails because the limit is reached.
 //!
-//! Follows those objects and attachments; what is asked and written is the [`Registrar`]'s.
+//! Follows CSIDriver and VolumeAttachment objects; the [`Registrar`] asks the driver and writes the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use api::{Attachment, CsiDriver, Key, Kind, Object};
 
 use super::Registrar;
 
-/// gRPC's ResourceExhausted.
+/// ResourceExhausted in gRPC.
 const EXHAUSTED: i32 = 8;
 
-/// When whom to ask next, and how often.
+/// The period and the next refresh of each driver.
 #[derive(Debug, Default)]
 struct Timetable(BTreeMap<DriverName, (Duration, Instant)>);
 
 impl Timetable {
-    /// A driver's object says how often. Another period than before begins anew.
+    /// Takes in a driver's object. A changed period starts from now.
     fn set(&mut self, driver: &CsiDriver, now: Instant) {
         let name = DriverName::new(&driver.meta.name);
         match driver.allocatable_period.filter(|seconds| *seconds > 0).map(Duration::from_secs) {
@@ -38,12 +38,12 @@ impl Timetable {
         self.0.remove(name);
     }
 
-    /// Drivers without an object are not asked any more.
+    /// Removes drivers whose objects are not in a complete list.
     fn keep_only(&mut self, there: &BTreeSet<Key>) {
         self.0.retain(|name, _| there.contains(&Key::cluster(Kind::CsiDriver, name.as_str())));
     }
 
-    /// The driver to ask at once: an attachment to this node failed because the driver has no room left on it.
+    /// The driver to refresh at once: an attachment to this node failed because its limit is reached.
     fn exhausted(&self, attachment: &Attachment, node: &NodeName) -> Option<DriverName> {
         let error = attachment.attach_error.as_ref()?;
         let driver = DriverName::new(&attachment.attacher);
@@ -55,7 +55,7 @@ impl Timetable {
         self.0.values().map(|(_, next)| *next).min()
     }
 
-    /// Those whose time has come; their next is a period later.
+    /// Takes the drivers that are due and sets their next refresh.
     fn due(&mut self, now: Instant) -> Vec<DriverName> {
         let due = self.0.iter_mut().filter(|(_, (_, next))| *next <= now);
         due.map(|(name, (period, next))| {
@@ -66,7 +66,7 @@ impl Timetable {
     }
 }
 
-/// Asks until it is dropped.
+/// Refreshes limits until the future is dropped.
 pub async fn run(registrar: Registrar) {
     let mut timetable = Timetable::default();
     let follow = |kind| Following::new(kind, Arc::clone(&registrar.api), Arc::clone(&registrar.clock));
@@ -76,7 +76,7 @@ pub async fn run(registrar: Registrar) {
         let now = registrar.clock.now();
         for driver in timetable.due(now).into_iter().chain(at_once.take()) {
             if let Err(error) = registrar.refresh(&driver).await {
-                tracing::warn!(%driver, error = api::error::chain(&error), "its limit is not known");
+                tracing::warn!(%driver, error = api::error::chain(&error), "cannot refresh the driver's volume limit; the old limit stays until the next refresh");
             }
         }
         let next = timetable.next();
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(
             table.exhausted(&failed("d", "n", Some(8)), &node),
             None,
-            "its object does not ask for it"
+            "the driver's object does not ask for refreshes"
         );
         table.set(&driver(Some(60)), Instant::now());
         assert_eq!(table.exhausted(&failed("d", "n", Some(8)), &node), Some("d".into()));

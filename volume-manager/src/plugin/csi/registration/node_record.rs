@@ -1,4 +1,5 @@
-//! What the API knows of a node's drivers: an annotation and labels of the Node, and its CSINode object.
+//! A registered driver's entries in the API: an annotation and labels of the Node, and an entry in its CSINode
+//! object.
 //!
 //! Reads and writes those two objects.
 
@@ -14,15 +15,15 @@ use csi_proto::v1::NodeGetInfoResponse;
 
 use super::RegistrationError;
 
-/// The annotation: JSON, driver to the driver's own name for the node.
+/// The annotation that maps each driver to its id for the node, as JSON.
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 
-/// Attempts, the first pause between two, and how it grows.
+/// The number of attempts, the first pause between two of them, and the factor by which it grows.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 const FACTOR: u32 = 5;
 
-/// Enters what a driver says about the node.
+/// Writes a driver's answer to NodeGetInfo into the node's objects.
 pub(super) async fn enter(
     api: &dyn ApiSource,
     clock: &dyn Clock,
@@ -47,7 +48,7 @@ pub(super) async fn remove(
     again(clock, || record.leave_node()).await
 }
 
-/// A few attempts: other writers of the same objects come and go.
+/// Repeats an attempt that fails at the API: other writers of the same objects cause conflicts.
 async fn again<F>(clock: &dyn Clock, attempt: impl Fn() -> F) -> Result<(), RegistrationError>
 where
     F: Future<Output = Result<(), RegistrationError>>,
@@ -127,7 +128,7 @@ impl Record<'_> {
         let node = api::get::<Node>(self.api, "", self.node.as_str()).await?;
         match api::get::<CsiNode>(self.api, "", self.node.as_str()).await {
             Ok(present) if present.meta.owners.iter().any(|owner| owner.uid != node.meta.uid) => {
-                // An earlier node of this name left it.
+                // The object belongs to a deleted node of the same name.
                 self.api.delete(&present.key()).await?;
                 self.create(&node, entry).await
             }
@@ -179,21 +180,21 @@ impl Record<'_> {
     }
 }
 
-/// The node's place, in the order of its keys.
+/// The topology segments, sorted by key.
 fn segments(info: &NodeGetInfoResponse) -> impl Iterator<Item = (&String, &String)> {
     info.accessible_topology.iter().flat_map(|topology| &topology.segments)
 }
 
-/// An annotation that is not what it should be is written anew.
+/// The node ids in the annotation; empty if it cannot be parsed, so that it is written anew.
 fn node_ids(node: &Node) -> BTreeMap<String, String> {
     let text = node.meta.annotations.get(NODE_IDS);
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// How many volumes fit: nothing said, or nonsense, is no limit.
+/// The driver's volume limit. Zero and negative values stand for no limit.
 fn allocatable(driver: &DriverName, max: i64) -> Option<i32> {
     if max < 0 {
-        tracing::warn!(%driver, max, "the driver reports a negative limit of volumes, which is ignored");
+        tracing::warn!(%driver, max, "the driver reports a negative volume limit; it is ignored");
     }
     (max > 0).then(|| i32::try_from(max).unwrap_or(i32::MAX))
 }

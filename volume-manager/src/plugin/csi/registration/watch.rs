@@ -1,6 +1,7 @@
-//! Listening to the directory drivers put their registration sockets into.
+//! Watches the directory of registration sockets.
 //!
-//! Reads that directory and the directories in it; registers what appears and deregisters what vanishes.
+//! Reads that directory and its subdirectories; registers drivers whose sockets appear and deregisters those
+//! whose sockets vanish.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,26 +15,29 @@ use tokio::task::JoinSet;
 
 use super::Registrar;
 
-/// How long after a failed registration the next is tried, and how long at most.
+/// The first pause after a failed registration, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 
-/// Tells one socket from another that is made later under the same name.
+/// Distinguishes a socket from a later one of the same name.
 type Identity = (host::DeviceNumber, u64, Option<SystemTime>);
 
-/// Registers the drivers whose sockets are in `dir`, and those that will be, until it is dropped.
+/// Registers the drivers whose sockets are in `dir` or appear there, until it is dropped.
 ///
-/// Every socket has a task of its own: a driver that does not answer keeps nobody waiting.
+/// Each socket has a task of its own: a driver that does not answer does not delay the others.
 pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock>, dir: PathBuf) {
     let mut ears = match DirWatch::new() {
         Ok(ears) => ears,
         Err(error) => {
-            tracing::error!(dir = %dir.display(), %error, "drivers cannot register");
+            tracing::error!(dir = %dir.display(), %error, "cannot create a directory watch; drivers cannot register");
             return;
         }
     };
     if let Err(error) = host.make_dir_all(&dir, 0o750).await {
-        tracing::error!(error = api::error::chain(&error), "there is no place for drivers to register");
+        tracing::error!(
+            error = api::error::chain(&error),
+            "cannot create the directory of registration sockets"
+        );
     }
     let mut known: BTreeMap<PathBuf, (Identity, JoinSet<()>)> = BTreeMap::new();
     loop {
@@ -41,7 +45,7 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
         let gone = known.iter().filter(|(path, (identity, _))| present.lacks(path, *identity));
         let old: Vec<PathBuf> = gone.map(|(path, _)| path.clone()).collect();
         for path in old {
-            // The task ends first: it might be registering what is being removed.
+            // The task ends first: it might be registering the socket that is gone.
             if let Some((_, mut task)) = known.remove(&path) {
                 task.shutdown().await;
             }
@@ -55,24 +59,24 @@ pub async fn run(registrar: Registrar, host: Arc<dyn Host>, clock: Arc<dyn Clock
             });
         }
         if let Err(error) = ears.changed().await {
-            tracing::error!(%error, "drivers are no longer heard");
+            tracing::error!(%error, "cannot read directory changes; drivers that appear or vanish from now on are not noticed");
             return;
         }
     }
 }
 
-/// Tries until the driver is registered.
+/// Repeats the registration until it succeeds.
 async fn register(registrar: Registrar, clock: Arc<dyn Clock>, socket: PathBuf) {
     let mut pause = FIRST_PAUSE;
     loop {
         match registrar.socket_created(&socket).await {
             Ok(driver) => {
-                tracing::info!(%driver, socket = %socket.display(), "registered");
+                tracing::info!(%driver, socket = %socket.display(), "driver registered");
                 return;
             }
             Err(error) => {
                 let error = api::error::chain(&error);
-                tracing::warn!(socket = %socket.display(), error, "not registered");
+                tracing::warn!(socket = %socket.display(), error, "cannot register a driver; retrying after a pause");
             }
         }
         clock.sleep(pause).await;
@@ -80,30 +84,33 @@ async fn register(registrar: Registrar, clock: Arc<dyn Clock>, socket: PathBuf) 
     }
 }
 
-/// What is there.
+/// The sockets found by one look at the directories.
 #[derive(Debug, Default)]
 struct Present {
     sockets: BTreeMap<PathBuf, Identity>,
-    /// Directories that could not be read: what was in them may still be.
+    /// Directories that could not be read: sockets in them may still exist.
     unread: Vec<PathBuf>,
 }
 
 impl Present {
-    /// The sockets in a directory and in the directories in it, whatever their depth. Names that begin with a
-    /// dot do not count. Listening begins before looking, so that nothing appears unseen in between.
+    /// The sockets in a directory and its subdirectories, at any depth, without names that begin with a dot.
+    /// Each directory is watched before it is read, so that no socket that appears in between is missed.
     async fn look(host: &dyn Host, ears: &DirWatch, dir: &Path) -> Self {
         let mut present = Self::default();
         let mut dirs = vec![dir.to_owned()];
         while let Some(dir) = dirs.pop() {
             if let Err(error) = ears.add(&dir) {
-                tracing::warn!(dir = %dir.display(), %error, "not listened to");
+                tracing::warn!(dir = %dir.display(), %error, "cannot watch a directory of registration sockets; changes in it are not noticed");
             }
             let entries = match host.read_dir(&dir).await {
                 Ok(entries) => entries,
-                // It went between its listing and its reading.
+                // The directory was removed after it was listed.
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => {
-                    tracing::warn!(error = api::error::chain(&error), "sockets of drivers are not read");
+                    tracing::warn!(
+                        error = api::error::chain(&error),
+                        "cannot read a directory of registration sockets; drivers in it stay as they are"
+                    );
                     present.unread.push(dir);
                     continue;
                 }
@@ -128,7 +135,7 @@ impl Present {
         present
     }
 
-    /// Whether a socket has gone, as far as anybody can see.
+    /// Whether a socket is certainly gone, or replaced by a new one.
     fn lacks(&self, path: &Path, identity: Identity) -> bool {
         self.sockets.get(path) != Some(&identity) && !self.unread.iter().any(|dir| path.starts_with(dir))
     }
@@ -142,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    /// Whoever registers again removes the old socket and makes a new one: that may be over before anybody looks, and
-    /// most file systems give the number of the one to the other.
+    /// A driver that registers again removes its socket and creates a new one. Both may happen before the next
+    /// look, and most filesystems give the new socket the same inode number.
     #[tokio::test]
     async fn a_socket_that_was_made_anew_is_another() {
         let dir = tempfile::tempdir().unwrap();

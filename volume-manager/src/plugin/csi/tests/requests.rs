@@ -248,7 +248,7 @@ async fn tokens_in_what_a_driver_says_are_masked() {
         });
         let object = Arc::clone(&bench.context.facts().csi_drivers[&DriverName::new(DRIVER)]);
         let tokens = pod_info::tokens(&*bench.api, &object, &bench.pod).await.unwrap().unwrap();
-        let token = pod_info::each(&tokens).next().unwrap();
+        let token = pod_info::each_token(&tokens).next().unwrap();
         for said in [tokens, token] {
             let said = Answer::Say(Code::Internal, format!("cannot read {said}"));
             bench.driver.answer("NodePublishVolume", &[said]);
