@@ -16,7 +16,6 @@ use plugin_api::{PodRecord, Rebuilt, Spec, Transition};
 
 pub use record::{Attachability, Device, PodEntry, PodMount, VolumeRecord};
 
-/// The actual state.
 #[derive(Debug, Clone, Default)]
 pub struct ActualState {
     volumes: BTreeMap<VolumeName, VolumeRecord>,

@@ -11,7 +11,6 @@ use api::names::{OuterName, PluginName, PodUid, SpecName, VolumeName};
 use api::{Bytes, Pod};
 use plugin_api::Spec;
 
-/// The desired state.
 #[derive(Debug, Clone, Default)]
 pub struct DesiredState {
     volumes: BTreeMap<VolumeName, Wanted>,

@@ -83,7 +83,6 @@ pub enum PodMount {
     Attempted,
     /// It may be mounted: an attempt was cut short, or an unmount has failed.
     Uncertain,
-    /// Mounted.
     Mounted(Mounted),
 }
 
