@@ -1,4 +1,4 @@
-//! Waiting for an object to change: whoever follows objects tells, and operations wait.
+//! Waiting for an API object to change: the follower of objects notifies, and operations wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::Key;
 use tokio::sync::Notify;
 
-/// Wakes those who wait for an object to change. Clones are the same.
+/// Wakes the operations that wait for an object to change. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     waiting: Arc<Mutex<BTreeMap<Key, Arc<Notify>>>>,
 }
 
 impl Changes {
-    /// The changes of one object. Only those who wait at the time hear of one.
+    /// Notifications of changes of one object. Only waiters that are registered at the time get one.
     pub fn of(&self, key: &Key) -> Arc<Notify> {
         Arc::clone(self.table().entry(key.clone()).or_default())
     }
 
-    /// An object has changed or is gone.
+    /// Notifies the waiters for an object that has changed or was deleted.
     pub fn tell(&self, key: &Key) {
         let mut table = self.table();
         let Some(waiting) = table.get(key) else { return };
@@ -28,7 +28,7 @@ impl Changes {
         }
     }
 
-    /// Any object may have changed.
+    /// Notifies all waiters, since any object may have changed.
     pub fn tell_all(&self) {
         self.table().values().for_each(|waiting| waiting.notify_waiters());
     }

@@ -1,4 +1,4 @@
-//! How a manager is started, and how it connects to drivers.
+//! Configuration of a manager, and connections to drivers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,22 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Channel;
 
-/// How a manager is started.
+/// Configuration of a manager.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Config {
     pub node: NodeName,
-    /// The root directory, in canonical form.
+    /// The kubelet's root directory, in canonical form.
     pub root: PathBuf,
-    /// How CSI drivers are spoken to.
     pub client_style: ClientStyle,
-    /// How long a CSI operation may take, its questions for capabilities included.
+    /// The time limit of a CSI operation, including its capability probe.
     pub call_deadline: Duration,
-    /// Whether pods may be mounted while they wait for CSIDriver objects; a cluster has them, and a node
-    /// that did not ask yet must not conclude from their absence.
+    /// Whether the manager follows API objects. If so, nothing depends on a missing CSIDriver object before all
+    /// of them have been listed; if not, there are none.
     pub watch_api: bool,
 }
 
 impl Config {
-    /// The kubelet's ways, for a node and its root directory.
+    /// The kubelet's defaults for a node and its root directory.
     pub fn new(node: impl Into<NodeName>, root: impl Into<PathBuf>) -> Self {
         Self {
             node: node.into(),
@@ -37,30 +36,28 @@ impl Config {
     }
 }
 
-/// How CSI drivers are spoken to.
+/// How often the CSI client connects and probes capabilities.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientStyle {
-    /// A connection and questions for capabilities with every call, as the kubelet does.
+    /// With every operation, as the kubelet does.
     #[default]
     Kubelet,
-    /// One connection, and the questions once per driver instance.
+    /// Once per driver instance.
     Lean,
 }
 
-/// Connects to a driver. The real one opens its socket; a simulation may stay in memory.
+/// Connects to a driver: the real one through its socket, a simulation in memory.
 #[async_trait]
 pub trait Dialer: fmt::Debug + Send + Sync + 'static {
-    /// A new connection to the socket.
+    /// Connects to the socket.
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError>;
 }
 
-/// Why a socket could not be connected to.
+/// A socket cannot be connected to.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to `{endpoint}`")]
 pub struct DialError {
-    /// The socket.
     pub endpoint: PathBuf,
-    /// Why.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }

@@ -1,4 +1,4 @@
-//! What every operation is given.
+//! The context of an operation.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::paths::Paths;
 use crate::request::Mounted;
 use crate::transition::{PodRecord, Transition};
 
-/// Numbers the operations of one manager, from 1.
+/// The number of an operation, counted from 1 by each manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(pub u64);
@@ -31,11 +31,11 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// Takes what operations report, in the order in which they report it: the manager's one queue.
+/// Takes the reports of operations, in the order in which they arrive: the manager's queue.
 ///
-/// Neither method waits. Once the manager has ended, both drop what they are given.
+/// Neither method waits. After the manager has ended, both drop their arguments.
 pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
-    /// An operation has learned something. `done` is answered when the actual state has it, or refuses it.
+    /// Reports what an operation has learned. `done` is answered when the actual state has it, or refuses it.
     fn learned(
         &self,
         operation: OperationId,
@@ -43,68 +43,66 @@ pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
         done: oneshot::Sender<Result<(), Withdrawn>>,
     );
 
-    /// An object gets a Kubernetes event.
+    /// Emits a Kubernetes event about an object.
     fn tell(&self, told: Told);
 }
 
-/// The hands of an operation. Cloning shares everything.
+/// The context of an operation. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct OperationContext {
-    /// The node.
+    /// The node's kernel and file systems.
     pub host: Arc<dyn Host>,
     pub api: Arc<dyn ApiSource>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Connections to drivers.
+    /// Connects to drivers.
     pub dialer: Arc<dyn Dialer>,
-    /// Who can run mounts in containers, if anybody can.
+    /// Runs mount tools in containers, if that is possible.
     pub containers: Option<Arc<dyn Containers>>,
-    /// The layout of the root directory.
+    /// The paths below the root directory.
     pub paths: Arc<Paths>,
-    /// How the manager was started.
     pub config: Arc<Config>,
-    /// Kubernetes events.
+    /// Emits Kubernetes events.
     pub events: EventSink,
-    /// The books.
+    /// Reports to the actual state.
     pub mark: Mark,
-    /// What the manager knows of the world, as it changes.
+    /// Facts about the node, drivers and attachments, as they change.
     pub facts: watch::Receiver<Arc<Facts>>,
 }
 
 impl OperationContext {
-    /// What the manager knows of the world right now.
+    /// The present facts about the node, drivers and attachments.
     pub fn facts(&self) -> Arc<Facts> {
         Arc::clone(&self.facts.borrow())
     }
 
-    /// The same hands with the mounts of a plugin made in the container that is registered for it. Asked at each
-    /// operation: the registration may come and go.
+    /// The same context with the mount tools of a plugin run in the container that is registered for it. Looked
+    /// up for each operation: a registration may appear or vanish.
     pub async fn for_plugin(&self, plugin: &PluginName) -> Result<Self, Failure> {
         let mut own = self.clone();
         if let Some(containers) = &self.containers {
             let host = exec::host_for(&self.host, containers, self.paths.root(), plugin.as_str()).await;
-            // Nothing was tried.
+            // Transient, because nothing was tried.
             own.host = host.map_err(|error| Failure::from(error).with_class(ErrorClass::Transient))?;
         }
         Ok(own)
     }
 }
 
-/// Where one operation reports what it learns about its volume.
+/// Reports what one operation learns about its volume.
 ///
-/// Each method returns once the books have it. If the manager is gone it never returns: an operation nobody
-/// listens to does nothing more.
+/// Each method returns when the actual state has the report. After the manager has ended none of them returns,
+/// so that the operation does nothing more.
 #[derive(Debug, Clone)]
 pub struct Mark {
     volume: VolumeName,
     operation: OperationId,
-    /// What a mount or a map records about its pod.
+    /// The record of the pod, for a mount or map.
     record: Option<Arc<PodRecord>>,
     queue: Arc<dyn ReportQueue>,
 }
 
 impl Mark {
-    /// A mark for one operation. Only mounts and maps have a record.
+    /// The mark of one operation. Only mounts and maps have a record.
     pub fn new(
         volume: VolumeName,
         operation: OperationId,
@@ -114,17 +112,16 @@ impl Mark {
         Self { volume, operation, record: record.map(Arc::new), queue }
     }
 
-    /// The volume of the operation.
     pub fn volume(&self) -> &VolumeName {
         &self.volume
     }
 
-    /// Before the step per node is risked. Refused if no pod wants the volume any more.
+    /// Reports that the volume is about to be staged. Refused if no pod wants the volume any more.
     pub async fn device_uncertain(&self, path: impl Into<PathBuf>) -> Result<(), Withdrawn> {
         self.report(Transition::DeviceUncertain { path: path.into() }).await
     }
 
-    /// After the step per node was done. An empty `device_path` keeps the one that is known.
+    /// Reports that the volume is staged. An empty `device_path` keeps the known one.
     pub async fn device_mounted(
         &self,
         path: impl Into<PathBuf>,
@@ -136,7 +133,7 @@ impl Mark {
         self.tell(Transition::DeviceMounted { path, device_path, selinux_label }).await;
     }
 
-    /// After the step per node has failed.
+    /// Reports that staging has failed.
     pub async fn device_failed(
         &self,
         path: impl Into<PathBuf>,
@@ -147,28 +144,28 @@ impl Mark {
         self.tell(Transition::DeviceFailed { path, class, selinux_label }).await;
     }
 
-    /// Before the step per node is undone.
+    /// Reports that the volume is about to be unstaged.
     pub async fn device_undoing(&self) {
         self.tell(Transition::DeviceUndoing).await;
     }
 
-    /// After the step per node was undone.
+    /// Reports that the volume is unstaged.
     pub async fn device_unmounted(&self) {
         self.tell(Transition::DeviceUnmounted).await;
     }
 
-    /// Before the step per pod is risked. Refused if the pod is gone or no longer wants the volume. Only
-    /// mounts and maps may say this and the next two.
+    /// Reports that the volume is about to be published. Refused if the pod no longer wants the volume. Only
+    /// mounts and maps may call this and the next two.
     pub async fn pod_uncertain(&self) -> Result<(), Withdrawn> {
         self.report(Transition::PodUncertain(self.record())).await
     }
 
-    /// After the step per pod was done.
+    /// Reports that the volume is published.
     pub async fn pod_mounted(&self, mounted: Mounted) {
         self.tell(Transition::PodMounted(self.record(), mounted)).await;
     }
 
-    /// After the step per pod has failed.
+    /// Reports that publishing has failed.
     pub async fn pod_failed(&self, class: ErrorClass) {
         self.tell(Transition::PodFailed(self.record(), class)).await;
     }
@@ -178,19 +175,20 @@ impl Mark {
         record.expect("only mounts and maps report that a pod has its volume").clone()
     }
 
-    /// Before the step per pod is undone.
+    /// Reports that the volume is about to be unpublished.
     pub async fn pod_undoing(&self, pod: &PodUid) {
         self.tell(Transition::PodUndoing(pod.clone())).await;
     }
 
-    /// After the step per pod was undone.
+    /// Reports that the volume is unpublished.
     pub async fn pod_unmounted(&self, pod: &PodUid) {
         self.tell(Transition::PodUnmounted(pod.clone())).await;
     }
 
-    /// Reports anything that cannot be refused.
+    /// Reports a transition and ignores a refusal.
     pub async fn tell(&self, transition: Transition) {
-        // What is refused beside the two marks before a risk is that a volume is attached: it is verified again.
+        // Besides the two marks before a risky call, only an attachment can be refused; it is verified again
+        // then.
         let _ = self.report(transition).await;
     }
 
@@ -199,13 +197,13 @@ impl Mark {
         self.queue.learned(self.operation, transition, done);
         match applied.await {
             Ok(answer) => answer,
-            // The manager is gone. Going on would do things no record knows of.
+            // The manager has ended: going on would have effects that no record knows of.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// Where Kubernetes events are sent to: at once, without waiting, in order.
+/// Emits Kubernetes events, at once and in order.
 #[derive(Debug, Clone)]
 pub struct EventSink {
     queue: Arc<dyn ReportQueue>,
@@ -217,57 +215,55 @@ impl EventSink {
         Self { queue }
     }
 
-    /// Tells about an object.
+    /// Emits an event about an object.
     pub fn emit(&self, about: Reference, severity: Severity, reason: Reason, message: impl Into<String>) {
         self.queue.tell(Told { about, severity, reason, message: message.into() });
     }
 
-    /// Bad news about a pod.
+    /// Emits a warning about a pod.
     pub fn warn_pod(&self, pod: &Pod, reason: Reason, message: impl Into<String>) {
         self.emit(Reference::to(Kind::Pod, &pod.meta), Severity::Warning, reason, message);
     }
 
-    /// Good news about a pod.
+    /// Emits a normal event about a pod.
     pub fn tell_pod(&self, pod: &Pod, reason: Reason, message: impl Into<String>) {
         self.emit(Reference::to(Kind::Pod, &pod.meta), Severity::Normal, reason, message);
     }
 }
 
-/// An event about an object, before it is one in the API.
+/// A Kubernetes event before it is written to the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// The object.
     pub about: Reference,
-    /// Whether it is bad news.
+    /// Whether it is a warning.
     pub severity: Severity,
-    /// One word for machines.
+    /// One word for programs.
     pub reason: Reason,
-    /// The text.
     pub message: String,
 }
 
-/// The reasons of events, which are the kubelet's.
+/// The reasons of events; they are the kubelet's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// A volume could not be mounted.
     FailedMount,
-    /// A device could not be mapped.
+    /// A block volume could not be mapped.
     FailedMapVolume,
-    /// A device was mapped.
+    /// A block volume was mapped.
     SuccessfulMountVolume,
     /// A volume could not be attached.
     FailedAttachVolume,
     /// A volume was attached.
     SuccessfulAttachVolume,
-    /// A volume could not be grown.
+    /// A volume could not be expanded.
     VolumeResizeFailed,
-    /// A volume was grown on the node.
+    /// A volume was expanded on the node.
     FileSystemResizeSuccessful,
-    /// A file system could not be grown.
+    /// A filesystem could not be expanded.
     FileSystemResizeFailed,
-    /// A device holds another file system than asked for.
+    /// A device has another filesystem than the volume names.
     FailedMountOnFilesystemMismatch,
-    /// A mount was there already.
+    /// The volume is mounted already, for a pod with another group.
     AlreadyMountedVolume,
     /// Changing the ownership of a volume takes long.
     VolumePermissionChangeInProgress,
@@ -277,7 +273,7 @@ pub enum Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The names of the variants are the words of the API.
+        // The variants are named as in the API.
         fmt::Debug::fmt(self, f)
     }
 }

@@ -1,8 +1,8 @@
-//! What can go wrong in an operation, and the class that decides what is believed afterwards.
+//! Errors of operations, and the class that decides what is assumed about the volume afterwards.
 //!
-//! The class is decided where an error is born, by the one who knows what was asked and how far it got:
-//! each boundary's error enum implements [`Classified`], and `?` turns it into a [`Failure`]. Nothing guesses
-//! a class later from a text.
+//! The class is set where an error arises, since only that code knows what was called and how far it got: each
+//! boundary's error enum implements [`Classified`], and `?` turns it into a [`Failure`]. No class is derived
+//! from a text later.
 
 use std::error::Error;
 use std::fmt;
@@ -12,33 +12,33 @@ use api::error::{ErrorClass, chain};
 use host::HostError;
 use host::format::FormatError;
 
-/// Something an error means beyond its class, for the few places that act on it.
+/// A meaning of an error beyond its class, for code that reacts to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sign {
-    /// The volume is in use in a way that forbids growing it.
+    /// The volume is in use in a way that prevents its expansion.
     InUse,
-    /// What was asked for can never be done (InvalidArgument, OutOfRange, NotFound).
+    /// The request can never succeed (InvalidArgument, OutOfRange, NotFound).
     Infeasible,
-    /// The driver does not do this at all.
+    /// The driver does not support the call.
     NotSupported,
-    /// The device holds another file system than the one asked for.
+    /// The device has another filesystem than the volume names.
     FilesystemMismatch,
-    /// Nobody wants the result any more: no failure, no event, no back-off.
+    /// The volume is no longer wanted: no failure, no event, no back-off.
     Withdrawn,
 }
 
-/// An error that knows its class.
+/// An error with a class.
 pub trait Classified: Error + Send + Sync + 'static {
-    /// What the error says about the step it ended.
+    /// What the error says about the effect of the failed step.
     fn class(&self) -> ErrorClass;
 
-    /// What it means beyond that.
+    /// A meaning beyond the class.
     fn sign(&self) -> Option<Sign> {
         None
     }
 }
 
-/// An error of any boundary with the class it was born with.
+/// An error of any boundary with its class.
 pub struct Failure {
     class: ErrorClass,
     sign: Option<Sign>,
@@ -46,18 +46,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What the error says about the step it ended.
+    /// What the error says about the effect of the failed step.
     pub fn class(&self) -> ErrorClass {
         self.class
     }
 
-    /// What it means beyond that.
+    /// A meaning beyond the class.
     pub fn sign(&self) -> Option<Sign> {
         self.sign
     }
 
-    /// The same error with another class, for a caller that knows more than the one it came from: what
-    /// failed before anything was risked is transient, whatever the reason.
+    /// The same error with another class, for a caller that knows more: an error before any risky call is
+    /// transient, whatever its cause.
     #[must_use]
     pub fn with_class(self, class: ErrorClass) -> Self {
         Self { class, ..self }
@@ -68,7 +68,7 @@ impl Failure {
         chain(&*self.error)
     }
 
-    /// The same as users are told it: what the node answered, and none of its paths.
+    /// The same for users: without paths of the node.
     pub fn told(&self) -> String {
         told(&*self.error)
     }
@@ -98,7 +98,7 @@ impl Error for Failure {
     }
 }
 
-/// An error and its causes as users are told them. The host's own errors name paths, and each has words without.
+/// An error and its causes for users. The host's errors name paths, and each has a text without them.
 fn told(error: &(dyn Error + 'static)) -> String {
     let without_paths = error
         .downcast_ref::<HostError>()
@@ -112,21 +112,21 @@ fn told(error: &(dyn Error + 'static)) -> String {
 }
 
 impl Classified for HostError {
-    /// What fails in our own hands has failed: the kernel said so. A plugin that cannot know, as after a
-    /// mount that was cut short, says [`Failure::with_class`].
+    /// A failed system call had no effect. A plugin that cannot be sure, as after a mount command that was
+    /// interrupted, uses [`Failure::with_class`].
     fn class(&self) -> ErrorClass {
         ErrorClass::Final
     }
 }
 
 impl Classified for ApiError {
-    /// An object that could not be read says nothing about the volume.
+    /// A failed API call says nothing about the volume.
     fn class(&self) -> ErrorClass {
         ErrorClass::Transient
     }
 }
 
-/// The pod has gone, or no longer wants the volume: the operation must not go on.
+/// The pod no longer wants the volume, or is gone: the operation must not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the volume is no longer wanted")]
 pub struct Withdrawn;
@@ -141,36 +141,36 @@ impl Classified for Withdrawn {
     }
 }
 
-/// What a plugin or an operation could not find or will not do, before anything was risked.
+/// Why a plugin or operation refuses a volume, before any risky call.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// No plugin takes the volume.
+    /// No plugin has this name.
     #[error("no volume plugin matched name: {plugin}")]
     NoPlugin {
-        /// The plugin that was looked for.
+        /// The missing plugin's name.
         plugin: String,
     },
-    /// The plugin has no such ability.
+    /// The plugin cannot do this.
     #[error("plugin {plugin} cannot {ability}")]
     NoAbility {
         plugin: String,
-        /// What was asked of it.
+        /// The missing ability.
         ability: &'static str,
     },
-    /// The volume cannot be reached from this node.
+    /// The volume's node affinity does not match this node.
     #[error("no matching NodeSelectorTerms")]
     Affinity,
     /// The plugin's mounts take no options.
     #[error("mount options are not supported for this volume type")]
     MountOptions,
-    /// A pod of this node has the volume to itself.
+    /// Another pod on this node uses a single-pod volume.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     UsedByAnotherPod,
-    /// The source is not one this plugin takes.
+    /// The volume belongs to another plugin.
     #[error("volume `{volume}` is not one of plugin {plugin}")]
     WrongSource {
         plugin: String,
-        /// The inner name of the volume.
+        /// The name of the PersistentVolume or pod volume.
         volume: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the manager has last seen of the API and of drivers.
+//! Facts about the API's objects and drivers, as last seen by the manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,31 +8,30 @@ use api::names::{AttachmentName, DriverName, VolumeName};
 use api::{Attachment, CsiDriver, Node};
 use serde::{Deserialize, Serialize};
 
-/// What the manager knows of the world beyond its volumes, as of its last look. Shared, never changed in
-/// place: operations take the newest with [`OperationContext::facts`].
+/// What the manager knows beyond its volumes. Shared and never changed in place: operations take the newest
+/// with [`OperationContext::facts`](crate::OperationContext::facts).
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// CSIDriver objects by name.
     pub csi_drivers: BTreeMap<DriverName, Arc<CsiDriver>>,
-    /// Whether all CSIDriver objects have been seen at least once. Until then no decision may rest on the
-    /// absence of one.
+    /// Whether all CSIDriver objects have been listed. Before that, nothing may depend on the absence of one.
     pub csi_drivers_known: bool,
-    /// This node's object, if it was seen.
+    /// This node's object, if it has been seen.
     pub node: Option<Arc<Node>>,
-    /// Whether it never will be: nobody follows it, and what it says is asked for where it matters.
+    /// Whether the node's object is not followed; it is read where it is needed then.
     pub node_unfollowed: bool,
-    /// The volumes that it says are attached: the same, to be looked up.
+    /// The volumes that the node's object lists as attached, as a set.
     pub attached: Arc<BTreeSet<VolumeName>>,
-    /// Attachments to this node that could not be made, by name.
+    /// VolumeAttachments to this node with an attach error.
     pub attachments: BTreeMap<AttachmentName, Arc<Attachment>>,
-    /// Drivers that can be reached on this node.
+    /// Drivers that are registered on this node.
     pub registered: BTreeMap<DriverName, RegisteredDriver>,
     /// Whether this node enforces SELinux.
     pub selinux: bool,
 }
 
 impl Facts {
-    /// This node's object was seen. Returns what it says is attached and did not say before.
+    /// Takes in this node's object. Returns the volumes that are newly listed as attached.
     pub fn see_node(&mut self, node: Arc<Node>) -> Vec<VolumeName> {
         let attached: BTreeSet<_> =
             node.volumes_attached.iter().map(|attached| attached.name.clone()).collect();
@@ -42,12 +41,12 @@ impl Facts {
     }
 }
 
-/// A driver that has registered with this node.
+/// A driver that is registered on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisteredDriver {
-    /// Its socket.
+    /// The socket of its node service.
     pub endpoint: PathBuf,
-    /// Counts the registrations of this manager's life: another number is another instance, and nothing
-    /// learned about the former one holds.
+    /// Counts registrations: another number is another instance, and nothing learned about the former one
+    /// holds.
     pub instance: u64,
 }

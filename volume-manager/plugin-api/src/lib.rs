@@ -1,16 +1,16 @@
-//! What a kind of volume must be able to do, and what it may be able to do besides.
+//! The contract of volume plugins: what each kind of volume can do, and four optional abilities.
 //!
-//! A [`VolumePlugin`] answers questions about a [`Spec`] without touching anything, makes a volume appear in
-//! a pod's directory and takes it back. Four abilities are optional, each a trait of its own that the plugin
-//! may return: [`Attacher`], [`DeviceMounter`], [`BlockMapper`] and [`Expander`]. Plugins hold no state about
-//! volumes: requests carry all they need, and what an operation learns goes back through
+//! A [`VolumePlugin`] answers questions about a [`Spec`] without touching anything, sets a volume up for a pod
+//! and tears it down. Four abilities are optional, each a trait of its own that the plugin may return:
+//! [`Attacher`], [`DeviceMounter`], [`BlockMapper`] and [`Expander`]. Plugins hold no state about volumes:
+//! requests carry everything they need, and what an operation learns goes back through
 //! [`OperationContext::mark`].
 //!
-//! A plugin announces risk. Directly before the call whose outcome may stay unknown, and after everything
-//! else that can fail, it awaits the mark that says so; if the mark is refused because nobody wants the
-//! volume any more, it stops there.
+//! A plugin marks a risky call: directly before a call whose outcome may stay unknown, and after everything
+//! else that can fail, it awaits the mark. If the mark is refused because the volume is no longer wanted, it
+//! stops there.
 //!
-//! This crate lies below both plugins and operations: neither sees the manager, and a plugin sees no other.
+//! This crate lies below both plugins and operations: neither sees the manager, and no plugin sees another.
 
 mod changes;
 mod config;

@@ -1,7 +1,7 @@
-//! Every path the manager ever makes below its root directory, one function each.
+//! All paths that the manager uses below its root directory, one function each.
 //!
-//! The table these come from is the on-disk layout of the kubelet, which drivers and tools rely on: nothing
-//! here may change without changing what others see. Nothing here touches a file.
+//! They are the kubelet's layout on disk, which drivers and tools rely on: a change here changes what they see.
+//! Nothing here touches a file.
 
 use std::path::{Path, PathBuf};
 
@@ -14,32 +14,32 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Lays the directories out below `root`, which is in canonical form already.
+    /// The layout below `root`, which must be in canonical form.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The root directory itself, a shared mount point.
+    /// The root directory, a shared mount point.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where every pod has a directory.
+    /// The directory of all pods.
     pub fn pods(&self) -> PathBuf {
         self.root.join("pods")
     }
 
-    /// Where plugins keep what belongs to the node and not to a pod.
+    /// The directory of plugins' files that belong to the node and not to a pod.
     pub fn plugins(&self) -> PathBuf {
         self.root.join("plugins")
     }
 
-    /// Where drivers put their registration sockets.
+    /// The directory of drivers' registration sockets.
     pub fn registrations(&self) -> PathBuf {
         self.root.join("plugins_registry")
     }
 
-    /// Where a plugin is told that its mounts are to be made inside a container.
+    /// The file that says in which container a plugin's mount tools run.
     pub fn plugin_container(&self, plugin: &PluginName) -> PathBuf {
         self.root.join("plugin-containers").join(format!("{}.json", plugin.escaped()))
     }
@@ -49,7 +49,7 @@ impl Paths {
         self.pods().join(pod.as_str())
     }
 
-    /// The file-system volumes of a pod, one directory per plugin.
+    /// The filesystem volumes of a pod, one directory per plugin.
     pub fn pod_volumes(&self, pod: &PodUid) -> PathBuf {
         self.pod(pod).join("volumes")
     }
@@ -59,12 +59,12 @@ impl Paths {
         self.pod(pod).join("volumeDevices")
     }
 
-    /// What plugins keep about a pod beside its volumes.
+    /// Plugins' files about a pod.
     pub fn pod_plugins(&self, pod: &PodUid) -> PathBuf {
         self.pod(pod).join("plugins")
     }
 
-    /// What plugins keep about one volume of a pod, such as the ready marker of an emptyDir.
+    /// Plugins' files about one volume of a pod, such as the ready marker of an emptyDir.
     pub fn pod_plugin(&self, pod: &PodUid, plugin: &PluginName, volume: &str) -> PathBuf {
         self.pod_plugins(pod).join(plugin.escaped()).join(volume)
     }
@@ -74,27 +74,27 @@ impl Paths {
         self.pod_volumes(pod).join(plugin.escaped()).join(inner.as_str())
     }
 
-    /// Where the links of a pod's block volumes of one plugin are (the "pod device map path").
+    /// The directory of a pod's symlinks to its block volumes of one plugin (the "pod device map path").
     pub fn pod_device_dir(&self, pod: &PodUid, plugin: &PluginName) -> PathBuf {
         self.pod_devices(pod).join(plugin.escaped())
     }
 
-    /// The link that reaches one block volume of a pod.
+    /// The symlink to one block volume of a pod.
     pub fn pod_device(&self, pod: &PodUid, plugin: &PluginName, inner: &SpecName) -> PathBuf {
         self.pod_device_dir(pod, plugin).join(inner.as_str())
     }
 
-    /// Everything a pod's containers see of its volumes through a sub-path.
+    /// The sub-path binds of a pod.
     pub fn pod_subpaths(&self, pod: &PodUid) -> PathBuf {
         self.pod(pod).join("volume-subpaths")
     }
 
-    /// Where the sub-paths of one volume of a pod are bound, by container and index.
+    /// The sub-path binds of one volume of a pod, by container and index.
     pub fn volume_subpaths(&self, pod: &PodUid, inner: &SpecName) -> PathBuf {
         self.pod_subpaths(pod).join(inner.as_str())
     }
 
-    /// Where one sub-path is bound: `index` counts the container's volume mounts.
+    /// The bind of one sub-path; `index` counts the container's volume mounts.
     pub fn subpath(
         &self,
         pod: &PodUid,
@@ -105,7 +105,7 @@ impl Paths {
         self.volume_subpaths(pod, inner).join(container.as_str()).join(index.to_string())
     }
 
-    /// What a pod keeps for one of its containers.
+    /// The directory of one container of a pod.
     pub fn pod_container(&self, pod: &PodUid, container: &ContainerName) -> PathBuf {
         self.pod(pod).join("containers").join(container.as_str())
     }
@@ -116,82 +116,82 @@ impl Paths {
     }
 }
 
-/// What only CSI volumes have.
+/// Paths of CSI volumes.
 impl Paths {
-    /// Everything CSI keeps for the node.
+    /// The CSI plugin's directory.
     pub fn csi(&self) -> PathBuf {
         self.plugins().join("kubernetes.io/csi")
     }
 
-    /// The directory of one CSI volume in a pod: it holds vol_data.json and the target.
+    /// The directory of one CSI volume in a pod, with its record and its target.
     pub fn csi_pod_volume(&self, pod: &PodUid, inner: &SpecName) -> PathBuf {
         self.pod_volumes(pod).join("kubernetes.io~csi").join(escape(inner.as_str()))
     }
 
-    /// Where a driver publishes a file-system volume. The driver makes it, we make only its parent.
+    /// The target of a filesystem volume. The driver creates it; its parent is created by the node.
     pub fn csi_target(&self, pod: &PodUid, inner: &SpecName) -> PathBuf {
         self.csi_pod_volume(pod, inner).join("mount")
     }
 
-    /// Where the staging directories of one driver are.
+    /// The directory of a driver's stages.
     pub fn csi_driver(&self, driver: &DriverName) -> PathBuf {
         self.csi().join(driver.as_str())
     }
 
-    /// The directory of one staged file-system volume: it holds vol_data.json and the global mount.
+    /// The directory of one staged filesystem volume, with its record and its staging path.
     pub fn csi_staging(&self, driver: &DriverName, handle: &VolumeHandle) -> PathBuf {
         self.csi_driver(driver).join(handle.hashed())
     }
 
-    /// Where a driver stages a file-system volume.
+    /// The staging path of a filesystem volume.
     pub fn csi_global_mount(&self, driver: &DriverName, handle: &VolumeHandle) -> PathBuf {
         self.csi_staging(driver, handle).join("globalmount")
     }
 
-    /// Everything CSI keeps for block volumes.
+    /// The directory of all CSI block volumes.
     pub fn csi_block(&self) -> PathBuf {
         self.csi().join("volumeDevices")
     }
 
-    /// Everything the node keeps for one block volume but its staging and publish directories.
+    /// The directory of one block volume, except for its staging and publish directories.
     pub fn csi_block_volume(&self, inner: &SpecName) -> PathBuf {
         self.csi_block().join(escape(inner.as_str()))
     }
 
-    /// Where the metadata of one block volume is.
+    /// The directory of a block volume's record.
     pub fn csi_block_data(&self, inner: &SpecName) -> PathBuf {
         self.csi_block_volume(inner).join("data")
     }
 
-    /// Where a block volume's device is bound once per pod (the "global map path").
+    /// The global map of a block volume: its device is bound there once per pod.
     pub fn csi_block_map(&self, inner: &SpecName) -> PathBuf {
         self.csi_block_volume(inner).join("dev")
     }
 
-    /// Where a driver stages a block volume.
+    /// The staging path of a block volume.
     pub fn csi_block_staging(&self, inner: &SpecName) -> PathBuf {
         self.csi_block().join("staging").join(escape(inner.as_str()))
     }
 
-    /// Where a driver publishes a block volume, once per pod.
+    /// The directory of a block volume's targets, one per pod.
     pub fn csi_block_publish_dir(&self, inner: &SpecName) -> PathBuf {
         self.csi_block().join("publish").join(escape(inner.as_str()))
     }
 
-    /// Where a driver publishes a block volume for one pod. The driver makes it.
+    /// The target of a block volume for one pod. The driver creates it.
     pub fn csi_block_target(&self, inner: &SpecName, pod: &PodUid) -> PathBuf {
         self.csi_block_publish_dir(inner).join(pod.as_str())
     }
 }
 
-/// What only local volumes have.
+/// Paths of local volumes.
 impl Paths {
-    /// Where a local block device that is used as a file system is mounted for the node.
+    /// The mount of a local block device with a filesystem, for the whole node.
     pub fn local_mount(&self, inner: &SpecName) -> PathBuf {
         self.plugins().join("kubernetes.io/local-volume/mounts").join(inner.as_str())
     }
 
-    /// The global map path of a local block volume.
+    /// The global map of a local block volume.
     pub fn local_block_map(&self, inner: &SpecName) -> PathBuf {
         self.plugins().join("kubernetes.io~local-volume/volumeDevices").join(inner.as_str())
     }

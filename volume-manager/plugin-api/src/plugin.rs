@@ -1,4 +1,4 @@
-//! The traits of a plugin: what every kind of volume can do, and its four optional abilities.
+//! The traits of a plugin: what every kind of volume can do, and four optional abilities.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::spec::Spec;
 /// A kind of volume.
 #[async_trait]
 pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
-    /// Its qualified name.
+    /// The qualified name of the plugin.
     fn name(&self) -> PluginName;
 
     /// Whether the volume is of this kind.
     fn supports(&self, spec: &Spec) -> bool;
 
-    /// What it calls the volume: the second part of the unique name.
+    /// The plugin's name of the volume: the second part of the unique name.
     fn volume_name(&self, spec: &Spec) -> Result<String, Failure>;
 
     /// Whether a mounted volume is set up again at each sync of its pod.
@@ -34,83 +34,82 @@ pub trait VolumePlugin: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether mounts of this kind take options at all.
+    /// Whether mounts of this kind take mount options.
     fn takes_mount_options(&self) -> bool {
         false
     }
 
-    /// Whether a label can be given as a mount option. An error only if that cannot be known yet.
+    /// Whether an SELinux label can be given as a mount option.
     fn takes_selinux_mount(&self, _spec: &Spec, _facts: &Facts) -> bool {
         false
     }
 
-    /// Whether the controller must attach the volume before this node may use it.
+    /// Whether the attach/detach controller must attach the volume before this node may use it.
     fn can_attach(&self, _spec: &Spec, _facts: &Facts) -> bool {
         false
     }
 
-    /// Whether the volume has a step of its own per node, before the one per pod.
+    /// Whether the volume is staged on the node before it is mounted for a pod.
     fn can_device_mount(&self, _spec: &Spec) -> bool {
         false
     }
 
-    /// Where the volume appears for a pod, whether or not it is there.
+    /// The path of the volume for a pod, mounted or not.
     fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf;
 
-    /// Makes the volume appear for a pod. Called again for a volume that is there already: it must then
-    /// leave what is right alone.
+    /// Mounts the volume for a pod. Called again for a mounted volume, it must change nothing that is right.
     async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure>;
 
-    /// Takes the volume back from a pod. What is not there is success.
+    /// Unmounts the volume from a pod. A missing mount is success.
     async fn tear_down(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure>;
 
-    /// Rebuilds what a directory found after a restart stands for. May read files of ours beside the
-    /// volume, never the volume itself, which may hang.
+    /// Reconstructs the volume of a directory found after a restart. May read the plugin's own files beside the
+    /// volume, but never the volume, which may hang.
     async fn reconstruct(&self, scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure>;
 
-    /// Finds volumes that the plugin's own directories tell of and those of pods may not any more: staged
-    /// ones, and ones that are published although the pod's directory was not yet, or is no longer, there.
+    /// Finds volumes in the plugin's own directories that no pod's directory may name: staged volumes, and
+    /// published ones whose directory in the pod was not created yet or is removed already.
     async fn find_staged(&self, _scene: &Scene<'_>) -> Vec<Staged> {
         Vec::new()
     }
 
-    /// Finds what the plugin's own directories hold of volumes without saying of which.
+    /// Finds stages in the plugin's own directories without a usable record.
     async fn find_unidentified_stages(&self, _scene: &Scene<'_>) -> Vec<UnidentifiedStage> {
         Vec::new()
     }
 
-    /// For a directory that could not be reconstructed and that no pod wants: finds out what it is by other
-    /// means than its own record, or says that nobody knows. Never guesses.
+    /// Identifies the volume of a pod's directory that could not be reconstructed and that no pod wants, by
+    /// other means than its record. `None` if it stays unknown; never guesses.
     async fn identify_orphan(&self, _scene: &Scene<'_>, _found: &Found) -> Result<Option<Rebuilt>, Failure> {
         Ok(None)
     }
 
-    /// Its side towards the controller, if volumes of this kind can be attached.
+    /// The ability to attach volumes.
     fn attacher(&self) -> Option<&dyn Attacher> {
         None
     }
 
-    /// Its step per node, if it has one.
+    /// The ability to stage volumes.
     fn device_mounter(&self) -> Option<&dyn DeviceMounter> {
         None
     }
 
-    /// Its way of handing over devices, if it can.
+    /// The ability to map block volumes.
     fn block_mapper(&self) -> Option<&dyn BlockMapper> {
         None
     }
 
-    /// Its way of growing volumes on the node, if it can.
+    /// The ability to expand volumes on the node.
     fn expander(&self) -> Option<&dyn Expander> {
         None
     }
 }
 
-/// Attaches volumes to nodes: two methods for the controller, one for the node.
+/// Attaches volumes to nodes: one method for the node, the others for the attach/detach controller.
 #[async_trait]
 pub trait Attacher: fmt::Debug + Send + Sync {
-    /// Whether the volume is attached to this node, as the API says now. Returns where its device is or, for
-    /// CSI, the name of its attachment.
+    /// Checks with the API whether the volume is attached to this node. Returns the device's path or, for CSI,
+    /// the name of the attachment.
     async fn wait_for_attach(
         &self,
         cx: &OperationContext,
@@ -118,79 +117,78 @@ pub trait Attacher: fmt::Debug + Send + Sync {
         device_path: &str,
     ) -> Result<String, Failure>;
 
-    /// Attaches the volume to a node and waits for it. Returns where its device is, if that is known.
+    /// Attaches the volume to a node and waits until it is attached. Returns the device's path if it is known.
     async fn attach(&self, remote: &Remote<'_>, spec: &Spec, node: &NodeName) -> Result<String, Failure>;
 
-    /// Detaches the volume the plugin calls `volume` from a node and waits for it.
+    /// Detaches the volume that the plugin calls `volume` from a node and waits until it is detached.
     async fn detach(&self, remote: &Remote<'_>, volume: &str, node: &NodeName) -> Result<(), Failure>;
 
     /// Whether the volume is still attached to the node.
     async fn is_attached(&self, remote: &Remote<'_>, spec: &Spec, node: &NodeName) -> Result<bool, Failure>;
 }
 
-/// What a plugin works with in the controller, where there is no node.
+/// The context of a plugin in the attach/detach controller, where there is no node.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote<'a> {
     pub api: &'a dyn ApiSource,
-    /// The time.
     pub clock: &'a dyn Clock,
-    /// CSIDriver objects and the like.
+    /// Facts about CSIDriver objects and attachments.
     pub facts: &'a Facts,
-    /// What the controller hears of the objects that it follows.
+    /// Notifications about the objects that the controller follows.
     pub changes: &'a Changes,
 }
 
-/// The step per node. For a CSI driver that is staging, network file system or not.
+/// Stages volumes on the node: for CSI drivers with NodeStageVolume, for local volumes by a mount.
 #[async_trait]
 pub trait DeviceMounter: fmt::Debug + Send + Sync {
-    /// Where it is done.
+    /// The staging path.
     fn device_mount_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure>;
 
-    /// Does it.
+    /// Stages the volume.
     async fn mount_device(&self, cx: &OperationContext, request: &MountDevice) -> Result<(), Failure>;
 
-    /// Undoes it. What is not there is success. `spec` may be no more than what a directory told.
+    /// Unstages the volume. A missing stage is success. `spec` may be reconstructed from disk.
     async fn unmount_device(&self, cx: &OperationContext, path: &Path, spec: &Spec) -> Result<(), Failure>;
 
-    /// Every other place that shows the same mount.
+    /// All other paths at which the stage is mounted.
     async fn device_mount_refs(&self, cx: &OperationContext, path: &Path) -> Result<Vec<PathBuf>, Failure>;
 }
 
-/// Hands over devices.
+/// Maps block volumes.
 #[async_trait]
 pub trait BlockMapper: fmt::Debug + Send + Sync {
-    /// Where the device is bound once per pod.
+    /// The global map: the directory in which the device is bound once per pod.
     fn global_map_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure>;
 
-    /// The link that reaches the device from a pod.
+    /// The symlink to the device in the pod's directory.
     fn pod_device(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf;
 
-    /// Writes down what a later incarnation must know, before anything is done.
+    /// Writes the volume's record, before anything else is done.
     async fn prepare(&self, cx: &OperationContext, request: &MapDevice) -> Result<(), Failure>;
 
-    /// Does the step per node. Returns where the driver staged the device, if it did.
+    /// Stages the volume. Returns the staging path if the driver stages.
     async fn set_up_device(
         &self,
         cx: &OperationContext,
         request: &MapDevice,
     ) -> Result<Option<PathBuf>, Failure>;
 
-    /// Does the step per pod. Returns where the device is from then on.
+    /// Publishes the volume for a pod. Returns the path of the published device.
     async fn map_pod_device(&self, cx: &OperationContext, request: &MapDevice) -> Result<PathBuf, Failure>;
 
-    /// Undoes the step per pod.
+    /// Unpublishes the volume from a pod.
     async fn unmap_pod_device(&self, cx: &OperationContext, request: &TearDown) -> Result<(), Failure>;
 
-    /// Undoes the step per node.
+    /// Unstages the volume.
     async fn tear_down_device(&self, cx: &OperationContext, spec: &Spec) -> Result<(), Failure>;
 }
 
-/// Grows volumes on the node.
+/// Expands volumes on the node.
 #[async_trait]
 pub trait Expander: fmt::Debug + Send + Sync {
-    /// Whether growing the volume leaves something to do on the node.
+    /// Whether an expanded volume needs an expansion on the node, too.
     fn requires_resize(&self) -> bool;
 
-    /// Does it.
+    /// Expands the volume.
     async fn expand(&self, cx: &OperationContext, request: &Expand) -> Result<(), Failure>;
 }

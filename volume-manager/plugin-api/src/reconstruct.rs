@@ -1,4 +1,4 @@
-//! What is found on disk after a restart, as plugins tell of it.
+//! What plugins find on disk after a restart.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,61 +10,61 @@ use serde::{Deserialize, Serialize};
 use crate::paths::Paths;
 use crate::spec::Spec;
 
-/// What reconstruction may look at.
+/// The context of reconstruction.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
-    /// The node. Nothing may be changed through it; only `find_staged` may remove empty directories.
+    /// The node. Nothing may be changed through it, except that `find_staged` may remove empty directories.
     pub host: &'a dyn host::Host,
-    /// The layout.
+    /// The paths below the root directory.
     pub paths: &'a Paths,
     /// The API, for what the disk does not say. It may be unreachable.
     pub api: &'a dyn ApiSource,
 }
 
-/// A directory of a pod that stands for a volume.
+/// The directory of a volume in a pod's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Found {
     /// The pod whose directory it is in.
     pub pod: PodUid,
     /// The plugin whose directory it is in.
     pub plugin: PluginName,
-    /// Its name.
+    /// The name of the directory.
     pub inner: SpecName,
     pub path: PathBuf,
-    /// A directory under `volumes` or one under `volumeDevices`.
+    /// Filesystem below `volumes`, block below `volumeDevices`.
     pub mode: VolumeMode,
 }
 
-/// What a directory turned out to stand for.
+/// A volume that was reconstructed from a directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rebuilt {
-    /// The volume, as far as it is known.
+    /// The volume's spec, as far as it is known.
     pub spec: Spec,
-    /// Where its step per node is or would be, for kinds that have one.
+    /// The staging path or global map, for plugins that stage.
     pub device_mount_path: Option<PathBuf>,
-    /// The SELinux label it was mounted with; `None` if that is unknown.
+    /// The SELinux label that it is mounted with; `None` if that is unknown.
     pub selinux_label: Option<String>,
 }
 
-/// A volume that a plugin's own directories tell of.
+/// A volume found in a plugin's own directories.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staged {
-    /// The volume, as far as it is known.
+    /// The reconstructed volume.
     pub rebuilt: Rebuilt,
-    /// A pod that it may be published for; `None` if all that is known is that it may be staged.
+    /// A pod that it may be published for; `None` for the stage alone.
     pub pod: Option<PodUid>,
 }
 
-/// A volume that is, or may be, on the node, while nothing there says any more which one it is.
+/// A volume that is or may be staged, and whose record is missing or unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnidentifiedStage {
     pub plugin: PluginName,
-    /// Where its step per node is or would be, which is the place of no other volume.
+    /// The staging path or global map; no two volumes share one.
     pub at: PathBuf,
-    /// How it is used.
+    /// Filesystem or block.
     pub mode: VolumeMode,
     /// The pods that it may be published for.
     pub pods: BTreeSet<PodUid>,
-    /// Why it is lost.
+    /// Why the record cannot be used.
     pub why: String,
 }

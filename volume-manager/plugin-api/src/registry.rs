@@ -1,4 +1,4 @@
-//! Finds the plugin of a volume.
+//! The plugins of a manager, by volume and by name.
 
 use std::sync::Arc;
 
@@ -15,25 +15,21 @@ pub struct Registry {
     plugins: Vec<Arc<dyn VolumePlugin>>,
 }
 
-/// Why no plugin could be picked.
+/// Why no plugin could be picked for a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
-    /// None takes it. The kind is known if it is one that no plugin here is for.
+    /// No plugin supports it. The kind is given if it is known and has no plugin here.
     #[error("no volume plugin matched{}", kind.as_ref().map(|kind| format!(": there is none for {kind}")).unwrap_or_default())]
     None {
-        /// The field that names the kind, such as `iscsi`.
+        /// The field of the volume source, such as `iscsi`.
         kind: Option<String>,
     },
-    /// Several would take it.
+    /// Several plugins support it.
     #[error("multiple volume plugins matched: {}", names.join(","))]
-    Several {
-        /// Which.
-        names: Vec<String>,
-    },
+    Several { names: Vec<String> },
 }
 
 impl Registry {
-    /// A registry of these plugins.
     pub fn new(plugins: Vec<Arc<dyn VolumePlugin>>) -> Self {
         Self { plugins }
     }
@@ -45,7 +41,7 @@ impl Registry {
         self
     }
 
-    /// The one plugin that takes a volume.
+    /// The one plugin that supports a volume.
     pub fn pick(&self, spec: &Spec) -> Result<&Arc<dyn VolumePlugin>, PickError> {
         let mut takers = self.plugins.iter().filter(|plugin| plugin.supports(spec));
         let first = takers.next().ok_or_else(|| PickError::None { kind: kind_without_plugin(spec) })?;
@@ -57,13 +53,13 @@ impl Registry {
         Err(PickError::Several { names })
     }
 
-    /// The plugin of a name.
+    /// The plugin with a name.
     pub fn by_name(&self, name: &PluginName) -> Result<&Arc<dyn VolumePlugin>, Unfit> {
         let found = self.plugins.iter().find(|plugin| &plugin.name() == name);
         found.ok_or_else(|| Unfit::NoPlugin { plugin: name.to_string() })
     }
 
-    /// All of them, in the order they were added.
+    /// All plugins, in the order they were added.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn VolumePlugin>> {
         self.plugins.iter()
     }

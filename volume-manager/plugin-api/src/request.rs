@@ -1,4 +1,4 @@
-//! Requests to plugins, and what they return.
+//! Requests to plugins, and their results.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,59 +12,57 @@ use serde::{Deserialize, Serialize};
 use crate::error::Failure;
 use crate::spec::Spec;
 
-/// Makes the volume appear for a pod.
+/// Mount the volume for a pod.
 #[derive(Debug, Clone)]
 pub struct SetUp {
-    /// The volume.
     pub spec: Arc<Spec>,
     pub pod: Arc<Pod>,
-    /// The volume's name in the pod, the first if it has several.
+    /// The first of the volume's names in the pod.
     pub outer: OuterName,
-    /// Where its device is or, for CSI, the name of its attachment; empty if it is not attached.
+    /// The device's path or, for CSI, the name of the attachment; empty if it is not attached.
     pub device_path: String,
     /// The user that all containers run as.
     pub user: Option<u32>,
-    /// The group the volume is given to.
+    /// The group that the volume's files are given to.
     pub group: Option<u32>,
-    /// Whether a volume whose root already has the group is left alone.
+    /// Whether nothing is changed if the root directory has that group already.
     pub group_on_root_mismatch: bool,
-    /// How large it should be, for kinds that can limit themselves.
+    /// The size limit, for plugins that can enforce one.
     pub size_limit: Option<Bytes>,
     /// The SELinux label to mount with; empty for none.
     pub selinux_label: String,
-    /// What is known of the volume in this pod. Whatever fails, a mount that may exist keeps its directory
-    /// and its record.
+    /// The state of the pod's mount. After any failure, a mount that may exist keeps its directory and record.
     pub before: Before,
 }
 
-/// What is known of a volume in a pod when an operation begins.
+/// The state of a mount or stage when an operation begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Before {
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It may be there.
+    /// It may exist.
     Uncertain,
-    /// It is there, and is only to be brought up to date.
+    /// It exists and only has to be updated.
     Mounted,
 }
 
-/// What clearing up after a failed call has found.
+/// The result of cleaning up after a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undo {
     /// Nothing of the call is left.
     Complete,
-    /// The call has had its effect although it answered an error: only the call that undoes it can take that away.
+    /// The call had its effect although it answered an error: only its undo can remove that.
     Needed,
 }
 
 impl Before {
-    /// Removes what was made for a failed attempt, unless the attempt or an earlier one may have left something
-    /// that needs it. If the driver's effect shows, or something cannot be removed, the outcome is uncertain, so
-    /// that the step is undone: nothing else would remember it.
+    /// Cleans up after a failed attempt, unless the attempt or an earlier one may have left something that
+    /// needs the directories and the record. If the call had its effect, or something cannot be removed, the
+    /// failure becomes uncertain, so that the step is undone later: nothing else would remember it.
     ///
-    /// The kubelet removes after any final error, and forgets what it could not remove and what the driver has done.
-    /// An earlier attempt with an open outcome may have worked without a mount to show for it, and its undo needs
-    /// the record.
+    /// The kubelet cleans up after every final error, and forgets what it could not remove and what the driver
+    /// has done. An earlier attempt with an unknown outcome may have succeeded without a mount to show for it,
+    /// and its undo needs the record.
     pub async fn tidy(
         self,
         failure: Failure,
@@ -76,86 +74,88 @@ impl Before {
         match removal.await {
             Ok(Undo::Complete) => failure,
             Ok(Undo::Needed) => {
-                tracing::warn!("a failed call has had its effect; it will be undone");
+                tracing::warn!(
+                    "a failed call had its effect; the volume is uncertain and the call will be undone"
+                );
                 failure.with_class(ErrorClass::Uncertain)
             }
             Err(error) => {
                 let error = api::error::chain(&error);
-                tracing::warn!(error, "cannot remove what a failed attempt made; it will be undone");
+                tracing::warn!(
+                    error,
+                    "cannot clean up after a failed attempt; the volume is uncertain and the attempt will be undone"
+                );
                 failure.with_class(ErrorClass::Uncertain)
             }
         }
     }
 }
 
-/// A volume that was set up: what the runtime is told about it, and how it is taken back.
+/// A mounted volume, as the container runtime needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounted {
-    /// Where it is: a directory, or the link to its device.
+    /// The directory, or the symlink to the device.
     pub path: PathBuf,
     /// Whether containers may not write to it.
     pub read_only: bool,
-    /// Whether its ownership is ours to change.
+    /// Whether the node may change its ownership.
     pub managed: bool,
     /// Whether the runtime has to label its files.
     pub selinux_relabel: bool,
 }
 
-/// Takes the volume back from a pod.
+/// Unmount the volume from a pod.
 #[derive(Debug, Clone)]
 pub struct TearDown {
-    /// The pod, which may be long gone.
+    /// The pod; its object may be deleted.
     pub pod: PodUid,
-    /// The volume's inner name.
+    /// The name of the PersistentVolume or pod volume.
     pub inner: SpecName,
-    /// The volume, as far as it is known.
+    /// The volume's spec; `None` if it is not known.
     pub spec: Option<Arc<Spec>>,
 }
 
-/// Does the step per node.
+/// Stage the volume.
 #[derive(Debug, Clone)]
 pub struct MountDevice {
-    /// The volume.
     pub spec: Arc<Spec>,
-    /// Where its device is or, for CSI, the name of its attachment; empty if it is not attached.
+    /// The device's path or, for CSI, the name of the attachment; empty if it is not attached.
     pub device_path: String,
-    /// Where it is done.
+    /// The staging path.
     pub path: PathBuf,
-    /// The group of the pod that happens to be first.
+    /// The group of the pod that the volume is staged for first.
     pub group: Option<u32>,
     /// The SELinux label to mount with; empty for none.
     pub selinux_label: String,
-    /// Whether it may be done already. Whatever fails, what may exist keeps its directory and its record.
+    /// The state of the stage. After any failure, a stage that may exist keeps its directory and record.
     pub before: Before,
 }
 
-/// Hands over a device.
+/// Map a block volume for a pod.
 #[derive(Debug, Clone)]
 pub struct MapDevice {
-    /// The volume.
     pub spec: Arc<Spec>,
     pub pod: Arc<Pod>,
-    /// Where its device is or, for CSI, the name of its attachment; empty if it is not attached.
+    /// The device's path or, for CSI, the name of the attachment; empty if it is not attached.
     pub device_path: String,
-    /// Whether the step per node may be done already.
+    /// The state of the stage.
     pub device_before: Before,
-    /// Whether the step per pod may be done already.
+    /// The state of the pod's map.
     pub before: Before,
 }
 
-/// Grows a volume on the node.
+/// Expand a volume on the node.
 #[derive(Debug, Clone)]
 pub struct Expand {
-    /// The volume.
     pub spec: Arc<Spec>,
-    /// How large it should be.
+    /// The wanted size.
     pub new_size: Bytes,
-    /// How large it was.
+    /// The size before.
     pub old_size: Bytes,
-    /// Where it is: the pod's directory, or the device.
+    /// The pod's mount, or the device.
     pub volume_path: PathBuf,
-    /// Where its device is or, for CSI, the name of its attachment.
+    /// The device's path or, for CSI, the name of the attachment.
     pub device_path: String,
-    /// Where it is staged; empty if nowhere.
+    /// The staging path; empty if it is not staged.
     pub staging_path: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Volumes as plugins are told of them.
+//! The description of a volume for plugins.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use api::names::SpecName;
 use api::{AccessMode, PersistentSource, PodVolume, Volume, VolumeMode};
 use serde::{Deserialize, Serialize};
 
-/// What a plugin is told about a volume.
+/// The description of a volume for plugins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Where it comes from.
+    /// The PersistentVolume or the pod's volume.
     pub source: SpecSource,
-    /// Whether the pod's reference to its claim says that it only reads. Nothing else sets this.
+    /// Whether the pod mounts its claim read-only. Nothing else sets this.
     pub read_only: bool,
 }
 
-/// Where a volume comes from: never both.
+/// The source of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SpecSource {
-    /// Inline, from a pod.
+    /// An inline volume of a pod.
     Inline(Arc<PodVolume>),
-    /// A persistent volume.
+    /// A PersistentVolume.
     Persistent(Arc<Volume>),
 }
 
 impl Spec {
-    /// A persistent volume as a pod refers to it.
+    /// A PersistentVolume, as a pod refers to it.
     pub fn persistent(volume: Arc<Volume>, read_only: bool) -> Self {
         Self { source: SpecSource::Persistent(volume), read_only }
     }
@@ -35,7 +35,7 @@ impl Spec {
         Self { source: SpecSource::Inline(volume), read_only: false }
     }
 
-    /// The inner name: that of the persistent volume, or the volume's name in the pod.
+    /// The name of the PersistentVolume, or the volume's name in the pod.
     pub fn name(&self) -> SpecName {
         match &self.source {
             SpecSource::Inline(volume) => SpecName::new(volume.name.as_str()),
@@ -43,7 +43,7 @@ impl Spec {
         }
     }
 
-    /// The persistent volume, unless it is inline.
+    /// The PersistentVolume; `None` for an inline volume.
     pub fn volume(&self) -> Option<&Arc<Volume>> {
         match &self.source {
             SpecSource::Inline(_) => None,
@@ -51,7 +51,7 @@ impl Spec {
         }
     }
 
-    /// The inline volume, unless it is persistent.
+    /// The inline volume; `None` for a PersistentVolume.
     pub fn pod_volume(&self) -> Option<&Arc<PodVolume>> {
         match &self.source {
             SpecSource::Inline(volume) => Some(volume),
@@ -59,23 +59,23 @@ impl Spec {
         }
     }
 
-    /// The source of a persistent volume.
+    /// The source of a PersistentVolume.
     pub fn persistent_source(&self) -> Option<&PersistentSource> {
         self.volume().map(|volume| &volume.source)
     }
 
-    /// A directory or a device. Inline volumes are directories; the populator refuses persistent ones that
-    /// do not say.
+    /// Filesystem or block. Inline volumes are filesystems; the populator refuses PersistentVolumes without a
+    /// mode.
     pub fn mode(&self) -> VolumeMode {
         self.volume().and_then(|volume| volume.mode).unwrap_or_default()
     }
 
-    /// Whether one pod at a time may have it.
+    /// Whether only one pod at a time may use the volume.
     pub fn is_single_pod(&self) -> bool {
         self.volume().is_some_and(|volume| volume.access_modes == [AccessMode::ReadWriteOncePod])
     }
 
-    /// Whether it may be attached to several nodes at once.
+    /// Whether the volume may be attached to several nodes at once.
     pub fn may_attach_to_many(&self) -> bool {
         let many = |mode: &AccessMode| matches!(mode, AccessMode::ReadWriteMany | AccessMode::ReadOnlyMany);
         self.volume()

@@ -1,4 +1,4 @@
-//! What an operation can learn about its volume: the only things that change the actual state.
+//! What an operation can learn about its volume: the only changes of the actual state that operations make.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,75 +11,75 @@ use serde::{Deserialize, Serialize};
 use crate::request::Mounted;
 use crate::spec::Spec;
 
-/// Something learned about one volume.
+/// A change of what is known about one volume.
 ///
-/// Marks come before what they announce, and results after it; the result of a failed step says only which
-/// class of error it was, because what follows from that depends on what was known before the step.
+/// Marks come before the risky call that they announce, results after it. The result of a failed step only has
+/// the error's class: what follows from it depends on the state before the step.
 #[derive(Debug, Clone)]
 pub enum Transition {
-    /// The volume is attached, or does not have to be: the books are opened on it.
+    /// The volume is attached, or does not have to be: it is added to the actual state.
     Attached {
-        /// What the plugin is told about it.
         spec: Arc<Spec>,
         plugin: PluginName,
         /// Whether it has to be attached.
         attachable: bool,
-        /// Where its device is; empty if that is not known.
+        /// The device's path or attachment; empty if it is not known.
         device_path: String,
-        /// What its claim could hold, if that was asked.
+        /// The capacity of the claim, if it was looked up.
         claim_size: Option<Bytes>,
     },
-    /// A mount has found the volume attached, which what was read back may not say.
+    /// A mount found the volume attached; the state of a reconstructed volume may lack that.
     AttachmentFound,
-    /// The step per node is about to be risked.
+    /// The volume is about to be staged.
     DeviceUncertain {
-        /// Where it is done.
+        /// The staging path or global map.
         path: PathBuf,
     },
-    /// The step per node is done.
+    /// The volume is staged.
     DeviceMounted {
-        /// Where it was done.
+        /// The staging path or global map.
         path: PathBuf,
-        /// Where the device is; empty to keep what is known.
+        /// The device's path or attachment; empty to keep the known one.
         device_path: String,
-        /// The label it was mounted with; empty for none.
+        /// The label it is mounted with; empty for none.
         selinux_label: String,
     },
-    /// The step per node ended with an error.
+    /// Staging has failed.
     DeviceFailed {
-        /// Where it was to be done.
+        /// The staging path or global map.
         path: PathBuf,
-        /// What the error says.
+        /// What the error says about the effect.
         class: ErrorClass,
         /// The label it was to be mounted with; empty for none.
         selinux_label: String,
     },
-    /// The step per node is about to be undone.
+    /// The volume is about to be unstaged.
     DeviceUndoing,
-    /// The step per node is undone.
+    /// The volume is unstaged.
     DeviceUnmounted,
-    /// The step per pod is about to be risked.
+    /// The volume is about to be published for a pod.
     PodUncertain(PodRecord),
-    /// The step per pod is done.
+    /// The volume is published for a pod.
     PodMounted(PodRecord, Mounted),
-    /// The step per pod ended with an error.
+    /// Publishing has failed.
     PodFailed(PodRecord, ErrorClass),
-    /// The step per pod is about to be undone.
+    /// The volume is about to be unpublished.
     PodUndoing(PodUid),
-    /// The step per pod is undone.
+    /// The volume is unpublished.
     PodUnmounted(PodUid),
-    /// The volume has grown.
+    /// The volume was expanded.
     Resized(Bytes),
-    /// The driver refused to grow the volume while it is in use: never ask again while it is on this node.
+    /// The driver refuses to expand the volume while it is in use: it is not asked again as long as the volume
+    /// is on this node.
     ExpansionBlocked,
-    /// Growing the volume failed for good, or no longer does.
+    /// Whether the expansion has failed for good.
     ExpansionFailed(bool),
-    /// The volume has left the node: the books on it are closed.
+    /// The volume has left the node: it is removed from the actual state.
     Detached,
 }
 
 impl Transition {
-    /// The pod it is about, if it is about one.
+    /// The pod, for a pod's share of the volume.
     pub fn pod(&self) -> Option<&PodUid> {
         match self {
             Self::PodUncertain(record) | Self::PodMounted(record, _) | Self::PodFailed(record, _) => {
@@ -101,16 +101,15 @@ impl Transition {
     }
 }
 
-/// What the books hold about a volume in one pod.
+/// A pod's share of a volume in the actual state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PodRecord {
     pub pod: PodUid,
-    /// What the plugin was told.
     pub spec: Arc<Spec>,
     /// The volume's names in the pod.
     pub outer: Vec<OuterName>,
-    /// The supplemental group the volume brings along, as written.
+    /// The supplemental group of the volume, as written in its annotation.
     pub gid: Option<String>,
-    /// The SELinux label it was mounted with; empty for none.
+    /// The SELinux label that it is mounted with; empty for none.
     pub selinux_label: String,
 }

@@ -1,12 +1,12 @@
-//! Replacing the files of a volume all at once.
+//! Replaces the files of a volume all at once.
 //!
-//! The files live in a directory of their own generation; `..data` is a link to the present one, and each
-//! visible name a link through it. Renaming a new link over `..data` is the switch: whoever opens files
-//! through it sees all of the old generation or all of the new one. Touches one directory, which exists.
+//! The files are in a directory of their generation; `..data` is a symlink to the present one, and each visible
+//! name a symlink through it. Renaming a new symlink over `..data` is the switch: a reader that opens files
+//! through it gets all of the old generation or all of the new one. Touches one directory, which must exist.
 //!
-//! Where this differs from the kubelet's writer: a generation is named by a number and not by the time
-//! (the manager knows no time of day), what a failed attempt leaves is removed, and a link left by a crash
-//! is replaced and not stumbled over for ever.
+//! Differences to the kubelet's writer: a generation is named by a number and not by the time (the manager has
+//! no time of day), the remains of a failed attempt are removed, and a symlink left by a crash is replaced
+//! instead of failing every later write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,14 +22,14 @@ const GENERATION: &str = "..generation_";
 const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
-/// One file to be shown.
+/// A file of the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
-    /// Its content. Masked, for it may be a secret's.
+    /// The content, masked in logs: it may be a secret.
     pub(crate) content: Sensitive<Vec<u8>>,
-    /// Exactly its permission bits.
+    /// The permission bits.
     pub(crate) mode: u32,
-    /// Its owner; `None` leaves it to us.
+    /// The owner; `None` keeps the manager's.
     pub(crate) owner: Option<u32>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) type Payload = BTreeMap<String, File>;
 
 /// Makes `dir` show exactly `payload`.
 ///
-/// Nothing is written when content and names are as they should be already: a change of modes or owners
-/// alone does not count, as with the kubelet. With `ownership`, the whole directory is walked after the
-/// new files are there and before they are shown.
+/// Nothing is written if names and contents are the same already; a change of modes or owners alone does not
+/// count, as in the kubelet. With `ownership`, the whole directory is changed after the new files are written
+/// and before they are shown.
 pub(crate) async fn write(
     host: &dyn Host,
     dir: &Path,
@@ -65,7 +65,7 @@ pub(crate) async fn write(
             Err(error) => Err(error),
         };
         if let Err(error) = switched {
-            // The error is what matters; a rest that stays is removed with the volume.
+            // The first error is returned; remains that cannot be removed go with the volume.
             let _ = host.remove_tree(&dir.join(&new), Removal::OneFilesystem).await;
             return Err(error.into());
         }
@@ -80,7 +80,7 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// The payload with its paths in their shortest form, or what is wrong with one of them.
+/// The payload with normalised paths; fails for an invalid path.
 fn clean<'a>(payload: &'a Payload) -> Result<BTreeMap<PathBuf, &'a File>, WriteError> {
     let entry = |(path, file): (&'a String, &'a File)| Ok((clean_path(path)?, file));
     payload.iter().map(entry).collect()
@@ -107,7 +107,7 @@ fn clean_path(path: &str) -> Result<PathBuf, WriteError> {
     if elements.clone().any(|element| element.len() > MAX_NAME) {
         return bad("filenames must be less than or equal to 255 characters");
     }
-    // Names that begin so are the writer's own.
+    // Such names are the writer's own.
     if elements.next().is_some_and(|first| first.starts_with("..")) {
         return bad("must not start with '..'");
     }
@@ -125,7 +125,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The directory `..data` leads to, by name.
+    /// The name of the directory that `..data` leads to.
     async fn present(&self) -> Result<Option<PathBuf>, HostError> {
         match self.host.read_link(&self.dir.join(DATA)).await {
             Ok(target) => Ok(Some(target)),
@@ -134,7 +134,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Every name of the present generation that the payload has neither as a file nor as a directory.
+    /// All paths of the present generation that are not in the payload, neither as a file nor as a directory.
     async fn stale(&self, old: &Path) -> Result<BTreeSet<PathBuf>, HostError> {
         let wanted: BTreeSet<&Path> = self.files.keys().flat_map(|path| path.ancestors()).collect();
         let root = self.dir.join(old);
@@ -143,7 +143,7 @@ impl Writer<'_> {
         while let Some(below) = unread.pop() {
             let entries = match self.host.read_dir(&root.join(&below)).await {
                 Ok(entries) => entries,
-                // The link dangles: there is nothing that could be stale.
+                // The symlink leads nowhere, so nothing is stale.
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
@@ -173,7 +173,7 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    /// Makes the directory of the next generation; its name.
+    /// Creates the directory of the next generation and returns its name.
     async fn new_generation(&self, old: Option<&Path>) -> Result<PathBuf, HostError> {
         let number = |name: &str| name.strip_prefix(GENERATION)?.parse::<u64>().ok();
         let mut next = old.and_then(|old| number(old.to_str()?)).map_or(1, |present| present + 1);
@@ -188,7 +188,7 @@ impl Writer<'_> {
                     }
                     return changed.map(|()| name);
                 }
-                // A crash has left it, and perhaps in the middle of writing.
+                // Left by a crash, perhaps while it was written.
                 Err(error) if error.is_exists() => next += 1,
                 Err(error) => return Err(error),
             }
@@ -228,7 +228,7 @@ impl Writer<'_> {
         renamed
     }
 
-    /// Makes the visible names that are missing.
+    /// Creates the visible names that are missing.
     async fn link(&self) -> Result<(), HostError> {
         let mut linked = BTreeSet::new();
         for (path, file) in self.files {
@@ -238,7 +238,7 @@ impl Writer<'_> {
             }
             let link = self.dir.join(top);
             match self.host.symlink(&Path::new(DATA).join(top), &link).await {
-                // There already; or something else of that name, which stays.
+                // The name exists already. If it is another file, that stays.
                 Err(error) if error.is_exists() => continue,
                 made => made?,
             }
@@ -249,7 +249,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Removes the visible names that lead nowhere any more.
+    /// Removes the visible names that are no longer in the payload.
     async fn unlink(&self, stale: &BTreeSet<PathBuf>) -> Result<(), HostError> {
         for name in stale.iter().filter(|path| path.components().count() == 1) {
             match self.host.remove_file(&self.dir.join(name)).await {
@@ -261,17 +261,13 @@ impl Writer<'_> {
     }
 }
 
-/// Why the files could not be replaced. The old ones are then still there.
+/// Why the files could not be replaced. The old files are still shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// A path that cannot be below the volume.
+    /// An invalid path.
     #[error("invalid path: {defect}: {path}")]
-    BadPath {
-        path: String,
-        /// What is wrong with it.
-        defect: &'static str,
-    },
-    /// The kernel said no.
+    BadPath { path: String, defect: &'static str },
+    /// A file operation failed.
     #[error("cannot write the files of the volume")]
     Host(#[from] HostError),
 }

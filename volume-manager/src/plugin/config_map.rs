@@ -1,4 +1,4 @@
-//! Config maps as files, on disk. Reads the API; the files are [`super::content`]'s work.
+//! ConfigMaps as files, on disk. Reads the API; [`super::content`] writes the files.
 
 use api::names::SpecName;
 use api::pod::Content;
@@ -12,7 +12,7 @@ use super::content::{ContentError, Source, files_of, unless_missing};
 #[derive(Debug, Default)]
 pub(super) struct ConfigMapSource;
 
-/// The files of a config map.
+/// The files of a ConfigMap.
 pub(super) async fn files(
     api: &dyn ApiSource,
     namespace: &str,

@@ -1,8 +1,8 @@
-//! Volumes that are files made from API objects: config maps, secrets, fields of the pod, and mixtures.
+//! Volumes whose files are made from API objects: ConfigMaps, Secrets, fields of the pod, and projections of
+//! these.
 //!
-//! What they have in common is here: a directory like an emptyDir's, below it the places where other
-//! volumes are to be mounted, and the files, all replaced at once. Where the files come from is each
-//! kind's own [`Source`].
+//! The common part is here: a directory like an emptyDir's, mount points for other volumes below it, and the
+//! files, replaced all at once. Each kind has a [`Source`] for its files.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,18 +23,18 @@ use plugin_api::{
 use super::atomic_writer::{self, File, Payload, WriteError};
 use super::empty_dir::{Medium, memory_limit, rebuilt, wrapped};
 
-/// Where the files of one kind of volume come from.
+/// The source of the files of one kind of volume.
 #[async_trait]
 pub(super) trait Source: fmt::Debug + Send + Sync + 'static {
     /// The plugin's name.
     const NAME: &'static str;
-    /// Whether the files are kept in memory only.
+    /// Whether the files are in memory only.
     const IN_MEMORY: bool;
 
     /// Whether a volume is of this kind.
     fn takes(source: &VolumeSource) -> bool;
 
-    /// What the plugin calls the volume, beside its name in the pod.
+    /// The object that is part of the plugin's name of the volume.
     fn object(source: &VolumeSource) -> Option<&str>;
 
     /// The files as they should be now.
@@ -44,16 +44,15 @@ pub(super) trait Source: fmt::Debug + Send + Sync + 'static {
         request: &SetUp,
     ) -> Result<Payload, ContentError>;
 
-    /// What stands for a volume that was found after a restart.
+    /// The source of a volume that was reconstructed from its directory.
     fn found(inner: &SpecName) -> VolumeSource;
 }
 
-/// A plugin of files from a [`Source`].
+/// The plugin for volumes of a [`Source`].
 #[derive(Debug, Default)]
 pub(super) struct ContentPlugin<S>(std::marker::PhantomData<S>);
 
 impl<S> ContentPlugin<S> {
-    /// The plugin.
     pub(super) fn new() -> Self {
         Self(std::marker::PhantomData)
     }
@@ -62,39 +61,38 @@ impl<S> ContentPlugin<S> {
 /// Why a volume's files cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContentError {
-    /// An object they come from could not be read.
+    /// An API object could not be read.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// An object lacks a key that is wanted.
-    // The kubelet names one of the two kinds of objects, and the other not.
+    /// An object lacks a key that the volume lists.
+    // The kubelet names ConfigMaps in this text, but not Secrets.
     #[error("{}references non-existent {kind} key: {key}", if *kind == "config" { "configmap " } else { "" })]
     NoKey {
         /// `config` or `secret`.
         kind: &'static str,
         key: String,
     },
-    /// Pods have no such field.
+    /// The pod has no such field.
     #[error("unsupported fieldPath: {0}")]
     NoField(String),
-    /// The amount of a resource cannot be told.
+    /// The amount of a resource is not known.
     #[error("cannot tell resource {0}")]
     NoResource(String),
-    /// This manager does not project such things.
+    /// This kind of projection is not supported here.
     #[error("no volume projection of kind {0}")]
     Unsupported(String),
-    /// Several at once.
+    /// Several errors.
     #[error("[{}]", .0.join(", "))]
     Several(Vec<String>),
-    /// A container wants something mounted outside of its root.
+    /// A container's mount point is outside of its root.
     #[error("invalid container mount point {0}")]
     BadMountPoint(String),
-    /// The volume is not one of this kind.
+    /// The volume is of another kind.
     #[error("volume `{0}` is of another kind")]
     WrongSource(SpecName),
-    /// The directory could not be made.
+    /// The directory could not be created.
     #[error("cannot make the directory of the volume")]
     Host(#[from] HostError),
-    /// The files could not be written.
     #[error(transparent)]
     Write(WriteError),
 }
@@ -110,14 +108,14 @@ impl Classified for ContentError {
             | Self::Several(_)
             | Self::BadMountPoint(_)
             | Self::WrongSource(_) => ErrorClass::Transient,
-            // A part of it may be there.
+            // Some of the files may be written.
             Self::Host(_) | Self::Write(_) => ErrorClass::Uncertain,
         }
     }
 }
 
 impl ContentError {
-    /// One error of all that were found; `None` if none was.
+    /// All errors as one; `None` for an empty list.
     pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
         let texts = |errors: &[Self]| errors.iter().map(|error| api::error::chain(error)).collect();
         match errors.len() {
@@ -127,7 +125,7 @@ impl ContentError {
     }
 }
 
-/// The files of an object: all its keys, or those asked for under the names asked for.
+/// The files of an object: of all its keys, or of the listed keys under the listed paths.
 pub(super) fn files_of<'a>(
     kind: &'static str,
     content: &Content,
@@ -153,7 +151,7 @@ pub(super) fn files_of<'a>(
     Ok(payload)
 }
 
-/// An object, or nothing if it is missing and may be.
+/// The object; `None` if it is missing and optional.
 pub(super) fn unless_missing<T>(
     answer: Result<T, ApiError>,
     optional: bool,
@@ -165,8 +163,8 @@ pub(super) fn unless_missing<T>(
     }
 }
 
-/// Directories a volume needs so that the containers' other volumes can be mounted below it: one level of
-/// nesting, since what is deeper is below one of those.
+/// The directories that the volume needs as mount points for the containers' other volumes: only the outermost,
+/// since deeper ones are inside those other volumes.
 fn nested_mount_points(pod: &Pod, volume: &OuterName) -> Result<BTreeSet<PathBuf>, ContentError> {
     let mut nested = BTreeSet::new();
     for container in &pod.containers {
@@ -191,7 +189,7 @@ fn nested_mount_points(pod: &Pod, volume: &OuterName) -> Result<BTreeSet<PathBuf
     Ok(nested)
 }
 
-/// A path without `.` and, as far as they can be resolved, without `..`.
+/// The path without `.` and, where possible, without `..`.
 fn clean(path: &str) -> PathBuf {
     let mut cleaned = PathBuf::new();
     for part in Path::new(path).components() {
@@ -225,12 +223,12 @@ async fn write<S: Source>(
     for point in nested_mount_points(&request.pod, &request.outer)? {
         cx.host.make_dir_all(&dir.join(point), 0o755).await?;
     }
-    // Containers only read these files, whatever their mounts say.
+    // Containers can only read these files, whatever their mounts say.
     let ownership = request.group.map(|gid| OwnershipChange { gid, read_only: true });
     let written = atomic_writer::write(&*cx.host, dir, payload, ownership).await;
     if written.is_err() && request.before == plugin_api::Before::Absent {
-        // A volume nobody has yet is taken away again; one that somebody has keeps its old files. The
-        // first error is the one to tell.
+        // A new volume is removed again; a volume that is in use keeps its old files. The first error is
+        // returned.
         let _ = own.tear_down(&*cx.host).await;
     }
     written.map_err(ContentError::Write)
@@ -254,7 +252,7 @@ impl<S: Source> VolumePlugin for ContentPlugin<S> {
         })
     }
 
-    /// That is how their files are kept up to date.
+    /// The files are updated by setting the volume up again.
     fn requires_remount(&self, _spec: &Spec, _facts: &Facts) -> bool {
         true
     }
@@ -266,12 +264,12 @@ impl<S: Source> VolumePlugin for ContentPlugin<S> {
     async fn set_up(&self, cx: &OperationContext, request: &SetUp) -> Result<Mounted, Failure> {
         let source = request.spec.pod_volume().map(|volume| &volume.source).filter(|source| S::takes(source));
         let source = source.ok_or_else(|| ContentError::WrongSource(request.spec.name()))?;
-        // All that is needed is there before anything is touched.
+        // Everything is read before anything is touched.
         let payload = S::payload(cx, source, request).await?;
         let dir = self.target(&cx.paths, &request.pod.uid(), &request.spec.name());
         cx.mark.pod_uncertain().await?;
         write::<S>(cx, request, &dir, &payload).await.map_err(|error| {
-            // Whatever failed, the directory may be there.
+            // The directory may exist, whatever failed.
             Failure::from(error).with_class(ErrorClass::Uncertain)
         })?;
         Ok(Mounted { path: dir, read_only: true, managed: true, selinux_relabel: true })

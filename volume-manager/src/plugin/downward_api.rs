@@ -1,5 +1,5 @@
-//! Fields of the pod and amounts of its resources as files, in memory only. Looks at the pod and the node's
-//! object; the files are [`super::content`]'s work.
+//! Fields of the pod and its resource amounts as files, in memory only. Reads the pod and the node's object;
+//! [`super::content`] writes the files.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Source for DownwardApiSource {
     }
 }
 
-/// The files, or every error there is.
+/// The files, or all errors.
 pub(super) fn files(
     cx: &OperationContext,
     items: &[DownwardItem],
@@ -75,7 +75,7 @@ pub(super) fn files(
     }
 }
 
-/// A field of the metadata; `None` for what is none.
+/// A field of the pod's metadata; `None` if there is no such field.
 pub(crate) fn field(pod: &Pod, path: &str) -> Option<String> {
     let meta = &pod.meta;
     match path {
@@ -96,7 +96,7 @@ pub(crate) fn field(pod: &Pod, path: &str) -> Option<String> {
     }
 }
 
-/// `key="value"`, one a line.
+/// One line of `key="value"` for each entry.
 fn lines(values: &BTreeMap<String, String>) -> String {
     let lines: Vec<String> = values.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect();
     lines.join("\n")
@@ -133,8 +133,8 @@ fn resource(pod: &Pod, item: &DownwardItem, node: &Allocatable) -> Result<String
     amount.ok_or_else(unknown)
 }
 
-/// An amount, divided and rounded up. A limit of nothing is none: the node is the container's limit then, but for
-/// huge pages, which are never lent twice. `None` for what cannot be told.
+/// An amount, divided and rounded up. Without a limit, the node's allocatable amount is the container's limit, except for
+/// huge pages, which cannot be overcommitted. `None` for an unknown resource.
 pub(crate) fn amount(
     container: &Container,
     resource: &str,

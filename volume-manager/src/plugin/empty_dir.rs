@@ -1,7 +1,7 @@
 //! emptyDir: a directory that lives as long as its pod, on disk or in memory.
 //!
 //! Touches `pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>` and the ready marker beside the volumes.
-//! Volumes of other kinds that are files in such a directory use [`Dir`] as well.
+//! Volumes whose files are made from API objects use [`Dir`] as well.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,35 +18,33 @@ use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, 
 
 use crate::ownership::{self, Ownership};
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/empty-dir";
 
-/// The plugin of empty directories.
+/// The plugin for emptyDir volumes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EmptyDirPlugin;
 
-/// What a directory is made of.
+/// The storage of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// The disk the pod's directory is on.
+    /// The disk that the pod's directory is on.
     Disk,
-    /// A tmpfs of its own, of at most so many bytes.
+    /// A tmpfs, with a size limit or without.
     Memory(Option<Bytes>),
-    /// A hugetlbfs of its own, with pages of that size.
+    /// A hugetlbfs with this page size.
     HugePages(String),
 }
 
-/// One such directory.
+/// The directory of a volume.
 #[derive(Debug)]
 pub(super) struct Dir {
-    /// Where it is.
     pub(super) path: PathBuf,
-    /// The directory of the file that says it is complete.
+    /// The directory of the ready marker: a file that says that the volume is complete.
     pub(super) ready: PathBuf,
 }
 
 impl Dir {
-    /// Makes the directory, unless it is there and complete.
+    /// Creates the directory, unless it exists and is complete.
     pub(super) async fn set_up(
         &self,
         cx: &OperationContext,
@@ -64,20 +62,20 @@ impl Dir {
                 Medium::Memory(_) if mounted == Some(true) => return Ok(()),
                 Medium::Disk if mounted.is_some() => return Ok(()),
                 Medium::Disk => {
-                    tracing::warn!(path = %self.path.display(), "a complete volume has lost its directory");
+                    tracing::warn!(path = %self.path.display(), "the directory of a complete volume is missing; creating it anew");
                     host.remove_tree(&self.ready, Removal::OneFilesystem).await?;
                 }
-                // After a reboot the marker is there and the memory is not.
+                // After a reboot the marker exists and the memory is empty.
                 Medium::Memory(_) | Medium::HugePages(_) => {}
             }
         }
         let made = self.make(host, medium).await;
         if let Some(gid) = group {
-            // As with the kubelet the directory is the pod's all the same if this fails.
+            // As in the kubelet, the volume is set up even if this fails.
             let ownership = Ownership { gid, read_only: false, on_root_mismatch: false };
             if let Err(error) = ownership::apply(cx, pod, &self.path, ownership).await {
                 let error = api::error::chain(&error);
-                tracing::warn!(path = %self.path.display(), error, "the group of a volume is not set");
+                tracing::warn!(path = %self.path.display(), error, "cannot give a volume's files to the pod's group; the volume is mounted without");
             }
         }
         made?;
@@ -123,21 +121,20 @@ impl Dir {
         host.mount(&spec).await
     }
 
-    /// Everybody may write, whatever our umask says.
+    /// Everyone may write, whatever the umask is.
     async fn make_dir(&self, host: &dyn Host) -> Result<(), HostError> {
         host.make_dir_all(&self.path, 0o777).await?;
         let there = host.symlink_metadata(&self.path).await?;
-        // A mount's root has a mode of its own.
+        // The root of a mount has a mode of its own.
         if there.mode & 0o777 != 0o777 {
             host.chmod(&self.path, 0o777).await?;
         }
         Ok(())
     }
 
-    /// Takes the directory away with all that is in it. What else is mounted below it is not touched, and
-    /// makes this fail.
+    /// Removes the directory and everything in it. Another mount below it is not touched and makes this fail.
     pub(super) async fn tear_down(&self, host: &dyn Host) -> Result<(), HostError> {
-        // First, so that what is half gone does not look complete.
+        // First, so that a half removed directory does not look complete.
         host.remove_tree(&self.ready, Removal::OneFilesystem).await?;
         let stats = match host.statfs(&self.path).await {
             Err(error) if error.is_not_found() => return Ok(()),
@@ -151,16 +148,16 @@ impl Dir {
     }
 }
 
-/// How much memory a volume may take: what the node has for pods, what the pod may use, and what the volume
-/// says, each only if it is less than those before.
+/// The size limit of a volume in memory: the least of the node's allocatable memory, the pod's memory limit and
+/// the volume's own limit.
 pub(super) fn memory_limit(cx: &OperationContext, pod: &Pod, own: Option<Bytes>) -> Option<Bytes> {
     let node = cx.facts().node.as_ref().map(|node| node.allocatable.memory);
     let limits = [node, pod_memory_limit(pod), own];
     limits.into_iter().flatten().filter(|limit| !limit.is_zero()).min()
 }
 
-/// What the pod's cgroup will be limited to: the sum of its containers, if each has a limit, or the largest
-/// init container.
+/// The memory limit of the pod's cgroup: the sum over its containers, or the largest limit of an init
+/// container. `None` unless all of them have a limit.
 fn pod_memory_limit(pod: &Pod) -> Option<Bytes> {
     let mut sum = 0_u64;
     let mut largest_init = 0_u64;
@@ -174,7 +171,7 @@ fn pod_memory_limit(pod: &Pod) -> Option<Bytes> {
     Some(Bytes(sum.max(largest_init)))
 }
 
-/// The page size for a medium, from what the containers request.
+/// The page size of a medium, from the containers' requests for huge pages.
 fn page_size(medium: &str, pod: &Pod) -> Result<String, MediumError> {
     let requests = pod.containers.iter().flat_map(|container| container.resources.keys());
     let sizes: BTreeSet<&str> =
@@ -191,8 +188,8 @@ fn page_size(medium: &str, pod: &Pod) -> Result<String, MediumError> {
     }
 }
 
-/// Refuses a directory that has pages of another size than its medium names. The kernel writes `2M` for what
-/// Kubernetes calls `2Mi`.
+/// Fails if the directory is mounted with another page size than its medium names. The kernel writes `2M` for
+/// Kubernetes' `2Mi`.
 async fn check_page_size(host: &dyn Host, path: &Path, medium: &str, size: &str) -> Result<(), Failure> {
     match host.is_likely_mount_point(path).await {
         Ok(true) => {}
@@ -210,24 +207,23 @@ async fn check_page_size(host: &dyn Host, path: &Path, medium: &str, size: &str)
     }
 }
 
-/// Why a directory cannot be made of what it is to be made of.
+/// Why a volume cannot have its medium.
 #[derive(Debug, thiserror::Error)]
 pub enum MediumError {
-    /// Nobody knows this medium.
+    /// The medium is unknown.
     #[error("unknown storage medium \"{0}\"")]
     Unknown(String),
-    /// The pod has no huge pages.
+    /// The pod requests no huge pages.
     #[error("medium {0}: hugePages storage requested, but there is no resource request for huge pages")]
     NoRequest(String),
-    /// The pod has huge pages of several sizes, and the volume does not say which.
+    /// The pod requests huge pages of several sizes, and the volume does not name one.
     #[error("medium {0}: more than one page size requested for huge pages in a pod")]
     SeveralSizes(String),
-    /// It is there already, with pages of another size.
+    /// The volume is mounted already, with another page size.
     #[error("medium {medium}: the page size and that of the mount, {there}, differ")]
     OtherSize {
-        /// What is wanted.
         medium: String,
-        /// What is there.
+        /// The page size of the mount.
         there: String,
     },
 }
@@ -281,7 +277,7 @@ impl VolumePlugin for EmptyDirPlugin {
         };
         cx.mark.pod_uncertain().await?;
         let made = dir.set_up(cx, &medium, &request.pod, request.group).await;
-        // Whatever failed, a part of it may be there.
+        // Some of it may exist, whatever failed.
         made.map_err(|error| Failure::from(error).with_class(ErrorClass::Uncertain))?;
         Ok(Mounted { path: dir.path, read_only: false, managed: true, selinux_relabel: true })
     }
@@ -290,19 +286,19 @@ impl VolumePlugin for EmptyDirPlugin {
         Ok(dir_of(&cx.paths, &request.pod, &request.inner).tear_down(&*cx.host).await?)
     }
 
-    /// The medium is found out at tear-down, from what is there.
+    /// The medium does not matter: tear-down looks at the mount.
     async fn reconstruct(&self, _scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
         Ok(rebuilt(found, VolumeSource::EmptyDir { medium: String::new(), size_limit: None }))
     }
 }
 
-/// An inline volume found after a restart.
+/// The reconstructed inline volume of a directory.
 pub(super) fn rebuilt(found: &Found, source: VolumeSource) -> Rebuilt {
     let volume = PodVolume { name: OuterName::new(found.inner.as_str()), source };
     Rebuilt { spec: Spec::inline(Arc::new(volume)), device_mount_path: None, selinux_label: None }
 }
 
-/// The directory of a volume that is wrapped around one of these.
+/// The directory of a volume of another kind that is like an emptyDir.
 pub(super) fn wrapped(paths: &Paths, pod: &PodUid, inner: &SpecName, path: &Path) -> Dir {
     let volume = format!("wrapped_{inner}");
     Dir { path: path.to_owned(), ready: paths.pod_plugin(pod, &PluginName::new(NAME), &volume) }

@@ -1,5 +1,5 @@
-//! hostPath: a path of the node, as it is. Makes a missing directory or file where that was asked for, and
-//! never takes anything away.
+//! hostPath: a path of the node, as it is. Creates a missing directory or file if the volume's type asks for
+//! it, and never removes anything.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,14 +12,13 @@ use plugin_api::error::{Classified, Failure, Unfit};
 use plugin_api::paths::Paths;
 use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/host-path";
 
-/// The plugin of the node's own paths.
+/// The plugin for hostPath volumes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostPathPlugin;
 
-/// The path and what must be there.
+/// The path and the required type.
 fn source(spec: &Spec) -> Option<(&str, &str)> {
     if let Some(PersistentSource::HostPath { path, kind }) = spec.persistent_source() {
         return Some((path, kind));
@@ -30,23 +29,23 @@ fn source(spec: &Spec) -> Option<(&str, &str)> {
     }
 }
 
-/// Why a path cannot be given to a pod.
+/// Why a path cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostPathError {
-    /// It contains `..`.
+    /// The path contains `..`.
     #[error("invalid HostPath `{0}`: must not contain '..'")]
     Backwards(String),
-    /// Something else is there, or nothing.
+    /// The path is missing or of another type.
     #[error("hostPath type check failed: {path} is not {wanted}")]
     WrongType {
         path: String,
-        /// What it was to be.
+        /// The required type.
         wanted: &'static str,
     },
-    /// Nobody knows this type.
+    /// The type is unknown.
     #[error("{0} is an invalid volume type")]
     UnknownType(String),
-    /// The kernel said no.
+    /// A file operation failed.
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -57,7 +56,7 @@ impl Classified for HostPathError {
     }
 }
 
-/// Makes sure that at `path` there is what `kind` says. Links are followed.
+/// Checks that `path` is of type `kind`, or creates it if `kind` says so. Follows symlinks.
 async fn check(host: &dyn Host, path: &str, kind: &str) -> Result<(), HostPathError> {
     let at = Path::new(path);
     if at.components().any(|part| part == Component::ParentDir) {
@@ -76,7 +75,7 @@ async fn check(host: &dyn Host, path: &str, kind: &str) -> Result<(), HostPathEr
         Ok(there) => there.kind,
         Err(error) if error.is_not_found() => match kind {
             "DirectoryOrCreate" => return Ok(host.make_dir_all(at, 0o755).await?),
-            // Its directory is not ours to make.
+            // Its parent directory is not created.
             "FileOrCreate" => return Ok(host.create_file(at, 0o644).await?),
             _ => FileKind::Unknown,
         },
@@ -102,7 +101,7 @@ impl VolumePlugin for HostPathPlugin {
         Ok(source(spec).map(|(path, _)| path.to_owned()).unwrap_or_default())
     }
 
-    /// Nothing of it is below the pod's directory; this is where it would be.
+    /// Nothing is mounted below the pod's directory; this path only identifies the volume.
     fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
         paths.pod_volume(pod, &self.name(), inner)
     }

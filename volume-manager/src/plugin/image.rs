@@ -1,4 +1,4 @@
-//! Image volumes: the runtime mounts them, so that nothing of them is on the node's side. Touches nothing.
+//! Image volumes: the container runtime mounts them. Touches nothing.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,9 @@ use plugin_api::error::{Failure, Unfit};
 use plugin_api::paths::Paths;
 use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/image";
 
-/// The plugin of images.
+/// The plugin for image volumes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImagePlugin;
 
@@ -45,7 +44,7 @@ impl VolumePlugin for ImagePlugin {
         Ok(())
     }
 
-    /// It is never on disk: a directory of this name is not one of ours.
+    /// An image volume has no directory; one of this name was not made here.
     async fn reconstruct(&self, _scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
         Err(foreign(&found.inner))
     }

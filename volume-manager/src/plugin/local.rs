@@ -1,8 +1,8 @@
-//! local: a directory or a block device of this very node, handed to pods through a persistent volume.
+//! local: a directory or a block device of this node, made available by a PersistentVolume.
 //!
-//! Touches `plugins/kubernetes.io/local-volume/mounts/<volume>` for a device with a file system, and
-//! `pods/<uid>/volumes/kubernetes.io~local-volume/<volume>`. The administrator's directory itself is bound,
-//! perhaps given to a group, and never unmounted or removed.
+//! Touches `plugins/kubernetes.io/local-volume/mounts/<volume>` for a device with a filesystem, and
+//! `pods/<uid>/volumes/kubernetes.io~local-volume/<volume>`. The administrator's directory is bound, its files
+//! may be given to a group, and it is never unmounted or removed.
 
 mod reconstruct;
 
@@ -25,51 +25,41 @@ use plugin_api::{
 use super::nfs::{mount_options, undo};
 use crate::ownership::{self, Ownership};
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/local-volume";
 
-/// The plugin of local volumes.
+/// The plugin for local volumes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalPlugin;
 
 /// Why a local volume cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// Its path contains `..`.
+    /// The path contains `..`.
     #[error("invalid path: `{0}` must not contain '..'")]
     Backwards(String),
-    /// Its path is neither of the two.
+    /// The path is neither a directory nor a block device.
     #[error("only directory and block device are supported, and `{0}` is neither")]
     WrongType(String),
-    /// Nothing can be found out about its path.
+    /// The path cannot be looked at.
     #[error("local: cannot look at `{path}`")]
     Unseen {
-        /// The path, as the volume has it.
+        /// The path in the PersistentVolume.
         path: String,
-        /// Why.
         source: HostError,
     },
-    /// Its device cannot be mounted.
+    /// The device cannot be mounted.
     #[error("local: failed to mount the volume's device")]
-    Mount {
-        /// Why.
-        source: FormatError,
-    },
-    /// The device holds something that cannot grow.
+    Mount { source: FormatError },
+    /// The device holds something that cannot be expanded.
     #[error("cannot grow `{device}`: it holds {content}")]
     CannotGrow {
         device: String,
-        /// What is on it.
+        /// The content of the device.
         content: String,
     },
-    /// Its files could not be given to the pod's group. It is mounted.
+    /// The volume is mounted, but its files could not be given to the pod's group.
     #[error("cannot give the volume to group {gid}")]
-    Ownership {
-        /// The group.
-        gid: u32,
-        /// Why.
-        source: HostError,
-    },
+    Ownership { gid: u32, source: HostError },
 }
 
 impl Classified for LocalError {
@@ -92,7 +82,7 @@ impl Classified for LocalError {
     }
 }
 
-/// The path and the file system wanted on it.
+/// The path, and the filesystem type that the volume names.
 fn source(spec: &Spec) -> Result<(&str, &str), Failure> {
     match spec.persistent_source() {
         Some(PersistentSource::Local { path, fs_type }) => Ok((path, fs_type)),
@@ -100,7 +90,7 @@ fn source(spec: &Spec) -> Result<(&str, &str), Failure> {
     }
 }
 
-/// Whether the path is a device rather than a directory. Links are followed.
+/// Whether the path is a block device and not a directory. Follows symlinks.
 async fn is_device(cx: &OperationContext, path: &str) -> Result<bool, Failure> {
     let at = Path::new(path);
     if at.components().any(|part| part == Component::ParentDir) {
@@ -148,7 +138,7 @@ impl VolumePlugin for LocalPlugin {
             false => PathBuf::from(path),
         };
         let dir = self.target(&cx.paths, &request.pod.uid(), &request.spec.name());
-        // Asked only for the sake of the group: it takes a look at every mount of the node.
+        // Only with a group: it reads every mount of the node.
         let mut shared = false;
         if let Some(gid) = request.group {
             let others = others(cx, &global, &dir).await?;
@@ -167,8 +157,8 @@ impl VolumePlugin for LocalPlugin {
                 return Err(undo(cx, &dir, error.into()).await);
             }
         }
-        // A volume that others use already keeps what they agreed on. One that is mounted here from an
-        // earlier attempt may have been given to the group in part.
+        // The group is not changed while other pods use the volume. A mount from an earlier attempt may have
+        // been changed in part, so it is changed again.
         if let Some(gid) = request.group.filter(|_| !read_only && !shared) {
             let ownership = Ownership { gid, read_only, on_root_mismatch: request.group_on_root_mismatch };
             let walked = ownership::apply(cx, &request.pod, &dir, ownership).await;
@@ -203,7 +193,7 @@ impl VolumePlugin for LocalPlugin {
     }
 }
 
-/// Where other pods have the same source.
+/// The mounts of the same source for other pods.
 async fn others(cx: &OperationContext, global: &Path, own: &Path) -> Result<Vec<PathBuf>, HostError> {
     let mut refs = host::lookup::mount_refs(&*cx.host, global).await?;
     refs.retain(|path| path.starts_with(cx.paths.pods()) && path != own);
@@ -234,7 +224,7 @@ async fn warn_of_another_group(
 
 #[async_trait]
 impl DeviceMounter for LocalPlugin {
-    /// Where a device's file system is mounted. A directory needs no such place, and nothing is done there.
+    /// The mount of a device's filesystem. A directory is not staged, and nothing is done at this path.
     fn device_mount_path(&self, paths: &Paths, spec: &Spec) -> Result<PathBuf, Failure> {
         Ok(paths.local_mount(&spec.name()))
     }
@@ -257,7 +247,7 @@ impl DeviceMounter for LocalPlugin {
             options: MountOptions::new(read_only),
             format_options: Vec::new(),
         };
-        // Refused if nobody wants the volume any more, and then nobody would remove a directory.
+        // Before the directory is created: if the mark is refused, no later step would remove it.
         cx.mark.device_uncertain(&request.path).await?;
         cx.host.make_dir_all(&request.path, 0o750).await?;
         if let Err(source) = format_and_mount(&*cx.host, &order).await {
@@ -268,7 +258,7 @@ impl DeviceMounter for LocalPlugin {
     }
 
     async fn unmount_device(&self, cx: &OperationContext, path: &Path, spec: &Spec) -> Result<(), Failure> {
-        // Never anything but our own directory: the path of a volume is the administrator's.
+        // Only the plugin's own mount: the volume's path belongs to the administrator.
         if path != cx.paths.local_mount(&spec.name()) {
             return Ok(());
         }
@@ -302,7 +292,7 @@ impl BlockMapper for LocalPlugin {
         Ok(None)
     }
 
-    /// The device is there; what is risked are the bridges that follow.
+    /// The device exists; the risk is in the map that is built next.
     async fn map_pod_device(&self, cx: &OperationContext, request: &MapDevice) -> Result<PathBuf, Failure> {
         let (path, _) = source(&request.spec)?;
         cx.mark.pod_uncertain().await?;
@@ -324,7 +314,7 @@ impl Expander for LocalPlugin {
         true
     }
 
-    /// A file system is grown to its device, which the administrator has grown already.
+    /// Expands the filesystem to the size of its device, which the administrator has enlarged.
     async fn expand(&self, cx: &OperationContext, request: &Expand) -> Result<(), Failure> {
         let (path, _) = source(&request.spec)?;
         if request.spec.mode() == VolumeMode::Block || !is_device(cx, path).await? {

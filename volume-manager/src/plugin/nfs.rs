@@ -1,4 +1,4 @@
-//! NFS: an export, mounted once for each pod.
+//! NFS: an export that is mounted once for each pod.
 //!
 //! Touches `pods/<uid>/volumes/kubernetes.io~nfs/<volume>`.
 
@@ -16,13 +16,12 @@ use plugin_api::error::{Failure, Unfit};
 use plugin_api::paths::Paths;
 use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, Spec, TearDown, VolumePlugin};
 
-/// The plugin's name.
 pub const NAME: &str = "kubernetes.io/nfs";
 
-/// How long a server may take to let go before it is forced.
+/// The time after which an unmount is forced.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The plugin of exports.
+/// The plugin for NFS volumes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NfsPlugin;
 
@@ -43,7 +42,7 @@ fn export(spec: &Spec) -> Option<Export<'_>> {
 }
 
 impl Export<'_> {
-    /// What mount(8) is given. An IPv6 address has colons of its own.
+    /// The source for mount(8); an IPv6 address needs brackets because of its colons.
     fn source(&self) -> String {
         let bare = self.server.contains(':') && !self.server.starts_with('[');
         if bare {
@@ -54,7 +53,7 @@ impl Export<'_> {
     }
 }
 
-/// The options of a volume's mounts: the annotation's, else the field's, each once and in order.
+/// The mount options of a volume: those of the annotation or else of the field, sorted and without repetitions.
 pub(super) fn mount_options(spec: &Spec, read_only: bool) -> MountOptions {
     const ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
     let mut options = BTreeSet::new();
@@ -129,8 +128,8 @@ impl VolumePlugin for NfsPlugin {
     }
 }
 
-/// After a mount that failed: takes away what it may have left. If that cannot be done, nobody knows what
-/// is there. The first error is the one to tell.
+/// Removes what a failed mount may have left. If that fails, the failure becomes uncertain; the mount's error
+/// is returned in both cases.
 pub(super) async fn undo(cx: &OperationContext, dir: &std::path::Path, failure: Failure) -> Failure {
     match cleanup::mount_point(&*cx.host, dir, Check::Extensive).await {
         Ok(()) => failure.with_class(ErrorClass::Final),

@@ -1,5 +1,5 @@
-//! Several sources in one directory, in memory only: config maps, secrets, fields of the pod, tokens of its
-//! service account. Reads the API; the files are [`super::content`]'s work.
+//! Several sources in one directory, in memory only: ConfigMaps, Secrets, fields of the pod, tokens of its
+//! service account. Reads the API; [`super::content`] writes the files.
 
 use api::names::SpecName;
 use api::pod::Projection;
@@ -27,8 +27,8 @@ impl Source for ProjectedSource {
         None
     }
 
-    /// All sources in order; where two have a file of the same name the later one wins. Every error is
-    /// found before one is returned.
+    /// The files of all sources, in order; a later file replaces an earlier one of the same path. All sources
+    /// are read before an error is returned.
     async fn payload(
         cx: &OperationContext,
         source: &VolumeSource,
@@ -76,7 +76,7 @@ async fn files(
                 pod: Reference::to(Kind::Pod, &request.pod.meta),
             };
             let token = cx.api.request_token(&token).await?;
-            // Where the pod's user or group is known, nobody else needs to read it.
+            // With a known user or group of the pod, no other user needs to read the token.
             let private = request.user.is_some() || request.group.is_some();
             let file = File {
                 content: Sensitive::new(token.token.reveal().clone().into_bytes()),

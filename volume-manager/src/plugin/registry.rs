@@ -1,4 +1,4 @@
-//! The plugins of a kubelet.
+//! The registry of the kubelet's plugins.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use super::nfs::NfsPlugin;
 use super::projected::ProjectedSource;
 use super::secret::SecretSource;
 
-/// The kubelet's plugins, without those of in-tree volumes that need tools of their own (iSCSI, Fibre Channel,
-/// FlexVolume) and those that are translated to CSI.
+/// The kubelet's plugins, without those for in-tree volumes that need tools of their own (iSCSI, Fibre Channel,
+/// FlexVolume) and those that are migrated to CSI.
 pub fn kubelet() -> Registry {
     Registry::new(vec![
         Arc::new(CsiPlugin::new()),

@@ -1,4 +1,4 @@
-//! Secrets as files, in memory only. Reads the API; the files are [`super::content`]'s work.
+//! Secrets as files, in memory only. Reads the API; [`super::content`] writes the files.
 
 use api::names::SpecName;
 use api::pod::Content;
@@ -12,7 +12,7 @@ use super::content::{ContentError, Source, files_of, unless_missing};
 #[derive(Debug, Default)]
 pub(super) struct SecretSource;
 
-/// The files of a secret.
+/// The files of a Secret.
 pub(super) async fn files(
     api: &dyn ApiSource,
     namespace: &str,

@@ -1,5 +1,5 @@
-//! A bench to try operations on volumes: the real executor and plugins on a real directory tree, with a
-//! scripted driver behind in-memory connections, a few API objects, and books that only write down.
+//! A bench for tests of single operations: the real executor and plugins on a real directory tree, with a
+//! scripted driver behind in-memory connections, a few API objects, and a recorder instead of the actual state.
 
 pub(crate) mod driver;
 pub(crate) mod toy_api;
@@ -35,12 +35,12 @@ use crate::plugin::registry::kubelet;
 
 pub(crate) const DRIVER: &str = "d.example";
 
-/// A volume of a claim, as plain as they come.
+/// The spec of a plain volume with a claim.
 pub(crate) fn persistent_spec(name: &str, driver: &str, handle: &str) -> Spec {
     Spec::persistent(Arc::new(volume(name, driver, handle)), false)
 }
 
-/// The same, to be changed.
+/// The PersistentVolume of that spec, to be changed.
 pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
     let csi = CsiSource { driver: driver.into(), handle: handle.into(), ..CsiSource::default() };
     Volume {
@@ -52,7 +52,7 @@ pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
     }
 }
 
-/// Everything an operation needs, with pod `web` (uid `u1`) and volume `pv` (handle `h`) to use it on.
+/// Everything that an operation needs, with pod `web` (uid `u1`) and volume `pv` (handle `h`).
 pub(crate) struct Bench {
     pub(crate) root: tempfile::TempDir,
     pub(crate) story: Story,
@@ -60,20 +60,20 @@ pub(crate) struct Bench {
     pub(crate) api: Arc<ToyApi>,
     pub(crate) facts: watch::Sender<Arc<Facts>>,
     pub(crate) context: OperationContext,
-    /// One for all operations: a plugin may remember drivers.
+    /// Shared by all operations: a plugin may remember drivers.
     pub(crate) registry: Arc<Registry>,
     pub(crate) spec: Arc<Spec>,
     pub(crate) pod: Pod,
     /// The volume's name in the pod.
     pub(crate) outer: OuterName,
-    /// Whether marks before a risk are refused.
+    /// Whether marks before a risky call are refused.
     pub(crate) withdrawn: bool,
     sender: mpsc::UnboundedSender<Event>,
     events: mpsc::UnboundedReceiver<Event>,
 }
 
 impl Bench {
-    /// A driver that stages and a volume it serves, on the real host.
+    /// A bench on the real host with a driver that stages.
     pub(crate) fn new() -> Self {
         Self::on(host::linux::LinuxHost::shared(), ClientStyle::Kubelet)
     }
@@ -121,13 +121,13 @@ impl Bench {
         bench
     }
 
-    /// The same on a simulated kernel, which does as it is told.
+    /// A bench on a simulated kernel, which can be told to fail.
     #[expect(clippy::disallowed_methods, reason = "what the driver looks at is behind no door of the bench")]
     pub(crate) fn simulated() -> (Self, FakeHost) {
         let host = FakeHost::new(FakeKernel::new());
         let bench = Self::on(host.shared(), ClientStyle::Kubelet);
         host.kernel().make_dir_all(bench.root.path(), 0o750).expect("the kernel is empty");
-        // The driver looks at the real kernel for what must be there when it is called.
+        // The driver checks the real kernel for the directories that must exist when it is called.
         let (paths, inner) = (&bench.context.paths, bench.spec.name());
         for dir in [
             paths.csi_global_mount(&DRIVER.into(), &"h".into()),
@@ -140,7 +140,7 @@ impl Bench {
         (bench, host)
     }
 
-    /// Changes what the driver's CSIDriver object says.
+    /// Changes the driver's CSIDriver object.
     pub(crate) fn object(&self, change: impl FnOnce(&mut CsiDriver)) {
         self.facts.send_modify(|facts| {
             let facts = Arc::make_mut(facts);
@@ -149,12 +149,11 @@ impl Bench {
         });
     }
 
-    /// Changes what the manager knows of the world.
+    /// Changes the manager's facts.
     pub(crate) fn know(&self, change: impl FnOnce(&mut Facts)) {
         self.facts.send_modify(|facts| change(Arc::make_mut(facts)));
     }
 
-    /// Changes the volume.
     pub(crate) fn change_volume(&mut self, change: impl FnOnce(&mut Volume)) {
         let mut volume = self.spec.volume().expect("the bench's volume is persistent").as_ref().clone();
         change(&mut volume);
@@ -162,7 +161,6 @@ impl Bench {
             Arc::new(Spec { read_only: self.spec.read_only, ..Spec::persistent(Arc::new(volume), false) });
     }
 
-    /// Puts an object into the API.
     pub(crate) fn put(&self, object: Object) {
         self.api.put(object);
     }
@@ -171,7 +169,7 @@ impl Bench {
         VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"))
     }
 
-    /// Who takes the volume.
+    /// The plugin that supports the volume.
     fn plugin(&self) -> PluginName {
         self.registry.pick(&self.spec).expect("one plugin takes the volume").name()
     }
@@ -181,8 +179,8 @@ impl Bench {
         self.spec = Arc::new(Spec::inline(Arc::new(PodVolume { name: "data".into(), source })));
     }
 
-    /// Gives this thread, and all it starts, mounts of its own. `false`, with the reason on the terminal,
-    /// where that is not permitted.
+    /// Gives this thread, and all threads it starts, a mount namespace of its own. `false`, with the reason on
+    /// the terminal, where that is not permitted.
     pub(crate) async fn private_mounts(&self) -> bool {
         if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
             eprintln!("skipped: no mount namespace of our own: {error}");
@@ -193,7 +191,7 @@ impl Bench {
         true
     }
 
-    /// What the kernel says about the mount at a path below the root: type and options.
+    /// Type and options of the mount at a path below the root, from the kernel's mount table.
     pub(crate) async fn mount_at(&self, below: &str) -> Option<String> {
         let table = self.context.host.mount_table().await.expect("the mount table can be read");
         let entry = table.at(&self.path(below))?;

@@ -1,8 +1,8 @@
-//! Local volumes as their directories tell of them after a restart. Reads directories, links and the mount
-//! table.
+//! Reconstruction of local volumes from their directories after a restart. Reads directories, symlinks and the
+//! mount table.
 //!
-//! A pod's own directory is the first to go when a volume is taken down. What is left behind it tells of the
-//! volume, too: the node's mount of a device, and the binds below a global map path, one for each pod.
+//! When a volume is torn down, the pod's directory goes first. What is left of the volume is found as well: the
+//! node's mount of a device, and the binds in a global map, one for each pod.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use plugin_api::{Found, Rebuilt, Scene, Spec, Staged, VolumePlugin};
 
 use super::LocalPlugin;
 
-/// A volume of a pod. The device is the one the mount table names; a directory's path is nowhere to be read.
+/// Reconstructs a pod's volume. A device is found in the mount table; the path of a directory is unknown.
 pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, Failure> {
     let path = match found.mode {
         VolumeMode::Block => {
@@ -33,15 +33,15 @@ pub(super) async fn volume(scene: &Scene<'_>, found: &Found) -> Result<Rebuilt, 
     Ok(rebuilt(scene, &found.inner, found.mode, path))
 }
 
-/// Volumes that no pod's directory may name any more. That their paths are unknown does not matter: taking
-/// them down needs none, and who wants them again brings the path along.
+/// Volumes that no pod's directory may name any more. Their paths are unknown, but no tear-down needs them, and
+/// a pod that wants the volume again brings its path.
 pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
     let mut found = Vec::new();
-    for inner in names(scene.host, parent_of(&scene.paths.local_mount(&NOBODY.into())), true).await {
+    for inner in names(scene.host, parent_of(&scene.paths.local_mount(&ANY.into())), true).await {
         let rebuilt = rebuilt(scene, &SpecName::new(inner), VolumeMode::Filesystem, String::new());
         found.push(Staged { rebuilt, pod: None });
     }
-    for inner in names(scene.host, parent_of(&scene.paths.local_block_map(&NOBODY.into())), true).await {
+    for inner in names(scene.host, parent_of(&scene.paths.local_block_map(&ANY.into())), true).await {
         let inner = SpecName::new(inner);
         let rebuilt = rebuilt(scene, &inner, VolumeMode::Block, String::new());
         let pods = names(scene.host, &scene.paths.local_block_map(&inner), false).await;
@@ -51,14 +51,14 @@ pub(super) async fn staged(scene: &Scene<'_>) -> Vec<Staged> {
     found
 }
 
-/// Stands for any volume where only the directory around it is asked for.
-const NOBODY: &str = "-";
+/// A name for a path of which only the parent is used.
+const ANY: &str = "-";
 
 fn parent_of(path: &Path) -> &Path {
     path.parent().expect("a volume's path has a directory around it")
 }
 
-/// The names in a directory: of directories, or of what is none. What cannot be read tells of nothing.
+/// The names of the subdirectories, or of the other files, in a directory; empty if it cannot be read.
 async fn names(host: &dyn Host, directory: &Path, directories: bool) -> Vec<String> {
     let entries = host.read_dir(directory).await.unwrap_or_default();
     let wanted = entries.into_iter().filter(|entry| (entry.kind == FileKind::Directory) == directories);
