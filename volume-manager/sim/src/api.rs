@@ -1,4 +1,5 @@
-//! The API of a simulated cluster: what is put in can be read, watched and patched. It can be slow, and go away.
+//! The API of a simulated cluster: objects can be read, watched and patched. It can be slow, and it can be
+//! unreachable.
 
 mod pace;
 pub(crate) mod token;
@@ -27,13 +28,13 @@ use crate::trace::Trace;
 /// The most that a request of the controller, and its answer, takes: it runs beside the API.
 const CLOSE_BY: Duration = Duration::from_secs(1);
 
-/// The API, as somebody sees it. Clones are the same API.
+/// The API for one client. Clones are the same client.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedApi {
     trace: Trace,
-    /// What the trace calls whoever asks.
+    /// The client's name in the trace.
     by: &'static str,
-    /// When whoever asks crashes.
+    /// Decides when the client crashes.
     crash: Option<Crash>,
     inner: Arc<Mutex<Inner>>,
 }
@@ -43,9 +44,9 @@ struct Inner {
     objects: BTreeMap<Key, Object>,
     watchers: Vec<Watcher>,
     away: bool,
-    /// Whether one that is away says nothing instead of refusing.
+    /// Whether requests hang while the API is unreachable, instead of being refused.
     hangs: bool,
-    /// How fast it is, for whoever it is not always fast for.
+    /// The speed for clients that it is not always fast for.
     paces: BTreeMap<&'static str, Pace>,
     version: u64,
 }
@@ -54,12 +55,12 @@ struct Inner {
 struct Watcher {
     kind: Kind,
     sender: mpsc::UnboundedSender<Change>,
-    /// Whose it is; nobody's hears of everything also while the API is away.
+    /// The client; without one, changes arrive even while the API is unreachable.
     of: Option<&'static str>,
 }
 
 impl SimulatedApi {
-    /// An empty one, as the node sees it.
+    /// An empty API, for the node.
     pub(crate) fn new(trace: Trace, scenario: &Scenario, crash: Crash) -> Self {
         let inner = Inner {
             objects: BTreeMap::new(),
@@ -75,12 +76,12 @@ impl SimulatedApi {
         Self { trace, by: "node", crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// The same API for somebody else than the node.
+    /// The same API for another client.
     pub(crate) fn seen_by(&self, by: &'static str) -> Self {
         Self { by, crash: None, ..self.clone() }
     }
 
-    /// Puts an object there, new or changed, whoever did it.
+    /// Creates or replaces an object in the name of `by`.
     pub(crate) fn put(&self, object: Object, by: &str) -> Object {
         let (verb, object) = self.open().store(object);
         let body = shape(&object);
@@ -88,32 +89,32 @@ impl SimulatedApi {
         object
     }
 
-    /// Says in a node's status that one more volume is attached to it.
+    /// Lists one more volume as attached in a node's status.
     pub(crate) fn attached(&self, node: &str, volume: AttachedVolume) {
         self.change("", node, |node: &mut Node| node.volumes_attached.push(volume));
     }
 
-    /// Changes an object, as a controller whom the API never fails.
+    /// Changes an object in the name of a controller whose requests never fail.
     pub(crate) fn change<R: Resource>(&self, namespace: &str, name: &str, change: impl FnOnce(&mut R)) {
         let Some(mut object) = self.find::<R>(namespace, name) else { return };
         change(Arc::make_mut(&mut object));
         self.put(Arc::unwrap_or_clone(object).into_object(), "controller");
     }
 
-    /// An object as it is now.
+    /// The present state of an object.
     pub(crate) fn find<R: Resource>(&self, namespace: &str, name: &str) -> Option<Arc<R>> {
         let key = Key::namespaced(R::KIND, namespace, name);
         R::from_object(self.open().objects.get(&key).cloned()?)
     }
 
-    /// All objects of a kind as they are now.
+    /// The present state of all objects of a kind.
     pub(crate) fn all<R: Resource>(&self) -> Vec<Arc<R>> {
         let inner = self.open();
         let of_kind = inner.objects.values().filter(|object| object.kind() == R::KIND);
         of_kind.cloned().filter_map(R::from_object).collect()
     }
 
-    /// All objects of a kind, and every change from now on, whether or not the API is away.
+    /// All objects of a kind and every change from now on, even while the API is unreachable.
     pub(crate) fn follow(&self, kind: Kind) -> Watch {
         self.listen(kind, None)
     }
@@ -132,7 +133,7 @@ impl SimulatedApi {
         receiver
     }
 
-    /// The node hears of all objects of a kind from now on, or of none.
+    /// Records that the node starts or stops to receive changes of a kind.
     fn told_hearing(&self, hears: &str, of: Option<&str>, kind: Kind) {
         if of == Some("node") {
             let (action, on) = (hears.to_owned(), kind.to_string());
@@ -140,7 +141,7 @@ impl SimulatedApi {
         }
     }
 
-    /// Takes an object away.
+    /// Deletes an object in the name of `by`.
     pub(crate) fn remove(&self, key: &Key, by: &str) {
         let removed = self.open().remove(key);
         if removed {
@@ -148,7 +149,7 @@ impl SimulatedApi {
         }
     }
 
-    /// Lets every request fail and every stream end, or all work again.
+    /// Makes the API unreachable, so that requests fail and watches end, or reachable again.
     pub(crate) fn set_away(&self, away: bool) {
         let mut inner = self.open();
         inner.away = away;
@@ -158,7 +159,7 @@ impl SimulatedApi {
         ended.iter().for_each(|watcher| self.told_hearing("miss", watcher.of, watcher.kind));
     }
 
-    /// It is there, and fast.
+    /// Makes the API reachable and fast.
     pub(crate) fn heal(&self) {
         let mut inner = self.open();
         inner.away = false;
@@ -183,7 +184,7 @@ impl SimulatedApi {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One request from its first byte to its last. Whoever sends it may crash before or after it.
+    /// Serves one request. The client may crash before or after it takes effect.
     async fn serve<T>(&self, act: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
         let life = self.crash.as_ref().map_or(Life::GoesOn, |crash| crash.reach(Place::Request));
         if life == Life::Ended {
@@ -199,7 +200,7 @@ impl SimulatedApi {
         answer
     }
 
-    /// Does what is asked for if the API is there.
+    /// Serves a request if the API is reachable.
     async fn answers<T>(&self, act: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
         let (away, hangs) = {
             let inner = self.open();
@@ -219,7 +220,7 @@ impl SimulatedApi {
         }
     }
 
-    /// The same changes in the same order, each when it gets there.
+    /// The same changes in the same order, each with a delay.
     fn late(&self, mut watch: Watch) -> Watch {
         let (sender, receiver) = mpsc::unbounded_channel();
         let api = self.clone();
@@ -287,7 +288,7 @@ impl SimulatedApi {
 
     fn created(&self, object: Object) -> Result<Object, ApiError> {
         if matches!(object, Object::Notification(_)) {
-            // Nobody reads them here, and the manager's own word of them is in the trace.
+            // No reader of the API needs Kubernetes events, and the manager's notice of them is in the trace.
             return Ok(object);
         }
         let key = object.key();

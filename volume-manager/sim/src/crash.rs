@@ -1,5 +1,5 @@
-//! When the manager crashes in the middle of something: at a step of the kernel, at a call to the driver, or
-//! at a request to the API.
+//! Crashes of the manager in the middle of its work: at a step of the kernel, at a call to the driver, or at a
+//! request to the API.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,14 +7,14 @@ use tokio::sync::Notify;
 
 use crate::script::Place;
 
-/// Decides when the manager crashes. Clones are the same decision.
+/// Decides when the manager crashes. Clones share the decision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Crash(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     ordered: Option<Ordered>,
-    /// The manager has crashed: nothing of it happens any more.
+    /// Whether the manager has crashed: none of its actions takes effect any more.
     dead: bool,
     crashed: Arc<Notify>,
 }
@@ -22,30 +22,30 @@ struct Inner {
 #[derive(Debug)]
 struct Ordered {
     place: Place,
-    /// How many of them there are until then.
+    /// How many actions are left until the crash.
     left: u32,
     /// Whether the last of them takes effect.
     after: bool,
 }
 
-/// What becomes of something that the manager has begun.
+/// What happens to an action of the manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     /// It happens.
     GoesOn,
-    /// It does not happen: the manager is no more.
+    /// It does not take effect: the manager has crashed.
     Ended,
-    /// It happens, and then the manager crashes, before it hears of it.
+    /// It takes effect, and the manager crashes before it gets the answer.
     EndsAfter,
 }
 
 impl Crash {
-    /// The manager is to crash at the so-manieth of what happens at `place`, counted from now.
+    /// Orders a crash at the `left`-th action at `place`, counted from now.
     pub(crate) fn order(&self, place: Place, left: u32, after: bool) {
         self.open().ordered = Some(Ordered { place, left, after });
     }
 
-    /// Nothing is ordered any more.
+    /// Cancels the ordered crash.
     pub(crate) fn countermand(&self) {
         self.open().ordered = None;
     }
@@ -57,12 +57,12 @@ impl Crash {
         inner.ordered = None;
     }
 
-    /// Is notified when a crash that was ordered has happened.
+    /// Notified when the ordered crash has happened.
     pub(crate) fn crashed(&self) -> Arc<Notify> {
         Arc::clone(&self.open().crashed)
     }
 
-    /// The manager begins something.
+    /// Counts an action of the manager and decides about it.
     pub(crate) fn reach(&self, place: Place) -> Life {
         let mut inner = self.open();
         if inner.dead {
@@ -84,7 +84,7 @@ impl Crash {
         Life::Ended
     }
 
-    /// What the manager was to end after has happened.
+    /// Crashes the manager if it was to crash after this action.
     pub(crate) fn happens(&self) {
         self.open().die();
     }

@@ -1,8 +1,7 @@
-//! What becomes of the manager's disk while the manager is away: a record is lost or says something else, or a
-//! mount is dead.
+//! Damage to the manager's disk while the manager is down: a record is lost or wrong, or a mount is dead.
 //!
-//! All of it can be made good but one thing: which volume is mounted for a pod that is gone, if it was written
-//! in the pod. Its record was the only place that said so. Such a mount is to stay, and to be told of.
+//! The manager can recover from all of it with one exception: an inline volume of a deleted pod is named by its
+//! record only. Without that, its mount must stay and be reported.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,34 +14,34 @@ use host::fake::FakeKernel;
 
 use crate::world::{ROOT, World};
 
-/// What a record is called.
+/// The file name of a record.
 const RECORD: &str = "vol_data.json";
 
-/// What becomes of a record on the manager's disk, or of a mount.
+/// Damage to a record or to a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
     /// The record is gone.
     Lost,
-    /// Nothing is in it.
+    /// The record is empty.
     Emptied,
-    /// It ends in the middle.
+    /// The record is truncated.
     Truncated,
-    /// It is the record of another volume.
+    /// The record is that of another volume.
     Foreign,
-    /// It is not even text.
+    /// The record is not text.
     Garbage,
-    /// Who serves a mount is gone: nothing that looks into it gets an answer but ENOTCONN.
+    /// The server of a mount is gone: every access to it fails with ENOTCONN.
     Dead,
 }
 
 impl Damage {
-    /// All there are.
+    /// All kinds of damage.
     pub(crate) const ALL: [Self; 6] =
         [Self::Lost, Self::Emptied, Self::Truncated, Self::Foreign, Self::Garbage, Self::Dead];
 }
 
 impl World {
-    /// Damages a record, or a mount: the so-manieth of those that are there, counted round and round.
+    /// Damages the `which`-th record or mount, counted modulo their number.
     pub(crate) fn damage(&mut self, damage: Damage, which: usize) {
         let kernel = &self.kernel;
         let kinds = match damage {
@@ -66,8 +65,8 @@ impl World {
         }
     }
 
-    /// What nobody can make good: where volumes are mounted that were written in pods and whose records are lost.
-    /// Each has to be told of, and to hold up the end of its pod. Says what is not so.
+    /// The mounts of inline volumes whose records are lost, which the manager cannot identify. Each must be
+    /// reported and must keep its pod from ending. Also returns descriptions of those that are not or do not.
     pub(crate) async fn unexplained(&self) -> (BTreeSet<String>, Vec<String>) {
         let (mut kept, mut wrong) = (BTreeSet::new(), Vec::new());
         let lost = self.damaged.iter().filter(|(dir, _)| dir.ends_with("inline"));
@@ -81,7 +80,7 @@ impl World {
             let pod = dir.components().rev().nth(3).expect("it is below its pod").as_os_str();
             let pod = PodUid::new(pod.to_string_lossy());
             kept.insert(dir.join("mount").display().to_string());
-            // What a driver mounts later than that is found by the next start.
+            // A later mount by the driver is found at the next start.
             if !was_mounted {
                 continue;
             }
@@ -93,7 +92,7 @@ impl World {
     }
 }
 
-/// Does it to what is at `path`; `alike` are the records from which another volume's can be taken.
+/// Damages what is at `path`; `alike` are the records from which another volume's can be copied.
 fn strike(kernel: &FakeKernel, damage: Damage, path: &Path, alike: &[PathBuf]) -> Result<(), Errno> {
     let write = |content: &[u8]| kernel.write_file(path, content, 0o600);
     let content = || kernel.read_file(path);
@@ -103,7 +102,8 @@ fn strike(kernel: &FakeKernel, damage: Damage, path: &Path, alike: &[PathBuf]) -
         Damage::Truncated => content().and_then(|content| write(&content[..content.len() / 2])),
         Damage::Foreign => {
             let own = content()?;
-            // One of a directory of the same name is the hardest to tell: pods call their volumes alike.
+            // One of a directory of the same name is the hardest to tell apart: pods give their volumes the
+            // same names.
             let name = |record: &Path| record.parent().and_then(Path::file_name).map(ToOwned::to_owned);
             let mut alike: Vec<&PathBuf> = alike.iter().collect();
             alike.sort_by_key(|other| name(other) != name(path));
@@ -116,7 +116,7 @@ fn strike(kernel: &FakeKernel, damage: Damage, path: &Path, alike: &[PathBuf]) -
     }
 }
 
-/// The records of pods' volumes, of stages and of devices, each kind in order.
+/// The records of pods' volumes, of stages and of block volumes, each kind sorted.
 fn records(kernel: &FakeKernel) -> Vec<Vec<PathBuf>> {
     let root = Path::new(ROOT);
     let csi = root.join("plugins/kubernetes.io/csi");
@@ -130,7 +130,7 @@ fn records(kernel: &FakeKernel) -> Vec<Vec<PathBuf>> {
     [pods, stages, devices].map(|dirs| below(dirs, RECORD).into_iter().filter(there).collect()).into()
 }
 
-/// Where file systems of volumes are mounted, in order.
+/// The mounts of filesystem volumes, sorted.
 fn mounts(kernel: &FakeKernel) -> Vec<PathBuf> {
     let table = kernel.mount_table();
     let points = table.entries().iter().map(|entry| entry.mount_point.clone());
@@ -140,7 +140,7 @@ fn mounts(kernel: &FakeKernel) -> Vec<PathBuf> {
     points
 }
 
-/// What is in a directory, in order; nothing if it is not there.
+/// The entries of a directory, sorted; empty if it does not exist.
 fn entries(kernel: &FakeKernel, dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         kernel.read_dir(dir).into_iter().flatten().map(|entry| dir.join(entry.name)).collect();

@@ -1,5 +1,5 @@
-//! A simulated CSI driver: honest and idempotent, on the simulated kernel, reached in memory. What goes wrong
-//! with it goes wrong as with real ones: calls fail before or after their work, stall, hang, break off.
+//! A simulated CSI driver: correct and idempotent, on the simulated kernel, called in memory. It fails as real
+//! drivers do: calls fail before or after their work, stall, hang or break off.
 
 mod call;
 mod controller;
@@ -26,11 +26,10 @@ use crate::crash::Crash;
 use crate::script::{Scenario, Tokens};
 use crate::trace::Trace;
 
-/// Its name.
 pub(crate) const NAME: &str = "sim.csi.volproof.dev";
-/// Where it would listen.
+/// Its socket, which is never opened.
 pub(crate) const SOCKET: &str = "/var/lib/kubelet/plugins/sim.csi.volproof.dev/csi.sock";
-/// How large its volumes are.
+/// The size of new volumes.
 pub(crate) const SIZE: u64 = 1 << 30;
 
 /// The driver. Clones are the same driver.
@@ -50,9 +49,9 @@ struct Inner {
     fates: Fates,
     calls: u64,
     up: bool,
-    /// Connections it serves, and what it does whoever waits for it; they end with it.
+    /// Tasks of its connections and of calls whose caller has gone; they end with the driver.
     tasks: Vec<AbortHandle>,
-    /// Volumes with which something is done that nothing may be done beside.
+    /// Volumes with a call under way that excludes others.
     at_work: BTreeSet<String>,
     volumes: BTreeMap<String, Volume>,
 }
@@ -61,10 +60,10 @@ struct Inner {
 struct Volume {
     staged: BTreeSet<PathBuf>,
     published: BTreeSet<PathBuf>,
-    /// The nodes it is attached to.
+    /// The nodes that it is attached to.
     attached: BTreeSet<String>,
     size: u64,
-    /// It was not to be grown as it was used.
+    /// Expansion was refused while the volume was in use.
     refused: bool,
 }
 
@@ -83,7 +82,7 @@ impl SimulatedDriver {
         Self { kernel, trace, capabilities, tokens, one_node, crash, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Makes a volume with this id: a disk, with a file system unless it is to be a device.
+    /// Creates a volume with this id: a disk, with a filesystem unless it is a block volume.
     pub(crate) fn create(&self, id: &str, block: bool) -> Result<(), Errno> {
         self.kernel.add_disk(id, SIZE)?;
         if !block {
@@ -93,7 +92,7 @@ impl SimulatedDriver {
         Ok(())
     }
 
-    /// Dies: every call in flight breaks off where it stands.
+    /// Kills the driver: every call under way breaks off.
     pub(crate) fn kill(&self) {
         let tasks = {
             let mut inner = self.open();
@@ -105,18 +104,18 @@ impl SimulatedDriver {
         self.edge("kill");
     }
 
-    /// Starts again; what it had mounted is still there, and it knows it.
+    /// Starts the driver again; it knows what it had mounted.
     pub(crate) fn start(&self) {
         self.open().up = true;
         self.edge("start");
     }
 
-    /// Nothing goes wrong with it any more.
+    /// Ends all faults of the driver.
     pub(crate) fn heal(&self) {
         self.open().fates.heal();
     }
 
-    /// What it still holds: staged and published paths, and what it has attached.
+    /// The stages, publishes and attachments that it still has.
     pub(crate) fn holds(&self) -> Vec<String> {
         let inner = self.open();
         let told = |(id, volume): (&String, &Volume)| {
@@ -128,7 +127,7 @@ impl SimulatedDriver {
         inner.volumes.iter().flat_map(told).collect()
     }
 
-    /// How large a volume is that some pod has, unless it is not to be grown as long as that is so.
+    /// The size of a volume that a pod uses, unless its expansion was refused while in use.
     pub(crate) fn size(&self, id: &str) -> Option<u64> {
         let inner = self.open();
         let volume = inner.volumes.get(id)?;
@@ -148,7 +147,7 @@ impl SimulatedDriver {
     }
 }
 
-/// What the driver keeps in the staging directory of a block volume.
+/// The device file in the staging path of a block volume.
 fn staged_device(staging: &Path) -> PathBuf {
     staging.join("device")
 }
@@ -157,7 +156,7 @@ fn disk(id: &str) -> PathBuf {
     Path::new("/dev").join(id)
 }
 
-/// What the kernel said, as a driver would pass it on.
+/// A kernel error as the driver reports it.
 fn failed(error: Errno) -> Status {
     Status::internal(format!("the kernel says {error:?}"))
 }
@@ -187,7 +186,7 @@ impl SimulatedDriver {
             if self.kernel.is_mount_point(&at) {
                 self.kernel.unmount(&at, false).map_err(failed)?;
             }
-            // There is none where a file system was staged.
+            // There is none where a filesystem was staged.
             let _ = self.kernel.remove_file(&staged_device(&at));
             self.change(&request.volume_id, |volume| {
                 volume.staged.remove(&at);
@@ -234,7 +233,7 @@ impl SimulatedDriver {
         Ok(())
     }
 
-    /// An inline volume begins with its publish, and ends with its unpublish.
+    /// An inline volume is created by its publish and deleted by its unpublish.
     fn publish_inline(&self, request: &v1::NodePublishVolumeRequest, at: PathBuf) -> Result<(), Status> {
         if !request.staging_target_path.is_empty() {
             return Err(Status::invalid_argument("an inline volume is not staged"));
@@ -259,7 +258,7 @@ impl SimulatedDriver {
         if self.kernel.is_mount_point(&at) {
             self.kernel.unmount(&at, false).map_err(failed)?;
         }
-        // Whichever it was, a directory or a file; that it is gone is what counts.
+        // A directory or a file: only that it is gone counts.
         let _ = self.kernel.remove_dir(&at).or_else(|_| self.kernel.remove_file(&at));
         self.change(&request.volume_id, |volume| {
             volume.published.remove(&at);
@@ -282,9 +281,9 @@ impl SimulatedDriver {
         Ok(())
     }
 
-    /// Serves again what is mounted there, if nobody does.
+    /// Serves a dead mount again.
     fn revive(&self, at: &Path) {
-        // Nothing is mounted where a device is staged.
+        // Nothing is mounted where a block volume is staged.
         let _ = self.kernel.mend_filesystem(at);
     }
 
@@ -302,7 +301,7 @@ impl SimulatedDriver {
     }
 }
 
-/// Ids that nobody has created: the node makes them up for volumes that are written in pods.
+/// Ids that were not created here: the node makes them for inline volumes.
 fn is_inline(id: &str) -> bool {
     id.starts_with("csi-")
 }

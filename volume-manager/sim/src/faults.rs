@@ -1,4 +1,4 @@
-//! What goes wrong in a simulated kernel.
+//! Faults of the simulated kernel.
 
 use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +10,13 @@ use host::fake::{Order, Step};
 use crate::crash::{Crash, Life};
 use crate::script::Place;
 
-/// Errors a kernel may answer to almost anything.
+/// Errors that almost any call may return.
 const ERRORS: &[i32] = &[5, 12, 16, 28];
 
-/// Steps that change nothing and are asked for all the time; a failing one is rarer than a failing change.
+/// Frequent steps that change nothing; they fail less often than changes.
 const READS: &[&str] = &["read_dir", "read_file", "metadata", "symlink_metadata", "is_likely_mount_point"];
 
-/// Decides about each step of the kernel. Clones are the same decisions.
+/// Decides about each step of the kernel. Clones share the decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct KernelFaults(Arc<Mutex<Inner>>);
 
@@ -25,7 +25,7 @@ struct Inner {
     random: Rng,
     per_mille: u32,
     crash: Crash,
-    /// The manager reads back what was left, and has started nothing yet.
+    /// Whether the manager still reconstructs its volumes: it has started no operation yet.
     scanning: bool,
 }
 
@@ -40,17 +40,17 @@ impl KernelFaults {
         self.open().scanning = true;
     }
 
-    /// The manager has read back what was left: it has started an operation.
+    /// The manager has reconstructed its volumes: it has started an operation.
     pub(crate) fn scanned(&self) {
         self.open().scanning = false;
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(crate) fn stop(&self) {
         self.open().per_mille = 0;
     }
 
-    /// What happens to a step.
+    /// Decides about one step.
     pub(crate) fn decide(&self, step: &Step<'_>) -> Order {
         let mut inner = self.open();
         match inner.crash.reach(Place::Kernel) {
@@ -73,9 +73,9 @@ impl Inner {
         if self.per_mille == 0 || self.random.u32(..1000) >= self.per_mille {
             return Order::Go;
         }
-        // The scan after a restart reads whole directories, and removes some that are empty; one that cannot be
-        // read is skipped, and what was in it is found by nobody. That is how a node behaves whose disk is
-        // broken, and no bug: its next start finds it.
+        // Reconstruction reads whole directories, and removes empty ones. A directory that cannot be read is
+        // skipped, and its volumes stay unknown until the next start: that is expected on a broken disk and not
+        // a bug, so these reads do not fail.
         let reads = READS.contains(&step.method);
         if reads || self.scanning || is_scanned(step.path) {
             return if self.random.bool() { Order::Yield } else { self.delay() };
@@ -93,7 +93,7 @@ impl Inner {
     }
 }
 
-/// Whether a path is one of the directories that reconstruction walks.
+/// Whether reconstruction reads this directory.
 fn is_scanned(path: &Path) -> bool {
     path.components().any(|part| part == Component::Normal("pods".as_ref())) && path.components().count() < 6
 }

@@ -1,4 +1,4 @@
-//! Whoever wants volumes larger: the user who asks, and the controller that does its part of it.
+//! Requests for larger volumes: the user's, and the controller's part of the expansion.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::api::SimulatedApi;
 use crate::driver::{SIZE, SimulatedDriver};
 use crate::objects::Disk;
 
-/// How long the controller takes to say that it is done.
+/// The time between the controller's last write and the status that asks the node.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// It is the controller's turn.
+/// The resize status while the controller expands.
 const CONTROLLERS: &str = "ControllerResizeInProgress";
-/// It is the node's turn.
+/// The resize status that asks the node to expand.
 const PENDING: &str = "NodeResizePending";
-/// The node has given up.
+/// The resize status after the node has given up.
 const INFEASIBLE: &str = "NodeResizeInfeasible";
 
-/// A volume is to be larger, and the controller does its part. One that `records` it writes down in the claim
-/// how far it has come, and after the volume's object has its new size it takes a while to say that it is the
-/// node's turn; an older one only adds a condition.
+/// Requests an expansion and does the controller's part of it. With `records`, the controller records its
+/// progress in the claim, and asks the node some time after the PersistentVolume has its new size; an older
+/// controller only sets a condition.
 pub(crate) fn ask(api: &SimulatedApi, disk: &Disk, records: bool) {
     let Some(volume) = api.find::<Volume>("", &disk.volume.meta.name) else { return };
     let larger = Bytes(volume.capacity.0 + SIZE);
@@ -41,7 +41,7 @@ pub(crate) fn ask(api: &SimulatedApi, disk: &Disk, records: bool) {
     tokio::spawn(async move {
         tokio::time::sleep(A_WHILE).await;
         api.change("default", &claim, |claim: &mut Claim| {
-            // Whoever asked for still more meanwhile may have been told of already.
+            // A still larger request may have been recorded meanwhile.
             if claim.status.resize == CONTROLLERS {
                 claim.status.resize = PENDING.to_owned();
                 pending(claim);
@@ -50,7 +50,7 @@ pub(crate) fn ask(api: &SimulatedApi, disk: &Disk, records: bool) {
     });
 }
 
-/// The condition that everybody understands.
+/// The condition that both kinds of controllers set.
 fn pending(claim: &mut Claim) {
     let kind = "FileSystemResizePending".to_owned();
     claim.status.conditions.retain(|condition| condition.kind != kind);
@@ -58,7 +58,7 @@ fn pending(claim: &mut Claim) {
     claim.status.conditions.push(condition);
 }
 
-/// Asks again for what the node has given up. Whether it had.
+/// Requests the expansion again that the node has given up. Whether there was one.
 pub(crate) fn insist(api: &SimulatedApi, disk: &Disk) -> bool {
     let name = &disk.claim.meta.name;
     let given_up = api.find::<Claim>("default", name).is_some_and(|claim| claim.status.resize == INFEASIBLE);
@@ -68,7 +68,8 @@ pub(crate) fn insist(api: &SimulatedApi, disk: &Disk) -> bool {
     given_up
 }
 
-/// What a volume that is used lacks: the driver must have grown it, and its claim must say so.
+/// What is missing of an expansion of a volume in use: the driver must have expanded it, and its claim must say
+/// so.
 pub(crate) fn missing(api: &SimulatedApi, driver: &SimulatedDriver, disk: &Disk) -> Option<String> {
     let wanted = api.find::<Volume>("", &disk.volume.meta.name)?.capacity;
     let status = api.find::<Claim>("default", &disk.claim.meta.name)?.status.clone();

@@ -1,10 +1,10 @@
-//! From a script that breaks something to the steps it takes.
+//! Reduces a script that breaks a contract to the steps that are needed.
 
 use crate::run::{Outcome, Violated, simulate};
 use crate::script::{Scenario, Step};
 
-/// The same violation from fewer steps: chunks are left out, smaller and smaller ones, for as long as what
-/// is left breaks the same promise.
+/// The same violation from fewer steps: leaves out smaller and smaller chunks as long as the rest breaks the
+/// same contract.
 pub fn minimise(violated: Violated) -> Violated {
     let signature = violated.signature();
     let mut best = violated;

@@ -1,6 +1,5 @@
-//! The other node: it says in its status which volumes its pods want, uses them as soon as they are attached,
-//! and lets them go a while after the last of these pods. Nothing of it is mounted anywhere, and nothing ever
-//! fails on it.
+//! The other node: it lists the volumes that its pods want as in use, uses them as soon as they are attached,
+//! and releases them some time after the last of these pods. It mounts nothing, and nothing fails on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +15,10 @@ use crate::objects::NEIGHBOUR;
 use crate::trace::Trace;
 use crate::views::USES;
 
-/// How long it takes to let a volume go.
+/// The time from the last pod to the release of its volume.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// Works for as long as the simulation does.
+/// Runs as long as the simulation.
 pub(crate) fn start(api: SimulatedApi, trace: Trace) {
     let neighbour = Neighbour { api, trace, used: BTreeMap::new() };
     tokio::spawn(neighbour.run());
@@ -28,7 +27,7 @@ pub(crate) fn start(api: SimulatedApi, trace: Trace) {
 struct Neighbour {
     api: SimulatedApi,
     trace: Trace,
-    /// The volumes it uses, and when it will have let go of those that nobody wants any more.
+    /// The volumes in use, with the time of release for those that no pod wants.
     used: BTreeMap<VolumeName, Option<Instant>>,
 }
 
@@ -60,7 +59,7 @@ impl Neighbour {
             }
         }
         for (volume, handle) in &wanted {
-            // It begins only with what it has said that it uses.
+            // It uses only volumes that it has listed as in use.
             let may_begin = node.volumes_in_use.contains(volume) && node.attached(volume).is_some();
             if may_begin && self.used.insert(volume.clone(), None).is_none() {
                 let (action, on) = (USES.to_owned(), handle.clone());
@@ -74,7 +73,7 @@ impl Neighbour {
         }
     }
 
-    /// The volumes that its pods want, with what their driver calls them.
+    /// The volumes that its pods want, with their handles.
     fn wanted(&self) -> BTreeMap<VolumeName, String> {
         let pods = self.api.all::<Pod>();
         let claims = pods.iter().filter(|pod| pod.node == NEIGHBOUR).flat_map(|pod| pod.claims());

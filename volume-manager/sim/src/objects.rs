@@ -1,4 +1,4 @@
-//! The objects of a simulated cluster, as a scenario wants them.
+//! The API objects of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -21,33 +21,33 @@ use crate::script::{Scenario, Tokens};
 
 /// The node with the manager.
 pub(crate) const NODE: &str = "node-1";
-/// The other one, if there is another one.
+/// The other node, if the scenario has one.
 pub(crate) const NEIGHBOUR: &str = "node-2";
 
-/// A volume that no pod may have, and why.
+/// A volume that a pod may not use, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forbidden {
     /// Its claim is not bound.
     Unbound,
-    /// Its claim is being deleted, and nothing protects it.
+    /// Its claim is being deleted and has no protection finalizer.
     Going,
-    /// This node does not reach it.
+    /// Its node affinity does not match this node.
     Elsewhere,
-    /// It is a device, and the pod wants a directory.
+    /// It is a block volume, and the pod mounts it as a filesystem.
     OtherMode,
-    /// Its claim has the name of the pod's own, and belongs to somebody else.
+    /// Its claim has the name of the pod's own claim, and belongs to another owner.
     SomebodyElses,
 }
 
 impl Forbidden {
-    /// Those that are there from the beginning.
+    /// Those that exist from the beginning.
     pub(crate) const ALL: [Self; 5] =
         [Self::Unbound, Self::Going, Self::Elsewhere, Self::OtherMode, Self::SomebodyElses];
 
-    /// The one that a pod asks for, if it asks for one.
+    /// The forbidden volume that a pod asks for, if any.
     pub(crate) fn of(scenario: &Scenario, pod: u32) -> Option<Self> {
         let asks = scenario.forbidden && pod % 4 == 3;
-        // By the seed, too: a script has a dozen pods, and each kind is to be asked for by the first of them.
+        // Depends on the seed, too: a script has a dozen pods, and the first of them must cover each kind.
         let kind = scenario.seed.wrapping_add(u64::from(pod / 4)) % Self::ALL.len() as u64;
         asks.then(|| Self::ALL[kind as usize])
     }
@@ -60,17 +60,17 @@ impl Forbidden {
     }
 }
 
-/// Whether a pod has a volume that is made for it and dies with it.
+/// Whether a pod has a generic ephemeral volume.
 pub(crate) fn has_its_own(scenario: &Scenario, pod: u32) -> bool {
     scenario.ephemeral && pod % 4 == 1
 }
 
-/// Whether a pod has a volume that is written in it.
+/// Whether a pod has an inline volume.
 pub(crate) fn has_inline(scenario: &Scenario, pod: u32) -> bool {
     scenario.inline && pod % 3 != 2
 }
 
-/// A disk of the driver with the volume and the claim it is bound to.
+/// A disk of the driver with its PersistentVolume and claim.
 pub(crate) struct Disk {
     pub(crate) handle: String,
     pub(crate) block: bool,
@@ -103,14 +103,14 @@ impl Disk {
         disk
     }
 
-    /// The one that is made for a pod.
+    /// The disk of a pod's generic ephemeral volume.
     pub(crate) fn own(scenario: &Scenario, pod: u32) -> Self {
         let mut disk = Self::new(scenario, &format!("p{pod}-own"), false);
         disk.claim.meta.owners = vec![owner(&pod_uid(pod))];
         disk
     }
 
-    /// One that no pod may have; `pod` is the one that asks for it.
+    /// A disk that `pod` may not use.
     pub(crate) fn forbidden(scenario: &Scenario, why: Forbidden, pod: u32) -> Self {
         let mut disk = Self::new(scenario, &why.name(pod), why == Forbidden::OtherMode);
         match why {
@@ -123,7 +123,7 @@ impl Disk {
         disk
     }
 
-    /// The controller's word that it is attached.
+    /// The VolumeAttachment, with status attached.
     pub(crate) fn attachment(&self) -> Attachment {
         let name = AttachmentName::of(
             &VolumeHandle::new(&self.handle),
@@ -141,7 +141,7 @@ impl Disk {
         }
     }
 
-    /// The same in the node's status.
+    /// The entry in the node's list of attached volumes.
     pub(crate) fn attached(&self) -> AttachedVolume {
         let name = VolumeName::shared(&PluginName::new(csi::NAME), &format!("{NAME}^{}", self.handle));
         AttachedVolume { name, device_path: String::new() }
@@ -158,16 +158,15 @@ fn zone(zone: &str) -> NodeAffinity {
     NodeAffinity { terms: vec![vec![requirement]] }
 }
 
-/// The secret of all volumes that have one.
+/// The secret that all volumes share.
 const SECRET: &str = "credentials";
 
-/// Its object.
 pub(crate) fn secret() -> Secret {
     let data = BTreeMap::from([("key".to_owned(), Sensitive::new(b"of the simulation".to_vec()))]);
     Secret { meta: Meta::named("default", SECRET), data }
 }
 
-/// A node, which may leave attaching to a controller.
+/// A node, with the annotation for an attach/detach controller if there is one.
 pub(crate) fn node(scenario: &Scenario, name: &str) -> Node {
     let mut meta = Meta::named("", name);
     meta.labels.insert("zone".to_owned(), "a".to_owned());
@@ -178,14 +177,14 @@ pub(crate) fn node(scenario: &Scenario, name: &str) -> Node {
     Node { meta, ready: true, ..Node::default() }
 }
 
-/// The driver is registered on a node, under the node's own name.
+/// The CSINode object with the driver and the node's id.
 pub(crate) fn csi_node(name: &str) -> CsiNode {
     let driver =
         CsiNodeDriver { name: NAME.to_owned(), node_id: name.to_owned(), ..CsiNodeDriver::default() };
     CsiNode { meta: Meta::named("", name), drivers: vec![driver] }
 }
 
-/// What the driver wants from the node.
+/// The CSIDriver object.
 pub(crate) fn driver(scenario: &Scenario) -> CsiDriver {
     CsiDriver {
         meta: Meta::named("", NAME),
@@ -258,7 +257,7 @@ fn pod_uid(number: u32) -> String {
     format!("uid-{number}")
 }
 
-/// A pod with these volumes of the scenario, and what else pods of it have.
+/// A pod with these volumes of the scenario, and with the other volumes that pods of the scenario have.
 pub(crate) fn pod(scenario: &Scenario, number: u32, volumes: &[usize]) -> Pod {
     let mut pod = claiming_pod(scenario, NODE, &format!("p{number}"), number, volumes);
     let name = |volume: usize| format!("v{volume}");
@@ -295,7 +294,7 @@ pub(crate) fn pod_elsewhere(scenario: &Scenario, number: u32, volumes: &[usize])
     claiming_pod(scenario, NEIGHBOUR, &format!("e{number}"), number, volumes)
 }
 
-/// A pod of a node that claims these volumes of the scenario, and nothing else.
+/// A pod that claims these volumes and has no others.
 fn claiming_pod(scenario: &Scenario, node: &str, name: &str, number: u32, volumes: &[usize]) -> Pod {
     let mut pod = Pod { meta: Meta::named("default", name), ..Pod::default() };
     pod.meta.uid = pod_uid(number);
@@ -308,7 +307,7 @@ fn claiming_pod(scenario: &Scenario, node: &str, name: &str, number: u32, volume
     pod
 }
 
-/// A volume that its driver makes when it is published.
+/// An inline volume of the driver.
 fn inline(scenario: &Scenario, pod: u32) -> VolumeSource {
     VolumeSource::Csi(InlineCsi {
         driver: DriverName::new(NAME),
@@ -323,7 +322,7 @@ fn claimed(claim: &str) -> VolumeSource {
     VolumeSource::Claim { claim: claim.to_owned(), read_only: false }
 }
 
-/// Gives a pod a volume, and its container a use of it.
+/// Adds a volume to a pod, and a mount of it to the pod's container.
 fn add(pod: &mut Pod, name: &str, source: VolumeSource, device: bool) {
     pod.volumes.push(PodVolume { name: name.into(), source });
     let (volume, container) = (name.to_owned(), &mut pod.containers[0]);

@@ -1,4 +1,4 @@
-//! Plays a script and says what came of it.
+//! Plays a script and reports the outcome.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,8 @@ use volume_manager::PodState;
 use crate::script::{Scenario, Step};
 use crate::world::{World, leftovers};
 
-/// Once faults stop: the longest back-off, a call that runs into its deadline, and another back-off.
+/// The time for everything to settle after the faults stop: the longest back-off, a call up to its deadline,
+/// and another back-off.
 const BOUND: Duration = Duration::from_secs(122 + 120 + 122 + 60);
 
 /// How a simulation ended.
@@ -20,11 +21,11 @@ const BOUND: Duration = Duration::from_secs(122 + 120 + 122 + 60);
 pub enum Outcome {
     /// Every contract was kept, and nothing was left.
     Clean(Statistics),
-    /// Something was not as it should be.
+    /// A contract was broken, or the end state was wrong.
     Violated(Violated),
 }
 
-/// What was found, and all it takes to look at it.
+/// A violation, with everything needed to look into it.
 #[derive(Debug)]
 pub struct Violated {
     pub scenario: Scenario,
@@ -32,13 +33,13 @@ pub struct Violated {
     pub steps: Vec<Step>,
     /// The contracts that were broken.
     pub violations: Vec<Violation>,
-    /// What was not as wanted in the end, in words.
+    /// What was wrong with the end state, in words.
     pub unfinished: Vec<String>,
     /// Everything that happened.
     pub trace: Vec<TraceLine>,
 }
 
-/// How much was simulated.
+/// The size of a simulation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
     /// Lines of the trace.
@@ -48,7 +49,7 @@ pub struct Statistics {
 }
 
 impl Violated {
-    /// What tells this violation from others: the contract and the cause, or the kind of leftover.
+    /// Distinguishes violations: the contract and the cause, or the kind of leftover.
     pub fn signature(&self) -> String {
         match self.violations.first() {
             Some(violation) => format!("{} {}", violation.contract, violation.cause),
@@ -138,11 +139,11 @@ async fn take(world: &mut World, step: &Step) {
         Step::ApiBack => world.api.set_away(false),
         Step::Pass(time) => pass(world, *time).await,
     }
-    // A moment, so that the manager hears of one step before the next.
+    // A short pause, so that the manager sees one step before the next.
     pass(world, Duration::from_micros(10)).await;
 }
 
-/// Lets time pass. A manager that crashes meanwhile starts again a second later.
+/// Lets time pass. A manager that crashes meanwhile starts again after a second.
 async fn pass(world: &mut World, time: Duration) {
     let crashed = world.crash.crashed();
     let until = tokio::time::Instant::now() + time;
@@ -161,7 +162,7 @@ async fn restart(world: &mut World, away: Duration) {
     world.start_manager();
 }
 
-/// Ends all faults and waits: first everything wanted must be there, then nothing may be left.
+/// Ends all faults and waits: first everything wanted must be mounted, then nothing may be left.
 async fn settle(world: &mut World) -> Vec<String> {
     world.heal();
     pass(world, world.until_heard()).await;

@@ -1,4 +1,4 @@
-//! What a node does beside its manager: it says in its status which volumes it uses.
+//! The part of a node that writes `volumesInUse` to its status.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use volume_manager::{Notice, VolumeManager};
 use crate::api::SimulatedApi;
 use crate::objects::NODE;
 
-/// How often it writes its status where nothing has changed.
+/// The period of writes without changes.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// When it gives up a write. One that was given up may still be done, after the next one and so undoing it: this
-/// is more than the slowest API takes for one.
+/// The time limit of a write. A write that was given up may still happen, after the next one, and undo it: the
+/// limit is longer than the slowest API takes.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// Writes the status for as long as the manager lives, or until it is told to stop.
+/// Writes the status until the manager ends or the handle is aborted.
 pub(crate) fn report(api: SimulatedApi, manager: VolumeManager) -> AbortHandle {
     let reporting = async move {
         let mut notices = manager.subscribe();
         loop {
-            // One that does not work is tried again soon enough, one that hangs is given up.
+            // A failed write is repeated in the next period, a hanging one is given up.
             let _ = tokio::time::timeout(LIMIT, write(&api, &manager)).await;
             let changed = async {
                 while let Some(notice) = notices.recv().await {
@@ -42,7 +42,7 @@ pub(crate) fn report(api: SimulatedApi, manager: VolumeManager) -> AbortHandle {
 }
 
 async fn write(api: &SimulatedApi, manager: &VolumeManager) -> Result<(), ApiError> {
-    // Before the manager knows what the last one has left, the list of the last one stays.
+    // Before the manager knows the volumes on disk, the old list stays.
     let Some(used) = manager.volumes_in_use().await else { return Ok(()) };
     let node = api::get::<Node>(api, "", NODE).await?;
     if node.volumes_in_use != used {

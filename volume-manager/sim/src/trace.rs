@@ -1,5 +1,4 @@
-//! The trace of a simulation: everything in the order in which it happened, held against the contracts as it
-//! is written.
+//! The trace of a simulation: all events in order, checked against the contracts as they are written.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,10 +39,10 @@ struct Inner {
     judges: Judges,
     violations: Vec<Violation>,
     notices: Option<UnboundedReceiver<Notice>>,
-    /// Who wants to hear of the first operation of a life.
+    /// The receiver of the first operation after a start.
     scanning: Option<KernelFaults>,
     mounts: BTreeMap<u64, MountEntry>,
-    /// The kernel's count of changes when the mounts were last looked at.
+    /// The kernel's number of mount changes at the last look.
     looked_at: Option<u64>,
 }
 
@@ -64,8 +63,8 @@ impl Trace {
         })))
     }
 
-    /// Listens to another incarnation of the manager. What it tells is written down when it is told, also
-    /// while nothing else happens.
+    /// Follows the notices of a newly started manager. Each is recorded when it is sent, even if nothing else
+    /// happens.
     pub(crate) fn listen(&self, manager: Option<(UnboundedReceiver<Notice>, KernelFaults)>) {
         let mut inner = self.open();
         inner.catch_up();
@@ -74,21 +73,21 @@ impl Trace {
         tokio::spawn(std::future::poll_fn(move |context| trace.open().follow(context)));
     }
 
-    /// Adds an event, after all that happened before it.
+    /// Records an event, after all notices that precede it.
     pub(crate) fn record(&self, event: Event) {
         let mut inner = self.open();
         inner.catch_up();
         inner.push(event);
     }
 
-    /// Adds what was done to the mount table by `by` since it was last looked at.
+    /// Records the changes of the mount table since the last look, as made by `by`.
     pub(crate) fn look_at_mounts(&self, by: Actor) {
         let mut inner = self.open();
         inner.catch_up();
         inner.look_at_mounts(by);
     }
 
-    /// Everything has come to rest: what should have happened by now?
+    /// Checks what must have happened once everything has settled.
     pub(crate) fn rest(&self, rest: &Rest) {
         let mut inner = self.open();
         inner.catch_up();
@@ -96,26 +95,26 @@ impl Trace {
         inner.violations.extend(broken);
     }
 
-    /// Whether anything was broken so far.
+    /// Whether a contract was broken so far.
     pub(crate) fn is_violated(&self) -> bool {
         let mut inner = self.open();
         inner.catch_up();
         !inner.violations.is_empty()
     }
 
-    /// What was broken so far.
+    /// The contracts that were broken so far.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         let mut inner = self.open();
         inner.catch_up();
         inner.violations.clone()
     }
 
-    /// How long it has been going on.
+    /// The simulated time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.open().started.elapsed()
     }
 
-    /// How many events there are.
+    /// The number of events.
     pub(crate) fn len(&self) -> usize {
         self.open().lines.len()
     }
@@ -125,7 +124,7 @@ impl Trace {
         self.open().lines.clone()
     }
 
-    /// Hears the effects that hosts announce in this thread, for as long as the guard lives.
+    /// Records the effects that hosts announce in this thread, as long as the guard lives.
     pub(crate) fn hear_effects(&self) -> tracing::subscriber::DefaultGuard {
         tracing::subscriber::set_default(registry().with(Effects(self.clone())))
     }
@@ -142,14 +141,14 @@ impl fmt::Debug for Trace {
 }
 
 impl Inner {
-    /// The manager tells of its books before it acts on them, so all it has told comes first.
+    /// The manager sends notices of its state before it acts on it, so they are recorded first.
     fn catch_up(&mut self) {
         while let Some(notice) = self.notices.as_mut().and_then(|notices| notices.try_recv().ok()) {
             self.hear(notice);
         }
     }
 
-    /// Takes what is told until somebody else is listened to.
+    /// Records notices until another manager is followed.
     fn follow(&mut self, context: &mut std::task::Context<'_>) -> Poll<()> {
         while let Some(notices) = &mut self.notices {
             match notices.poll_recv(context) {
@@ -230,7 +229,7 @@ impl Inner {
     }
 }
 
-/// What the manager tells, as an event of the trace.
+/// A notice of the manager as an event of the trace.
 fn told(notice: Notice) -> Option<Event> {
     let edge = |name: OperationName, volume: String, pod: Option<PodUid>, edge: &str, error| {
         Event::Operation(OperationEdge {
@@ -259,7 +258,7 @@ fn told(notice: Notice) -> Option<Event> {
     })
 }
 
-/// Hears what hosts announce.
+/// Records the effects that hosts announce.
 struct Effects(Trace);
 
 impl<S: tracing::Subscriber> Layer<S> for Effects {

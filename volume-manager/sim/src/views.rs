@@ -1,5 +1,5 @@
-//! Who judges a trace. The contracts are written for one node: each node has a judge who is shown what concerns
-//! it, and a third one sees to what holds across nodes.
+//! The judges of a trace. Contracts are written for one node: each node has a judge that gets its events, and a
+//! third judge checks contracts across nodes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use contracts::rule::{Judge, Rest, Violation, Witness};
 use crate::objects::{NEIGHBOUR, NODE};
 use crate::script::Scenario;
 
-/// Who speaks in a simulated trace: everybody.
+/// The witnesses of a simulated trace: all of them.
 const WITNESSES: &[Witness] = &[
     Witness::Rpc,
     Witness::Kernel,
@@ -20,26 +20,26 @@ const WITNESSES: &[Witness] = &[
     Witness::Clock,
 ];
 
-/// What the controller owes also to a node whose manager is not simulated.
+/// Contracts of the attach/detach controller for the other node, whose manager is not simulated.
 const OWED_TO_NEIGHBOURS: &[&str] = &["INV-078", "INV-079"];
-/// What nobody can see who looks at one node.
+/// Contracts across nodes.
 const ACROSS: &str = "INV-080";
 
-/// What the trace says of the other node: it begins to use a volume.
+/// The trace's word for a volume that the other node starts to use.
 pub(crate) const USES: &str = "use_elsewhere";
 
 /// All judges of a simulation.
 pub(crate) struct Judges {
-    /// Of the node with the manager.
+    /// For the node with the manager.
     node: (View, Judge),
-    /// Of the other one, and of both, if there is another one.
+    /// For the other node, and for both, if there is another one.
     others: Vec<(Option<View>, Judge)>,
     /// Whether volumes are for one node at a time.
     one_node: bool,
 }
 
 impl Judges {
-    /// Those of a scenario.
+    /// The judges for a scenario.
     pub(crate) fn of(scenario: &Scenario) -> Self {
         let mut others = Vec::new();
         if scenario.neighbour {
@@ -49,7 +49,7 @@ impl Judges {
         Self { node: (View::of(NODE), judge(|_| true)), others, one_node: scenario.one_node }
     }
 
-    /// Takes the next event, and says what it broke.
+    /// Judges the next event; returns what it broke.
     pub(crate) fn event(&mut self, line: &TraceLine) -> Vec<Violation> {
         let mut violations: Vec<Violation> = self.used_twice(line).into_iter().collect();
         let (view, judge) = &mut self.node;
@@ -64,12 +64,13 @@ impl Judges {
         violations
     }
 
-    /// The world has come to rest.
+    /// Judges the end state.
     pub(crate) fn rest(&mut self, rest: &Rest) -> Vec<Violation> {
         self.node.1.rest(rest)
     }
 
-    /// What it is all for: the other node uses a volume only once this one has let it go, or was lost.
+    /// The purpose of attachments: the other node uses a single-node volume only after this node has released
+    /// it, or was lost.
     fn used_twice(&self, line: &TraceLine) -> Option<Violation> {
         let Event::Step(step) = &line.event else { return None };
         let books = self.node.1.books();
@@ -90,10 +91,10 @@ fn judge(which: impl Fn(&str) -> bool) -> Judge {
     Judge::new(rules, WITNESSES)
 }
 
-/// What concerns one node.
+/// The events of one node.
 struct View {
     node: &'static str,
-    /// Objects and calls that are another node's.
+    /// Objects and calls that belong to another node.
     objects: BTreeSet<(String, String)>,
     calls: BTreeSet<u64>,
 }
@@ -115,7 +116,7 @@ impl View {
             }
             Event::RpcEnd(end) => !self.calls.remove(&end.id),
             Event::Api(change) => self.shows_object(change),
-            // Of the other node nothing else is simulated.
+            // Nothing else of the other node is simulated.
             _ => self.node == NODE,
         }
     }
@@ -127,7 +128,7 @@ impl View {
             "Pod" | "VolumeAttachment" => change.body["spec"]["nodeName"].as_str(),
             _ => None,
         };
-        // A deletion tells nothing of the object any more.
+        // A deletion does not have the object any more, so it is remembered.
         if of.is_some_and(|of| of != self.node) {
             self.objects.insert(key.clone());
         }

@@ -1,4 +1,4 @@
-//! The world of a simulation: a kernel, a driver, an API, and the manager between them, which comes and goes.
+//! The world of a simulation: kernel, driver, API, and the manager between them, which starts and crashes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ use crate::trace::Trace;
 /// The manager's root directory.
 pub(crate) const ROOT: &str = "/var/lib/kubelet";
 
-/// Everything there is.
+/// Everything in a simulation.
 pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) kernel: FakeKernel,
@@ -43,16 +43,16 @@ pub(crate) struct World {
     faults: KernelFaults,
     pub(crate) scenario: Scenario,
     manager: Option<VolumeManager>,
-    /// Whoever writes the node's status for it.
+    /// The writer of the node's status.
     reporting: Option<AbortHandle>,
-    /// Pods whose objects exist, with what their runtime does.
+    /// Pods whose objects exist, with the state of their containers.
     pods: BTreeMap<u32, (Arc<Pod>, PodState)>,
     /// Pods of the other node.
     elsewhere: BTreeMap<u32, Key>,
     driver_up: bool,
-    /// Directories whose records were damaged, with whether anything was mounted in them then.
+    /// Directories with a damaged record, and whether anything was mounted in them at the time.
     pub(crate) damaged: BTreeMap<PathBuf, bool>,
-    /// Who attaches volumes, if somebody does: the controller, and the attacher beside the driver.
+    /// The controller and the attacher, if volumes are attached by them.
     controller: Option<AttachDetach>,
     attacher: Option<Attacher>,
 }
@@ -93,7 +93,7 @@ impl World {
         world
     }
 
-    /// The objects every scenario starts with.
+    /// Creates the objects that every scenario starts with.
     fn furnish(&self) {
         self.api.put(objects::driver(&self.scenario).into_object(), "case");
         self.api.put(objects::secret().into_object(), "case");
@@ -120,7 +120,7 @@ impl World {
         self.trace.look_at_mounts(contracts::event::Actor::Harness);
     }
 
-    /// Makes a disk with its objects, attached if it must be and nobody else does that.
+    /// Creates a disk with its objects, attached if it must be and no controller does that.
     fn make(&self, disk: Disk) {
         self.driver.create(&disk.handle, disk.block).expect("every disk has its own name");
         if self.scenario.attachable && !self.scenario.controlled {
@@ -131,7 +131,7 @@ impl World {
         self.api.put(disk.claim.into_object(), "case");
     }
 
-    /// Starts whoever attaches volumes, or starts them again where they crashed.
+    /// Starts the controllers that attach volumes, or restarts them after a crash.
     pub(crate) fn start_controllers(&mut self) {
         if !self.scenario.controlled {
             return;
@@ -183,14 +183,14 @@ impl World {
         self.manager = Some(manager);
     }
 
-    /// Ends the manager where it stands. What it had sent is under way all the same.
+    /// Aborts the manager. Requests that it has sent are served all the same.
     pub(crate) async fn stop_manager(&mut self) {
         let Some(manager) = self.manager.take() else { return };
         manager.abort();
         if let Some(reporting) = self.reporting.take() {
             reporting.abort();
         }
-        // Its operations are dropped when the runtime gets to them, and tell nothing any more.
+        // Its operations are dropped when the runtime next polls, and report nothing.
         tokio::task::yield_now().await;
         self.trace.listen(None);
         self.node_edge("kill");
@@ -212,7 +212,7 @@ impl World {
         self.sync(number);
     }
 
-    /// Waits for a pod's volumes in the background, as its worker does.
+    /// Waits for a pod's volumes in the background, as a pod worker does.
     pub(crate) fn sync(&self, number: u32) {
         let (Some(manager), Some((pod, _))) = (self.manager.clone(), self.pods.get(&number)) else { return };
         let pod = uid(pod);
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// Nobody hears of the node any more. Its pods are given up, and end with it.
+    /// The node is lost: its pods are given up and end.
     pub(crate) fn lose_node(&mut self) {
         self.api.change("", NODE, |node: &mut Node| node.ready = false);
         for number in self.present() {
@@ -259,13 +259,13 @@ impl World {
         }
     }
 
-    /// The node is back.
+    /// The node returns.
     pub(crate) fn find_node(&self) {
         self.api.change("", NODE, |node: &mut Node| node.ready = true);
     }
 
-    /// What the node does besides its manager: the directories of pods that are gone go, if they are empty.
-    /// A file in them, or a mount, stays with all that leads to it.
+    /// Removes the empty directories of deleted pods, as a node does besides its manager. A file or mount in
+    /// them keeps the directories above it.
     pub(crate) async fn sweep(&self) {
         let host = FakeHost::new(self.kernel.clone());
         let pods = Path::new(ROOT).join("pods");
@@ -277,7 +277,7 @@ impl World {
             for plugin in names(&host, &volumes).await {
                 for volume in names(&host, &volumes.join(&plugin)).await {
                     let volume = volumes.join(&plugin).join(volume);
-                    // What is not there, not empty or mounted is what stays.
+                    // Fails for a directory that is missing, not empty or a mount point; then it stays.
                     let _ = host.remove_dir(&volume.join("mount")).await;
                     let _ = host.remove_dir(&volume).await;
                 }
@@ -302,24 +302,24 @@ impl World {
         }
     }
 
-    /// A volume has grown as far as its controller goes; the rest is the node's.
+    /// Does the controllers' part of an expansion; the rest is the node's.
     pub(crate) fn grow(&self, number: usize) {
         growth::ask(&self.api, &Disk::numbered(&self.scenario, number), self.scenario.records_growth);
     }
 
-    /// Whoever wants a volume larger that was given up asks for it again. Whether there was any.
+    /// Requests expansions again that the node has given up. Whether there was any.
     pub(crate) fn insist_on_growth(&self) -> bool {
         let disks = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
         disks.filter(|disk| growth::insist(&self.api, disk)).count() > 0
     }
 
-    /// Volumes that pods have and that are smaller than they should be by now.
+    /// Volumes in use whose expansion is not complete.
     pub(crate) fn not_grown(&self) -> Vec<String> {
         let disks = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
         disks.filter_map(|disk| growth::missing(&self.api, &self.driver, &disk)).collect()
     }
 
-    /// Nothing goes wrong any more, and everybody is there.
+    /// Ends all faults, and starts everything that is down.
     pub(crate) fn heal(&mut self) {
         self.crash.countermand();
         self.faults.stop();
@@ -331,25 +331,25 @@ impl World {
         if self.manager.is_none() {
             self.start_manager();
         }
-        // What the other node has, this one waits for.
+        // A single-node volume that is in use on the other node would never be attached here.
         while let Some((_, pod)) = self.elsewhere.pop_first() {
             self.api.remove(&pod, "case");
         }
     }
 
-    /// How long it takes until everybody has heard everything once the API is fast: one way of a request, of its
-    /// answer, and of what it has to say; and before that, until a request that is never answered is given up.
+    /// The time until every client has seen every change once the API is fast: a request, its answer and a
+    /// watched change, after the time limit of a request that is never answered.
     pub(crate) fn until_heard(&self) -> Duration {
         let given_up = if self.scenario.api_hangs { Duration::from_secs(31) } else { Duration::ZERO };
         given_up + self.scenario.api_delay * 3
     }
 
-    /// Everybody has.
+    /// Records that this time is over.
     pub(crate) fn has_heard(&self) {
         self.told("api", "fast");
     }
 
-    /// Why a pod never gets all of its volumes, if it does not.
+    /// The forbidden volume of a pod, which then never gets all of its volumes.
     pub(crate) fn forbidden(&self, pod: u32) -> Option<Forbidden> {
         Forbidden::of(&self.scenario, pod)
     }
@@ -358,13 +358,13 @@ impl World {
         self.manager.as_ref()
     }
 
-    /// Pods that are there and run.
+    /// Pods whose containers run.
     pub(crate) fn running(&self) -> Vec<(u32, PodUid)> {
         let running = self.pods.iter().filter(|(_, (_, state))| *state == PodState::Running);
         running.map(|(number, (pod, _))| (*number, uid(pod))).collect()
     }
 
-    /// All pods that are there.
+    /// All pods with an object.
     pub(crate) fn present(&self) -> Vec<u32> {
         self.pods.keys().copied().collect()
     }
@@ -391,7 +391,7 @@ async fn names(host: &FakeHost, dir: &Path) -> Vec<String> {
     entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
 }
 
-/// What is left below the root, apart from the parents that stay for good.
+/// What is left below the root, apart from directories that always stay.
 pub(crate) fn leftovers(world: &World) -> Vec<String> {
     let table = world.kernel.mount_table();
     let mounts = table

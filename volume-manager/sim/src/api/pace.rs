@@ -1,11 +1,10 @@
-//! How fast the API answers: at once, or after a while that differs from request to request, so that answers
-//! overtake each other.
+//! The API's delays: none, or one that differs from request to request, so that answers overtake each other.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// Decides about requests, and about what watchers are told.
+/// Decides the delays of requests and of watched changes.
 #[derive(Debug)]
 pub(super) struct Pace {
     random: Rng,
@@ -13,17 +12,17 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// One at which each way takes up to `most`.
+    /// Delays of up to `most` in each direction.
     pub(super) fn new(seed: u64, most: Duration) -> Self {
         Self { random: Rng::with_seed(seed ^ 0xa91), most }
     }
 
-    /// Everything is answered at once from now on.
+    /// Ends all delays.
     pub(super) fn heal(&mut self) {
         self.most = Duration::ZERO;
     }
 
-    /// How long the next way takes. Every second one takes no time, however slow the API is.
+    /// The next delay. Every second one is zero, however slow the API is.
     pub(super) fn next(&mut self) -> Duration {
         if self.most.is_zero() || self.random.bool() {
             return Duration::ZERO;

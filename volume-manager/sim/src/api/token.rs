@@ -1,20 +1,20 @@
-//! Tokens of service accounts: whose they are and until when they last can be read from them.
+//! Tokens of service accounts that name their pod and their expiry.
 
 use std::time::Duration;
 
 use api::{Sensitive, Token, TokenRequest};
 
-/// What one says.
+/// The content of a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Issued {
     /// The UID of its pod.
     pub(crate) pod: String,
-    /// Seconds of the simulated clock until which it lasts.
+    /// The expiry, in seconds of the simulated clock.
     until: u64,
 }
 
 impl Issued {
-    /// One that has just been asked for.
+    /// The token for a request.
     pub(super) fn at(now: Duration, request: &TokenRequest) -> Token {
         let lasts = request.expiration.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(3600);
         let until = now + Duration::from_secs(lasts);
@@ -22,7 +22,7 @@ impl Issued {
         Token { token: Sensitive::new(token), expires: "2030-01-01T00:00:00Z".to_owned() }
     }
 
-    /// Reads one.
+    /// Parses a token.
     pub(crate) fn read(token: &str) -> Option<Self> {
         let (pod, until) = token.split_once('@')?;
         Some(Self { pod: pod.to_owned(), until: until.parse().ok()? })

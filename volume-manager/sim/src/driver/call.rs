@@ -1,4 +1,4 @@
-//! One call to the simulated driver, from its first byte to its last.
+//! One call to the simulated driver.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl SimulatedDriver {
             Life::GoesOn => self.call(method, request, work).await,
             Life::Ended => std::future::pending().await,
             Life::EndsAfter => {
-                // Whatever the driver answers, nobody is there to hear it.
+                // The caller has crashed, so the answer does not matter.
                 let _ = self.call(method, request, work).await;
                 self.crash.happens();
                 std::future::pending().await
@@ -38,7 +38,7 @@ impl SimulatedDriver {
         }
     }
 
-    /// A call of anybody.
+    /// A call of any client.
     pub(super) async fn call<Q, R>(
         &self,
         method: &'static str,
@@ -58,7 +58,7 @@ impl SimulatedDriver {
         let req = csi_proto::json::request(&path(method), &request.encode_to_vec()).unwrap_or(Value::Null);
         let volume = req["volumeId"].as_str().unwrap_or_default().to_owned();
         self.trace.record(Event::RpcStart(RpcStart { id, method: method.to_owned(), req, deadline_s: None }));
-        // A call that breaks off has an end, too: its caller sees it as unavailable.
+        // A call that breaks off is recorded as unavailable, which is what its caller sees.
         let mut end = End { driver: self, id, method, begun, told: false };
         let answer = match self.is_at_work_on(&volume) {
             true => Err(Status::aborted("an operation on this volume is under way")),
@@ -99,8 +99,8 @@ impl SimulatedDriver {
         }
     }
 
-    /// Does something whether or not anybody waits for it, unless the driver dies meanwhile. As long as it is
-    /// under way, nothing else is done with its volume: a driver answers ABORTED then.
+    /// Does the work of a call even if its caller has gone, unless the driver dies first. Until it is done,
+    /// other calls on the volume get ABORTED.
     fn late<R: Send + 'static>(
         &self,
         volume: String,
@@ -125,7 +125,7 @@ impl SimulatedDriver {
     }
 }
 
-/// The end of a call, told once, also when the call is dropped.
+/// The end of a call, recorded once, even if the call is dropped.
 struct End<'a> {
     driver: &'a SimulatedDriver,
     id: u64,
@@ -165,7 +165,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// A code in the spelling of Go, which traces use.
+/// A code in the spelling of Go, as in traces.
 fn code_name(code: Code) -> String {
     match code {
         Code::Cancelled => "Canceled".to_owned(),
@@ -174,7 +174,7 @@ fn code_name(code: Code) -> String {
     }
 }
 
-/// A method as it stands on the wire.
+/// The method's path on the wire.
 fn path(method: &str) -> String {
     let service = if method.starts_with("Controller") { "Controller" } else { "Node" };
     format!("/csi.v1.{service}/{method}")

@@ -1,5 +1,5 @@
-//! The controller service of the simulated driver, as the attacher beside it calls it. It runs elsewhere: the
-//! node's process may die without it.
+//! The simulated driver's controller service, for the attacher. It runs on another machine than the node, so a
+//! crash of the manager does not end it.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl AttachService for SimulatedDriver {
 }
 
 impl SimulatedDriver {
-    /// A volume that is for one node is attached to no second one.
+    /// Attaches a volume to a node; a single-node volume is refused on a second node.
     fn attach_to(&self, id: &str, node: &str) -> Result<(), Status> {
         let mut inner = self.open();
         let Some(volume) = inner.volumes.get_mut(id) else { return Ok(()) };

@@ -1,15 +1,15 @@
-//! What goes wrong with a call, as it goes wrong with real drivers.
+//! Faults of calls, as real drivers have them.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use tonic::Code;
 
-/// Codes after which nobody knows what happened: a driver may answer them after its work is done.
+/// Codes that leave the outcome open: the driver may answer them after its work is done.
 const UNKNOWN: &[Code] =
     &[Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::ResourceExhausted, Code::Aborted];
 
-/// Codes that say that nothing was done. Some drivers answer them after they have done it.
+/// Codes that say that nothing was done. Some drivers answer them after their work is done.
 const FINAL: &[Code] = &[
     Code::Unknown,
     Code::InvalidArgument,
@@ -24,13 +24,13 @@ const FINAL: &[Code] = &[
     Code::Unauthenticated,
 ];
 
-/// What happens to a call.
+/// The fate of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Work,
-    /// It takes a while, and is given up with its caller.
+    /// It is delayed, and given up if its caller goes.
     Stall(Duration),
-    /// It takes a while, perhaps longer than anybody waits, and is done whoever has gone meanwhile.
+    /// It is delayed, perhaps beyond the caller's deadline, and done in any case.
     Late(Duration),
     FailBefore(Code),
     FailAfter(Code),
@@ -38,7 +38,7 @@ pub(super) enum Fate {
     HangAfter,
 }
 
-/// Decides about calls.
+/// Decides the fate of calls.
 #[derive(Debug)]
 pub(super) struct Fates {
     random: Rng,
@@ -50,12 +50,12 @@ impl Fates {
         Self { random: Rng::with_seed(seed ^ 0xd00d), per_mille }
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(super) fn heal(&mut self) {
         self.per_mille = 0;
     }
 
-    /// What happens to the next call.
+    /// The fate of the next call.
     pub(super) fn next(&mut self, method: &str) -> Fate {
         let random = &mut self.random;
         if self.per_mille == 0 || random.u32(..1000) >= self.per_mille {
@@ -68,7 +68,7 @@ impl Fates {
             0..4 => Fate::FailBefore(pick(random, UNKNOWN)),
             4..6 => Fate::FailBefore(pick(random, FINAL)),
             6..8 => Fate::FailAfter(pick(random, UNKNOWN)),
-            // A node call that had its effect and answers a code that denies it: the effect shows, and is undone.
+            // A node call that had its effect and denies it: the effect is visible, and is undone.
             8 if undo || is_node_setup => Fate::FailAfter(pick(random, FINAL)),
             8 => Fate::FailBefore(pick(random, FINAL)),
             9 => Fate::HangBefore,

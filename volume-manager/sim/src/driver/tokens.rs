@@ -1,4 +1,4 @@
-//! Tokens as a driver that asks for them looks at them: each is its pod's, and has not run out.
+//! A check of the tokens that the driver asks for: each must be its pod's and not be expired.
 
 use csi_proto::v1::NodePublishVolumeRequest;
 use serde_json::Value;
@@ -8,17 +8,17 @@ use super::SimulatedDriver;
 use crate::api::token::Issued;
 use crate::script::Tokens;
 
-/// Where Kubernetes puts them.
+/// The key of the tokens in the context or among the secrets.
 const KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 impl SimulatedDriver {
-    /// Refuses a publish without the tokens that were asked for, and with tokens that were not.
+    /// Refuses a publish without the tokens that were asked for, or with others.
     pub(super) fn accept_tokens(&self, request: &NodePublishVolumeRequest) -> Result<(), Status> {
         let refused = |why: &str| Err(Status::unauthenticated(why));
         let (in_context, in_secrets) = (request.volume_context.get(KEY), request.secrets.get(KEY));
         let block = super::is_block(request.volume_capability.as_ref());
         let given = match (self.tokens.filter(|_| !block), in_context, in_secrets) {
-            // A device is published without any.
+            // A block volume is published without tokens.
             (None, None, None) => return Ok(()),
             (Some(Tokens::InContext), Some(given), None) => given,
             (Some(Tokens::InSecrets), None, Some(given)) => given,
