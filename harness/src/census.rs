@@ -1,7 +1,8 @@
-//! What a case has left behind: mounts, loop devices, files and processes, and who holds what.
+//! Counts what exists in a sandbox: mounts, loop devices, files and processes, with the processes that hold
+//! them.
 //!
-//! A census is taken before a case and after it; what is only in the second is a leftover. Reads kernel tables
-//! and directories, changes nothing, and never asks a file system that might not answer.
+//! A census is taken before a case and after it; an entry that is only in the second is a leftover. Reads
+//! kernel tables and directories, changes nothing, and never asks a file system that might not answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +22,7 @@ pub use holders::{Holder, Holders, holders_of_loop, holders_of_mount};
 pub use process::Process;
 pub use stuck::{Stuck, stuck, stuck_in_sandbox};
 
-/// Everything of a sandbox that could be left behind, at one moment.
+/// Everything that a case can leave behind in its sandbox, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
     mounts: BTreeMap<MountId, Mount>,
@@ -47,7 +48,7 @@ impl Census {
         Ok(census)
     }
 
-    /// Counts mounts, processes, and the loop devices whose backing files lie on one of these devices.
+    /// Counts mounts and processes, and the loop devices whose backing files are on one of these devices.
     pub fn of(devices: &[u64]) -> Result<Census, ObserveError> {
         let table = table::bound();
         Ok(Census {
@@ -59,7 +60,7 @@ impl Census {
         })
     }
 
-    /// Counts the files below a directory, too; what is mounted below is not entered.
+    /// Counts the files below a directory, too, without entering mounts below it.
     pub fn count_files(&mut self, top: &Path) {
         let mounted: BTreeSet<&Path> = self.mounts.values().map(|mount| mount.target.as_path()).collect();
         tree::collect(top, &mounted, &mut self.files);
@@ -70,9 +71,10 @@ impl Census {
         &self.loops
     }
 
-    /// What is in this census and was not in the one `before`.
+    /// The entries of this census that are not in `before`.
     ///
-    /// Mounts come youngest first and loop devices topmost first: the order in which they would have to go.
+    /// Mounts come youngest first and loop devices topmost first: the order in which they would have to be
+    /// removed.
     pub fn leftovers(&self, before: &Census) -> Vec<Leftover> {
         let mut left = Vec::new();
         for mount in self.mounts.values().rev().filter(|mount| !before.mounts.contains_key(&mount.id)) {
@@ -84,7 +86,7 @@ impl Census {
         for process in self.processes.iter().filter(|process| !before.processes.contains(process)) {
             left.push(Leftover::Process(process.clone()));
         }
-        // A directory that is left speaks for what is in it.
+        // A directory that is left stands for its content.
         let mut told: Option<&Path> = None;
         for file in self.files.difference(&before.files) {
             if told.is_none_or(|dir| !file.starts_with(dir)) {
@@ -97,7 +99,7 @@ impl Census {
     }
 }
 
-/// One thing that was left behind. Displayed, it is one line with real paths.
+/// A leftover. Displayed as one line with real paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leftover {
     Mount {
@@ -112,11 +114,11 @@ pub enum Leftover {
         /// Who uses it.
         held: Holders,
     },
-    /// A file or a directory, with all that is in it.
+    /// A file, or a directory with its content.
     File(PathBuf),
     /// A running process.
     Process(Process),
-    /// What a guard of the harness could not undo.
+    /// An effect that a guard of the harness could not undo.
     Note(String),
 }
 

@@ -1,7 +1,7 @@
-//! What a driver may use of the machine: a control group with limits, as a guard.
+//! Limits for a driver's use of the machine: a control group, as a guard.
 //!
-//! A driver that forks without end or eats all memory meets its limit and not the machine's. Knows both versions
-//! of control groups. Writes below `/sys/fs/cgroup` and nowhere else.
+//! A driver that forks without end or uses up memory reaches its own limit and not the machine's. Supports both
+//! versions of control groups. Writes below `/sys/fs/cgroup` and nowhere else.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,18 +16,18 @@ use crate::guard::{self, CloseError, Guard};
 use crate::observe::{self, Device, Mount};
 use crate::wait::Deadline;
 
-/// How long a group may still have processes that were killed.
+/// The time limit for killed processes to leave a group.
 const EMPTY: Duration = Duration::from_secs(5);
 
 /// How many controllers a group of version 1 has directories for.
 const CONTROLLERS: usize = 2;
 
-/// How much a driver may use.
+/// Limits of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Processes and threads.
     pub tasks: u64,
-    /// Bytes of memory; what it writes into memory file systems counts.
+    /// Bytes of memory; data written to memory file systems counts.
     pub memory: u64,
 }
 
@@ -40,13 +40,13 @@ pub struct Hits {
     pub memory: u64,
 }
 
-/// Why there is no control group.
+/// Why no control group can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// Nothing is mounted that could make one.
+    /// No suitable control group hierarchy is mounted.
     #[error("cannot find control groups with limits for processes and memory")]
     Absent,
-    /// One could not be made or given its limits.
+    /// A group could not be created, or its limits not be set.
     #[error("cannot limit a driver in `{path}`")]
     Refused {
         /// Where it was tried.
@@ -57,7 +57,7 @@ pub enum CgroupError {
     },
 }
 
-/// A control group. What is still in it when it is closed is killed.
+/// A control group. Closing it kills the processes that are still in it.
 #[derive(Debug)]
 pub struct Cgroup {
     limits: Limits,
@@ -83,7 +83,7 @@ pub(crate) fn is_cgroup(dir: &Path) -> bool {
         .is_ok_and(|found| [CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC].contains(&found.filesystem_type()))
 }
 
-/// Where the groups of this name would be, on this machine: to be written down before one is made.
+/// The directories of groups of this name on this machine, to be written to the ledger before one is created.
 ///
 /// # Errors
 /// When there is no place where one could be made.
@@ -151,7 +151,7 @@ impl Cgroup {
         listed.unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Which limits were hit until now.
+    /// The limits that were reached so far.
     pub fn hits(&self) -> Hits {
         let [pids, memory] = self.of_each();
         // Where the kernel tells whether it was for this limit that it had to kill, or for the machine's.
@@ -198,7 +198,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Kills whatever is in these groups and removes them. One that is not there is removed.
+/// Kills the processes in these groups and removes the groups. A missing group counts as removed.
 ///
 /// # Errors
 /// When one stays.
@@ -227,7 +227,7 @@ fn kill_all(dir: &Path) {
     }
 }
 
-/// Moves the calling process into the group behind these doors. For between fork and exec: it only writes.
+/// Moves the calling process into the group behind these files. Safe between fork and exec: it only writes.
 ///
 /// # Errors
 /// When the kernel refuses it.
@@ -235,7 +235,7 @@ pub(crate) fn enter(doors: &[File]) -> io::Result<()> {
     doors.iter().try_for_each(|mut door| door.write_all(b"0"))
 }
 
-/// Where control groups of version 2 are, also where they have no controllers.
+/// The mount point of control groups of version 2, even without controllers.
 pub(crate) fn unified() -> Option<PathBuf> {
     hierarchies().into_iter().find(|mount| mount.fstype == "cgroup2").map(|mount| mount.target)
 }

@@ -53,16 +53,16 @@ const FOLLOWING: Duration = Duration::from_secs(600);
 /// How long the kernel gets to end the processes.
 const DYING: Duration = Duration::from_secs(5);
 
-/// Why a container did not start, or does not answer.
+/// Why a container did not start or does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// Its process could not be started.
+    /// The process could not be started.
     #[error("cannot start a container's process")]
     Start(#[source] io::Error),
-    /// The devices it may use cannot be limited.
+    /// The devices that it may use cannot be limited.
     #[error("cannot limit the devices of a container")]
     Devices(#[from] DeviceGroupError),
-    /// It could not become what its configuration says.
+    /// The container could not be set up as configured.
     #[error("cannot start the container: {what}")]
     Build {
         /// What was tried.
@@ -71,7 +71,7 @@ pub enum ContainerError {
         #[source]
         source: io::Error,
     },
-    /// What was asked of it was refused by the kernel.
+    /// The kernel refused what was asked of it.
     #[error("cannot {what} in the container")]
     Refused {
         /// What was tried.
@@ -80,10 +80,10 @@ pub enum ContainerError {
         #[source]
         source: io::Error,
     },
-    /// It has ended.
+    /// The container has ended.
     #[error("the container has ended")]
     Ended,
-    /// It does not answer.
+    /// The container did not answer in time.
     #[error("the container does not answer")]
     Silent(#[from] TimedOut),
 }

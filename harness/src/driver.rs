@@ -34,18 +34,17 @@ use log::Log;
 use process::Process;
 use questions::Answers;
 
-/// How a driver is started.
+/// The parameters of a driver's start.
 #[derive(Debug, Clone)]
 pub struct DriverOptions {
-    /// What its author says of it.
     pub manifest: Manifest,
     /// Where its socket and its state lie.
     pub layout: Layout,
     /// The node it serves.
     pub node: String,
-    /// Where everything it prints is kept.
+    /// The file for the driver's output.
     pub log: PathBuf,
-    /// What it may use of the machine, if it is limited.
+    /// Limits for the driver, if any.
     pub cgroup: Option<Arc<Cgroup>>,
 }
 
@@ -53,7 +52,7 @@ pub struct DriverOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("cannot start the driver: there is no command `{program}`")]
     NoCommand {
         /// The first word of its command.
@@ -68,13 +67,13 @@ pub enum DriverError {
         #[source]
         source: io::Error,
     },
-    /// The directory that is to be its root is none.
+    /// The directory for its root is not a directory.
     #[error("cannot start the driver: its root `{root}` is not a directory")]
     NoRoot {
         /// The path in the manifest.
         root: PathBuf,
     },
-    /// Its state or log cannot be kept.
+    /// Its state directory or log cannot be created.
     #[error("cannot prepare `{path}` for the driver")]
     Prepare {
         /// The file or directory.
@@ -83,7 +82,7 @@ pub enum DriverError {
         #[source]
         source: io::Error,
     },
-    /// It ended before it served anything.
+    /// It exited before it served anything.
     #[error("cannot use the driver: it exited at once ({exit})")]
     Exited {
         /// How it ended.
@@ -91,7 +90,7 @@ pub enum DriverError {
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// It runs, but its socket never appeared.
+    /// It runs, but its socket did not appear.
     #[error("cannot use the driver: `{socket}` did not appear within {within:?}")]
     NoSocket {
         socket: PathBuf,
@@ -102,7 +101,7 @@ pub enum DriverError {
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// Its socket is there, but it does not say that it is ready.
+    /// Its socket exists, but it did not become ready.
     #[error("cannot use the driver: it was not ready within {within:?}")]
     NotReady {
         /// How long it was given.
@@ -113,7 +112,7 @@ pub enum DriverError {
         /// The last lines it printed.
         tail: Vec<String>,
     },
-    /// It is another driver than the manifest says.
+    /// Its name is not the one in the manifest.
     #[error("cannot use the driver: it calls itself `{found}`, but the manifest says `{expected}`")]
     OtherName {
         /// The manifest's name.
@@ -121,7 +120,7 @@ pub enum DriverError {
         /// The driver's own.
         found: String,
     },
-    /// First questions were not answered, or with something that cannot be used.
+    /// Initial calls failed, or their answers cannot be used.
     #[error("cannot use the driver: {}", list(.wrong))]
     Answers {
         /// The answers, in the order of the questions.
@@ -150,7 +149,7 @@ impl DriverError {
         }
     }
 
-    /// What to do about it, as one line.
+    /// An action that may help, as one line.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NoCommand { .. } => Some(
@@ -169,7 +168,7 @@ impl DriverError {
     }
 }
 
-/// A driver that has answered. Dropping it kills its whole process group.
+/// A driver that answers. Dropping it kills its whole process group.
 #[derive(Debug)]
 pub struct Driver {
     options: DriverOptions,
@@ -178,12 +177,12 @@ pub struct Driver {
     capabilities: Capabilities,
     wrong_answers: Vec<WrongAnswer>,
     process: Option<Process>,
-    /// After the process, whose last words are in it.
+    /// Dropped after the process, so that the log gets its last output.
     log: Option<Log>,
 }
 
 impl Driver {
-    /// Starts the driver, or finds the one that runs already, and waits until it is ready.
+    /// Starts the driver, or connects to the one that runs already, and waits until it is ready.
     ///
     /// # Errors
     /// When it does not start, does not answer, or is another one.
@@ -204,22 +203,22 @@ impl Driver {
         Ok(driver)
     }
 
-    /// What it can do, as it was asked when it started.
+    /// The capabilities that it reported when it was started.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// Its first answers that break a promise, and with which it can be used all the same.
+    /// Answers to initial calls that break a promise but do not prevent its use.
     pub fn wrong_answers(&self) -> &[WrongAnswer] {
         &self.wrong_answers
     }
 
-    /// What its author says of it.
+    /// The driver's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.options.manifest
     }
 
-    /// Its own socket, which the proxy connects to.
+    /// The driver's own socket; the proxy connects to it.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -234,7 +233,7 @@ impl Driver {
         self.options.layout.driver_state()
     }
 
-    /// Returns when it has exited, with how. A driver that somebody else runs never does.
+    /// Returns when the driver has exited. Never returns for a driver that was started elsewhere.
     pub fn exited(&self) -> impl Future<Output = Exit> + use<> {
         let exit = self.process.as_ref().map(Process::exited);
         async move {
@@ -245,7 +244,7 @@ impl Driver {
         }
     }
 
-    /// The first of its processes; none where somebody else has started it.
+    /// Its first process; `None` if it was started elsewhere.
     pub fn pid(&self) -> Option<Pid> {
         self.process.as_ref().map(Process::pid)
     }
@@ -260,12 +259,12 @@ impl Driver {
         if let Some(process) = &self.process {
             self.journal.process("driver", "kill", None);
             process.kill();
-            // Who sleeps in the kernel where no signal reaches him is left to the census.
+            // A process that sleeps where no signal reaches it is left to the census.
             let _ = tokio::time::timeout(DYING, process.exited()).await;
         }
     }
 
-    /// Asks it to end (SIGTERM), and kills it when it does not within that time. Returns whether it ended by itself.
+    /// Sends SIGTERM, and kills the driver if it does not end in time. Returns whether it ended by itself.
     pub async fn terminate(&mut self, within: Duration) -> bool {
         let Some(process) = self.process.as_ref() else { return true };
         self.journal.process("driver", "terminate", None);
@@ -274,7 +273,7 @@ impl Driver {
             return true;
         }
         process.kill();
-        // Where even that is in vain the sandbox's end ends it.
+        // If even that fails, the end of the sandbox ends it.
         drop(tokio::time::timeout(DYING, process.exited()).await);
         false
     }
@@ -296,12 +295,12 @@ impl Driver {
         self.log.as_ref().map(|log| log.tail(lines)).unwrap_or_default()
     }
 
-    /// How many bytes it printed beyond those that its log can hold. What is kept is in the file from now on, the last
-    /// part, too: to be called when it has ended.
+    /// The number of bytes of output beyond what the log can hold. Writes the kept last part to the file. To be
+    /// called when the driver has ended.
     pub fn finish_log(&self) -> u64 {
         let Some(log) = &self.log else { return 0 };
         if let Err(error) = log.finish() {
-            tracing::warn!("the driver's log lacks its last part: {error}");
+            tracing::warn!("cannot write the last part of the driver's log; the log ends early: {error}");
         }
         log.lost()
     }

@@ -48,30 +48,30 @@ pub use child::main as child_main;
 pub use configure::Wanted;
 pub use error::NodeError;
 
-/// How a node is started.
+/// The parameters of a node's start.
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
     /// Where its root and the harness's sockets lie.
     pub layout: Layout,
     pub name: String,
-    /// Where everything it says is kept.
+    /// The file for the node's log.
     pub log: PathBuf,
-    /// How it speaks to drivers.
+    /// How often its CSI client connects and probes capabilities.
     pub client_style: ClientStyle,
     /// How often it writes its status; the kubelet does every ten seconds.
     pub status_period: Duration,
     /// How long one CSI operation may take.
     pub call_deadline: Duration,
-    /// Whether it removes the directories of pods that are gone.
+    /// Whether it removes the directories of deleted pods.
     pub sweep: bool,
-    /// Whether it writes its status at once when it uses other volumes than before, or with the period only.
+    /// Whether it also writes its status at once when its volumes in use change, and not only periodically.
     pub prompt_status: bool,
-    /// Whether a pod that does not get its volumes is told of it in an event, as by the kubelet's pod workers.
+    /// Whether a failed wait for a pod's volumes emits an event about the pod, as the kubelet's pod workers do.
     pub pod_events: bool,
 }
 
 impl NodeOptions {
-    /// A node as the kubelet would be, but for its status, which is written ten times a second.
+    /// The kubelet's settings, except that the status is written ten times a second.
     pub fn new(layout: Layout, name: &str, log: PathBuf) -> Self {
         Self {
             layout,
@@ -92,7 +92,7 @@ impl NodeOptions {
 pub struct Node {
     options: NodeOptions,
     api: ApiServer,
-    /// Pods whose containers are gone for good, which a node that is started again must know.
+    /// Pods whose containers are gone for good: a restarted node has to be told.
     gone: Arc<Mutex<BTreeSet<String>>>,
     doom: effects::Doom,
     /// Shared with who waits for an answer, so that a node can be killed meanwhile.
@@ -110,18 +110,18 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.effects.abort();
-        // A group without members is dead, which is what is wanted.
+        // A group without members is dead already.
         let _ = killpg(self.group, Signal::SIGKILL);
     }
 }
 
-/// How long a process that was killed is waited for.
+/// The time limit for a killed process to end.
 const DYING: Duration = Duration::from_secs(5);
 
 /// Longer than any machine needs to start a process, and short enough to be waited for.
 const READY: Duration = Duration::from_secs(20);
 
-/// How much longer than it was given a node may take to say that it could not.
+/// The extra time for a node's answer after the limit of an order.
 const GRACE: Duration = Duration::from_secs(20);
 
 impl Node {
@@ -148,7 +148,7 @@ impl Node {
         if pod.meta.uid.is_empty() {
             pod.meta.uid = format!("uid-{}", pod.meta.name);
         }
-        // Whoever uses a uid again means another life.
+        // A reused uid is a new pod.
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.meta.uid);
         self.journal().step("add_pod", &pod.meta.name);
         self.journal().symbols().name_pod(&pod.meta.uid, &pod.meta.name);
@@ -181,12 +181,12 @@ impl Node {
         }
         match self.running().is_some() {
             true => self.order(Order::RuntimeGone(uid)).await.map(drop),
-            // A node that is down learns it when it starts.
+            // A node that is down is told when it starts.
             false => Ok(()),
         }
     }
 
-    /// Has a pod synced now, as the kubelet does once a minute.
+    /// Syncs a pod now, as the kubelet does once a minute.
     ///
     /// # Errors
     /// When the node is down, or knows no such pod.
@@ -195,7 +195,7 @@ impl Node {
         self.order(Order::Sync(name.to_owned())).await.map(drop)
     }
 
-    /// Waits until all volumes of a pod are there.
+    /// Waits until all volumes of a pod are mounted.
     ///
     /// # Errors
     /// When they are not within `limit`: what was wrong last.
@@ -203,7 +203,7 @@ impl Node {
         self.order(Order::WaitMounted(pod.to_owned(), limit)).await.map(drop)
     }
 
-    /// Waits until a pod has no volumes any more and nothing is under way for it.
+    /// Waits until a pod has no volumes and no operation runs for it.
     ///
     /// # Errors
     /// When it has within `limit`.
@@ -229,8 +229,8 @@ impl Node {
         self.order(Order::WaitIdle(pods, limit)).await.map(drop)
     }
 
-    /// Waits until the manager has taken note of the pods that came and of those that went. What it does about
-    /// them may still wait for something else.
+    /// Waits until the manager knows the pods that were added and those that were removed. Their operations may
+    /// still wait for something else.
     ///
     /// # Errors
     /// When it has not after `limit`: of whom.
@@ -249,7 +249,7 @@ impl Node {
         }
     }
 
-    /// The pods that want volumes and are not in its desired state, and those that have gone and still are.
+    /// The pods that want volumes and are not in the desired state, and removed ones that still are.
     fn unnoticed(&self, dump: &Dump) -> Vec<String> {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         let desired = |uid: &str| dump.desired.keys().any(|key| key.split(' ').nth(1) == Some(uid));
@@ -258,13 +258,13 @@ impl Node {
         other.map(|pod| pod.meta.name.clone()).collect()
     }
 
-    /// The pods of this node, as the cluster has them.
+    /// The pods of this node, from the API server.
     fn pods(&self) -> impl Iterator<Item = Arc<Pod>> + use<'_> {
         let mine = |pod: &Arc<Pod>| pod.node == self.options.name;
         self.api.list::<Pod>().into_iter().filter(mine)
     }
 
-    /// Everything the manager believes.
+    /// A snapshot of the manager's state.
     ///
     /// # Errors
     /// When the node is down.
@@ -275,7 +275,7 @@ impl Node {
         }
     }
 
-    /// The volumes a pod has, by their names in it.
+    /// The mounted volumes of a pod, by their names in it.
     ///
     /// # Errors
     /// When the node is down.
@@ -299,7 +299,7 @@ impl Node {
         }
     }
 
-    /// Lets the node's clock skip: what waits until then goes on at once.
+    /// Advances the node's clock: waits up to that time end at once.
     ///
     /// # Errors
     /// When the node is down.
@@ -315,12 +315,12 @@ impl Node {
         self.journal().process("node", "kill", None);
         // A group without members is dead already.
         let _ = killpg(running.group, Signal::SIGKILL);
-        // Who sleeps in the kernel where no signal reaches him is left to the census.
+        // A process that sleeps where no signal reaches it is left to the census.
         let _ = tokio::time::timeout(DYING, exited(running.exit.clone())).await;
     }
 
-    /// Lets it die (SIGKILL) directly after it has done so many things more, before it can go on. Zero takes
-    /// that back.
+    /// Kills the node (SIGKILL) directly after that many further effects, before it can continue. Zero cancels
+    /// that.
     pub fn dies_after(&self, effects: u64) {
         self.doom.store(effects, Ordering::Relaxed);
     }
@@ -344,7 +344,7 @@ impl Node {
         self.running().and_then(|running| *running.exit.borrow())
     }
 
-    /// Returns when its process has ended, with how. A node that is down never does.
+    /// Returns when its process has ended. Never returns for a node that is down.
     pub fn exited(&self) -> impl Future<Output = Exit> + use<> {
         let exit = self.running().map(|running| running.exit.clone());
         async move {
@@ -441,7 +441,7 @@ impl Node {
         journal.process("node", "start", None);
         let (sender, exit) = watch::channel(None);
         tokio::spawn(async move {
-            // A child that cannot be waited for was reaped by somebody else; how it ended is lost.
+            // A child that cannot be waited for was reaped elsewhere; its exit status is lost.
             let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
             journal.process("node", "exit", Some(ended.to_string()));
             sender.send_replace(Some(ended));
@@ -453,7 +453,7 @@ impl Node {
 async fn exited(mut exit: watch::Receiver<Option<Exit>>) -> Exit {
     match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
         Ok(Some(exit)) => exit,
-        // The task that waits has ended with the runtime: nobody will ever know.
+        // The task that waits has ended with the runtime, so the exit status is lost.
         _ => std::future::pending().await,
     }
 }

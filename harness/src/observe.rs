@@ -134,12 +134,12 @@ pub enum MountEventKind {
     },
 }
 
-/// By what means mounts are seen.
+/// The source of mount events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Witness {
     /// The kernel's own notifications.
     Fanotify,
-    /// Comparing one reading of mountinfo with the next.
+    /// Comparison of two readings of mountinfo.
     Poll,
 }
 
@@ -152,7 +152,7 @@ impl fmt::Display for Witness {
     }
 }
 
-/// Why mounts cannot be seen.
+/// Why mounts cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// A table or a notification could not be read.
@@ -211,7 +211,7 @@ impl MountWatch {
         Ok(MountWatch { eye: Mutex::new(eye), witness })
     }
 
-    /// By what means it sees.
+    /// The source that it uses.
     pub fn witness(&self) -> Witness {
         self.witness
     }
@@ -236,7 +236,7 @@ impl MountWatch {
         }
     }
 
-    /// Every mount known at the last look, by id.
+    /// All mounts known at the last look, by id.
     pub fn mounts(&self) -> BTreeMap<MountId, Mount> {
         match &*self.eye() {
             Eye::Fanotify(eye) => eye.known().clone(),
@@ -244,7 +244,7 @@ impl MountWatch {
         }
     }
 
-    /// What is known of one mount.
+    /// A known mount.
     pub fn get(&self, id: MountId) -> Option<Mount> {
         match &*self.eye() {
             Eye::Fanotify(eye) => eye.known().get(&id).cloned(),

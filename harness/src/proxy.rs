@@ -1,9 +1,9 @@
-//! The proxy before a driver's socket: records every call and can spoil it.
+//! The proxy before a driver's socket: records every call and can change it.
 //!
-//! It passes any unary call on without knowing its type. An edge of a call is recorded in the journal before
-//! it is passed on, so that what the driver does lies between the two. [`Rule`]s change what happens on the
-//! way: they answer instead of the driver, wait, lose the answer, or send a request twice. It listens on one
-//! socket, connects to the driver's, and touches nothing else.
+//! It passes any unary call on without knowing its type. The start and the end of a call are recorded in the
+//! journal before they are passed on, so that what the driver does lies between the two. [`Rule`]s change what
+//! happens to calls: they answer instead of the driver, wait, lose the answer, or send a request twice. It
+//! listens on one socket, connects to the driver's, and touches nothing else.
 
 mod code;
 mod codec;
@@ -45,16 +45,16 @@ use handle::Front;
 use pause::Pauses;
 use rule::Rules;
 
-/// Which sockets a proxy stands between.
+/// The sockets of a proxy.
 #[derive(Debug, Clone)]
 pub struct ProxyOptions {
-    /// Where it listens: the socket the node knows.
+    /// The socket that the proxy listens on; the node connects to it.
     pub listen: PathBuf,
     /// The driver's own socket.
     pub driver: PathBuf,
-    /// The socket of its controller service, where that is another.
+    /// The socket of the controller service, if it is another one.
     pub controller: Option<PathBuf>,
-    /// Where to write down what the driver is asked for, if it outlives the run.
+    /// The ledger for volumes of a driver that outlives the run.
     pub ledger: Option<Arc<Ledger>>,
 }
 
@@ -62,7 +62,7 @@ pub struct ProxyOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// Its socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on `{path}`")]
     Listen {
         /// The socket.
@@ -71,7 +71,7 @@ pub enum ProxyError {
         #[source]
         source: io::Error,
     },
-    /// A socket's path is none that can be connected to.
+    /// The path cannot be a socket's.
     #[error("cannot connect to `{path}`")]
     Connect {
         /// The socket.
@@ -91,7 +91,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens, and passes calls on from now on.
+    /// Starts to listen and to pass calls on.
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -110,45 +110,45 @@ impl Proxy {
         Ok(Self { listen: options.listen, front, task })
     }
 
-    /// Changes what happens to calls from now on. Of several rules for a call the latest counts.
+    /// Adds a rule for calls from now on. Of several rules for a call the newest is used.
     pub fn inject(&self, rule: Rule) {
         self.front.rules.add(rule, None);
     }
 
-    /// Lets the next call of a method reach the driver and holds its answer until the gate is opened.
+    /// Passes the next call of a method to the driver and holds its answer until the gate is opened.
     pub fn hold(&self, method: &str) -> Gate {
         self.hold_with(Rule { forward: true, times: Some(1), ..Rule::of(method) })
     }
 
-    /// Lets calls do as a rule says, and holds their answers until the gate is opened.
+    /// Adds a rule and holds the answers of its calls until the gate is opened.
     pub fn hold_with(&self, rule: Rule) -> Gate {
         let gate = Gate::new();
         self.front.rules.add(rule, Some(gate.clone()));
         gate
     }
 
-    /// Changes what happens to calls, once all rules for that method that are there are used up.
+    /// Adds a rule that is used after the present rules for that method are used up.
     pub fn inject_in_turn(&self, rule: Rule) {
         self.front.rules.add_in_turn(rule);
     }
 
-    /// Leaves these out of what the driver says its node service can do, from now on.
+    /// Hides these node capabilities in the driver's answers from now on.
     pub fn hide_node_capabilities(&self, names: impl IntoIterator<Item = String>) {
         self.front.pauses.hide(names);
     }
 
-    /// Passes no call on until [`Self::open`]: what is done meanwhile is done at one moment.
+    /// Holds all calls until [`Self::open`], so that several changes take effect at one moment.
     pub fn shut(&self) {
         self.front.pauses.shut();
     }
 
-    /// Does as [`Self::shut`] in the moment in which so many calls of a method have begun or ended: who made the
-    /// last of them has no answer yet, and can do nothing more.
+    /// Does as [`Self::shut`] when the `count`-th call of a method has begun or ended: its caller has no answer
+    /// yet and does nothing more.
     pub fn shut_at(&self, method: &str, edge: Edge, count: usize) {
         self.front.pauses.shut_at(method, edge, count);
     }
 
-    /// Passes on the call in whose moment all is held back, if it was held itself, and nothing that came later.
+    /// Passes on the call that [`Self::shut_at`] was triggered by, if that is held, and no later one.
     pub fn let_in(&self) {
         self.front.pauses.let_in();
     }
@@ -158,22 +158,22 @@ impl Proxy {
         self.front.pauses.open();
     }
 
-    /// Lets the clock of all pauses skip: calls that rules delay until then go on at once.
+    /// Advances the clock of all pauses: calls that are delayed up to then continue at once.
     pub fn advance(&self, by: Duration) {
         self.front.pauses.advance(by);
     }
 
-    /// How many calls a rule holds just now: nothing is being done about them.
+    /// The number of calls that rules hold at present.
     pub fn held(&self) -> usize {
         self.front.pauses.held()
     }
 
-    /// Takes back all rules for a method; for all methods if it is empty.
+    /// Removes all rules for a method, or for all methods if it is empty.
     pub fn clear(&self, method: &str) {
         self.front.rules.clear(method);
     }
 
-    /// Forgets the connection to the driver, which was started anew.
+    /// Drops the connection to a driver that was started again.
     pub fn reconnect(&self) {
         self.front.upstreams.forget();
     }
@@ -183,8 +183,8 @@ impl Proxy {
         &self.listen
     }
 
-    /// Calls the driver past the journal and all rules, as somebody who is not the node: the request and the answer are
-    /// JSON.
+    /// Calls the driver without journal and rules, as another client than the node would. Request and answer
+    /// are JSON.
     ///
     /// # Errors
     /// When there is no such method or its request has no such fields.
@@ -200,7 +200,7 @@ impl Proxy {
         })
     }
 
-    /// A connection through the proxy for the harness's own calls, so that those are recorded, too.
+    /// A connection through the proxy for the harness's own calls, so that they are recorded, too.
     ///
     /// # Errors
     /// When the socket's path is none that can be connected to.
@@ -212,12 +212,12 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.task.abort();
-        // It may be gone with the directory around it.
+        // It may have been removed with its directory.
         let _ = fs::remove_file(&self.listen);
     }
 }
 
-/// A connection to a unix socket, made when it is first used and again when it was lost.
+/// A connection to a Unix socket, made at its first use and again after it was lost.
 ///
 /// # Errors
 /// When the path is none that can be connected to.
@@ -227,21 +227,21 @@ pub fn connect(socket: &Path) -> Result<Channel, ProxyError> {
     Ok(endpoint.connect_lazy())
 }
 
-/// A request whose answer is waited for so long, and no longer.
+/// A request with a time limit for its answer.
 pub fn within<T>(message: T, limit: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);
     request
 }
 
-/// Whether there is a socket at a path at which nobody listens any more.
+/// Whether a path is a socket without a listener.
 pub fn is_abandoned(path: &Path) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
         && StdStream::connect(path).err().is_some_and(refused)
 }
 
-/// A listening socket at a path that may hold the remains of an earlier one.
+/// Listens at a path and replaces an abandoned socket there.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -254,20 +254,20 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 async fn accept(listener: UnixListener, front: Front) {
-    // Connections live in here, so that aborting this task ends them, too.
+    // Connections are in this set, so that aborting the task ends them, too.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
-                // A caller that is gone before it was accepted needs no answer.
+                // The caller may have gone before it was accepted.
                 let Ok((stream, _)) = accepted else { continue };
                 let caller = stream.peer_cred().ok().and_then(|caller| caller.pid()).filter(|pid| *pid > 0);
                 let front = TowerToHyperService::new(Front { caller, ..front.clone() });
                 connections.spawn(async move {
                     let server = auto::Builder::new(TokioExecutor::new()).http2_only();
-                    // How a connection ends matters to nobody: its calls are recorded one by one.
+                    // The end of a connection does not matter: its calls are recorded one by one.
                     let _ = server.serve_connection(TokioIo::new(stream), front).await;
                 });
             }

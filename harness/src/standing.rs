@@ -1,8 +1,8 @@
-//! Whose rights this process has on the machine.
+//! The privileges of this process on the machine.
 
 use std::fs;
 
-/// Whose rights this process has.
+/// The privileges of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Root of the machine.
@@ -13,7 +13,8 @@ pub enum Standing {
     User,
 }
 
-/// Whose rights this process has. Inside of a sandbox that is a user namespace the answer is [`Standing::NamespaceRoot`].
+/// The privileges of this process. In a sandbox that is a user namespace, the answer is
+/// [`Standing::NamespaceRoot`].
 pub fn standing() -> Standing {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     match (nix::unistd::geteuid().is_root(), maps_all(&map)) {
@@ -29,14 +30,14 @@ pub fn is_root() -> bool {
     standing() == Standing::Root
 }
 
-/// The user that the machine knows this process by.
+/// The user id of this process on the machine.
 pub(crate) fn outer_user() -> u32 {
     let user = nix::unistd::geteuid().as_raw();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     outside(&map, user).unwrap_or(user)
 }
 
-/// Whether each user of the machine is himself in here, as in the first of all namespaces.
+/// Whether every user of the machine has the same id in this namespace, as in the initial one.
 fn maps_all(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }

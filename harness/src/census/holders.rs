@@ -1,4 +1,4 @@
-//! Who holds what: the chain from a device or a mount to the processes at its end.
+//! Holders of a device or mount: the chain from it to the processes at its end.
 
 use std::fmt;
 use std::fs;
@@ -11,12 +11,12 @@ use super::process::{self, Process};
 use crate::loop_device::{LOOP_MAJOR, table};
 use crate::observe::{self, Device, Mount};
 
-/// Somebody who holds a resource.
+/// A holder of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// A process has it open, or works in it.
     Process(Process),
-    /// Its file system is mounted, and that mount is held in turn.
+    /// A mount of its file system; its holders follow.
     Mount {
         /// Type of the file system.
         fstype: String,
@@ -25,23 +25,23 @@ pub enum Holder {
         /// Who uses the mount.
         held: Holders,
     },
-    /// A loop device is attached over it, and that one is held in turn.
+    /// A loop device over it; its holders follow.
     Loop {
         /// The number of that device.
         number: u32,
         /// Who uses it.
         held: Holders,
     },
-    /// A device of another driver stands on it, such as `dm-0`.
+    /// A device of another driver is built on it, such as `dm-0`.
     Device(String),
 }
 
-/// Everybody who holds something.
+/// All holders of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holders(pub Vec<Holder>);
 
 impl Holders {
-    /// Whether nobody that we can see does.
+    /// Whether no holder is visible.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Everybody who keeps loop device `number` attached, as far as this namespace can see.
+/// All visible holders that keep loop device `number` attached.
 pub fn holders_of_loop(number: u32) -> Holders {
     // Loop devices stack a handful deep at most; a limit keeps a table that changes underway from looping.
     loop_holders(number, 8)
@@ -109,7 +109,7 @@ fn loop_holders(number: u32, depth: u32) -> Holders {
 
 /// The processes that work at or below a mount or have a file of it open.
 pub fn holders_of_mount(mount: &Mount) -> Holders {
-    // Everything lies below these two; who holds them holds nothing in particular.
+    // Everything is below these two; being at or below them holds nothing in particular.
     if mount.target == Path::new("/") || mount.target == Path::new("/proc") {
         return Holders::default();
     }

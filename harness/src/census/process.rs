@@ -4,16 +4,16 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A running process. Two are equal if they are the same process, not only the same number.
+/// A running process. Two are equal if they are the same process; the same number is not enough.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its number in our namespace.
+    /// The process number in our namespace.
     pub pid: i32,
     /// Its name: at most 15 bytes.
     pub name: String,
     /// When it started, in clock ticks since boot: the number and this are never the same twice.
     pub started: u64,
-    /// Whether it has ended and nobody has asked how.
+    /// Whether it has ended and was not waited for yet.
     pub zombie: bool,
 }
 

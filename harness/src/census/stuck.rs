@@ -1,4 +1,5 @@
-//! Processes that get nowhere: stopped, or asleep in the kernel where no signal reaches them. Reads `/proc`.
+//! Processes that make no progress: stopped, or asleep in the kernel where no signal reaches them. Reads
+//! `/proc`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,12 +7,12 @@ use std::fs;
 
 use super::process::{self, Process};
 
-/// A process of which at least one thread gets nowhere.
+/// A process with at least one thread that makes no progress.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stuck {
     name: String,
     pid: i32,
-    /// The kernel's function it sleeps in; nothing if it is stopped.
+    /// The kernel function that it sleeps in; empty if it is stopped.
     asleep: Option<String>,
 }
 
@@ -29,8 +30,8 @@ impl fmt::Display for Stuck {
 /// Where the kernel waits for the server of a FUSE file system.
 const FUSE: &str = "request_wait_answer";
 
-/// The processes of our PID namespace that get nowhere at this moment. Whoever waits for a disk sleeps like that
-/// for a moment, too: what is in two looks is stuck.
+/// The processes of our PID namespace that make no progress at this moment. A process that waits for a disk is
+/// briefly in that state, too: only one that is in two looks is stuck.
 pub fn stuck() -> BTreeSet<Stuck> {
     among(process::ours())
 }
@@ -46,7 +47,7 @@ fn among(processes: Vec<Process>) -> BTreeSet<Stuck> {
     for process in processes {
         let threads = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
         for thread in threads {
-            // Where the kernel does not tell, it says 0.
+            // The file reads `0` where the kernel does not tell.
             let place = || fs::read_to_string(thread.path().join("wchan")).unwrap_or_default();
             let place = || place().trim_start_matches('0').to_owned();
             let asleep = match process::state(&thread.path()) {

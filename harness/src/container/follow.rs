@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::wait::Deadline;
 
-/// How long the next content is waited for.
+/// The time limit for the next content.
 const LATE: Duration = Duration::from_secs(18);
 
 /// Reads these files together until all hold `last`; everything they held meanwhile, without repetition.

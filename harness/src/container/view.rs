@@ -1,4 +1,4 @@
-//! What a container sees, as text: each volume, and below it one line for each thing in it. Pure.
+//! The files that a container sees, as text: one line for each volume and each file in it. Pure.
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::symbols::Symbols;
 
-/// Everything a container sees of its volumes and devices.
+/// Everything that a container sees of its volumes and devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View(Vec<Sight>);
 

@@ -1,10 +1,10 @@
-//! What a driver can do: asked, never configured.
+//! A driver's capabilities, as it reports them; they are never configured.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// What a driver says of itself, in the words of the specification.
+/// The capabilities of a driver, in the words of the specification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     pub name: String,

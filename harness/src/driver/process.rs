@@ -103,7 +103,7 @@ impl Process {
         async move {
             match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
                 Ok(Some(exit)) => exit,
-                // The task that waits has ended with the runtime: nobody will ever know.
+                // The task that waits has ended with the runtime, so the exit status is lost.
                 _ => std::future::pending().await,
             }
         }
@@ -118,14 +118,14 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // A group without members is dead, which is what is wanted.
+        // A group without members is dead already.
         let _ = killpg(self.group, signal);
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Also after its first process has exited: what it started may live on.
+        // Even if its first process has exited: its children may still run.
         self.kill();
     }
 }

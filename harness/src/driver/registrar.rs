@@ -1,4 +1,4 @@
-//! The driver's registrar: tells the node that there is a driver, and where. Serves one socket.
+//! The driver's registrar: announces the driver's socket to the node. Serves one socket.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::journal::Journal;
 use crate::proxy;
 
-/// Why a driver cannot be announced.
+/// The registration socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on `{path}`")]
 pub struct RegistrarError {
@@ -24,10 +24,10 @@ pub struct RegistrarError {
     source: io::Error,
 }
 
-/// What the node said, once it has.
+/// The node's answer, once there is one.
 type Told = Arc<watch::Sender<Option<Result<(), String>>>>;
 
-/// An announced driver. Dropping it takes the announcement back.
+/// An announced driver. Dropping it removes the registration socket.
 #[derive(Debug)]
 pub struct Registrar {
     socket: PathBuf,
@@ -64,7 +64,7 @@ impl Registrar {
         Ok(Self { socket: socket.to_owned(), told, task: task.abort_handle() })
     }
 
-    /// Waits until the node has said whether it takes the driver; if not, why.
+    /// Waits until the node has accepted or refused the driver.
     ///
     /// # Errors
     /// When the node refused it.
@@ -76,7 +76,7 @@ impl Registrar {
         }
     }
 
-    /// Forgets what the node said, which is started anew.
+    /// Forgets the answer of a node that is started again.
     pub fn expect_again(&self) {
         self.told.send_replace(None);
     }

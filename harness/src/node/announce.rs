@@ -1,7 +1,7 @@
-//! The node's end of the effects socket: a `tracing` layer that says each effect and waits for the journal.
+//! The node's end of the effects socket: a `tracing` layer that sends each effect and waits for the journal.
 //!
-//! The thread that made a change does not go on before the change is in the journal. That is what puts
-//! effects in their true order among calls and mounts; and what the manager said before it comes first.
+//! The thread that made a change continues only when the change is in the journal. This puts effects in their
+//! true order among calls and mounts; notices of the manager that precede the effect are recorded first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use tracing_subscriber::layer::Context;
 
 use super::barrier::Barrier;
 
-/// Says effects at a socket.
+/// Sends effects to a socket.
 #[derive(Debug)]
 pub(super) struct Announcer {
     stream: Mutex<UnixStream>,
@@ -25,7 +25,7 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    /// `notices` is what lets it wait for the manager's notices, once there is a manager.
+    /// `notices` has the barrier for the manager's notices, once there is a manager.
     pub(super) fn connect(socket: &Path, notices: Arc<OnceLock<Barrier>>) -> io::Result<Self> {
         UnixStream::connect(socket).map(|stream| Self { stream: Mutex::new(stream), notices })
     }
@@ -51,7 +51,8 @@ impl<S: Subscriber> Layer<S> for Announcer {
         let mut fields = Fields::default();
         event.record(&mut fields);
         if self.announce(&fields.0).is_err() {
-            // Without a journal nothing this node does can be judged: its harness is gone, or going.
+            // Without a journal nothing that this node does can be judged: the harness has ended or is about
+            // to.
             std::process::abort();
         }
     }

@@ -1,9 +1,9 @@
-//! Keeps what the manager says before what it does: no call leaves the node, and no effect is announced, before
-//! the journal has every notice that preceded it.
+//! Orders the manager's notices before its actions: no call leaves the node, and no effect is announced, before
+//! the journal has every earlier notice.
 //!
 //! Notices, calls and effects travel through different sockets. Before a connection to a driver is made, and
-//! before an effect is announced, a barrier is sent behind all notices so far, and the harness says when it has
-//! passed.
+//! before an effect is announced, a barrier is sent behind all earlier notices, and the harness answers when it
+//! has recorded them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use volume_manager::Notice;
 
 use super::protocol::Heard;
 
-/// Lets its callers wait until all notices so far are recorded. Clones are the same barrier.
+/// Waits until all earlier notices are recorded. Clones are the same barrier.
 #[derive(Debug, Clone)]
 pub(super) struct Barrier {
     requests: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -33,7 +33,7 @@ impl Barrier {
     pub(super) async fn pass(&self) {
         let (done, passed) = oneshot::channel();
         if self.requests.send(done).is_ok() {
-            // An error means that the harness has gone, and this process is about to.
+            // An error means that the harness has ended; this process ends next.
             let _ = passed.await;
         }
     }
@@ -47,15 +47,15 @@ impl Barrier {
         }
     }
 
-    /// The harness says that it has recorded everything before barrier `number`.
+    /// The harness has recorded everything before barrier `number`.
     pub(super) fn passed(&self, number: u64) {
         if let Some(done) = self.waiting().remove(&number) {
-            // Whoever waited may have been dropped.
+            // The waiting call may have been dropped.
             let _ = done.send(());
         }
     }
 
-    /// Sends notices and barriers on, in the order they came.
+    /// Forwards notices and barriers in their order.
     pub(super) async fn forward(
         self,
         mut requests: Requests,

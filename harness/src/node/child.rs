@@ -36,7 +36,7 @@ use super::status;
 use crate::Layout;
 use crate::api_server::ApiClient;
 
-/// Everything around the manager that its parts share.
+/// What the parts of the node's process share.
 #[derive(Debug, Clone)]
 pub(super) struct Surroundings {
     pub(super) settings: Settings,
@@ -48,7 +48,7 @@ pub(super) struct Surroundings {
     pub(super) manager: VolumeManager,
 }
 
-/// The process `__node`; its one argument are the settings.
+/// The process `__node`; its one argument has the settings.
 pub fn main(settings: &str) -> ExitCode {
     match run(settings) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,14 +66,14 @@ fn run(settings: &str) -> Result<()> {
     let announcer = Announcer::connect(&layout.effects_socket(), Arc::clone(&said_before));
     let announcer = announcer.context("cannot reach the journal")?;
     let announced = filter_fn(|metadata| metadata.target() == host::effect::TARGET);
-    // What the transport below the calls has to say would fill the log, and cost more than the calls.
+    // Debug output of the transport would fill the log, and cost more than the calls.
     let ours = Targets::new().with_default(LevelFilter::WARN);
     let ours = ["volume_manager", "host", "harness"]
         .iter()
         .fold(ours, |all, name| all.with_target(*name, LevelFilter::DEBUG));
     let log = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(ours);
     tracing_subscriber::registry().with(announcer.with_filter(announced)).with(log).init();
-    // One thread decides; only the host's system calls have threads of their own.
+    // One thread runs the manager; only the host's system calls have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(settings, layout, &said_before))
 }
@@ -93,7 +93,7 @@ async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrie
         }
     });
     let mut orders = BufReader::new(reader).lines();
-    // The first order says what the last incarnation's harness knows of pods; nothing is decided before.
+    // The first order lists the pods whose containers are gone; nothing is decided before.
     let first = orders.next_line().await?.context("the harness has gone")?;
     let Ordered { id, order } = serde_json::from_str(&first).context("cannot read the first order")?;
     let Order::Start { gone } = order else { anyhow::bail!("the first order is not to start") };
@@ -105,13 +105,13 @@ async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrie
     tokio::spawn(status::report(surroundings.clone()));
     let begun = async {
         register_drivers(&surroundings, config, barrier.clone()).await;
-        // A container that starts before is refused: it could not be told of them later.
+        // A container that starts earlier is refused: its environment could not get the services later.
         let _ = tokio::time::timeout(MOMENT, surroundings.services.read()).await;
         Pods::follow(surroundings.clone(), gone).await
     };
     let pods = while_passing(&mut orders, &barrier, begun).await??;
     tokio::spawn(orphans::remove(surroundings.clone(), pods.clone()));
-    // The harness may have gone meanwhile; the next read tells.
+    // If the harness has ended, the next read fails.
     let _ = heard.send(Heard::Answer { id, said: Said::Done });
     obey(orders, surroundings, pods, barrier, heard).await
 }
@@ -127,7 +127,7 @@ async fn start(
     for directory in ["pods", "plugins", "plugins_registry"] {
         host.make_dir_all(&layout.root().join(directory), 0o750).await?;
     }
-    // Without it, what a driver mounts in a container of its own never reaches a pod.
+    // Without a shared root, a driver's mounts in its own container do not reach pods.
     host::lookup::make_root_shared(&*host, layout.root()).await?;
     let mut config = Config::new(settings.name.as_str(), layout.root());
     config.client_style = settings.client_style;
@@ -166,7 +166,7 @@ async fn while_passing<T>(
     }
 }
 
-/// Carries orders out side by side until the harness is gone.
+/// Runs orders concurrently until the harness has ended.
 async fn obey(
     mut orders: tokio::io::Lines<BufReader<OwnedReadHalf>>,
     surroundings: Surroundings,
@@ -222,9 +222,9 @@ async fn carry_out(order: Order, around: &Surroundings, pods: &Pods) -> Result<S
     Ok(Said::Done)
 }
 
-/// Finds drivers and tells the manager of them. Those that are there already are given a moment to be registered:
-/// the kubelet looks at its pods some time after it has started, and a manager that does not wait would tell each
-/// pod that its driver is missing.
+/// Finds drivers and tells the manager. Drivers that listen already get a moment to be registered: the kubelet
+/// first syncs its pods some time after its start, and a manager that does not wait would emit an event about a
+/// missing driver for each pod.
 async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrier) {
     let clock: Arc<dyn Clock> = Arc::new(around.clock.clone());
     let (manager, api, dialer) =
@@ -245,10 +245,10 @@ async fn register_drivers(around: &Surroundings, config: Config, barrier: Barrie
     let _ = tokio::time::timeout(MOMENT, registered).await;
 }
 
-/// How long what is there when the node starts may take to be known.
+/// The time for drivers that listen at the node's start to be registered.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Opens a driver's socket, once the journal knows why.
+/// Connects to a driver after the journal has recorded all earlier notices.
 #[derive(Debug)]
 struct Guarded(Barrier);
 
@@ -260,8 +260,8 @@ impl Dialer for Guarded {
     }
 }
 
-/// How long the kubelet waits before it syncs a pod again that failed.
+/// The kubelet's pause before it syncs a failed pod again.
 pub(super) const RETRY: Duration = Duration::from_secs(10);
 
-/// How long it waits for the volumes of a pod.
+/// The kubelet's limit of a wait for a pod's volumes.
 pub(super) const LIMIT: Duration = WAIT_LIMIT;

@@ -1,4 +1,5 @@
-//! The journal's end of the effects socket: looks at the kernel, records, and only then lets the node go on.
+//! The journal's end of the effects socket: looks at the kernel, records the effect, and only then lets the
+//! node continue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use tokio::task::JoinSet;
 
 use crate::journal::{Announcement, Journal};
 
-/// How many effects the node still may announce before it dies of one; zero is no limit.
+/// The number of effects until the node is killed; zero for never.
 pub(super) type Doom = Arc<AtomicU64>;
 
 pub(super) async fn serve(listener: UnixListener, journal: Journal, doom: Doom) {
     let mut connections = JoinSet::new();
     loop {
-        // A node that is gone before it was accepted announces nothing.
+        // The node may end before its connection is accepted.
         let Ok((stream, _)) = listener.accept().await else { continue };
         connections.spawn(hear(stream, journal.clone(), Arc::clone(&doom)));
     }
@@ -28,12 +29,12 @@ async fn hear(stream: UnixStream, journal: Journal, doom: Doom) {
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        // The other end is this very binary; a line it did not mean ends the conversation.
+        // The other end is this binary; a line that cannot be parsed ends the connection.
         let Ok(fields) = serde_json::from_str::<BTreeMap<String, String>>(&line) else { return };
         journal.effect(announcement(fields));
         let left = doom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if left == Ok(1) {
-            // It has done this and does not go on: nobody answers it.
+            // The effect took place and the node is killed, so it gets no answer.
             return kill(&journal);
         }
         if writer.write_all(b"k").await.is_err() {

@@ -1,4 +1,4 @@
-//! What can go wrong between a node and its handle.
+//! Errors between a node and its handle.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use api::ApiError;
 
 use crate::driver::Exit;
 
-/// Why a node did not do what it was told.
+/// Why a node did not carry out an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// One of its sockets or its log cannot be made.
+    /// A socket or the log cannot be created.
     #[error("cannot prepare `{path}` for the node")]
     Prepare {
         /// The file.
@@ -21,31 +21,31 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// Its process cannot be started.
+    /// The process cannot be started.
     #[error("cannot start the node's process")]
     Start(#[source] io::Error),
-    /// It did not say that it is ready.
+    /// The process did not become ready.
     #[error("cannot use the node: it was not ready within {} s", within.as_secs())]
     NotReady {
         /// How long it was given.
         within: Duration,
     },
-    /// It has ended.
+    /// The process has ended.
     #[error("the node has exited ({exit})")]
     Exited {
         /// How.
         exit: Exit,
     },
-    /// It is not running: it was killed and not started again.
+    /// The node was killed and not started again.
     #[error("the node is not running")]
     Down,
-    /// It does not answer, though it runs: something in it hangs.
+    /// The node runs but does not answer.
     #[error("the node does not answer, asked to {what}")]
     Silent {
         /// What it was asked for.
         what: String,
     },
-    /// It says that what was asked for did not happen.
+    /// The node reports that the order failed.
     #[error("{0}")]
     Refused(String),
     /// An object could not be written.

@@ -1,4 +1,4 @@
-//! The handle's end of the conversation with a node's process: JSON, one line a message.
+//! The handle's end of the connection to a node's process: JSON, one message per line.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use volume_manager::Notice;
 
 use super::protocol::{Heard, Order, Ordered, Said};
 
-/// The other end is gone.
+/// The connection is closed.
 #[derive(Debug)]
 pub(super) struct Lost;
 
@@ -73,16 +73,16 @@ async fn listen(
         match serde_json::from_str(&line) {
             Ok(Heard::Notice(told)) => notice(told),
             Ok(Heard::Barrier(number)) => {
-                // If the writer is gone, so is the node.
+                // A closed writer means that the node has ended.
                 let _ = orders.send(Ordered { id: 0, order: Order::Passed(number) });
             }
             Ok(Heard::Answer { id, said }) => {
                 if let Some(sender) = lock(&waiting).answers.remove(&id) {
-                    // Whoever asked may have stopped waiting.
+                    // The caller may no longer wait.
                     let _ = sender.send(said);
                 }
             }
-            // The other end is this very binary; a line it did not mean ends the conversation.
+            // The other end is this binary; a line that cannot be parsed ends the connection.
             Err(_) => break,
         }
     }

@@ -1,11 +1,11 @@
-//! What the manager says it does, as lines of the journal.
+//! The manager's notices, as lines of the journal.
 
 use contracts::event::{Event, OperationEdge, StateChange, WaitReturned};
 use volume_manager::Notice;
 
 use crate::journal::Journal;
 
-/// Writes down what the manager says it does.
+/// Records a notice of the manager.
 pub(super) fn record(journal: &Journal, notice: Notice) {
     let edge = |name: String, volume: String, pod: Option<String>, edge: &str, error| {
         let (pod, edge) = (pod.unwrap_or_default(), edge.to_owned());
@@ -23,7 +23,7 @@ pub(super) fn record(journal: &Journal, notice: Notice) {
             let pod = journal.symbols().pod(pod.as_str());
             Event::Wait(WaitReturned { what, pod, err: error.unwrap_or_default() })
         }
-        // The event's object is created in the cluster, which is a line of its own; so is the node's status.
+        // The event and the node's status are objects of the API server, which records them itself.
         Notice::Told(_) | Notice::InUse(_) => return,
     });
 }

@@ -1,4 +1,4 @@
-//! Directories of pods that this process has never heard of: their objects went before the last one died.
+//! Orphans: directories of pods that were deleted before this process started.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::child::Surroundings;
 use super::pod::Pods;
 use super::sweep;
 
-/// How often it is looked whether a volume has gone.
+/// The interval at which an orphan's volumes are checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Removes them, each when its volumes have gone, and then says so.
+/// Removes the orphans, each when its volumes are unmounted, and then reports that.
 pub(super) async fn remove(around: Surroundings, pods: Pods) {
     if around.settings.sweep {
-        // What is left of volumes is read back first: then those that must go are on their way.
+        // After reconstruction, so that their volumes are being unmounted.
         while around.manager.volumes_in_use().await.is_none() {
             tokio::time::sleep(LOOK).await;
         }

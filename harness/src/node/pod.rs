@@ -1,7 +1,7 @@
-//! Pod workers: what the kubelet does with a pod around its volumes.
+//! Pod workers: the kubelet's work on a pod around its volumes.
 //!
-//! A pod is synced until its volumes are there, and again when somebody asks. When its containers are gone
-//! its volumes go, and when those are gone its object does. Only then is its directory removed.
+//! A pod is synced until its volumes are mounted, and again on request. When its containers are gone its
+//! volumes are unmounted, then its object is deleted, and then its directory is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use volume_manager::manager::waits::{WaitCause, WaitError};
 use super::child::{LIMIT, RETRY, Surroundings};
 use super::sweep;
 
-/// How long a pod may take from its object to here. A guest on a busy machine takes seconds.
+/// The time limit for a new pod object to reach this process. A guest on a busy machine takes seconds.
 const COMING: Duration = Duration::from_secs(10);
 
 /// The pods of a node. Clones are the same pods.
@@ -28,7 +28,7 @@ pub(super) struct Pods {
     around: Surroundings,
     known: Arc<Mutex<BTreeMap<PodUid, Arc<Worker>>>>,
     gone: Arc<Mutex<BTreeSet<String>>>,
-    /// Whether nothing is left of pods this process has never heard of.
+    /// Whether all orphans are removed.
     orphans_gone: watch::Sender<bool>,
 }
 
@@ -38,20 +38,20 @@ struct Worker {
     state: watch::Sender<PodState>,
     sync: Notify,
     progress: watch::Sender<Progress>,
-    /// Whether the manager has heard of it.
+    /// Whether the manager has been told of it.
     introduced: AtomicBool,
-    /// Whether its object is gone.
+    /// Whether its object is deleted.
     deleted: AtomicBool,
 }
 
-/// How far a pod has come.
+/// The progress of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Progress {
-    /// Its volumes are awaited; what was wrong last.
+    /// It waits for its volumes; with the last error.
     Mounting(String),
     Mounted,
     Unmounting(String),
-    /// It has no volumes any more; its object and its directory still are there.
+    /// It has no volumes; its object and directory still exist.
     Unmounted,
     Gone,
 }
@@ -89,7 +89,7 @@ impl Pods {
             }
             Change::Deleted(object) => {
                 let uid = PodUid::new(&object.meta().uid);
-                // A pod whose object is gone may still have containers; those are told of separately.
+                // A pod whose object is deleted may still have containers; their end is reported separately.
                 self.around.manager.remove_pod(&uid);
                 if let Some(worker) = lock(&self.known).get(&uid) {
                     worker.deleted.store(true, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Pods {
                 });
                 lock(&self.known).insert(uid.clone(), Arc::clone(&worker));
                 if state != PodState::RuntimeGone {
-                    // Before the manager hears of it: what is made below inherits nothing from whoever is faster.
+                    // Before the manager learns of the pod: its operations must not create these directories first.
                     self.make_directories(&uid).await;
                 }
                 self.around.manager.add_pod(pod);
@@ -136,7 +136,7 @@ impl Pods {
         }
     }
 
-    /// Forgets a pod that has ended, if another one has its uid now.
+    /// Forgets a pod that has ended if another one has its uid now.
     fn bury(&self, uid: &PodUid, pod: &Pod) {
         let mut known = lock(&self.known);
         let ended = known.get(uid).is_some_and(|worker| worker.deleted.load(Ordering::Relaxed));
@@ -201,7 +201,7 @@ impl Pods {
         self.wait(pod, limit, |progress| *progress == Progress::Gone).await
     }
 
-    /// A pod whose object went before this process was started is gone with its directory.
+    /// An orphan is gone with its directory.
     async fn wait_orphans_gone(&self, limit: Duration) -> Result<(), String> {
         let mut gone = self.orphans_gone.subscribe();
         let waited = tokio::time::timeout(limit, gone.wait_for(|gone| *gone)).await;
@@ -230,14 +230,14 @@ impl Pods {
         let (_, worker) = self.pod_that_comes(pod, limit).await?;
         let mut progress = worker.progress.subscribe();
         let waiting = progress.wait_for(done);
-        // Real time: a case that lets the node's clock skip does not mean this wait.
+        // Real time: this wait must not end when a case advances the node's clock.
         match tokio::time::timeout(limit, waiting).await {
             Ok(_) => Ok(()),
             Err(_) => Err(worker.progress.borrow().tell(pod)),
         }
     }
 
-    /// Waits until these are the pods this process knows, in these versions.
+    /// Waits until this process knows exactly these pods, in these versions.
     pub(super) async fn wait_known(
         &self,
         pods: &BTreeMap<String, String>,
@@ -270,7 +270,8 @@ impl Pods {
         heard && known.iter().all(deleted)
     }
 
-    /// A pod that was just created reaches this process through a watch, a moment after its order does.
+    /// The worker of a pod; waits for a new pod's object, which arrives through a watch shortly after its
+    /// order.
     async fn pod_that_comes(&self, pod: &str, limit: Duration) -> Result<(PodUid, Arc<Worker>), String> {
         let moment = limit.min(COMING);
         let coming = async {
@@ -284,7 +285,7 @@ impl Pods {
         tokio::time::timeout(moment, coming).await.map_err(|_| format!("the node knows no pod `{pod}`"))
     }
 
-    /// Of several pods of one name the youngest: the others are going.
+    /// The youngest pod of a name: the others are being deleted.
     fn worker(&self, pod: &str) -> Result<(PodUid, Arc<Worker>), String> {
         let known = lock(&self.known);
         let named = known.iter().filter(|(_, worker)| worker.pod.borrow().meta.name == pod);
@@ -366,12 +367,12 @@ impl Pods {
         worker.progress.send_replace(Progress::Gone);
     }
 
-    /// Deletes the pod's object, which tells everybody that its volumes are free, and then its directory.
+    /// Deletes the pod's object, after which its volumes count as free, and then its directory.
     async fn finish(&self, uid: &PodUid, worker: &Worker) {
         let pod = worker.pod.borrow().clone();
         let key = Key::namespaced(Kind::Pod, &pod.meta.namespace, &pod.meta.name);
         while let Err(error) = self.delete(&key, uid).await {
-            tracing::warn!(%error, pod = %uid, "cannot delete the pod's object");
+            tracing::warn!(%error, pod = %uid, "cannot delete the pod's object; retrying after a pause");
             self.around.clock.sleep(RETRY).await;
         }
         self.around.manager.remove_pod(uid);
@@ -380,7 +381,7 @@ impl Pods {
         }
     }
 
-    /// A pod that was removed by force has no object any more, and its name may belong to another one.
+    /// Deletes the pod's object unless the name belongs to another pod now, as after a forced removal.
     async fn delete(&self, key: &Key, uid: &PodUid) -> Result<(), ApiError> {
         match self.around.api.get(key).await {
             Ok(object) if object.meta().uid == uid.as_str() => self.around.api.delete(key).await,
@@ -390,7 +391,7 @@ impl Pods {
         }
     }
 
-    /// Tells a failed wait on the pod.
+    /// Emits an event about a failed wait.
     fn tell_failure(&self, pod: &Arc<Pod>, error: &WaitError) {
         if !is_told(error) || !self.around.settings.pod_events {
             return;
@@ -419,7 +420,7 @@ impl Progress {
     }
 }
 
-/// Whether the kubelet tells a failed wait on the pod: not that time was over, nor that the pod went away.
+/// Whether the kubelet emits an event for a failed wait: not for a deadline, nor for a deleted pod.
 fn is_told(error: &WaitError) -> bool {
     match error {
         WaitError::NotMounted { cause, .. } => matches!(cause, WaitCause::Errors(_)),

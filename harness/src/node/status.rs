@@ -1,4 +1,4 @@
-//! The node's status: which volumes it says it uses. A controller detaches nothing that is listed.
+//! The node's status with `volumesInUse`. The attach/detach controller detaches no volume that is listed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use volume_manager::Notice;
 
 use super::child::Surroundings;
 
-/// Writes the status when it has changed: once a period, and at once when the manager says so if that is wanted.
+/// Writes the status when it has changed: periodically, and, if configured, at once after a notice of the
+/// manager.
 pub(super) async fn report(around: Surroundings) {
     let mut notices = around.manager.subscribe();
     loop {
@@ -24,7 +25,7 @@ pub(super) async fn report(around: Surroundings) {
     }
 }
 
-/// Returns when other volumes are in use than before; nothing when the manager has ended.
+/// Waits for a notice of changed volumes in use; `None` when the manager has ended.
 async fn changed(notices: &mut mpsc::UnboundedReceiver<Notice>) -> Option<()> {
     loop {
         if let Notice::InUse(_) = notices.recv().await? {
@@ -34,7 +35,7 @@ async fn changed(notices: &mut mpsc::UnboundedReceiver<Notice>) -> Option<()> {
 }
 
 async fn write(around: &Surroundings) -> Result<(), ApiError> {
-    // Before the states are synced the last incarnation's list stays: it may know more.
+    // Before recovery is complete the old list stays: it may have more volumes.
     let Some(used) = around.manager.volumes_in_use().await else { return Ok(()) };
     let name = around.settings.name.as_str();
     let node: Arc<Node> = api::get(around.api.as_ref(), "", name).await?;
@@ -42,7 +43,7 @@ async fn write(around: &Surroundings) -> Result<(), ApiError> {
         let body = PatchBody::VolumesInUse(used.clone());
         around.api.patch(Patch::of(Key::cluster(Kind::Node, name), body)).await?;
     }
-    // Said only now: the manager may rely on it that the controller can see it.
+    // Only after the write: the manager relies on the list being visible to the controller.
     around.manager.mark_reported_in_use(used);
     Ok(())
 }

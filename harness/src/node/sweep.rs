@@ -1,11 +1,11 @@
-//! Directories of pods that are gone: removed, but never with anything that could be a volume's content.
+//! Removes directories of deleted pods, but never anything that could be a volume's content.
 
 use std::path::{Path, PathBuf};
 
 use api::names::PodUid;
 use host::{FileKind, Host, Removal};
 
-/// A volume of the pod that still is mounted below its directory, or why that cannot be known.
+/// A volume of the pod that is still mounted below its directory, or why that cannot be known.
 pub(super) async fn volume_left(host: &dyn Host, root: &Path, pod: &PodUid) -> Option<String> {
     let volumes = root.join("pods").join(pod.as_str()).join("volumes");
     match host.mount_table().await {
@@ -17,16 +17,16 @@ pub(super) async fn volume_left(host: &dyn Host, root: &Path, pod: &PodUid) -> O
     }
 }
 
-/// Removes a pod's directory. What holds a mount or a file of a volume stays, and the log says so.
+/// Removes a pod's directory. A mount or a volume's file keeps it, which is logged.
 pub(super) async fn pod(host: &dyn Host, root: &Path, pod: &PodUid) {
     let directory = root.join("pods").join(pod.as_str());
     if let Err(error) = remove(host, &directory).await {
-        tracing::warn!(%error, pod = %pod, "the pod's directory stays");
+        tracing::warn!(%error, pod = %pod, "cannot remove the pod's directory; it stays");
     }
 }
 
 async fn remove(host: &dyn Host, pod: &Path) -> Result<(), host::HostError> {
-    // Volumes first, and of them only empty directories: nothing below this point may hold content.
+    // Volumes first, and only their empty directories: anything below may be content.
     for volume in grandchildren(host, &pod.join("volumes")).await? {
         let mount = volume.join("mount");
         for directory in [mount, volume] {

@@ -1,4 +1,4 @@
-//! What is to happen to calls on their way. Touches nothing.
+//! Rules that change calls. Touches nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::code::{code_from_name, code_names};
 use crate::manifest::nearest;
 
-/// What happens to calls of a method, in the words of a scenario.
+/// A rule for calls of a method, in the words of a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
@@ -17,30 +17,30 @@ pub struct Rule {
     /// Answer with this code, in Go's spelling, instead of the driver's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// For so many calls; without it for all that follow.
+    /// The number of calls; without it, all later calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// Wait so long before anything else.
+    /// Delay before the call.
     #[serde(default)]
     pub delay_ms: u64,
-    /// Wait so long with the answer.
+    /// Delay before the answer.
     #[serde(default)]
     pub after_ms: u64,
     /// Never answer.
     #[serde(default)]
     pub hang: bool,
-    /// Let the driver do its work even though it is not its answer that counts.
+    /// Let the driver do its work although its answer is not used.
     #[serde(default)]
     pub forward: bool,
-    /// Only for this volume, by its handle or its symbol.
+    /// Only calls for this volume, by its handle or its symbol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// Send the request to the driver a second time, when it has answered the first.
+    /// Send the request a second time after the first answer.
     #[serde(default)]
     pub duplicate: bool,
 }
 
-/// A rule that cannot be meant.
+/// Why a rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
@@ -49,10 +49,10 @@ pub enum RuleError {
     Code {
         /// What was written.
         code: String,
-        /// What was probably meant.
+        /// The nearest code.
         nearest: Option<&'static str>,
     },
-    /// There is no such method.
+    /// The method does not exist.
     #[error("cannot change calls of `{method}`: CSI has no such method")]
     Method {
         /// What was written.
@@ -61,7 +61,7 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// A rule that changes nothing yet.
+    /// A rule without effect, to be extended.
     pub fn of(method: &str) -> Self {
         Self { method: method.to_owned(), ..Self::default() }
     }
@@ -73,7 +73,7 @@ impl Rule {
         self
     }
 
-    /// Holds for so many calls.
+    /// Limits the rule to that many calls.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
@@ -87,7 +87,7 @@ impl Rule {
         self
     }
 
-    /// Whether it can be meant.
+    /// Checks that the rule is valid.
     ///
     /// # Errors
     /// When its code or its method does not exist.
@@ -103,7 +103,7 @@ impl Rule {
         }
     }
 
-    /// How a trace tells that it was at work.
+    /// The rule's text in a trace.
     pub(super) fn told(&self) -> String {
         let Self { code, delay_ms, after_ms, forward, hang, .. } = self;
         let code = code.as_deref().unwrap_or_default();
@@ -112,7 +112,7 @@ impl Rule {
     }
 }
 
-/// Holds one answer back until it is opened. Clones are the same gate.
+/// Holds one answer until it is opened. Clones are the same gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
     reached: Arc<watch::Sender<bool>>,
@@ -124,7 +124,7 @@ impl Gate {
         Self { reached: Arc::new(watch::Sender::new(false)), open: Arc::new(watch::Sender::new(false)) }
     }
 
-    /// Waits until an answer is held: the driver has done its work, and nobody knows.
+    /// Waits until an answer is held: the driver has done its work and the caller does not know.
     pub async fn reached(&self) {
         wait(&self.reached).await;
     }
@@ -154,7 +154,7 @@ struct Active {
     rule: Rule,
     left: Option<u32>,
     gate: Option<Gate>,
-    /// Whether it waits until those before it are used up, instead of overruling them.
+    /// Whether it waits until earlier rules are used up, instead of overriding them.
     in_turn: bool,
 }
 
@@ -164,7 +164,7 @@ impl Rules {
         self.all().push(Active { rule, left, gate, in_turn: false });
     }
 
-    /// Adds a rule behind those that are there. One that never ends ends with it.
+    /// Adds a rule after the present ones. A present rule without a limit is replaced by it.
     pub(super) fn add_in_turn(&self, rule: Rule) {
         let left = rule.times.filter(|times| *times > 0);
         self.all().push(Active { rule, left, gate: None, in_turn: true });
@@ -174,7 +174,7 @@ impl Rules {
         self.all().retain(|active| !method.is_empty() && active.rule.method != method);
     }
 
-    /// The rule for a call, which is used up by it. A volume has two names: its handle and its symbol.
+    /// Takes the rule for a call and counts the call. A volume has two names: its handle and its symbol.
     pub(super) fn take(&self, method: &str, volume: [&str; 2]) -> Option<(Rule, Option<Gate>)> {
         let mut all = self.all();
         let meant = |active: &Active| {
