@@ -1,8 +1,8 @@
 //! Operations: the work on one volume, in the background, one at a time per [`Key`].
 //!
 //! The reconciler builds an [`Operation`] and puts everything into it that the decision was based on. An
-//! operation never reads the manager's state. It reports each thing it learns as a [`Transition`] through its
-//! [`Mark`], and ends with success or with [`Failed`]. Its future may be dropped at any await: what it has
+//! operation never reads the manager's state. It reports each thing it learns as a [`Transition`](plugin_api::Transition) through its
+//! [`Mark`](plugin_api::Mark), and ends with success or with [`Failed`]. Its future may be dropped at any await: what it has
 //! reported until then is true, or uncertain.
 
 pub(crate) mod attach;

@@ -7,11 +7,11 @@
 //! two of its steps. While the manager is down a record may be lost or damaged, or a mount may die. The driver
 //! fails with every code, hangs, dies, and completes calls long after their callers have gone; the API is slow,
 //! and becomes unreachable. [`simulate`] plays the script on a paused clock in one thread, writes the
-//! [trace](trace) and checks every event against the contracts. When the script is done the faults stop; within
+//! [trace] and checks every event against the contracts. When the script is done the faults stop; within
 //! a bound everything wanted must be mounted, and after the last pod nothing may be left, except for volumes
 //! whose only record is lost: they stay and are reported.
 //!
-//! A violation is [minimised](minimise) to the steps it needs, and replays from them: two runs of a seed give
+//! A violation is [minimised](mod@minimise) to the steps it needs, and replays from them: two runs of a seed give
 //! the same trace, byte for byte, in one process and in two. The trace has what a step did to the kernel even
 //! if the manager was told that the step failed, or crashed before the answer.
 

@@ -38,11 +38,7 @@ pub enum AttachmentError {
     AttachTimeout { driver: DriverName, handle: VolumeHandle },
     /// The external attacher did not detach in time.
     #[error("timed out waiting for external-attacher of {driver} CSI driver to detach volume {handle}")]
-    DetachTimeout {
-        driver: DriverName,
-        /// The volume.
-        handle: VolumeHandle,
-    },
+    DetachTimeout { driver: DriverName, handle: VolumeHandle },
     /// The name of the volume to detach is not `driver^handle`.
     #[error("cannot detach `{0}`: it names no driver and volume")]
     BadName(String),
