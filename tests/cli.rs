@@ -235,7 +235,7 @@ fn an_expected_failure_of_no_case() {
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only_claim_cannot_be_written
               nearest: csi::process::publish_cut_by_death_is_undone
-              nearest: csi::flags::single_writer_has_one_target
+              nearest: csi::snapshots::snapshot_outlives_its_source
         "#]],
     );
 }

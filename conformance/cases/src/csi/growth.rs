@@ -153,8 +153,12 @@ async fn growth_to_a_size_that_is_reached_is_ok(cx: &mut Cx) -> Result {
     {
         let again = node.grow(size).await?.asked(asked);
         again.is("DRV-083", &["OK"])?;
+        if !again.is_ok() {
+            // A driver that refuses one of the two refuses the other for the same reason.
+            break;
+        }
         let told = format!("ControllerExpandVolume {asked} answered OK and a smaller capacity.");
-        cx.keeps("DRV-082", "ControllerExpandVolume", !again.is_ok() || capacity(&again) >= size, &told)?;
+        cx.keeps("DRV-082", "ControllerExpandVolume", capacity(&again) >= size, &told)?;
     }
     node.attach_again().await?;
     node.set_up("web").await?;
