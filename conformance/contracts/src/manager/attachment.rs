@@ -256,12 +256,8 @@ impl DetachedWhenUnused {
             self.going.remove(&change.object);
             return;
         }
-        let Some(known) = books.object(ATTACHMENT, &change.object) else { return };
-        let volume = books.object("PersistentVolume", text(&known["spec"]["source"], "persistentVolumeName"));
-        let handle = volume.and_then(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
-        let first = known["metadata"]["deletionTimestamp"].is_null();
         let may_go = |handle| books.any_node_is_lost() || !self.is_kept(books, handle);
-        if first && handle.is_some_and(may_go) {
+        if told_to_go(books, change).is_some_and(may_go) {
             self.going.insert(change.object.clone());
         }
     }
@@ -296,18 +292,35 @@ pub(super) static NOT_ATTACHED_WHEN_DETACHING: Rule = Rule {
     id: "INV-079",
     sentence: "a volume leaves the node's volumesAttached before it is detached",
     witnesses: &[Witness::Rpc, Witness::Api],
-    check: Checked::Each(|books, line, report| {
-        let Event::RpcStart(start) = &line.event else { return };
-        if start.method != "ControllerUnpublishVolume" {
-            return;
-        }
-        report.tried();
-        let volume = text(&start.req, "volumeId");
-        if is_attached_to_node(books, volume) {
-            report.broken(&start.method, "detached while the node's status said attached", volume);
-        }
-    }),
+    check: Checked::Each(not_attached_when_detaching),
 };
+
+/// A detach begins when its attachment is told to go: the driver may be called long after that.
+fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Report) {
+    let (by, volume) = match &line.event {
+        Event::RpcStart(start) if start.method == "ControllerUnpublishVolume" => {
+            (start.method.as_str(), text(&start.req, "volumeId"))
+        }
+        Event::Api(change) => match told_to_go(books, change) {
+            Some(volume) => ("", volume),
+            None => return,
+        },
+        _ => return,
+    };
+    report.tried();
+    if is_attached_to_node(books, volume) {
+        report.broken(by, "detached while the node's status said attached", volume);
+    }
+}
+
+/// The handle of the volume whose attachment a change is the first to end.
+fn told_to_go<'a>(books: &'a Books, change: &ApiChange) -> Option<&'a str> {
+    let known = books.object(ATTACHMENT, &change.object).filter(|_| change.kind == ATTACHMENT)?;
+    let is_marked = |body: &Value| !body["metadata"]["deletionTimestamp"].is_null();
+    let ends = change.verb == "delete" || is_marked(&change.body);
+    let volume = books.object("PersistentVolume", text(&known["spec"]["source"], "persistentVolumeName"))?;
+    (ends && !is_marked(known)).then(|| text(&volume["spec"]["csi"], "volumeHandle"))
+}
 
 /// INV-080.
 pub(super) static ATTACHED_TO_ONE: Rule = Rule {
