@@ -82,9 +82,11 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
         let named = || stuck().into_iter().find(|stuck| stuck.pid == pid.as_raw());
-        assert_eq!(named(), None);
+        // While it is executed it may wait for its disk.
+        let sleeps = || named().is_none().then_some(());
+        Deadline::after(Duration::from_secs(10)).until("a sleeping process is stuck", sleeps).unwrap();
         kill(pid, Signal::SIGSTOP).unwrap();
-        let seen = Deadline::after(Duration::from_secs(10)).until("nobody is stopped", named);
+        let seen = Deadline::after(Duration::from_secs(10)).until("no process is stopped", named);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(seen.unwrap().to_string(), format!("stopped: sleep[{pid}]"));

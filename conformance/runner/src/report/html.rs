@@ -78,7 +78,7 @@ fn promises(page: &mut String, run: &RunRecord) {
     let counts = Counts(&run.promises);
     let _ = write!(page, "<h2>Promises</h2>\n<p>Of the driver: {counts}</p>\n");
     for (party, of) in [(Party::Driver, "of the driver"), (Party::Manager, "of the volume manager")] {
-        let _ = write!(page, "<details><summary>{of}</summary><table>\n");
+        let _ = writeln!(page, "<details><summary>{of}</summary><table>");
         for record in run.promises.iter().filter(|record| record.binds == party) {
             let class = match record.standing {
                 Standing::Broken => "failed",
