@@ -59,8 +59,10 @@ impl Failure {
     pub fn with_under_way(mut self, lines: Vec<String>) -> Self {
         match &mut *self.what {
             What::Story { pending, .. } => pending.extend(lines),
-            What::Broken { chain, .. } => chain.extend(lines.into_iter().map(|what| format!("still {what}"))),
-            What::Promise { .. } | What::Ours(_) | What::Environment(_) => {}
+            What::Broken { chain, .. } | What::Ours(chain) => {
+                chain.extend(lines.into_iter().map(|what| format!("still {what}")));
+            }
+            What::Promise { .. } | What::Environment(_) => {}
         }
         self
     }
