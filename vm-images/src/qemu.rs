@@ -154,6 +154,13 @@ pub struct Guest {
     trouble: Option<KernelTrouble>,
 }
 
+/// What a guest begins from. A snapshot is named to the emulator once it has said its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Kernel,
+    Snapshot,
+}
+
 /// The emulator's program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
@@ -175,21 +182,21 @@ impl Guest {
         within: Duration,
         unwanted: &dyn Fn() -> bool,
     ) -> Result<(Self, Told), GuestError> {
-        let mut guest = Self::start(boot, None)?;
+        let mut guest = Self::start(boot, From::Kernel)?;
         let hello = guest.hear(within, unwanted).map_err(|error| guest.why_no_hello(error, within))?;
         Ok((guest, hello))
     }
 
     /// Starts the emulator; the guest itself may not be up yet.
-    fn start(boot: &Boot, from: Option<&Path>) -> Result<Self, GuestError> {
+    fn start(boot: &Boot, from: From) -> Result<Self, GuestError> {
         let failed = |source| GuestError::Start { qemu: boot.qemu.clone(), source };
         let memory = |name| memfd_create(name, MFdFlags::MFD_CLOEXEC).map(File::from);
         let log = memory(c"volproof-console").map_err(|errno| failed(errno.into()))?;
         let complaints = memory(c"volproof-qemu").map_err(|errno| failed(errno.into()))?;
         let mut command = Command::new(&boot.qemu);
         command.args(arguments(boot));
-        if let Some(snapshot) = from {
-            command.arg("-incoming").arg(format!("file:{}", snapshot.display()));
+        if from == From::Snapshot {
+            command.args(["-incoming", "defer"]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(complaints.try_clone().map_err(failed)?);

@@ -1,8 +1,11 @@
 //! One of the lines to the emulator: a socket that carries text, a line at a time.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 /// A socket, and what came of a line that has not ended.
 #[derive(Debug)]
@@ -19,6 +22,18 @@ impl Line {
     pub(super) fn say(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         self.stream.write_all(&line)
+    }
+
+    /// Says a line and hands over an open file with it.
+    pub(super) fn say_with(&mut self, mut line: Vec<u8>, file: impl AsFd) -> io::Result<()> {
+        line.push(b'\n');
+        let files = [file.as_fd().as_raw_fd()];
+        // The file travels with the first byte, and a socket may take less than the line at once.
+        let (first, rest) = line.split_at(1);
+        let socket = self.stream.as_raw_fd();
+        let with = [ControlMessage::ScmRights(&files)];
+        sendmsg::<()>(socket, &[IoSlice::new(first)], &with, MsgFlags::empty(), None)?;
+        self.stream.write_all(rest)
     }
 
     /// The next line. One that does not end within the time is kept for the next call, and the error is

@@ -1,6 +1,6 @@
 //! A guest that has booted, kept in a file: the next one starts from there.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Boot, Guest, GuestError, arguments};
+use super::{Boot, From, Guest, GuestError, arguments};
 use crate::cache::hex;
 use crate::protocol::Told;
 
@@ -60,11 +60,12 @@ impl Boot {
 impl Guest {
     /// Stops the guest, writes it to a file, and ends it.
     pub fn save(mut self, to: &Path) -> Result<(), GuestError> {
-        self.greet_monitor()?;
+        let version = self.greet_monitor()?;
         self.ask("stop", json!({}))?;
         // Under another name first: a file that is there is whole.
         let part = to.with_extension(format!("part-{}", std::process::id()));
-        self.ask("migrate", json!({ "uri": format!("file:{}", part.display()) }))?;
+        let uri = self.uri(version, &part, OpenOptions::new().write(true).create(true).truncate(true))?;
+        self.ask("migrate", json!({ "uri": uri }))?;
         let deadline = Instant::now() + WITHIN;
         let written = loop {
             let state = self.ask("query-migrate", json!({}))?;
@@ -92,8 +93,10 @@ impl Guest {
         from: &Path,
         unwanted: &dyn Fn() -> bool,
     ) -> Result<(Self, Told), GuestError> {
-        let mut guest = Self::start(boot, Some(from))?;
-        guest.greet_monitor()?;
+        let mut guest = Self::start(boot, From::Snapshot)?;
+        let version = guest.greet_monitor()?;
+        let uri = guest.uri(version, from, OpenOptions::new().read(true))?;
+        guest.ask("migrate-incoming", json!({ "uri": uri }))?;
         let deadline = Instant::now() + WITHIN;
         while guest.ask("query-status", json!({}))?["status"] == "inmigrate" {
             if Instant::now() > deadline {
@@ -109,14 +112,37 @@ impl Guest {
         Ok((guest, hello))
     }
 
-    fn greet_monitor(&mut self) -> Result<(), GuestError> {
-        self.monitor.hear(WITHIN).map_err(|error| self.why_gone(error))?;
-        self.ask("qmp_capabilities", json!({})).map(drop)
+    /// Begins to talk with the emulator; its version, major and minor.
+    fn greet_monitor(&mut self) -> Result<(u64, u64), GuestError> {
+        let greeting = self.monitor.hear(WITHIN).map_err(|error| self.why_gone(error))?;
+        self.ask("qmp_capabilities", json!({}))?;
+        let greeting: Value = serde_json::from_str(&greeting).unwrap_or_default();
+        let version = &greeting["QMP"]["version"]["qemu"];
+        let number = |name: &str| version[name].as_u64().unwrap_or_default();
+        Ok((number("major"), number("minor")))
+    }
+
+    /// The file of a snapshot as the emulator wants it named. Before 8.2 it knows no files, but writes to and reads
+    /// from a descriptor that it is given.
+    fn uri(&mut self, version: (u64, u64), path: &Path, options: &OpenOptions) -> Result<String, GuestError> {
+        if version >= (8, 2) {
+            return Ok(format!("file:{}", path.display()));
+        }
+        let file =
+            options.open(path).map_err(|source| SnapshotError::Io { path: path.to_owned(), source })?;
+        let line = json!({ "execute": "getfd", "arguments": { "fdname": "snapshot" } }).to_string();
+        self.monitor.say_with(line.into_bytes(), &file).map_err(|error| self.why_gone(error))?;
+        self.answer("getfd")?;
+        Ok("fd:snapshot".to_owned())
     }
 
     fn ask(&mut self, what: &'static str, arguments: Value) -> Result<Value, GuestError> {
         let line = json!({ "execute": what, "arguments": arguments }).to_string();
         self.monitor.say(line.into_bytes()).map_err(|error| self.why_gone(error))?;
+        self.answer(what)
+    }
+
+    fn answer(&mut self, what: &'static str) -> Result<Value, GuestError> {
         loop {
             let line = self.monitor.hear(WITHIN).map_err(|error| self.why_gone(error))?;
             let said: Value = serde_json::from_str(&line).unwrap_or_default();
