@@ -32,7 +32,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub use around::{Appeared, Thing};
-use around::{Around, Others};
+use around::{Around, Asked, Others};
 pub use behind::LoopsBehind;
 pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
@@ -88,6 +88,8 @@ struct Flight {
     /// The reasons it gives a driver to change mounts.
     work: BTreeSet<Work>,
     started: Instant,
+    /// Whether it publishes a raw device.
+    is_block: bool,
     around: Option<Around>,
 }
 
@@ -282,19 +284,19 @@ impl Journal {
         self.change(|state| {
             let Some(flight) = state.flights.remove(&call) else { return };
             state.note_appeared(&flight);
-            // A call that nobody waits for goes on.
-            let touched = match outcome.abandoned {
-                true => Vec::new(),
-                false => state.touched(call, &flight, &outcome.code),
-            };
             let end = RpcEnd {
                 id: call,
-                method: flight.method,
+                method: flight.method.clone(),
                 code: outcome.code,
                 message: outcome.message,
                 dur_ms: flight.started.elapsed().as_secs_f64() * 1e3,
                 resp: outcome.resp,
                 injected: outcome.injected,
+            };
+            // A call that nobody waits for goes on.
+            let touched = match outcome.abandoned {
+                true => Vec::new(),
+                false => state.touched(&flight, &end),
             };
             if end.is_from_the_driver()
                 && let Some(key) = state.masks.confided_in(&end.message)
@@ -522,12 +524,13 @@ impl State {
         }
     }
 
-    fn touched(&mut self, call: u64, flight: &Flight, code: &str) -> Vec<Touched> {
+    fn touched(&mut self, flight: &Flight, end: &RpcEnd) -> Vec<Touched> {
         let (Some(around), Some(work)) = (&flight.around, flight.work.first()) else { return Vec::new() };
         let is_mounted = self.kernel.is_mounted(&work.path);
         let others = self.others_at(&work.path);
-        let mut touched =
-            around.touched(call, &flight.method, code == "OK", &self.lines, &mut self.made, is_mounted);
+        let asked = Asked { method: &flight.method, is_block: flight.is_block };
+        let is_ok = end.code == "OK" && end.is_from_the_driver();
+        let mut touched = around.touched(end.id, asked, is_ok, &self.lines, &mut self.made, is_mounted);
         touched.retain(|touched| match others {
             Others::None => true,
             Others::Elsewhere if touched.path == work.path => true,
@@ -568,7 +571,8 @@ impl Flight {
             let volumes = volumes.chain(text("volumeId").map(|handle| symbols.volume(handle)));
             work.extend(volumes.map(|volume| Work { volume, path: path.to_owned() }));
         }
-        Self { method: method.to_owned(), work, started: Instant::now(), around: None }
+        let is_block = Asked::of(method, req).is_block;
+        Self { method: method.to_owned(), work, started: Instant::now(), is_block, around: None }
     }
 }
 

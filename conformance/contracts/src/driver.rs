@@ -19,6 +19,8 @@ mod unpublish;
 mod volumes;
 
 pub use identity::{CAPABILITIES, NODE};
+pub use publish::NOT_THE_DEVICE;
+pub use touched::NO_DEVICE;
 
 /// Every rule that binds the driver and can be judged from a trace, by number. Each is a promise of
 /// [`crate::promise`], in its words.

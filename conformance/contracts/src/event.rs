@@ -304,6 +304,8 @@ pub enum Touch {
     Written,
     /// The driver has made it, and it is still there after it was undone.
     Kept,
+    /// A raw device was published here, and nothing that lies here is a device or leads to one.
+    NoDevice,
 }
 
 /// What a case or a scenario did.

@@ -111,10 +111,14 @@ fn witnesses(trace: &[TraceLine]) -> Vec<Witness> {
 
 fn drivers(rule: &Rule, violation: &Violation, symbols: &Symbols) -> Finding {
     let strength = promise::find(rule.id).map(|promise| promise.strength);
+    let mut sentence = described(violation, symbols);
+    if [driver::NO_DEVICE, driver::NOT_THE_DEVICE].contains(&violation.cause) {
+        sentence += " The driver said yes to a block volume; if it has none, CreateVolume is to refuse it with INVALID_ARGUMENT.";
+    }
     Finding {
         party: Party::Driver,
         strength,
-        sentence: described(violation, symbols),
+        sentence,
         cites: promise_cited(rule.id),
         ..blank(rule.id, &violation.method, violation.cause)
     }

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, FileType};
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, Touch, Touched, TraceLine};
+use serde_json::Value;
 
 use crate::loop_device::table;
 
@@ -26,6 +27,21 @@ pub(super) struct Around {
     others: Others,
     entries: BTreeMap<OsString, Entry>,
     things: BTreeSet<Thing>,
+}
+
+/// What a call is, as far as it matters to what lies at its path afterwards.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) method: &'a str,
+    /// Whether it publishes a raw device.
+    pub(super) is_block: bool,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn of(method: &'a str, req: &Value) -> Self {
+        let is_block = method == "NodePublishVolume" && req["volumeCapability"]["block"].is_object();
+        Self { method, is_block }
+    }
 }
 
 /// Calls that were under way when a look was taken.
@@ -74,7 +90,7 @@ impl Around {
     pub(super) fn touched(
         &self,
         id: u64,
-        method: &str,
+        Asked { method, is_block }: Asked<'_>,
         is_ok: bool,
         trace: &[TraceLine],
         made: &mut BTreeSet<PathBuf>,
@@ -107,6 +123,10 @@ impl Around {
             }
         }
         let (before, after) = (self.entries.get(own), now.get(own));
+        let is_a_device = after.and_then(|after| after.kind).is_some_and(|kind| kind.is_block_device());
+        if is_block && is_ok && alone_here && !is_mounted && !is_a_device && !is_link(after) {
+            tell(self.path.clone(), Touch::NoDevice, true);
+        }
         match method {
             "NodePublishVolume" if before.is_none() && after.is_some() => _ = made.insert(self.path.clone()),
             "NodeUnpublishVolume" if after.is_none() => _ = made.remove(&self.path),
@@ -215,13 +235,46 @@ mod tests {
         ) -> Vec<(Touch, bool)> {
             let around = Around::look(&self.target(), 0, Others::None);
             act();
-            let req = serde_json::json!({ "targetPath": self.target() });
+            self.told(&around, method, serde_json::json!({ "targetPath": self.target() }), made)
+        }
+
+        fn told(
+            &self,
+            around: &Around,
+            method: &str,
+            req: Value,
+            made: &mut BTreeSet<PathBuf>,
+        ) -> Vec<(Touch, bool)> {
+            let asked = Asked::of(method, &req);
             let start =
-                contracts::event::RpcStart { id: 1, method: method.to_owned(), req, deadline_s: None };
+                contracts::event::RpcStart { id: 1, method: method.to_owned(), req: req.clone(), deadline_s: None };
             let own = [TraceLine { seq: 1, t_ms: 0.0, event: Event::RpcStart(start) }];
-            let found = around.touched(1, method, true, &own, made, false);
+            let found = around.touched(1, asked, true, &own, made, false);
             found.into_iter().map(|touched| (touched.how, touched.named)).collect()
         }
+    }
+
+    fn plain(method: &str) -> Asked<'_> {
+        Asked { method, is_block: false }
+    }
+
+    #[test]
+    fn target_of_a_raw_device_is_a_device() {
+        let ground = Ground::new();
+        let publish = |act: &dyn Fn()| {
+            let around = Around::look(&ground.target(), 0, Others::None);
+            act();
+            let block = serde_json::json!({ "targetPath": ground.target(), "volumeCapability": { "block": {} } });
+            ground.told(&around, "NodePublishVolume", block, &mut BTreeSet::new())
+        };
+        let no_device = [(Touch::NoDevice, true)];
+        assert_eq!(publish(&|| {}), no_device, "nothing is there");
+        assert_eq!(publish(&|| fs::write(ground.target(), "").unwrap()), no_device);
+        fs::remove_file(ground.target()).unwrap();
+        assert_eq!(publish(&|| fs::create_dir(ground.target()).unwrap()), no_device);
+        fs::remove_dir(ground.target()).unwrap();
+        symlink("/dev/loop0", ground.target()).unwrap();
+        assert_eq!(publish(&|| {}), [], "a link may lead to the device");
     }
 
     #[test]
@@ -284,7 +337,7 @@ mod tests {
         let step = contracts::event::Step { action: "damage".into(), on: String::new(), at: None };
         for event in [Event::Effect(effect), Event::Step(step)] {
             let trace = [TraceLine { seq: 1, t_ms: 0.0, event }];
-            let found = around.touched(1, "NodePublishVolume", true, &trace, &mut BTreeSet::new(), false);
+            let found = around.touched(1, plain("NodePublishVolume"), true, &trace, &mut BTreeSet::new(), false);
             assert_eq!(found, []);
         }
     }
@@ -304,7 +357,7 @@ mod tests {
                 deadline_s: None,
             };
             let trace = [TraceLine { seq: 1, t_ms: 0.0, event: Event::RpcStart(start) }];
-            !around.touched(1, "NodeUnpublishVolume", true, &trace, &mut made, false).is_empty()
+            !around.touched(1, plain("NodeUnpublishVolume"), true, &trace, &mut made, false).is_empty()
         };
         assert!(kept(Others::Elsewhere, Path::new("/elsewhere")));
         assert!(!kept(Others::Elsewhere, &ground.target()));

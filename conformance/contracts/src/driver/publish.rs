@@ -1,12 +1,16 @@
 //! What an answer to `NodePublishVolume` promises.
 
-use crate::event::{Mount, TraceLine};
+use crate::event::{Event, Mount, Touch, TraceLine};
 use crate::rule::books::Progress;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
+use super::touched::NO_DEVICE;
 use super::{answered, depth, has, is_block, is_in_force, is_repeated, plain_flags, succeeded, top};
 
 const PUBLISH: &str = "NodePublishVolume";
+
+/// Something is mounted at the target of a block volume, and it is no device.
+pub const NOT_THE_DEVICE: &str = "a block target is not a device";
 
 /// DRV-050.
 pub(super) static READ_ONLY: Rule = Rule {
@@ -82,7 +86,7 @@ pub(super) static A_DEVICE: Rule = Rule {
         let Some(mount) = top(books, call.target()).filter(|_| is_block(call)) else { return };
         report.tried();
         if mount.rdev.is_none() {
-            report.broken(PUBLISH, "a block target is not a device", call.target());
+            report.broken(PUBLISH, NOT_THE_DEVICE, call.target());
         }
     }),
 };
@@ -133,17 +137,26 @@ pub(super) static MOUNTED: Rule = Rule {
     id: "DRV-055",
     sentence: "when publishing was OK the volume is mounted at the target, which the driver has created",
     witnesses: &[Witness::Rpc, Witness::Kernel],
-    check: Checked::Each(|books, line, report| {
-        let Some(call) = succeeded(books, line, PUBLISH) else { return };
-        if is_block(call) {
-            return;
-        }
-        report.tried();
-        if top(books, call.target()).is_none() {
-            report.broken(PUBLISH, "nothing is mounted at the target", call.target());
-        }
-    }),
+    check: Checked::Each(mounted),
 };
+
+fn mounted(books: &Books, line: &TraceLine, report: &mut Report) {
+    if let Event::Touched(touched) = &line.event
+        && touched.how == Touch::NoDevice
+    {
+        report.broken(PUBLISH, NO_DEVICE, touched.path.as_str());
+        return;
+    }
+    let Some(call) = succeeded(books, line, PUBLISH) else { return };
+    let is_mounted = top(books, call.target()).is_some();
+    // A device need not be mounted: a node at the target is one as well, and only whoever looked knows of it.
+    if is_mounted || !is_block(call) {
+        report.tried();
+    }
+    if !is_mounted && !is_block(call) {
+        report.broken(PUBLISH, "nothing is mounted at the target", call.target());
+    }
+}
 
 /// DRV-057.
 pub(super) static FLAGS_IN_FORCE: Rule = Rule {
@@ -250,6 +263,7 @@ mod tests {
     fn there_is_one_mount_at_the_target() {
         keeps(&MOUNTED, "mount target:v1/a\npublish v1 a\npublish b1 a\npublish v1 b Internal", &[]);
         breaks(&MOUNTED, "nothing is mounted at the target", "publish v1 a", &[]);
+        passes_over(&MOUNTED, "publish b1 a", &[]);
 
         let rule = &MOUNTED_ONCE;
         keeps(rule, "mount target:v1/a\npublish v1 a\npublish v1 a", &[]);

@@ -6,6 +6,9 @@
 use crate::event::{Event, Touch, Touched, TraceLine};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
+/// A block volume was published, and no device is there.
+pub const NO_DEVICE: &str = "nothing is mounted at the target, and it is no device";
+
 const UNPUBLISH: &str = "NodeUnpublishVolume";
 
 /// DRV-061.
@@ -77,6 +80,7 @@ fn cause(how: Touch) -> &'static str {
         Touch::Linked => "the driver replaced what is the node's by a link",
         Touch::Written => "the driver wrote into what is the node's",
         Touch::Kept => "the driver left what it made",
+        Touch::NoDevice => NO_DEVICE,
     }
 }
 
@@ -100,8 +104,15 @@ mod tests {
             (&BESIDE_THE_PATH, "NodeStageVolume", Touch::Written, false),
             (&STAGING_STAYS, "NodeUnstageVolume", Touch::Removed, true),
             (&TARGET_IS_DELETED, UNPUBLISH, Touch::Kept, true),
+            (&super::super::publish::MOUNTED, "NodePublishVolume", Touch::NoDevice, true),
         ];
-        let rules = [&TARGET_IS_DELETED, &BESIDE_THE_TARGET, &STAGING_STAYS, &BESIDE_THE_PATH];
+        let rules = [
+            &TARGET_IS_DELETED,
+            &BESIDE_THE_TARGET,
+            &STAGING_STAYS,
+            &BESIDE_THE_PATH,
+            &super::super::publish::MOUNTED,
+        ];
         for (broken, method, how, named) in rows {
             for rule in rules {
                 let found = judged(rule, method, how, named);

@@ -36,7 +36,10 @@ pub(super) const PROMISES: &[Promise] = &[
     must(
         "DRV-055",
         "when publishing was OK the volume is mounted at the target, which the driver has created",
-        csi("NodePublishVolume, target_path", "the SP SHALL place the mounted directory at target_path"),
+        csi(
+            "NodePublishVolume, target_path",
+            "the SP SHALL place the block device at target_path ... the SP SHALL place the mounted directory at target_path",
+        ),
         &["csi-test#326"],
     ),
     advice(
