@@ -214,10 +214,31 @@ fn no_sabotaged_driver_is_acquitted() {
         let findings = ended.results().findings();
         assert!(findings.iter().all(|finding| finding.party != "manager"), "{sabotage}: {findings:#?}");
         let named = findings.iter().any(|finding| finding.contract == promises[sabotage]);
-        if sabotage.ends_with("forgets-idempotence") {
+        if sabotage.ends_with("forgets-idempotence") || sabotage == "publish-creates-file" {
             assert!(named, "{sabotage}: {findings:#?}\n{}", ended.told());
         }
     }
+}
+
+/// A driver without block volumes that makes a file at the target learns what to refuse, and whoever reads of a pod that
+/// got no volume reads the event that its owner sees.
+#[test]
+#[file_serial(root)]
+fn report_says_what_to_refuse_and_what_the_pod_was_told() {
+    if !has_root() {
+        return;
+    }
+    let run = |sabotage: &str, case: &str| {
+        Volproof::new().args("run --report out --timeout 15s --sabotage").arg(sabotage).arg(case).run().told()
+    };
+    let device = run("publish-creates-file", "csi::block::teardown_is_the_reverse_of_setup");
+    assert!(device.contains("DRV-055") && device.contains("refuse it with INVALID_ARGUMENT"), "{device}");
+    let refused = run("stage-without-mount", "csi::lifecycle::file_system_is_set_up_and_torn_down");
+    let event = refused.lines().find(|line| line.trim_start().starts_with("the first event"));
+    let words = ["pod/web FailedMount", "code = FailedPrecondition", "is not any more"];
+    assert!(event.is_some_and(|event| words.iter().all(|word| event.contains(word))), "{refused}");
+    let honest = Volproof::new().args("run csi::lifecycle::file_system_is_set_up_and_torn_down").run().told();
+    assert!(!honest.contains("the first event"), "{honest}");
 }
 
 #[test]

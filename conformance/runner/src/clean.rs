@@ -71,11 +71,12 @@ impl Cleaner<'_> {
             unchecked,
             dead_ends: _,
         } = outcome;
-        if let Some(Breakage { after, at: _, expected, actual, cause }) = breakage {
+        if let Some(Breakage { after, at: _, expected, actual, cause, event }) = breakage {
             self.text(after);
             self.texts(expected);
             self.texts(actual);
             self.texts(cause);
+            self.texts(event);
         }
         for finding in findings {
             let Finding { contract: _, method: _, party: _, strength: _, consequence_of: _, .. } = finding;

@@ -27,7 +27,8 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], of: usize, again: &s
     let at = Place { file: file!().to_owned(), line: line!() };
     let cause = std::iter::once("The driver's last words were:".to_owned());
     let cause = cause.chain(last_words.iter().map(|line| format!("  {line}"))).collect();
-    let breakage = Breakage { after: String::new(), at: at.clone(), expected: None, actual: None, cause };
+    let breakage =
+        Breakage { after: String::new(), at: at.clone(), expected: None, actual: None, cause, event: None };
     Some(CaseReport {
         id: CaseId::new(ID),
         status: Status::Failed,

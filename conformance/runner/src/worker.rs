@@ -5,6 +5,7 @@
 
 mod aftermath;
 mod disk;
+mod first_event;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -166,7 +167,11 @@ async fn run_case(
     let seconds = begin.elapsed().as_secs_f64();
     let after = Aftermath::see(&cx.shared().bed, orders, sandbox, before, failure.is_some()).await;
     let claims = cx.shared().claimed();
-    let mut outcome = outcome(case, failure, after, claims, cx.shared().bed.journal.symbols(), seconds);
+    let journal = &cx.shared().bed.journal;
+    let mut outcome = outcome(case, failure, after, claims, journal.symbols(), seconds);
+    if let Some(breakage) = &mut outcome.breakage {
+        breakage.event = first_event::first_event(&journal.trace(), journal.symbols());
+    }
     outcome.dead_ends = cx.shared().bed.dead_ends();
     let stays = orders.keep && outcome.status.is_bad();
     let said = Said::Outcome(Box::new(outcome));

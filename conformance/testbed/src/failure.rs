@@ -79,7 +79,7 @@ impl Failure {
             What::Promise { cause, .. } => (None, None, vec![cause.clone()]),
             What::Ours(chain) | What::Environment(chain) => (None, None, chain.clone()),
         };
-        Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause }
+        Breakage { after: self.after.clone(), at: self.at.clone(), expected, actual, cause, event: None }
     }
 }
 
@@ -112,6 +112,9 @@ pub struct Breakage {
     pub actual: Option<String>,
     /// What went wrong, in plain sentences: the error and each of its causes.
     pub cause: Vec<String>,
+    /// The first event that told of a failure nobody had ordered, with the driver's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
 }
 
 /// One sentence about two stories: the first line in which they part.

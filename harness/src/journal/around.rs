@@ -246,8 +246,12 @@ mod tests {
             made: &mut BTreeSet<PathBuf>,
         ) -> Vec<(Touch, bool)> {
             let asked = Asked::of(method, &req);
-            let start =
-                contracts::event::RpcStart { id: 1, method: method.to_owned(), req: req.clone(), deadline_s: None };
+            let start = contracts::event::RpcStart {
+                id: 1,
+                method: method.to_owned(),
+                req: req.clone(),
+                deadline_s: None,
+            };
             let own = [TraceLine { seq: 1, t_ms: 0.0, event: Event::RpcStart(start) }];
             let found = around.touched(1, asked, true, &own, made, false);
             found.into_iter().map(|touched| (touched.how, touched.named)).collect()
@@ -264,7 +268,8 @@ mod tests {
         let publish = |act: &dyn Fn()| {
             let around = Around::look(&ground.target(), 0, Others::None);
             act();
-            let block = serde_json::json!({ "targetPath": ground.target(), "volumeCapability": { "block": {} } });
+            let block =
+                serde_json::json!({ "targetPath": ground.target(), "volumeCapability": { "block": {} } });
             ground.told(&around, "NodePublishVolume", block, &mut BTreeSet::new())
         };
         let no_device = [(Touch::NoDevice, true)];
@@ -337,7 +342,8 @@ mod tests {
         let step = contracts::event::Step { action: "damage".into(), on: String::new(), at: None };
         for event in [Event::Effect(effect), Event::Step(step)] {
             let trace = [TraceLine { seq: 1, t_ms: 0.0, event }];
-            let found = around.touched(1, plain("NodePublishVolume"), true, &trace, &mut BTreeSet::new(), false);
+            let found =
+                around.touched(1, plain("NodePublishVolume"), true, &trace, &mut BTreeSet::new(), false);
             assert_eq!(found, []);
         }
     }

@@ -190,7 +190,7 @@ impl Verdict {
             (None, _) => vec!["the worker ended without an outcome".to_owned()],
         };
         cause.extend(last_words(&self.directory));
-        Breakage { after: self.last_step, at: at.clone(), expected: None, actual: None, cause }
+        Breakage { after: self.last_step, at: at.clone(), expected: None, actual: None, cause, event: None }
     }
 }
 

@@ -136,6 +136,8 @@ mod tests {
                     csi    Unpublish disk web
                 -   umount &lt;publish:disk/web&gt;
 
+              the first event  pod/web FailedMapVolume: &lt;publish:disk/web&gt; is no device
+
               NodeUnpublishVolume returned OK, but its target is still mounted.
               DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
 

@@ -10,6 +10,7 @@ use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Finding, RunFinding};
 use crate::promises::Counts;
 use testbed::case::CaseId;
+use testbed::failure::Breakage;
 
 /// The colours, or their absence.
 #[derive(Debug, Clone, Copy, Default)]
@@ -231,9 +232,16 @@ impl Details<'_> {
             writeln!(f)?;
         }
         // A finding says the same better, with the promise it breaks.
-        if broken.expected.is_some() && !self.case.findings.is_empty() {
-            return Ok(());
+        if broken.expected.is_none() || self.case.findings.is_empty() {
+            Self::causes(f, broken)?;
         }
+        match &broken.event {
+            Some(event) => writeln!(f, "  the first event  {event}\n"),
+            None => Ok(()),
+        }
+    }
+
+    fn causes(f: &mut Formatter<'_>, broken: &Breakage) -> fmt::Result {
         for (depth, cause) in broken.cause.iter().enumerate() {
             match depth {
                 0 => writeln!(f, "  {cause}")?,

@@ -256,5 +256,5 @@ fn is_the_nodes_own(left: &Leftover, root: &Path, driver: &str) -> bool {
 
 /// The breakage of something that was seen after the last step.
 pub(super) fn at_the_end(said: String, at: Place) -> Breakage {
-    Breakage { after: String::new(), at, expected: None, actual: None, cause: vec![said] }
+    Breakage { after: String::new(), at, expected: None, actual: None, cause: vec![said], event: None }
 }

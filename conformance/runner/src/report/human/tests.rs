@@ -106,6 +106,7 @@ fn broken_block() -> CaseReport {
         ),
         actual: Some("unlock <map:disk/web>\ncsi    Unpublish disk web\n".into()),
         cause: vec!["the story is another one".into()],
+        event: Some("pod/web FailedMapVolume: <publish:disk/web> is no device".into()),
     });
     case.left_behind = vec!["bind   <publish:disk/web>  =  <device:disk>".into()];
     case.logs = Some("out/cases/csi::block::teardown_is_the_reverse_of_setup".into());
@@ -176,6 +177,8 @@ fn a_failure_says_where_in_the_story_it_broke_and_why() {
                     csi    Unpublish disk web
                 -   umount <publish:disk/web>
 
+              the first event  pod/web FailedMapVolume: <publish:disk/web> is no device
+
               NodeUnpublishVolume returned OK, but its target is still mounted.
               DRV-031, CSI: NodeUnpublishVolume undoes the work of NodePublishVolume.
 
@@ -225,6 +228,7 @@ fn an_error_is_told_with_its_causes() {
         expected: None,
         actual: None,
         cause: vec!["cannot start the driver".into(), "No such file or directory".into()],
+        event: None,
     });
     case.kernel = vec!["EXT4-fs error (device loop3): bad block".into()];
     case.unchecked = vec!["the driver's books: it does not report LIST_VOLUMES".into()];
