@@ -17,7 +17,7 @@ mod driver;
 #[path = "manager/memory.rs"]
 mod memory;
 #[expect(dead_code, reason = "nothing fails here")]
-#[path = "../tests/world/memory_api.rs"]
+#[path = "../tests/it/world/memory_api.rs"]
 mod memory_api;
 #[path = "manager/node.rs"]
 mod node;

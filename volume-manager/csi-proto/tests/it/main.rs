@@ -1,0 +1,4 @@
+//! The contracts as the others see them: names and numbers on the wire, and calls converted to JSON.
+
+mod json;
+mod wire;
