@@ -8,7 +8,7 @@ use std::process::Command;
 use harness::sandbox::{MachineOptions, SandboxOptions};
 use libtest_mimic::{Failed, Trial};
 
-use crate::inside::enter;
+use super::inside::enter;
 use crate::{rooted, told};
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -17,7 +17,7 @@ use harness::sandbox::SandboxOptions;
 use harness::symbols::Symbols;
 use libtest_mimic::{Failed, Trial};
 
-use crate::inside::enter;
+use super::inside::enter;
 use crate::{rooted, told};
 
 pub(crate) fn trials() -> Vec<Trial> {

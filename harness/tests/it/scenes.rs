@@ -3,11 +3,8 @@
 //!
 //! Each scene is a process of its own, because a sandbox is entered by a process with one thread.
 
-#[path = "scenes/bed.rs"]
 mod bed;
-#[path = "scenes/opinions.rs"]
 mod opinions;
-#[path = "scenes/run.rs"]
 mod run;
 
 use std::path::Path;
@@ -21,6 +18,9 @@ use harness::journal::Edge;
 use harness::ledger;
 use harness::node::NodeError;
 use harness::proxy::Rule;
+use libtest_mimic::Trial;
+
+use crate::{printed, rooted};
 
 use bed::{Bed, LIMIT, PodSketch};
 
@@ -62,54 +62,37 @@ const SCENES: &[(&str, Scene)] = &[
     }),
 ];
 
-fn main() -> ExitCode {
-    if let Some(code) = harness::main() {
-        return code;
-    }
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["__scene", name, ledger] => return run_scene(name, Path::new(ledger)),
-        ["__run", name, base] => return code(run::play(Path::new(base), name)),
-        _ => {}
-    }
-    let names = || SCENES.iter().map(|(name, _)| *name).chain([KILLED]);
-    if words.iter().any(|word| word == "--list") {
-        names().for_each(|name| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped {} scenes: loop devices need root", names().count());
-        return ExitCode::SUCCESS;
-    }
-    let filters: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let chosen =
-        |name: &&str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
-    let failed = names().filter(chosen).filter(|name| !succeeds(name)).count();
-    println!("{failed} scenes failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn succeeds(name: &str) -> bool {
-    let ended = match name {
-        KILLED => killed().map(|()| true),
-        _ => run::play(&ledger::base(), name),
-    };
-    let succeeds = code(ended) == ExitCode::SUCCESS;
-    println!("scene {name} ... {}", if succeeds { "ok" } else { "FAILED" });
-    succeeds
-}
-
 /// A run that is killed while a container of its own or of runc's is up.
 const KILLED: &str = "a_killed_run_leaves_no_control_groups";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let played = SCENES.iter().map(|(name, _)| {
+        rooted(&format!("scenes::{name}"), move || {
+            let base = ledger::base();
+            // Told also where all went well: a scene may have been skipped.
+            eprint!("{}", printed(name, run::process(&base, name))?);
+            Ok(())
+        })
+    });
+    let killed =
+        rooted(&format!("scenes::{KILLED}"), || killed().map_err(|error| format!("{error:?}").into()));
+    played.chain([killed]).collect()
+}
 
 fn killed() -> Result<()> {
     let runc = Facts::get().why_not(Fact::Runc).is_none();
     run::killed_leaves_no_groups("runc_sees_what_our_own_container_sees", if runc { 2 } else { 0 })
 }
 
-fn run_scene(name: &str, ledger: &Path) -> ExitCode {
+/// Plays a scene in this process, in a sandbox of the run with that ledger.
+pub(crate) fn play(name: &str, ledger: &Path) -> ExitCode {
     let Some((_, scene)) = SCENES.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
     code(scene(ledger).map(|()| true))
+}
+
+/// Plays a scene as a run of its own, with its ledger below `base`.
+pub(crate) fn run(name: &str, base: &Path) -> ExitCode {
+    code(run::play(base, name))
 }
 
 fn code(ended: Result<bool>) -> ExitCode {

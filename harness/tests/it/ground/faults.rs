@@ -18,7 +18,7 @@ use harness::wait::Deadline;
 use libtest_mimic::{Failed, Trial};
 use nix::mount::MsFlags;
 
-use crate::inside::enter;
+use super::inside::enter;
 use crate::told;
 
 pub(crate) fn trials() -> Vec<Trial> {

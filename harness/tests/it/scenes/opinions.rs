@@ -10,7 +10,7 @@ use harness::container::{self, Container, ContainerError, DeviceGroup, Spec};
 use harness::guard::Guard;
 use harness::node::Wanted;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 /// The configuration of a pod's container, as the node writes it.
 pub(crate) async fn configuration(bed: &Bed, pod: &str) -> Result<Spec> {

@@ -8,7 +8,7 @@ use harness::janitor::{Janitor, Lifeline};
 use harness::ledger::{self, Entry, Place, Run};
 use harness::wait::Deadline;
 
-use crate::bed::LIMIT;
+use super::bed::LIMIT;
 
 /// Plays the scene of this name, with its ledger below `base`. Whether it went well.
 pub(crate) fn play(base: &Path, name: &str) -> Result<bool> {
@@ -24,11 +24,18 @@ pub(crate) fn play(base: &Path, name: &str) -> Result<bool> {
     Ok(ended.success())
 }
 
+/// The process that plays the scene of this name.
+pub(crate) fn process(base: &Path, name: &str) -> Command {
+    let mut run = Command::new("/proc/self/exe");
+    run.args(["__run", name]).arg(base);
+    run
+}
+
 /// Kills the run of a scene while each of its containers has its control groups; they are removed all the same.
 pub(crate) fn killed_leaves_no_groups(scene: &str, containers: usize) -> Result<()> {
     for container in 0..containers {
         let base = tempfile::tempdir()?;
-        let mut run = Command::new("/proc/self/exe").args(["__run", scene]).arg(base.path()).spawn()?;
+        let mut run = process(base.path(), scene).spawn()?;
         let seen = Deadline::after(LIMIT)
             .until("a container has its control groups", || made(base.path(), container, &mut run));
         run.kill()?;

@@ -18,7 +18,7 @@ use harness::loop_device::{LoopDevice, LoopOptions};
 use harness::sandbox::{Sandbox, SandboxOptions};
 use harness::tmpfs::Tmpfs;
 
-use crate::faults;
+use super::faults;
 
 pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
     match (what, more) {
@@ -40,16 +40,16 @@ pub(crate) fn main(what: &str, more: &[&str]) -> ExitCode {
         ("failing-disk", []) => faults::failing_disk(),
         ("crash", [format]) => faults::crash(format),
         ("forgetful", []) => faults::forgetful(),
-        ("disks", [kind, number]) => crate::limits::disks(kind, number),
-        ("greedy", [how]) => crate::limits::driver(how),
-        ("machine", [kind, dir]) => crate::machine::writes(*kind == "rootless", Path::new(dir)),
-        ("own", [kind, dir]) => crate::machine::own(*kind == "rootless", Path::new(dir)),
-        ("meet", [number]) => crate::machine::meet(number),
+        ("disks", [kind, number]) => super::limits::disks(kind, number),
+        ("greedy", [how]) => super::limits::driver(how),
+        ("machine", [kind, dir]) => super::machine::writes(*kind == "rootless", Path::new(dir)),
+        ("own", [kind, dir]) => super::machine::own(*kind == "rootless", Path::new(dir)),
+        ("meet", [number]) => super::machine::meet(number),
         ("threads", []) => {
             std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
             println!("{}", Sandbox::enter(SandboxOptions::default()).unwrap_err());
         }
-        ("differential", [seed]) => crate::mounts::differential(seed.parse().unwrap()),
+        ("differential", [seed]) => super::mounts::differential(seed.parse().unwrap()),
         ("run", [base, naive]) => run(Path::new(base), *naive == "naive"),
         ("worker", [ledger, tag, naive]) => worker(Path::new(ledger), tag, *naive == "naive"),
         other => panic!("no such helper: {other:?}"),
