@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use serial_test::file_serial;
 use tests::{Ended, Volproof, has_root, in_parallel, root};
 
-#[path = "golden/random.rs"]
 mod random;
 
 fn golden(part: &str) -> PathBuf {

@@ -4,6 +4,8 @@
 //! (`Found-by:`), and what that case must name as broken (`Breaks:`): an invariant, or its own story where no
 //! invariant can be judged. Adding a mutant is adding a file.
 
+mod simulated;
+
 use std::collections::BTreeSet;
 
 use serial_test::file_serial;

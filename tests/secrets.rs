@@ -4,7 +4,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::sys::stat::{Mode, umask};
 use serial_test::file_serial;
 use tests::{Ended, Volproof, built};
 
@@ -13,8 +12,6 @@ const SECRET: &str = "open-sesame";
 
 /// Runs a case with a secret against a sabotaged driver, as root or not.
 fn run(sabotage: &str) -> Ended {
-    // A report may not depend on what its directory was made with.
-    umask(Mode::empty());
     let backing = if tests::has_root() { "loop" } else { "directory" };
     let manifest = format!(
         "name = \"fake.csi.volproof.dev\"\ncommand = [{:?}, \"__fake-csi\", \"--endpoint={{endpoint}}\", \
@@ -22,7 +19,12 @@ fn run(sabotage: &str) -> Ended {
          [volume]\ninline = true\n",
         built().display().to_string()
     );
-    Volproof::new()
+    // A report may not depend on what its directory was made with.
+    Volproof::at(Path::new("sh"))
+        .args("-c")
+        .arg("umask 0 && exec \"$@\"")
+        .arg("sh")
+        .arg(built())
         .file("driver.toml", &manifest)
         .args("run csi::inline --driver driver.toml --report out --timeout 30s")
         .run()

@@ -1,0 +1,18 @@
+//! The program as a whole, on the real kernel: a run with what stands around it, from outside.
+
+mod check;
+mod contained;
+mod environment;
+mod foreign;
+mod golden;
+mod hostile;
+mod interrupt;
+mod keep;
+mod leaks;
+mod play;
+mod promises;
+mod rooted;
+mod sabotage;
+mod secrets;
+mod userns;
+mod watch;
