@@ -19,6 +19,7 @@ mod doors;
 mod headers;
 mod lints;
 mod names;
+mod programs;
 mod repository;
 mod source;
 mod subjects;
@@ -51,6 +52,7 @@ const RULES: &[Rule] = &[
     headers::check,
     lints::check,
     names::check,
+    programs::check,
     subjects::check,
     words::check,
 ];
