@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use contracts::event::{Event, TraceLine};
+use contracts::event::{Event, Lifecycle, TraceLine};
 use contracts::promise;
 use contracts::rule::books::text;
 use contracts::rule::{Judge, Violation, Witness};
@@ -108,7 +108,9 @@ impl Watched {
             Event::MountAdd(mount) => format!("mount {}", below(&mount.target)),
             Event::MountChg(mount) => format!("remount {} {}", below(&mount.target), mount.opts),
             Event::MountDel(gone) => format!("umount {}", below(&gone.target)),
-            Event::Process(edge) if edge.edge == "exit" => "the node is another process now".to_owned(),
+            Event::Process(edge) if edge.edge == Lifecycle::Exit => {
+                "the node is another process now".to_owned()
+            }
             _ => return None,
         })
     }

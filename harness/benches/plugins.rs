@@ -90,7 +90,7 @@ impl Node {
         let machine = Tmpfs::mount(&layout.machine(), 4 << 30)?;
         mount(None::<&str>, machine.path(), None::<&str>, MsFlags::MS_REMOUNT, Some("nr_inodes=0"))?;
         let parts = Parts {
-            api: api.seen_by("bench"),
+            api: api.seen_by(contracts::event::Client::Case),
             host: Arc::new(LinuxHost::new()),
             clock: Arc::new(AdvancingClock::default()),
             dialer: Arc::new(SocketDialer),

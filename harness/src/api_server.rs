@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::{ApiError, ApiSource, Key, Kind, Object, Patch, Resource, Sensitive, Token, TokenRequest, Watch};
 use async_trait::async_trait;
+use contracts::event::Client;
 
 use crate::journal::Journal;
 use disturbance::Disturbances;
@@ -62,7 +63,7 @@ impl ApiServer {
     /// # Errors
     /// When it exists already.
     pub fn create<R: Resource>(&self, object: R) -> Result<Arc<R>, ApiError> {
-        typed(self.store().create(object.into_object(), CASE)?)
+        typed(self.store().create(object.into_object(), Client::Case)?)
     }
 
     /// Replaces an object.
@@ -70,7 +71,7 @@ impl ApiServer {
     /// # Errors
     /// When it does not exist, or has changed since it was read.
     pub fn update<R: Resource>(&self, object: R) -> Result<Arc<R>, ApiError> {
-        typed(self.store().update(object.into_object(), CASE)?)
+        typed(self.store().update(object.into_object(), Client::Case)?)
     }
 
     /// Changes an object in place, whatever its version.
@@ -87,7 +88,7 @@ impl ApiServer {
         let known: Arc<R> = typed(store.get(&Key::namespaced(R::KIND, namespace, name))?)?;
         let mut object = R::clone(&known);
         change(&mut object);
-        typed(store.update(object.into_object(), CASE)?)
+        typed(store.update(object.into_object(), Client::Case)?)
     }
 
     /// Writes to some fields of an object, as a controller.
@@ -95,7 +96,7 @@ impl ApiServer {
     /// # Errors
     /// When it does not exist, or the write does not fit it.
     pub fn patch(&self, patch: Patch) -> Result<Object, ApiError> {
-        self.store().patch(patch, CONTROLLER)
+        self.store().patch(patch, Client::Controller)
     }
 
     /// Deletes an object: at once if it has no finalizers, else by marking it.
@@ -103,7 +104,7 @@ impl ApiServer {
     /// # Errors
     /// When it does not exist.
     pub fn delete<R: Resource>(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
-        self.store().delete(&Key::namespaced(R::KIND, namespace, name), CASE)
+        self.store().delete(&Key::namespaced(R::KIND, namespace, name), Client::Case)
     }
 
     /// An object as it is now.
@@ -138,7 +139,7 @@ impl ApiServer {
     }
 
     /// The API server as somebody sees it: `by` is what the journal calls them.
-    pub fn seen_by(&self, by: &'static str) -> Arc<dyn ApiSource> {
+    pub fn seen_by(&self, by: Client) -> Arc<dyn ApiSource> {
         Arc::new(View { api: self.clone(), by })
     }
 
@@ -147,7 +148,7 @@ impl ApiServer {
     /// # Errors
     /// When the socket cannot be made.
     pub fn serve(&self, socket: &Path) -> Result<Served, ServeError> {
-        serve::serve(self.seen_by(NODE), socket)
+        serve::serve(self.seen_by(Client::Node), socket)
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -155,11 +156,6 @@ impl ApiServer {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// What the journal calls those who write.
-const CASE: &str = "case";
-pub(crate) const CONTROLLER: &str = "controller";
-const NODE: &str = "node";
 
 fn typed<R: Resource>(object: Object) -> Result<Arc<R>, ApiError> {
     let key = object.key();
@@ -171,13 +167,13 @@ fn typed<R: Resource>(object: Object) -> Result<Arc<R>, ApiError> {
 #[derive(Debug)]
 struct View {
     api: ApiServer,
-    by: &'static str,
+    by: Client,
 }
 
 impl View {
     async fn disturbed(&self, verb: &str, kind: Kind) -> Result<(), ApiError> {
         match self.by {
-            NODE => self.api.disturbances.meet(verb, kind).await,
+            Client::Node => self.api.disturbances.meet(verb, kind).await,
             _ => Ok(()),
         }
     }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use api::ApiSource;
 use api::clock::TokioClock;
 use cluster::{Resizer, ResizerConfig};
+use contracts::event::Client;
 use tonic::transport::Channel;
 
-use crate::api_server::{ApiServer, CONTROLLER};
+use crate::api_server::ApiServer;
 use crate::driver::Capabilities;
 
 pub use attaching::Attaching;
@@ -30,7 +31,7 @@ pub struct Controllers {
 impl Controllers {
     /// Starts the controllers of a driver, whose calls go through `channel`.
     pub fn start(api: &ApiServer, channel: Channel, capabilities: &Capabilities) -> Self {
-        let source: Arc<dyn ApiSource> = api.seen_by(CONTROLLER);
+        let source: Arc<dyn ApiSource> = api.seen_by(Client::Controller);
         let config = ResizerConfig {
             expands: capabilities.controller_can("EXPAND_VOLUME"),
             fine_modes: capabilities.controller_can("SINGLE_NODE_MULTI_WRITER"),

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use contracts::event::{Lifecycle, Role};
 use nix::unistd::Pid;
 use tonic::Status;
 
@@ -257,7 +258,7 @@ impl Driver {
     /// Kills its whole process group at once, and returns when it is gone.
     pub async fn kill(&mut self) {
         if let Some(process) = &self.process {
-            self.journal.process("driver", "kill", None);
+            self.journal.process(Role::Driver, Lifecycle::Kill, None);
             process.kill();
             // A process that sleeps where no signal reaches it is left to the census.
             let _ = tokio::time::timeout(DYING, process.exited()).await;
@@ -267,7 +268,7 @@ impl Driver {
     /// Sends SIGTERM, and kills the driver if it does not end in time. Returns whether it ended by itself.
     pub async fn terminate(&mut self, within: Duration) -> bool {
         let Some(process) = self.process.as_ref() else { return true };
-        self.journal.process("driver", "terminate", None);
+        self.journal.process(Role::Driver, Lifecycle::Terminate, None);
         process.terminate();
         if tokio::time::timeout(within, process.exited()).await.is_ok() {
             return true;

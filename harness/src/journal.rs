@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use contracts::event::{
-    Actor, ApiChange, Effect, Event, Irregular, OperationEdge, ProcessEdge, RpcEnd, RpcStart, Step, Touched,
-    TraceLine,
+    self, Actor, ApiChange, Effect, EffectKind, Event, Irregular, Lifecycle, OperationEdge, OperationName,
+    PodChange, PodPhase, ProcessEdge, Role, RpcEnd, RpcStart, Step, Touched, TraceLine,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -63,7 +63,7 @@ struct State {
     kernel: Kernel,
     flights: BTreeMap<u64, Flight>,
     /// The node's operations under way, by name, volume and pod.
-    operations: BTreeSet<[String; 3]>,
+    operations: BTreeSet<(OperationName, String, String)>,
     /// It was killed, or has ended, and was not started since.
     node_is_dead: bool,
     /// Work that a driver may still do for calls that nobody waits for any more.
@@ -103,8 +103,7 @@ struct Work {
 /// An effect as the node announces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// `mount`, `bind`, `umount`, `link`, …
-    pub effect: String,
+    pub effect: EffectKind,
     /// What it was done to.
     pub path: PathBuf,
     /// What is shown there now: a bind's source, a lock's loop device. For an `unlock`, the file that was held.
@@ -221,8 +220,8 @@ impl Journal {
         match self.with_actors(|actors| actors.node.replace(caller)) {
             Some(before) if before == caller => {}
             before => {
-                before.into_iter().for_each(|_| self.process("node", "exit", None));
-                self.process("node", "start", None);
+                before.into_iter().for_each(|_| self.process(Role::Node, Lifecycle::Exit, None));
+                self.process(Role::Node, Lifecycle::Start, None);
             }
         }
     }
@@ -244,7 +243,12 @@ impl Journal {
 
     /// Records what the case does.
     pub fn step(&self, action: &str, on: &str) {
-        self.record(Event::Step(Step { action: action.to_owned(), on: on.to_owned(), at: None }));
+        self.record(Event::Case(Step { action: action.to_owned(), on: on.to_owned(), at: None }));
+    }
+
+    /// Records a change of a pod, by its name.
+    pub fn pod(&self, pod: &str, to: PodPhase) {
+        self.record(Event::Pod(PodChange { pod: pod.to_owned(), to }));
     }
 
     /// Records a change of an API object.
@@ -253,10 +257,10 @@ impl Journal {
     }
 
     /// Records the start or the end of a process.
-    pub fn process(&self, who: &str, edge: &str, status: Option<String>) {
-        let edge = ProcessEdge { who: who.to_owned(), edge: edge.to_owned(), status };
+    pub fn process(&self, who: Role, edge: Lifecycle, status: Option<String>) {
+        let edge = ProcessEdge { who, edge, status };
         self.change(|state| {
-            if edge.edge == "exit" && edge.who == "node" {
+            if edge.edge == Lifecycle::Exit && edge.who == Role::Node {
                 // What it did last it could not announce any more: that is no stray.
                 state.kernel.forget_unclaimed();
             }
@@ -462,8 +466,8 @@ impl State {
     fn push(&mut self, event: Event) {
         match &event {
             Event::Operation(operation) => self.follow(operation),
-            Event::Process(edge) if edge.who == "node" => {
-                self.node_is_dead = edge.edge != "start";
+            Event::Process(edge) if edge.who == Role::Node => {
+                self.node_is_dead = edge.edge != Lifecycle::Start;
                 self.operations.clear();
             }
             _ => {}
@@ -478,10 +482,10 @@ impl State {
     }
 
     fn follow(&mut self, operation: &OperationEdge) {
-        let key = [&operation.name, &operation.volume, &operation.pod].map(Clone::clone);
-        match operation.edge.as_str() {
-            "start" => self.operations.insert(key),
-            _ => self.operations.remove(&key),
+        let key = (operation.name, operation.volume.clone(), operation.pod.clone());
+        match operation.edge {
+            event::Edge::Start => self.operations.insert(key),
+            event::Edge::End => self.operations.remove(&key),
         };
     }
 

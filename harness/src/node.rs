@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::Pod;
+use contracts::event::{Lifecycle, PodPhase, Role};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use oci_spec::runtime::Spec;
@@ -150,7 +151,7 @@ impl Node {
         }
         // A reused uid is a new pod.
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod.meta.uid);
-        self.journal().step("add_pod", &pod.meta.name);
+        self.journal().pod(&pod.meta.name, PodPhase::Added);
         self.journal().symbols().name_pod(&pod.meta.uid, &pod.meta.name);
         let failed = |source| NodeError::Api { pod: pod.meta.name.clone(), source };
         self.api.create(pod.clone()).map_err(failed)
@@ -161,7 +162,7 @@ impl Node {
     /// # Errors
     /// When there is no such pod.
     pub async fn terminate_pod(&self, name: &str) -> Result<(), NodeError> {
-        self.journal().step("terminate_pod", name);
+        self.journal().pod(name, PodPhase::Terminating);
         self.mark_deleting(name).map(drop)
     }
 
@@ -171,7 +172,7 @@ impl Node {
     /// # Errors
     /// When there is no such pod.
     pub async fn remove_pod(&self, name: &str, force: bool) -> Result<(), NodeError> {
-        self.journal().step("remove_pod", name);
+        self.journal().pod(name, PodPhase::Removed);
         let pod = self.mark_deleting(name)?;
         let uid = pod.meta.uid.clone();
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
@@ -312,7 +313,7 @@ impl Node {
     pub async fn kill(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(running) = running else { return };
-        self.journal().process("node", "kill", None);
+        self.journal().process(Role::Node, Lifecycle::Kill, None);
         // A group without members is dead already.
         let _ = killpg(running.group, Signal::SIGKILL);
         // A process that sleeps where no signal reaches it is left to the census.
@@ -438,12 +439,12 @@ impl Node {
         let group = Pid::from_raw(child.id().expect("it has not been waited for yet").cast_signed());
         let journal = self.journal().clone();
         journal.with_actors(|actors| actors.node = Some(group.as_raw()));
-        journal.process("node", "start", None);
+        journal.process(Role::Node, Lifecycle::Start, None);
         let (sender, exit) = watch::channel(None);
         tokio::spawn(async move {
             // A child that cannot be waited for was reaped elsewhere; its exit status is lost.
             let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
-            journal.process("node", "exit", Some(ended.to_string()));
+            journal.process(Role::Node, Lifecycle::Exit, Some(ended.to_string()));
             sender.send_replace(Some(ended));
         });
         Ok((group, exit))

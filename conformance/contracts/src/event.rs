@@ -9,6 +9,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+mod disturbance;
+mod words;
+
+pub use disturbance::Disturbance;
+pub use words::{
+    Awaited, Client, Edge, EffectKind, Lifecycle, ObjectKind, OperationName, PodPhase, Role, UnknownWord,
+    Verb, World,
+};
+
 /// One line of `trace.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceLine {
@@ -55,10 +64,36 @@ pub enum Event {
     Phantom(Irregular),
     /// A driver changed, during a call, what is the node's, or did not change what the call is about.
     Touched(Touched),
-    /// What the case, the scenario or the player did.
-    Step(Step),
-    /// The whole outcome at one moment: mounts, tree, metadata, books.
-    Snapshot(Box<Snapshot>),
+    /// What the case, the scenario or the player did: for people, no rule reads it.
+    Case(Step),
+    /// A pod was given to the node or taken from it, or its containers changed.
+    Pod(PodChange),
+    /// The world was made worse, or better again, in a way that rules take into account.
+    Disturbed(Disturbance),
+}
+
+impl Event {
+    /// The `ev` of all of them.
+    pub(crate) const WORDS: &[&'static str] = &[
+        "rpc_start",
+        "rpc_end",
+        "mount_add",
+        "mount_del",
+        "mount_chg",
+        "effect",
+        "state",
+        "operation",
+        "api",
+        "event",
+        "wait",
+        "process",
+        "stray",
+        "phantom",
+        "touched",
+        "case",
+        "pod",
+        "disturbed",
+    ];
 }
 
 /// The start of a CSI call.
@@ -169,8 +204,7 @@ pub struct MountDel {
 /// Something the manager announced after it succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// `mount`, `bind`, `remount`, `umount`, `link`, `unlink`, `lock`, `unlock`, `mkdir`, `rmdir`, `write`, …
-    pub effect: String,
+    pub effect: EffectKind,
     /// The path it was done to.
     pub path: String,
     /// What it was done with: a bind's source, a link's target, a lock's loop device.
@@ -186,8 +220,7 @@ pub struct Effect {
 /// One entry of the manager's books changed. Empty `from`: it is new; empty `to`: it is gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateChange {
-    /// `actual` or `desired`.
-    pub world: String,
+    pub world: World,
     /// `volume <unique name>` or `pod <uid> <unique name>`.
     pub key: String,
     /// The state before, in the words of the recordings (`VolumeMounted`, `DeviceGloballyMounted …`).
@@ -199,14 +232,12 @@ pub struct StateChange {
 /// The start or the end of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OperationEdge {
-    /// The name that back-off and metrics use, such as `volume_mount`.
-    pub name: String,
+    pub name: OperationName,
     /// The volume of its key; empty for none.
     pub volume: String,
     /// The pod of its key; empty for every pod.
     pub pod: String,
-    /// `start` or `end`.
-    pub edge: String,
+    pub edge: Edge,
     /// Why it failed, when it ended and did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -215,14 +246,11 @@ pub struct OperationEdge {
 /// A change of an API object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApiChange {
-    /// `create`, `update`, `patch`, `delete` or `token`.
-    pub verb: String,
-    /// The object's kind, such as `PersistentVolumeClaim`.
-    pub kind: String,
+    pub verb: Verb,
+    pub kind: ObjectKind,
     /// `namespace/name`, or `name` for what has no namespace.
     pub object: String,
-    /// Who did it: `node`, `controller`, `case`.
-    pub by: String,
+    pub by: Client,
     /// The fields that matter to a rule, such as `status.volumesInUse`.
     #[serde(default)]
     pub body: Value,
@@ -240,16 +268,22 @@ pub struct Emitted {
     pub reason: String,
     /// The text.
     pub message: String,
-    /// `controller` for those of the cluster side; empty for the node's.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub by: String,
+    #[serde(default = "node", skip_serializing_if = "is_node")]
+    pub by: Client,
+}
+
+fn node() -> Client {
+    Client::Node
+}
+
+fn is_node(client: &Client) -> bool {
+    *client == Client::Node
 }
 
 /// A wait for the volumes of a pod came back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitReturned {
-    /// `mounted`, `unmounted` or `gone`.
-    pub what: String,
+    pub what: Awaited,
     pub pod: String,
     /// The error's text; empty for success.
     pub err: String,
@@ -258,10 +292,8 @@ pub struct WaitReturned {
 /// A process of the run started or ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcessEdge {
-    /// `node` or `driver`, or the driver's name for a second one.
-    pub who: String,
-    /// `start`, `exit`, `kill`, `registered`.
-    pub edge: String,
+    pub who: Role,
+    pub edge: Lifecycle,
     /// Exit status or signal, where it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
@@ -311,7 +343,7 @@ pub enum Touch {
 /// What a case or a scenario did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// The step's name: `add_pod`, `remove_pod`, `kill_node`, …
+    /// The step's name.
     #[serde(rename = "do")]
     pub action: String,
     /// What it was done to.
@@ -322,23 +354,10 @@ pub struct Step {
     pub at: Option<String>,
 }
 
-/// The outcome at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// What it was taken for; `final` follows the last step.
-    pub label: String,
-    /// Mounts below the run's root, one line each, in order.
-    pub mounts: Vec<String>,
-    /// The manager's tree with modes, owners and links.
-    pub tree: Vec<String>,
-    /// Every vol_data.json by path.
-    pub vol_data: BTreeMap<String, Value>,
-    /// The actual state of the world, as in `StateChange`.
-    pub asw: BTreeMap<String, String>,
-    /// The desired state of the world.
-    pub dsw: BTreeMap<String, String>,
-    /// Claims with their status.
-    pub pvcs: Vec<Value>,
-    /// Bound loop devices of this run.
-    pub loop_devices: Vec<String>,
+/// A change of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodChange {
+    /// Its UID, or its name.
+    pub pod: String,
+    pub to: PodPhase,
 }

@@ -11,4 +11,5 @@ pub mod driver;
 pub mod event;
 pub mod manager;
 pub mod promise;
+pub mod recording;
 pub mod rule;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use contracts::event::{Event, ProcessEdge, TraceLine, WaitReturned};
+use contracts::event::{Awaited, Event, Lifecycle, ProcessEdge, Role, TraceLine, WaitReturned};
+use contracts::recording::Reader;
 use serde_json::{Map, Value};
 
 use crate::compare::{Line, Trace, Unreadable};
@@ -21,12 +22,16 @@ impl Recording {
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let trace = Trace::parse(text)?;
         let (mut lines, mut mounts) = (Vec::new(), Mounts::default());
+        let mut reader = Reader::default();
         for line in trace.lines() {
             // A line of the file, so that a reader finds it.
             let seq = line.number as u64;
             let t_ms = line.get("t_ms").as_f64().unwrap_or_default();
             let wrong = |why: serde_json::Error| Unreadable::Line { line: line.number, why: why.to_string() };
-            let event = event(line, &mut mounts).map_err(wrong)?;
+            let event = match of_another_recorder(line) {
+                Some(event) => Some(event),
+                None => reader.event(mounts.filled(line)).map_err(wrong)?,
+            };
             lines.extend(event.map(|event| TraceLine { seq, t_ms, event }));
         }
         Ok(Self { lines })
@@ -37,37 +42,28 @@ impl Recording {
     }
 }
 
-/// What a line says, in our words; nothing where it is about nothing that a rule knows.
-fn event(line: &Line, mounts: &mut Mounts) -> serde_json::Result<Option<Event>> {
-    let node = |edge: &str| process("node", edge);
-    let driver = |edge: &str| process("driver", edge);
-    let returned = |what: &str| {
+/// What a line says in the words of a recorder that plays scenarios against another volume manager.
+fn of_another_recorder(line: &Line) -> Option<Event> {
+    let node = |edge| process(Role::Node, edge);
+    let driver = |edge| process(Role::Driver, edge);
+    let returned = |what| {
         let said = |field: &str| line.text(field).to_owned();
-        Event::Wait(WaitReturned { what: what.to_owned(), pod: said("pod"), err: said("err") })
+        Event::Wait(WaitReturned { what, pod: said("pod"), err: said("err") })
     };
-    let event = match line.ev.as_str() {
-        "mount_add" | "mount_chg" | "mount_del" => known(mounts.filled(line))?,
-        "rpc_start" | "rpc_end" | "effect" | "state" | "operation" | "api" | "event" | "wait" | "process"
-        | "stray" | "phantom" | "touched" => known(line.fields().clone())?,
-        // The words of a recorder that plays scenarios against another volume manager.
-        "restart" => node("kill"),
-        "volume_manager_start" => node("start"),
-        "driver_started" => driver("start"),
-        "driver_registered" if line.text("err").is_empty() => driver("registered"),
-        "driver_stopped" => driver("exit"),
-        "wait_mount_returned" => returned("mounted"),
-        "wait_unmount_returned" => returned("unmounted"),
-        _ => return Ok(None),
-    };
-    Ok(Some(event))
+    Some(match line.ev.as_str() {
+        "restart" => node(Lifecycle::Kill),
+        "volume_manager_start" => node(Lifecycle::Start),
+        "driver_started" => driver(Lifecycle::Start),
+        "driver_registered" if line.text("err").is_empty() => driver(Lifecycle::Registered),
+        "driver_stopped" => driver(Lifecycle::Exit),
+        "wait_mount_returned" => returned(Awaited::Mounted),
+        "wait_unmount_returned" => returned(Awaited::Unmounted),
+        _ => return None,
+    })
 }
 
-fn known(fields: Map<String, Value>) -> serde_json::Result<Event> {
-    serde_json::from_value(Value::Object(fields))
-}
-
-fn process(who: &str, edge: &str) -> Event {
-    Event::Process(ProcessEdge { who: who.to_owned(), edge: edge.to_owned(), status: None })
+fn process(who: Role, edge: Lifecycle) -> Event {
+    Event::Process(ProcessEdge { who, edge, status: None })
 }
 
 /// What is known of the mounts, for those who read the mount table and tell less of it.
@@ -75,8 +71,12 @@ fn process(who: &str, edge: &str) -> Event {
 struct Mounts(BTreeMap<String, Map<String, Value>>);
 
 impl Mounts {
-    /// A line about a mount, with what its recorder cannot know: who mounted, and ids that no table shows.
+    /// The fields of a line; of one about a mount with what its recorder cannot know: who mounted, and ids that no
+    /// table shows.
     fn filled(&mut self, line: &Line) -> Map<String, Value> {
+        if !line.ev.starts_with("mount_") {
+            return line.fields().clone();
+        }
         let target = line.text("target").to_owned();
         // Of a change only the change may be told.
         let mut fields = match line.ev.as_str() {

@@ -170,6 +170,7 @@ fn tell(flags: &Flags, seed: u64, found: Found) -> Result<(), Exit> {
 
 fn write_trace(file: &Path, violated: &Violated) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(fs::File::create(file)?);
+    writeln!(out, "{}", contracts::recording::header())?;
     for line in &violated.trace {
         writeln!(out, "{}", serde_json::to_string(line)?)?;
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use contracts::event::{ApiChange, Effect, Event, Mount, RpcEnd, TraceLine};
+use contracts::event::{
+    ApiChange, Awaited, Client, Effect, EffectKind, Event, Mount, ObjectKind, RpcEnd, TraceLine, Verb, World,
+};
 use harness::Layout;
 use harness::journal::Journal;
 use harness::observe;
@@ -184,15 +186,23 @@ impl Log {
                 shown.remove(&gone.target);
                 vec![object(json!({ "ev": "mount_del", "seen_by": gone.seen_by, "target": gone.target }))]
             }
-            Event::MountAdd(_) | Event::MountChg(_) | Event::MountDel(_) | Event::Step(_) => Vec::new(),
+            Event::MountAdd(_)
+            | Event::MountChg(_)
+            | Event::MountDel(_)
+            | Event::Case(_)
+            | Event::Pod(_)
+            | Event::Disturbed(_) => Vec::new(),
             Event::State(state) => {
-                let ev = if state.world == "desired" { "dsw" } else { "asw" };
+                let ev = match state.world {
+                    World::Desired => "dsw",
+                    World::Actual => "asw",
+                };
                 let told = json!({ "ev": ev, "from": state.from, "key": state.key, "to": state.to });
                 vec![object(told)]
             }
             Event::Wait(wait) => {
                 let resumed = self.deaths.iter().any(|death| *death <= index);
-                self.waited(line.t_ms, &wait.what, &wait.pod, &wait.err, resumed).into_iter().collect()
+                self.waited(line.t_ms, wait.what, &wait.pod, &wait.err, resumed).into_iter().collect()
             }
             Event::Effect(effect) => {
                 let mut all: Vec<_> = kubelet_mount(effect).into_iter().collect();
@@ -243,7 +253,7 @@ impl Log {
     fn waited(
         &self,
         t_ms: f64,
-        what: &str,
+        what: Awaited,
         pod: &str,
         err: &str,
         resumed: bool,
@@ -254,18 +264,18 @@ impl Log {
             from.map_or(0, |from| (t_ms.max(now) - from.as_secs_f64() * 1e3).max(0.0) as u64)
         };
         match what {
-            "mounted" => {
+            Awaited::Mounted => {
                 let added = self.added.get(pod).copied();
                 Some(object(json!({
                     "ev": "wait_mount_returned", "err": err, "pod": pod, "resumed": resumed,
                     "since_added_ms": since(added),
                 })))
             }
-            "unmounted" => Some(object(json!({
+            Awaited::Unmounted => Some(object(json!({
                 "ev": "wait_unmount_returned", "err": err, "pod": pod,
                 "since_removed_ms": since(self.removed.get(pod).copied()),
             }))),
-            _ => None,
+            Awaited::Gone => None,
         }
     }
 }
@@ -273,8 +283,8 @@ impl Log {
 /// A mount of memory that the node itself has asked for.
 fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
     let field = |key: &str| effect.fields.get(key).cloned().unwrap_or_default();
-    match effect.effect.as_str() {
-        "mount" if field("fstype") == "tmpfs" => {
+    match effect.effect {
+        EffectKind::Mount if field("fstype") == "tmpfs" => {
             let options = field("options");
             let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
             Some(object(json!({
@@ -282,7 +292,9 @@ fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
                 "target": effect.path,
             })))
         }
-        "umount" => Some(object(json!({ "ev": "kubelet_mount", "op": "umount", "target": effect.path }))),
+        EffectKind::Umount => {
+            Some(object(json!({ "ev": "kubelet_mount", "op": "umount", "target": effect.path })))
+        }
         _ => None,
     }
 }
@@ -290,20 +302,20 @@ fn kubelet_mount(effect: &Effect) -> Option<Map<String, Value>> {
 /// What a recording tells of the node's surroundings.
 fn surroundings(change: &ApiChange) -> Vec<Map<String, Value>> {
     let status = |key: &str| change.body.pointer(&format!("/status/{key}")).cloned().unwrap_or_default();
-    match (change.kind.as_str(), change.verb.as_str(), change.by.as_str()) {
-        ("Node", "patch", "node") => {
+    match (change.kind, change.verb, change.by) {
+        (ObjectKind::Node, Verb::Patch, Client::Node) => {
             vec![object(json!({ "ev": "node_volumes_in_use", "volumes": status("volumesInUse") }))]
         }
-        ("Node", "patch", _) => {
+        (ObjectKind::Node, Verb::Patch, _) => {
             vec![object(json!({ "ev": "node_volumes_attached", "volumes": status("volumesAttached") }))]
         }
-        ("VolumeAttachment", "patch", _) if status("attached") == json!(true) => {
+        (ObjectKind::Attachment, Verb::Patch, _) if status("attached") == json!(true) => {
             vec![object(json!({ "ev": "adc_attached", "va": change.object }))]
         }
-        ("VolumeAttachment", "delete", _) => {
+        (ObjectKind::Attachment, Verb::Delete, _) => {
             vec![object(json!({ "ev": "adc_detached", "va": change.object }))]
         }
-        (_, "token", _) => {
+        (_, Verb::Token, _) => {
             let account = change.body.get("account").and_then(Value::as_str).unwrap_or_default();
             let namespace = change.object.split('/').next().unwrap_or_default();
             let audiences = change.body.get("audiences").cloned().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use contracts::event::{Event, TraceLine};
+use contracts::event::{EffectKind, Event, TraceLine};
 use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume};
@@ -123,10 +123,10 @@ fn act(line: &TraceLine) -> Option<Act> {
         Event::RpcStart(start) => call(&start.method, &start.req),
         Event::Effect(effect) => {
             let path = PathBuf::from(&effect.path);
-            match effect.effect.as_str() {
-                "mkdir" => Some(Act::MakeDirectory(path)),
-                "write" => Some(Act::Write(path)),
-                "remove" | "rmdir" | "unlink" => Some(Act::Remove(path)),
+            match effect.effect {
+                EffectKind::Mkdir => Some(Act::MakeDirectory(path)),
+                EffectKind::Write => Some(Act::Write(path)),
+                EffectKind::Remove | EffectKind::Rmdir | EffectKind::Unlink => Some(Act::Remove(path)),
                 _ => None,
             }
         }

@@ -9,7 +9,7 @@ use api::{
     ApiError, Attachment, Change, Key, Kind, Notification, Object, Patch, PatchBody, PersistentSource,
     Sensitive, Token, TokenRequest, Watch,
 };
-use contracts::event::{ApiChange, Emitted, Event};
+use contracts::event::{ApiChange, Client, Emitted, Event, Verb};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -56,7 +56,7 @@ impl Store {
         watch
     }
 
-    pub(super) fn create(&mut self, mut object: Object, by: &str) -> Result<Object, ApiError> {
+    pub(super) fn create(&mut self, mut object: Object, by: Client) -> Result<Object, ApiError> {
         if let Object::Notification(notification) = &object {
             // The version never comes again, so neither does the name.
             let name = format!("{}.{:x}", notification.about.name, self.version + 1);
@@ -79,7 +79,7 @@ impl Store {
             Object::Attachment(attachment) => self.name_attachment(attachment),
             _ => {}
         }
-        Ok(self.put("create", object, by))
+        Ok(self.put(Verb::Create, object, by))
     }
 
     /// Tells the record which volume an attachment is for: its name is a hash.
@@ -92,28 +92,28 @@ impl Store {
         }
     }
 
-    pub(super) fn update(&mut self, object: Object, by: &str) -> Result<Object, ApiError> {
+    pub(super) fn update(&mut self, object: Object, by: Client) -> Result<Object, ApiError> {
         let key = object.key();
         self.expect_version(&key, &object.meta().resource_version)?;
         let held = self.is_held(&key);
-        let stored = self.put("update", object, by);
+        let stored = self.put(Verb::Update, object, by);
         self.release(&key, held);
         Ok(stored)
     }
 
-    pub(super) fn patch(&mut self, patch: Patch, by: &str) -> Result<Object, ApiError> {
+    pub(super) fn patch(&mut self, patch: Patch, by: Client) -> Result<Object, ApiError> {
         let Patch { key, resource_version, body } = patch;
         self.expect_version(&key, &resource_version)?;
         let mut object = self.get(&key)?;
         apply(&mut object, body)
             .map_err(|reason| ApiError::Refused { key: key.clone(), reason: reason.to_owned() })?;
         let held = self.is_held(&key);
-        let stored = self.put("patch", object, by);
+        let stored = self.put(Verb::Patch, object, by);
         self.release(&key, held);
         Ok(stored)
     }
 
-    pub(super) fn delete(&mut self, key: &Key, by: &str) -> Result<(), ApiError> {
+    pub(super) fn delete(&mut self, key: &Key, by: Client) -> Result<(), ApiError> {
         let mut object = self.get(key)?;
         if object.meta().finalizers.is_empty() {
             self.remove(key, by);
@@ -121,13 +121,13 @@ impl Store {
         }
         if !object.meta().is_deleting() {
             object.meta_mut().deleted = Some(time::now());
-            self.put("update", object, by);
+            self.put(Verb::Update, object, by);
             self.unprotect();
         }
         Ok(())
     }
 
-    pub(super) fn token(&mut self, request: &TokenRequest, by: &str) -> Result<Token, ApiError> {
+    pub(super) fn token(&mut self, request: &TokenRequest, by: Client) -> Result<Token, ApiError> {
         let key = Key::namespaced(Kind::Pod, &request.pod.namespace, &request.pod.name);
         let pod = self.get(&key)?;
         if pod.meta().uid != request.pod.uid {
@@ -136,7 +136,7 @@ impl Store {
         }
         self.tokens += 1;
         let body = json!({ "audiences": request.audiences, "account": request.account });
-        self.record("token", &key, body, by);
+        self.record(Verb::Token, &key, body, by);
         let lasts = Duration::from_secs(request.expiration.map_or(3600, i64::unsigned_abs));
         let token = format!("token-{}-{}", request.pod.name, self.tokens);
         self.journal.masks().add("token", &token);
@@ -153,7 +153,7 @@ impl Store {
         Err(ApiError::Conflict { key: key.clone(), reason: reason.to_owned() })
     }
 
-    fn put(&mut self, verb: &str, mut object: Object, by: &str) -> Object {
+    fn put(&mut self, verb: Verb, mut object: Object, by: Client) -> Object {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
         if let Object::Secret(secret) = &object {
@@ -169,9 +169,9 @@ impl Store {
         object
     }
 
-    fn remove(&mut self, key: &Key, by: &str) {
+    fn remove(&mut self, key: &Key, by: Client) {
         let Some(object) = self.objects.remove(key) else { return };
-        self.record("delete", key, Value::Null, by);
+        self.record(Verb::Delete, key, Value::Null, by);
         self.tell(key.kind, &Change::Deleted(object));
         self.unprotect();
     }
@@ -184,7 +184,7 @@ impl Store {
     fn release(&mut self, key: &Key, was_held: bool) {
         let marked = self.objects.get(key).is_some_and(|object| object.meta().is_deleting());
         if was_held && marked && !self.is_held(key) {
-            self.remove(key, super::CONTROLLER);
+            self.remove(key, Client::Controller);
         }
     }
 
@@ -192,7 +192,7 @@ impl Store {
     fn unprotect(&mut self) {
         while let Some(freed) = protection::next_freed(self.objects.values()) {
             let key = freed.key();
-            self.put("patch", freed, super::CONTROLLER);
+            self.put(Verb::Patch, freed, Client::Controller);
             self.release(&key, true);
         }
     }
@@ -203,7 +203,7 @@ impl Store {
         }
     }
 
-    fn record(&self, verb: &str, key: &Key, body: Value, by: &str) {
+    fn record(&self, verb: Verb, key: &Key, body: Value, by: Client) {
         // Events have lines of their own, and what a secret holds is in no line.
         if key.kind == Kind::Notification {
             return;
@@ -212,12 +212,12 @@ impl Store {
             "" => key.name.clone(),
             namespace => format!("{namespace}/{}", key.name),
         };
-        let (verb, kind, by) = (verb.to_owned(), key.kind.as_str().to_owned(), by.to_owned());
+        let kind = key.kind.as_str().parse().expect("a test holds that a trace knows each kind");
         self.journal.api(ApiChange { verb, kind, object, by, body });
     }
 }
 
-fn emitted(notification: &Notification, by: &str) -> Event {
+fn emitted(notification: &Notification, by: Client) -> Event {
     let short = match notification.about.kind {
         Kind::Volume => "pv".to_owned(),
         Kind::Claim => "pvc".to_owned(),
@@ -228,7 +228,7 @@ fn emitted(notification: &Notification, by: &str) -> Event {
         kind: format!("{:?}", notification.severity),
         reason: notification.reason.clone(),
         message: notification.message.clone(),
-        by: if by == super::CONTROLLER { by.to_owned() } else { String::new() },
+        by: if by == Client::Controller { by } else { Client::Node },
     })
 }
 

@@ -128,3 +128,11 @@ async fn the_other_end_of_a_socket_sees_the_same_objects() {
     assert_eq!(watch.recv().await, None);
     assert!(client.list(Kind::Claim).await.unwrap_err().is_unavailable());
 }
+
+#[test]
+fn trace_knows_each_kind() {
+    for kind in Kind::ALL {
+        let word: Result<contracts::event::ObjectKind, _> = kind.as_str().parse();
+        assert!(word.is_ok(), "{kind}");
+    }
+}

@@ -8,6 +8,7 @@ use api::ApiSource;
 use api::clock::TokioClock;
 use async_trait::async_trait;
 use cluster::{AttachService, Attacher, AttacherConfig};
+use contracts::event::Client;
 use csi_proto::v1;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -15,7 +16,7 @@ use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig
 use volume_manager::plugin::registry;
 
 use super::FIRST_PAUSE;
-use crate::api_server::{ApiServer, CONTROLLER};
+use crate::api_server::ApiServer;
 use crate::driver::Capabilities;
 
 /// The two controllers for one driver. Dropping it ends them.
@@ -28,7 +29,7 @@ pub struct Attaching {
 impl Attaching {
     /// Starts both. Attaching takes at least `delay`.
     pub fn start(api: &ApiServer, channel: Channel, capabilities: &Capabilities, delay: Duration) -> Self {
-        let source: Arc<dyn ApiSource> = api.seen_by(CONTROLLER);
+        let source: Arc<dyn ApiSource> = api.seen_by(Client::Controller);
         let config = AttacherConfig {
             publishes: capabilities.controller_can("PUBLISH_UNPUBLISH_VOLUME"),
             publishes_read_only: capabilities.controller_can("PUBLISH_READONLY"),

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 
+use contracts::event::{Lifecycle, Role};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -77,14 +78,14 @@ impl Process {
             .map_err(failed)?;
         let group = Pid::from_raw(child.id().expect("it has not been waited for yet").cast_signed());
         journal.with_actors(|actors| actors.drivers.insert(group.as_raw()));
-        journal.process("driver", "start", None);
+        journal.process(Role::Driver, Lifecycle::Start, None);
 
         let (sender, exit) = watch::channel(None);
         let journal = journal.clone();
         tokio::spawn(async move {
             // A child that cannot be waited for was reaped by somebody else; how it ended is lost.
             let ended = child.wait().await.map_or(Exit::Status(-1), Exit::from);
-            journal.process("driver", "exit", Some(ended.to_string()));
+            journal.process(Role::Driver, Lifecycle::Exit, Some(ended.to_string()));
             sender.send_replace(Some(ended));
         });
         Ok(Self { group, exit })

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use contracts::event::{Lifecycle, Role};
 use csi_proto::registration::registration_server::{Registration, RegistrationServer};
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use tokio::sync::watch;
@@ -108,7 +109,7 @@ impl Registration for Desk {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
         let error = Some(status.error).filter(|error| !error.is_empty());
-        self.journal.process("driver", "registered", error.clone());
+        self.journal.process(Role::Driver, Lifecycle::Registered, error.clone());
         let told = match status.plugin_registered {
             true => Ok(()),
             false => Err(error.unwrap_or_else(|| "the node refused it".to_owned())),

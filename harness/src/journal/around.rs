@@ -100,7 +100,9 @@ impl Around {
         let is_own = |line: &&TraceLine| matches!(&line.event, Event::RpcStart(start) if start.id == id);
         let meanwhile: Vec<&TraceLine> = trace[self.lines..].iter().filter(|line| !is_own(line)).collect();
         // A case may break what it likes, and a node that dies no longer tells what it does.
-        if meanwhile.iter().any(|line| matches!(line.event, Event::Step(_) | Event::Process(_))) {
+        if meanwhile.iter().any(|line| {
+            matches!(line.event, Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::Process(_))
+        }) {
             return Vec::new();
         }
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
@@ -333,14 +335,14 @@ mod tests {
         let around = Around::look(&ground.target(), 0, Others::None);
         fs::remove_file(ground.record()).unwrap();
         let effect = contracts::event::Effect {
-            effect: "remove".into(),
+            effect: contracts::event::EffectKind::Remove,
             path: ground.record().to_string_lossy().into_owned(),
             source: None,
             fields: BTreeMap::new(),
             confirmed: true,
         };
         let step = contracts::event::Step { action: "damage".into(), on: String::new(), at: None };
-        for event in [Event::Effect(effect), Event::Step(step)] {
+        for event in [Event::Effect(effect), Event::Case(step)] {
             let trace = [TraceLine { seq: 1, t_ms: 0.0, event }];
             let found =
                 around.touched(1, plain("NodePublishVolume"), true, &trace, &mut BTreeSet::new(), false);

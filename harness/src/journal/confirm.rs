@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use contracts::event::EffectKind;
+
 use super::Announcement;
 use crate::loop_device::table;
 
@@ -15,16 +17,24 @@ pub(super) const INODE: &str = "inode";
 /// Whether the node's tree and the loop devices are as the announcement says.
 pub(super) fn shows(said: &Announcement) -> bool {
     let path = said.path.as_path();
-    match said.effect.as_str() {
-        "link" => leads_to(path, said.fields.get("to").map(String::as_str)),
-        "unlink" | "rmdir" | "remove" => is_missing(path),
-        "mkdir" => is_kind(path, fs::FileType::is_dir),
-        "write" => is_kind(path, fs::FileType::is_file),
-        "rename" => said.fields.get("to").is_none_or(|to| !is_missing(Path::new(to))),
-        "chmod" => has_mode(path, said.fields.get("to").map(String::as_str)),
-        "lock" => said.source.as_deref().is_none_or(|device| backs(path, device)),
-        "unlock" => is_unbound(path, said.source.as_deref(), said.fields.get(INODE).map(String::as_str)),
-        _ => true,
+    match said.effect {
+        EffectKind::Link => leads_to(path, said.fields.get("to").map(String::as_str)),
+        EffectKind::Unlink | EffectKind::Rmdir | EffectKind::Remove => is_missing(path),
+        EffectKind::Mkdir => is_kind(path, fs::FileType::is_dir),
+        EffectKind::Write => is_kind(path, fs::FileType::is_file),
+        EffectKind::Rename => said.fields.get("to").is_none_or(|to| !is_missing(Path::new(to))),
+        EffectKind::Chmod => has_mode(path, said.fields.get("to").map(String::as_str)),
+        EffectKind::Lock => said.source.as_deref().is_none_or(|device| backs(path, device)),
+        EffectKind::Unlock => {
+            is_unbound(path, said.source.as_deref(), said.fields.get(INODE).map(String::as_str))
+        }
+        EffectKind::Mount
+        | EffectKind::Bind
+        | EffectKind::Remount
+        | EffectKind::Umount
+        | EffectKind::Chown
+        | EffectKind::Format
+        | EffectKind::Grow => true,
     }
 }
 
@@ -86,7 +96,8 @@ mod tests {
     #[track_caller]
     fn check(effect: &str, path: &Path, to: Option<&str>, shown: bool) {
         let fields = to.map(|to| BTreeMap::from([("to".to_owned(), to.to_owned())])).unwrap_or_default();
-        let said = Announcement { effect: effect.to_owned(), path: path.to_owned(), source: None, fields };
+        let said =
+            Announcement { effect: effect.parse().unwrap(), path: path.to_owned(), source: None, fields };
         assert_eq!(shows(&said), shown, "{effect} {}", path.display());
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Pid, getpgid};
 
-use contracts::event::{Actor, Event, Irregular, Mount, MountDel};
+use contracts::event::{Actor, EffectKind, Event, Irregular, Mount, MountDel};
 
 use super::Announcement;
 use crate::observe::{self, MountEvent, MountEventKind, MountWatch};
@@ -260,9 +260,9 @@ impl Kernel {
 
     /// Whether the kernel reported what the node announces. Only mounts are reported at all.
     pub(super) fn claim(&mut self, said: &Announcement) -> bool {
-        let added = match said.effect.as_str() {
-            "mount" | "bind" => true,
-            "umount" => false,
+        let added = match said.effect {
+            EffectKind::Mount | EffectKind::Bind => true,
+            EffectKind::Umount => false,
             _ => return true,
         };
         if self.witness.is_none() {

@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use contracts::event::{Event, TraceLine};
+use contracts::recording;
 use serde_json::Value;
 
 use super::Journal;
@@ -40,7 +41,10 @@ impl Journal {
 }
 
 pub(super) fn create(path: &Path) -> Result<File, ReportError> {
-    private::create(path).map_err(|source| ReportError { path: path.to_owned(), source })
+    let failed = |source| ReportError { path: path.to_owned(), source };
+    let mut file = private::create(path).map_err(failed)?;
+    writeln!(file, "{}", recording::header()).map_err(failed)?;
+    Ok(file)
 }
 
 /// One line, one write: whoever kills this process finds whole lines.
@@ -63,7 +67,8 @@ fn value(line: &TraceLine, masks: &Masks) -> Value {
 }
 
 fn jsonl(lines: &[TraceLine], symbols: &Symbols, masks: &Masks) -> String {
-    let mut text = String::new();
+    let mut text = recording::header();
+    text.push('\n');
     for line in lines {
         text += &symbolic(value(line, masks), symbols).to_string();
         text.push('\n');
@@ -143,7 +148,8 @@ fn told(event: &Event) -> (String, Option<&str>) {
         Event::Touched(found) => {
             (format!("TOUCHED  {:?} {} during #{} {}", found.how, found.path, found.id, found.method), None)
         }
-        Event::Step(step) => (format!("step     {} {}", step.action, step.on), None),
-        Event::Snapshot(snapshot) => (format!("snapshot {}", snapshot.label), None),
+        Event::Case(step) => (format!("step     {} {}", step.action, step.on), None),
+        Event::Pod(change) => (format!("pod      {} {}", change.to, change.pod), None),
+        Event::Disturbed(disturbance) => (format!("DISTURBED {disturbance:?}"), None),
     }
 }

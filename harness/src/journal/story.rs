@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use contracts::event::{Actor, Effect, Event, Mount, TraceLine};
+use contracts::event::{Actor, Effect, EffectKind, Event, Lifecycle, Mount, Role, TraceLine};
 
 use crate::symbols::{Place, Symbols};
 use call::Call;
@@ -33,7 +33,7 @@ pub struct Teller {
     /// Global map directories that are there.
     maps: BTreeSet<String>,
     /// Who was told to end.
-    expected: BTreeSet<String>,
+    expected: BTreeSet<Role>,
     show_private: bool,
 }
 
@@ -100,13 +100,13 @@ impl Teller {
             Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
             Event::Stray(found) => told.push(self.irregular("stray", &found.what)),
             Event::Phantom(found) => told.push(self.irregular("phantom", &found.what)),
-            Event::Process(edge) if ["kill", "terminate"].contains(&edge.edge.as_str()) => {
-                self.expected.insert(edge.who.clone());
+            Event::Process(edge) if matches!(edge.edge, Lifecycle::Kill | Lifecycle::Terminate) => {
+                self.expected.insert(edge.who);
             }
             // Only an end nobody asked for is news.
-            Event::Process(edge) if edge.edge == "exit" && !self.expected.remove(&edge.who) => {
+            Event::Process(edge) if edge.edge == Lifecycle::Exit && !self.expected.remove(&edge.who) => {
                 let rest = edge.status.clone().unwrap_or_default();
-                told.push(Line::new("", "exit", edge.who.clone(), rest));
+                told.push(Line::new("", "exit", edge.who.to_string(), rest));
             }
             _ => {}
         }
@@ -156,29 +156,31 @@ impl Teller {
     fn add_effect(&mut self, effect: &Effect, told: &mut Vec<Line>) {
         let field = |key: &str| effect.fields.get(key).cloned();
         let source = effect.source.clone().unwrap_or_default();
-        match effect.effect.as_str() {
-            "bind" => self.at(&effect.path, "bind", format!("=  {}", self.source(&source)), told),
-            "mount" => self.at(&effect.path, "mount", field("fstype").unwrap_or_default(), told),
-            "umount" => self.at(&effect.path, "umount", String::new(), told),
-            "link" => {
+        match effect.effect {
+            EffectKind::Bind => self.at(&effect.path, "bind", format!("=  {}", self.source(&source)), told),
+            EffectKind::Mount => self.at(&effect.path, "mount", field("fstype").unwrap_or_default(), told),
+            EffectKind::Umount => self.at(&effect.path, "umount", String::new(), told),
+            EffectKind::Link => {
                 let to = field("to").map(|to| self.symbols.path(Path::new(&to))).unwrap_or_default();
                 self.at(&effect.path, "link", format!("->  {to}"), told);
             }
-            "unlink" => self.at(&effect.path, "unlink", String::new(), told),
-            "lock" => {
+            EffectKind::Unlink => self.at(&effect.path, "unlink", String::new(), told),
+            EffectKind::Lock => {
                 self.locks.insert(source, effect.path.clone());
                 self.at(&effect.path, "lock", String::new(), told);
             }
-            "unlock" => {
+            EffectKind::Unlock => {
                 let held = self.locks.remove(&effect.path).unwrap_or_else(|| effect.path.clone());
                 self.at(&held, "unlock", String::new(), told);
             }
-            "mkdir" if self.is_map(&effect.path) => _ = self.maps.insert(effect.path.clone()),
-            "mkdir" if self.is_directory(&effect.path) => self.at(&effect.path, "mkdir", String::new(), told),
-            "rmdir" | "remove" if self.is_directory(&effect.path) => {
+            EffectKind::Mkdir if self.is_map(&effect.path) => _ = self.maps.insert(effect.path.clone()),
+            EffectKind::Mkdir if self.is_directory(&effect.path) => {
+                self.at(&effect.path, "mkdir", String::new(), told)
+            }
+            EffectKind::Rmdir | EffectKind::Remove if self.is_directory(&effect.path) => {
                 self.at(&effect.path, "rmdir", String::new(), told);
             }
-            "rmdir" | "remove" => {
+            EffectKind::Rmdir | EffectKind::Remove => {
                 // The map directory may go alone or with the directory around it.
                 let inside = format!("{}/dev", effect.path);
                 for map in [&effect.path, &inside] {

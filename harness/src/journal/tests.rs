@@ -50,7 +50,7 @@ fn added(target: &str, pid: i32) -> Seen {
 }
 
 fn announce(effect: &str, path: &str) -> Announcement {
-    Announcement { effect: effect.into(), path: path.into(), source: None, fields: BTreeMap::new() }
+    Announcement { effect: effect.parse().unwrap(), path: path.into(), source: None, fields: BTreeMap::new() }
 }
 
 fn ok() -> Outcome {
@@ -130,20 +130,20 @@ fn a_mount_the_node_does_not_announce_is_a_stray() {
 #[test]
 fn a_running_operation_may_announce_it_yet() {
     let (journal, kernel) = journal();
-    let edge = |edge: &str| {
+    let edge = |edge: event::Edge| {
         journal.record(Event::Operation(OperationEdge {
-            name: "volume_mount".into(),
+            name: OperationName::Mount,
             volume: "kubernetes.io/csi/data".into(),
             pod: "uid-web".into(),
-            edge: edge.into(),
+            edge,
             error: None,
         }));
     };
-    edge("start");
+    edge(event::Edge::Start);
     kernel.send(added(TARGET, NODE)).unwrap();
     check(&journal, expect![""]);
     assert!(journal.irregular().is_empty());
-    edge("end");
+    edge(event::Edge::End);
     assert_eq!(journal.irregular().len(), 1);
 }
 
@@ -151,7 +151,7 @@ fn a_running_operation_may_announce_it_yet() {
 fn message_of_a_killed_node_is_ignored() {
     let (journal, _kernel) = journal();
     let change = || {
-        let (world, key) = ("actual".into(), "pod uid-web data".into());
+        let (world, key) = (event::World::Actual, "pod uid-web data".into());
         Event::State(contracts::event::StateChange {
             world,
             key,
@@ -160,8 +160,8 @@ fn message_of_a_killed_node_is_ignored() {
         })
     };
     journal.hear(change());
-    for (edge, heard) in [("kill", 1), ("exit", 1), ("start", 2)] {
-        journal.process("node", edge, None);
+    for (edge, heard) in [(Lifecycle::Kill, 1), (Lifecycle::Exit, 1), (Lifecycle::Start, 2)] {
+        journal.process(Role::Node, edge, None);
         journal.hear(change());
         let trace = journal.trace();
         let changes = trace.iter().filter(|line| matches!(line.event, Event::State(_)));
@@ -173,7 +173,7 @@ fn message_of_a_killed_node_is_ignored() {
 fn last_effect_of_a_killed_node_is_no_stray() {
     let (journal, kernel) = journal();
     kernel.send(added(TARGET, NODE)).unwrap();
-    journal.process("node", "exit", Some("signal 9".into()));
+    journal.process(Role::Node, Lifecycle::Exit, Some("signal 9".into()));
     assert!(journal.irregular().is_empty());
 }
 
@@ -272,7 +272,10 @@ async fn a_wait_ends_with_the_call_it_waits_for() {
 fn files_speak_the_symbols_of_the_recordings() {
     let (journal, _kernel) = journal();
     journal.rpc_start("NodePublishVolume", json!({"volumeId": "handle-data", "targetPath": TARGET}), None);
-    let line: serde_json::Value = serde_json::from_str(journal.jsonl().lines().next().unwrap()).unwrap();
+    let text = journal.jsonl();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    assert_eq!(lines.next().unwrap()["version"], 2);
+    let line = lines.next().unwrap();
     assert_eq!(line["ev"], "rpc_start");
     assert_eq!(line["req"]["volumeId"], "$VOLID_data");
     assert_eq!(line["req"]["targetPath"], "$ROOT/kl/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount");
@@ -284,7 +287,9 @@ fn a_kept_journal_has_each_line_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.jsonl");
     journal.keep(&path).unwrap();
-    journal.step("add_pod", "web");
-    let line: TraceLine = serde_json::from_str(std::fs::read_to_string(path).unwrap().trim()).unwrap();
-    assert_eq!(vec![line], journal.trace());
+    journal.pod("web", PodPhase::Added);
+    let text = std::fs::read_to_string(path).unwrap();
+    let (header, line) = text.trim().split_once('\n').unwrap();
+    assert_eq!(header, contracts::recording::header());
+    assert_eq!(vec![serde_json::from_str::<TraceLine>(line).unwrap()], journal.trace());
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use contracts::event::{Lifecycle, Role, UnknownWord};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -31,7 +32,8 @@ async fn hear(stream: UnixStream, journal: Journal, doom: Doom) {
     while let Ok(Some(line)) = lines.next_line().await {
         // The other end is this binary; a line that cannot be parsed ends the connection.
         let Ok(fields) = serde_json::from_str::<BTreeMap<String, String>>(&line) else { return };
-        journal.effect(announcement(fields));
+        let Ok(announcement) = announcement(fields) else { return };
+        journal.effect(announcement);
         let left = doom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if left == Ok(1) {
             // The effect took place and the node is killed, so it gets no answer.
@@ -45,16 +47,16 @@ async fn hear(stream: UnixStream, journal: Journal, doom: Doom) {
 
 fn kill(journal: &Journal) {
     if let Some(node) = journal.with_actors(|actors| actors.node) {
-        journal.process("node", "kill", None);
+        journal.process(Role::Node, Lifecycle::Kill, None);
         // A group without members is dead already.
         let _ = killpg(Pid::from_raw(node), Signal::SIGKILL);
     }
 }
 
-fn announcement(mut fields: BTreeMap<String, String>) -> Announcement {
+fn announcement(mut fields: BTreeMap<String, String>) -> Result<Announcement, UnknownWord> {
     let mut take = |key: &str| fields.remove(key);
-    let effect = take("effect").unwrap_or_default();
+    let effect = take("effect").unwrap_or_default().parse()?;
     let path = take("path").unwrap_or_default().into();
     let source = take("source").map(Into::into);
-    Announcement { effect, path, source, fields }
+    Ok(Announcement { effect, path, source, fields })
 }

@@ -15,7 +15,7 @@ use api::{
     TokenRequest, Watch,
 };
 use async_trait::async_trait;
-use contracts::event::{ApiChange, Event, Step};
+use contracts::event::{ApiChange, Client, Disturbance, Event, ObjectKind, Verb};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -33,7 +33,7 @@ const CLOSE_BY: Duration = Duration::from_secs(1);
 pub(crate) struct SimulatedApi {
     trace: Trace,
     /// The client's name in the trace.
-    by: &'static str,
+    by: Client,
     /// Decides when the client crashes.
     crash: Option<Crash>,
     inner: Arc<Mutex<Inner>>,
@@ -47,7 +47,7 @@ struct Inner {
     /// Whether requests hang while the API is unreachable, instead of being refused.
     hangs: bool,
     /// The speed for clients that it is not always fast for.
-    paces: BTreeMap<&'static str, Pace>,
+    paces: BTreeMap<Client, Pace>,
     version: u64,
 }
 
@@ -56,7 +56,7 @@ struct Watcher {
     kind: Kind,
     sender: mpsc::UnboundedSender<Change>,
     /// The client; without one, changes arrive even while the API is unreachable.
-    of: Option<&'static str>,
+    of: Option<Client>,
 }
 
 impl SimulatedApi {
@@ -68,21 +68,21 @@ impl SimulatedApi {
             away: false,
             hangs: scenario.api_hangs,
             paces: BTreeMap::from([
-                ("node", Pace::new(scenario.seed, scenario.api_delay)),
-                ("controller", Pace::new(!scenario.seed, scenario.api_delay.min(CLOSE_BY))),
+                (Client::Node, Pace::new(scenario.seed, scenario.api_delay)),
+                (Client::Controller, Pace::new(!scenario.seed, scenario.api_delay.min(CLOSE_BY))),
             ]),
             version: 0,
         };
-        Self { trace, by: "node", crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
+        Self { trace, by: Client::Node, crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// The same API for another client.
-    pub(crate) fn seen_by(&self, by: &'static str) -> Self {
+    pub(crate) fn seen_by(&self, by: Client) -> Self {
         Self { by, crash: None, ..self.clone() }
     }
 
     /// Creates or replaces an object in the name of `by`.
-    pub(crate) fn put(&self, object: Object, by: &str) -> Object {
+    pub(crate) fn put(&self, object: Object, by: Client) -> Object {
         let (verb, object) = self.open().store(object);
         let body = shape(&object);
         self.told(verb, &object.key(), by, body);
@@ -98,7 +98,7 @@ impl SimulatedApi {
     pub(crate) fn change<R: Resource>(&self, namespace: &str, name: &str, change: impl FnOnce(&mut R)) {
         let Some(mut object) = self.find::<R>(namespace, name) else { return };
         change(Arc::make_mut(&mut object));
-        self.put(Arc::unwrap_or_clone(object).into_object(), "controller");
+        self.put(Arc::unwrap_or_clone(object).into_object(), Client::Controller);
     }
 
     /// The present state of an object.
@@ -119,7 +119,7 @@ impl SimulatedApi {
         self.listen(kind, None)
     }
 
-    fn listen(&self, kind: Kind, of: Option<&'static str>) -> Watch {
+    fn listen(&self, kind: Kind, of: Option<Client>) -> Watch {
         let mut inner = self.open();
         let (sender, receiver) = mpsc::unbounded_channel();
         let of_kind = inner.objects.values().filter(|object| object.kind() == kind);
@@ -129,23 +129,25 @@ impl SimulatedApi {
         }
         inner.watchers.push(Watcher { kind, sender, of });
         drop(inner);
-        self.told_hearing("hear", of, kind);
+        self.told_hearing(true, of, kind);
         receiver
     }
 
     /// Records that the node starts or stops to receive changes of a kind.
-    fn told_hearing(&self, hears: &str, of: Option<&str>, kind: Kind) {
-        if of == Some("node") {
-            let (action, on) = (hears.to_owned(), kind.to_string());
-            self.trace.record(Event::Step(Step { action, on, at: None }));
+    fn told_hearing(&self, hears: bool, of: Option<Client>, kind: Kind) {
+        if of == Some(Client::Node) {
+            let kind = object_kind(kind);
+            let heard =
+                if hears { Disturbance::KindHeard { kind } } else { Disturbance::KindUnheard { kind } };
+            self.trace.record(Event::Disturbed(heard));
         }
     }
 
     /// Deletes an object in the name of `by`.
-    pub(crate) fn remove(&self, key: &Key, by: &str) {
+    pub(crate) fn remove(&self, key: &Key, by: Client) {
         let removed = self.open().remove(key);
         if removed {
-            self.told("delete", key, by, Value::Null);
+            self.told(Verb::Delete, key, by, Value::Null);
         }
     }
 
@@ -156,7 +158,7 @@ impl SimulatedApi {
         let ended = inner.watchers.extract_if(.., |watcher| away && watcher.of.is_some());
         let ended: Vec<_> = ended.collect();
         drop(inner);
-        ended.iter().for_each(|watcher| self.told_hearing("miss", watcher.of, watcher.kind));
+        ended.iter().for_each(|watcher| self.told_hearing(false, watcher.of, watcher.kind));
     }
 
     /// Makes the API reachable and fast.
@@ -166,16 +168,16 @@ impl SimulatedApi {
         inner.paces.values_mut().for_each(Pace::heal);
     }
 
-    fn told(&self, verb: &str, key: &Key, by: &str, body: Value) {
+    fn told(&self, verb: Verb, key: &Key, by: Client, body: Value) {
         self.trace.record(Event::Api(ApiChange {
-            verb: verb.to_owned(),
-            kind: key.kind.to_string(),
+            verb,
+            kind: object_kind(key.kind),
             object: if key.namespace.is_empty() {
                 key.name.clone()
             } else {
                 format!("{}/{}", key.namespace, key.name)
             },
-            by: by.to_owned(),
+            by,
             body,
         }));
     }
@@ -214,7 +216,7 @@ impl SimulatedApi {
     }
 
     async fn takes_its_time(&self) {
-        let time = self.open().paces.get_mut(self.by).map(Pace::next).unwrap_or_default();
+        let time = self.open().paces.get_mut(&self.by).map(Pace::next).unwrap_or_default();
         if !time.is_zero() {
             tokio::time::sleep(time).await;
         }
@@ -311,13 +313,18 @@ impl SimulatedApi {
     }
 }
 
+/// The word of a trace for a kind of object.
+fn object_kind(kind: Kind) -> ObjectKind {
+    kind.as_str().parse().expect("a trace knows each kind")
+}
+
 impl Inner {
-    fn store(&mut self, mut object: Object) -> (&'static str, Object) {
+    fn store(&mut self, mut object: Object) -> (Verb, Object) {
         self.version += 1;
         object.meta_mut().resource_version = self.version.to_string();
         let verb = match self.objects.insert(object.key(), object.clone()) {
-            Some(_) => "update",
-            None => "create",
+            Some(_) => Verb::Update,
+            None => Verb::Create,
         };
         self.tell(object.kind(), &Change::Applied(object.clone()));
         (verb, object)
@@ -347,7 +354,7 @@ impl ApiSource for SimulatedApi {
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
         if self.open().away {
-            self.told_hearing("miss", Some(self.by), kind);
+            self.told_hearing(false, Some(self.by), kind);
         }
         self.serve(|| Ok(self.late(self.listen(kind, Some(self.by))))).await
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::names::PodUid;
-use contracts::event::{Event, Step};
+use contracts::event::{Disturbance, Event};
 use host::errno::{ENOTCONN, Errno};
 use host::fake::FakeKernel;
 
@@ -52,13 +52,12 @@ impl World {
         let Some(path) = (!all.is_empty()).then(|| all[which % all.len()]) else { return };
         let alike = kinds.iter().find(|kind| kind.contains(path)).expect("it is of one of the kinds");
         strike(kernel, damage, path, alike).expect("what was found is there");
-        let action = match damage {
-            Damage::Dead => "kill_mount",
-            Damage::Lost => "lose",
-            _ => "damage",
-        };
-        let (action, on) = (action.to_owned(), path.display().to_string());
-        self.trace.record(Event::Step(Step { action, on, at: None }));
+        let at = path.display().to_string();
+        self.trace.record(Event::Disturbed(match damage {
+            Damage::Dead => Disturbance::MountDead { path: at },
+            Damage::Lost => Disturbance::RecordLost { path: at },
+            _ => Disturbance::RecordDamaged { path: at },
+        }));
         if damage != Damage::Dead {
             let dir = path.parent().expect("a record is in a directory");
             self.damaged.insert(dir.to_owned(), kernel.is_mount_point(&dir.join("mount")));

@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use contracts::event::{Event, ProcessEdge};
+use contracts::event::{Event, Lifecycle, ProcessEdge, Role};
 use csi_proto::v1;
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::volume_capability::AccessType;
@@ -101,13 +101,13 @@ impl SimulatedDriver {
             std::mem::take(&mut inner.tasks)
         };
         tasks.iter().for_each(AbortHandle::abort);
-        self.edge("kill");
+        self.edge(Lifecycle::Kill);
     }
 
     /// Starts the driver again; it knows what it had mounted.
     pub(crate) fn start(&self) {
         self.open().up = true;
-        self.edge("start");
+        self.edge(Lifecycle::Start);
     }
 
     /// Ends all faults of the driver.
@@ -134,12 +134,8 @@ impl SimulatedDriver {
         (!volume.published.is_empty() && !volume.refused).then_some(volume.size)
     }
 
-    fn edge(&self, edge: &str) {
-        self.trace.record(Event::Process(ProcessEdge {
-            who: "driver".to_owned(),
-            edge: edge.to_owned(),
-            status: None,
-        }));
+    fn edge(&self, edge: Lifecycle) {
+        self.trace.record(Event::Process(ProcessEdge { who: Role::Driver, edge, status: None }));
     }
 
     fn open(&self) -> MutexGuard<'_, Inner> {

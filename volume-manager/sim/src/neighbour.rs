@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use api::names::{PluginName, VolumeName};
 use api::{Claim, Kind, Node, PersistentSource, Pod, Volume};
-use contracts::event::{Event, Step};
+use contracts::event::{Disturbance, Event};
 use tokio::time::Instant;
 use volume_manager::plugin::csi;
 
 use crate::api::SimulatedApi;
 use crate::objects::NEIGHBOUR;
 use crate::trace::Trace;
-use crate::views::USES;
 
 /// The time from the last pod to the release of its volume.
 const A_WHILE: Duration = Duration::from_secs(2);
@@ -62,8 +61,8 @@ impl Neighbour {
             // It uses only volumes that it has listed as in use.
             let may_begin = node.volumes_in_use.contains(volume) && node.attached(volume).is_some();
             if may_begin && self.used.insert(volume.clone(), None).is_none() {
-                let (action, on) = (USES.to_owned(), handle.clone());
-                self.trace.record(Event::Step(Step { action, on, at: None }));
+                let disturbance = Disturbance::UsedElsewhere { volume: handle.clone() };
+                self.trace.record(Event::Disturbed(disturbance));
             }
         }
         let in_use: BTreeSet<&VolumeName> = wanted.keys().chain(self.used.keys()).collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use api::Severity;
 use api::names::PodUid;
 use contracts::event::{
-    Actor, Effect, Emitted, Event, Mount, MountDel, OperationEdge, StateChange, TraceLine, WaitReturned,
+    Actor, Client, Edge, Effect, EffectKind, Emitted, Event, Mount, MountDel, OperationEdge, StateChange,
+    TraceLine, UnknownWord, WaitReturned,
 };
 use contracts::rule::{Rest, Violation};
 use host::MountEntry;
@@ -231,31 +233,40 @@ impl Inner {
 
 /// A notice of the manager as an event of the trace.
 fn told(notice: Notice) -> Option<Event> {
-    let edge = |name: OperationName, volume: String, pod: Option<PodUid>, edge: &str, error| {
+    let edge = |name: OperationName, volume: String, pod: Option<PodUid>, edge: Edge, error| {
         Event::Operation(OperationEdge {
-            name: name.to_string(),
+            name: word(name.as_str()),
             volume,
             pod: pod.map(|pod| pod.to_string()).unwrap_or_default(),
-            edge: edge.to_owned(),
+            edge,
             error,
         })
     };
     Some(match notice {
-        Notice::State { world, key, from, to } => Event::State(StateChange { world, key, from, to }),
-        Notice::Started { name, volume, pod } => edge(name, volume.to_string(), pod, "start", None),
-        Notice::Ended { name, volume, pod, error } => edge(name, volume.to_string(), pod, "end", error),
+        Notice::State { world, key, from, to } => {
+            Event::State(StateChange { world: word(&world), key, from, to })
+        }
+        Notice::Started { name, volume, pod } => edge(name, volume.to_string(), pod, Edge::Start, None),
+        Notice::Ended { name, volume, pod, error } => edge(name, volume.to_string(), pod, Edge::End, error),
         Notice::Told(told) => Event::Event(Emitted {
             obj: format!("{}/{}", told.about.kind.as_str().to_lowercase(), told.about.name),
             kind: if told.severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned(),
             reason: format!("{:?}", told.reason),
             message: told.message,
-            by: String::new(),
+            by: Client::Node,
         }),
-        Notice::Waited { what, pod, error } => {
-            Event::Wait(WaitReturned { what, pod: pod.to_string(), err: error.unwrap_or_default() })
-        }
+        Notice::Waited { what, pod, error } => Event::Wait(WaitReturned {
+            what: word(&what),
+            pod: pod.to_string(),
+            err: error.unwrap_or_default(),
+        }),
         Notice::InUse(_) => return None,
     })
+}
+
+/// A word of the manager of this binary.
+fn word<T: FromStr<Err = UnknownWord>>(text: &str) -> T {
+    text.parse().expect("the manager speaks the words of its trace")
 }
 
 /// Records the effects that hosts announce.
@@ -272,13 +283,16 @@ impl<S: tracing::Subscriber> Layer<S> for Effects {
         let mut take = |name: &str| fields.0.remove(name);
         let (effect, path, source) = (take("effect"), take("path"), take("source").or_else(|| take("to")));
         let effect = Effect {
-            effect: effect.unwrap_or_default(),
+            effect: word(&effect.unwrap_or_default()),
             path: path.unwrap_or_default(),
             source,
             fields: fields.0,
             confirmed: true,
         };
-        let mounts = matches!(effect.effect.as_str(), "mount" | "bind" | "umount" | "remount");
+        let mounts = matches!(
+            effect.effect,
+            EffectKind::Mount | EffectKind::Bind | EffectKind::Umount | EffectKind::Remount
+        );
         self.0.record(Event::Effect(effect));
         if mounts {
             self.0.look_at_mounts(Actor::Node);

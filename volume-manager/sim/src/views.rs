@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use contracts::event::{ApiChange, Event, TraceLine};
+use contracts::event::{ApiChange, Disturbance, Event, ObjectKind, TraceLine};
 use contracts::rule::{Judge, Rest, Violation, Witness};
 
 use crate::objects::{NEIGHBOUR, NODE};
@@ -24,9 +24,6 @@ const WITNESSES: &[Witness] = &[
 const OWED_TO_NEIGHBOURS: &[&str] = &["INV-078", "INV-079"];
 /// Contracts across nodes.
 const ACROSS: &str = "INV-080";
-
-/// The trace's word for a volume that the other node starts to use.
-pub(crate) const USES: &str = "use_elsewhere";
 
 /// All judges of a simulation.
 pub(crate) struct Judges {
@@ -72,15 +69,15 @@ impl Judges {
     /// The purpose of attachments: the other node uses a single-node volume only after this node has released
     /// it, or was lost.
     fn used_twice(&self, line: &TraceLine) -> Option<Violation> {
-        let Event::Step(step) = &line.event else { return None };
+        let Event::Disturbed(Disturbance::UsedElsewhere { volume: used }) = &line.event else { return None };
         let books = self.node.1.books();
-        let volume = books.volume(&step.on).filter(|_| step.action == USES && self.one_node)?;
+        let volume = books.volume(used).filter(|_| self.one_node)?;
         let is_held = !volume.staged.is_empty() || !volume.published.is_empty();
-        (is_held && !books.forced.contains(&step.on)).then(|| Violation {
+        (is_held && !books.forced.contains(used)).then(|| Violation {
             contract: ACROSS,
             method: String::new(),
             cause: "used by two nodes at once",
-            detail: step.on.clone(),
+            detail: used.clone(),
             seq: line.seq,
         })
     }
@@ -95,7 +92,7 @@ fn judge(which: impl Fn(&str) -> bool) -> Judge {
 struct View {
     node: &'static str,
     /// Objects and calls that belong to another node.
-    objects: BTreeSet<(String, String)>,
+    objects: BTreeSet<(ObjectKind, String)>,
     calls: BTreeSet<u64>,
 }
 
@@ -122,10 +119,10 @@ impl View {
     }
 
     fn shows_object(&mut self, change: &ApiChange) -> bool {
-        let key = (change.kind.clone(), change.object.clone());
-        let of = match change.kind.as_str() {
-            "Node" => Some(change.object.as_str()),
-            "Pod" | "VolumeAttachment" => change.body["spec"]["nodeName"].as_str(),
+        let key = (change.kind, change.object.clone());
+        let of = match change.kind {
+            ObjectKind::Node => Some(change.object.as_str()),
+            ObjectKind::Pod | ObjectKind::Attachment => change.body["spec"]["nodeName"].as_str(),
             _ => None,
         };
         // A deletion does not have the object any more, so it is remembered.

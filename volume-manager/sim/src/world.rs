@@ -9,7 +9,7 @@ use api::clock::TokioClock;
 use api::names::{DriverName, PodUid};
 use api::{ApiSource, Attachment, Key, Node, Pod, Resource};
 use cluster::{Attacher, AttacherConfig};
-use contracts::event::{Event, ProcessEdge, Step as Told};
+use contracts::event::{Client, Disturbance, Event, Lifecycle, PodChange, PodPhase, ProcessEdge, Role};
 use host::fake::{FakeHost, FakeKernel, Order};
 use host::{Host, Propagation};
 use plugin_api::registry::Registry;
@@ -86,7 +86,7 @@ impl World {
             attacher: None,
         };
         if !scenario.api_delay.is_zero() {
-            world.told("api", "slow");
+            world.trace.record(Event::Disturbed(Disturbance::ApiSlow));
         }
         world.furnish();
         world.start_controllers();
@@ -95,8 +95,8 @@ impl World {
 
     /// Creates the objects that every scenario starts with.
     fn furnish(&self) {
-        self.api.put(objects::driver(&self.scenario).into_object(), "case");
-        self.api.put(objects::secret().into_object(), "case");
+        self.api.put(objects::driver(&self.scenario).into_object(), Client::Case);
+        self.api.put(objects::secret().into_object(), Client::Case);
         let numbered = (0..self.scenario.volumes.len()).map(|number| Disk::numbered(&self.scenario, number));
         let forbidden = Forbidden::ALL.into_iter().filter(|why| *why != Forbidden::SomebodyElses);
         let forbidden = forbidden.map(|why| Disk::forbidden(&self.scenario, why, 0));
@@ -104,13 +104,13 @@ impl World {
             true => numbered.chain(forbidden).collect(),
             false => numbered.collect(),
         };
-        self.api.put(objects::node(&self.scenario, NODE).into_object(), "case");
+        self.api.put(objects::node(&self.scenario, NODE).into_object(), Client::Case);
         if self.scenario.controlled {
-            self.api.put(objects::csi_node(NODE).into_object(), "case");
-            self.api.put(objects::csi_node(NEIGHBOUR).into_object(), "case");
+            self.api.put(objects::csi_node(NODE).into_object(), Client::Case);
+            self.api.put(objects::csi_node(NEIGHBOUR).into_object(), Client::Case);
         }
         if self.scenario.neighbour {
-            self.api.put(objects::node(&self.scenario, NEIGHBOUR).into_object(), "case");
+            self.api.put(objects::node(&self.scenario, NEIGHBOUR).into_object(), Client::Case);
             neighbour::start(self.api.clone(), self.trace.clone());
         }
         disks.into_iter().for_each(|disk| self.make(disk));
@@ -124,11 +124,11 @@ impl World {
     fn make(&self, disk: Disk) {
         self.driver.create(&disk.handle, disk.block).expect("every disk has its own name");
         if self.scenario.attachable && !self.scenario.controlled {
-            self.api.put(disk.attachment().into_object(), "controller");
+            self.api.put(disk.attachment().into_object(), Client::Controller);
             self.api.attached(NODE, disk.attached());
         }
-        self.api.put(disk.volume.into_object(), "case");
-        self.api.put(disk.claim.into_object(), "case");
+        self.api.put(disk.volume.into_object(), Client::Case);
+        self.api.put(disk.claim.into_object(), Client::Case);
     }
 
     /// Starts the controllers that attach volumes, or restarts them after a crash.
@@ -137,7 +137,7 @@ impl World {
             return;
         }
         let registry = Registry::new(vec![Arc::new(CsiPlugin::new())]);
-        let api: Arc<dyn ApiSource> = Arc::new(self.api.seen_by("controller"));
+        let api: Arc<dyn ApiSource> = Arc::new(self.api.seen_by(Client::Controller));
         let config = AttachDetachConfig::default();
         self.controller = Some(AttachDetach::start(config, Arc::clone(&api), TokioClock::shared(), registry));
         let driver = Arc::new(self.driver.clone());
@@ -153,8 +153,8 @@ impl World {
         host.faults().decide_with(move |step| {
             let order = faults.decide(step);
             if matches!(order, Order::Fail(_) | Order::FailAfter(_)) {
-                let on = format!("{} {}", step.method, step.path.display());
-                trace.record(Event::Step(Told { action: "fail".to_owned(), on, at: None }));
+                let (step, path) = (step.method.to_owned(), step.path.display().to_string());
+                trace.record(Event::Disturbed(Disturbance::StepFailed { step, path }));
             }
             order
         });
@@ -168,7 +168,7 @@ impl World {
             registry: Registry::new(vec![Arc::new(CsiPlugin::new()), Arc::new(EmptyDirPlugin)]),
             containers: None,
         };
-        self.node_edge("start");
+        self.node_edge(Lifecycle::Start);
         let manager = VolumeManager::start(config, parts);
         self.trace.listen(Some((manager.subscribe(), self.faults.clone())));
         for (pod, state) in self.pods.values() {
@@ -193,7 +193,7 @@ impl World {
         // Its operations are dropped when the runtime next polls, and report nothing.
         tokio::task::yield_now().await;
         self.trace.listen(None);
-        self.node_edge("kill");
+        self.node_edge(Lifecycle::Kill);
     }
 
     pub(crate) fn add_pod(&mut self, number: u32, volumes: &[usize]) {
@@ -203,8 +203,8 @@ impl World {
         } else if objects::has_its_own(&self.scenario, number) {
             self.make(Disk::own(&self.scenario, number));
         }
-        self.api.put(Pod::clone(&pod).into_object(), "case");
-        self.told("add_pod", &pod.meta.uid);
+        self.api.put(Pod::clone(&pod).into_object(), Client::Case);
+        self.told(&uid(&pod), PodPhase::Added);
         self.pods.insert(number, (Arc::clone(&pod), PodState::Running));
         if let Some(manager) = &self.manager {
             manager.add_pod(pod);
@@ -223,7 +223,12 @@ impl World {
         let Some((pod, now)) = self.pods.get_mut(&number) else { return };
         *now = state;
         let pod = uid(pod);
-        self.told("set_state", &format!("{pod} {state:?}"));
+        let phase = match state {
+            PodState::Running => PodPhase::Running,
+            PodState::Terminating => PodPhase::Terminating,
+            PodState::RuntimeGone => PodPhase::RuntimeGone,
+        };
+        self.told(&pod, phase);
         if let Some(manager) = &self.manager {
             manager.set_pod_state(&pod, state);
         }
@@ -232,8 +237,8 @@ impl World {
     pub(crate) fn remove_pod(&mut self, number: u32) {
         self.set_state(number, PodState::RuntimeGone);
         let Some((pod, _)) = self.pods.remove(&number) else { return };
-        self.told("remove_pod", &pod.meta.uid);
-        self.api.remove(&pod.key(), "case");
+        self.told(&uid(&pod), PodPhase::Removed);
+        self.api.remove(&pod.key(), Client::Case);
         if let Some(manager) = &self.manager {
             manager.remove_pod(&uid(&pod));
         }
@@ -242,12 +247,12 @@ impl World {
     pub(crate) fn add_elsewhere(&mut self, number: u32, volumes: &[usize]) {
         let pod = objects::pod_elsewhere(&self.scenario, number, volumes);
         self.elsewhere.insert(number, pod.key());
-        self.api.put(pod.into_object(), "case");
+        self.api.put(pod.into_object(), Client::Case);
     }
 
     pub(crate) fn remove_elsewhere(&mut self, number: u32) {
         if let Some(pod) = self.elsewhere.remove(&number) {
-            self.api.remove(&pod, "case");
+            self.api.remove(&pod, Client::Case);
         }
     }
 
@@ -333,7 +338,7 @@ impl World {
         }
         // A single-node volume that is in use on the other node would never be attached here.
         while let Some((_, pod)) = self.elsewhere.pop_first() {
-            self.api.remove(&pod, "case");
+            self.api.remove(&pod, Client::Case);
         }
     }
 
@@ -346,7 +351,7 @@ impl World {
 
     /// Records that this time is over.
     pub(crate) fn has_heard(&self) {
-        self.told("api", "fast");
+        self.trace.record(Event::Disturbed(Disturbance::ApiFast));
     }
 
     /// The forbidden volume of a pod, which then never gets all of its volumes.
@@ -369,16 +374,12 @@ impl World {
         self.pods.keys().copied().collect()
     }
 
-    fn node_edge(&self, edge: &str) {
-        self.trace.record(Event::Process(ProcessEdge {
-            who: "node".to_owned(),
-            edge: edge.to_owned(),
-            status: None,
-        }));
+    fn node_edge(&self, edge: Lifecycle) {
+        self.trace.record(Event::Process(ProcessEdge { who: Role::Node, edge, status: None }));
     }
 
-    fn told(&self, action: &str, on: &str) {
-        self.trace.record(Event::Step(Told { action: action.to_owned(), on: on.to_owned(), at: None }));
+    fn told(&self, pod: &PodUid, to: PodPhase) {
+        self.trace.record(Event::Pod(PodChange { pod: pod.to_string(), to }));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::event::{Event, RpcEnd, RpcStart, TraceLine};
+use crate::event::{Event, Role, RpcEnd, RpcStart, TraceLine};
 use crate::rule::books::{is_unknown, text};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -164,7 +164,7 @@ impl Check for Repeated {
             Event::RpcEnd(end) => self.ended(end, report),
             // Gone behind the driver's back, or by its own hand: to be done anew, which may fail.
             Event::MountDel(gone) => self.forget(|(_, path), _| *path == gone.target),
-            Event::Process(edge) if edge.who == "driver" => self.forget(|_, _| true),
+            Event::Process(edge) if edge.who == Role::Driver => self.forget(|_, _| true),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::event::{Event, TraceLine};
+use crate::event::{Event, Role, TraceLine};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness, books};
 
 use super::said_by_driver;
@@ -110,7 +110,7 @@ struct Unchanged(BTreeMap<&'static str, BTreeSet<String>>);
 
 impl Check for Unchanged {
     fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
-        if matches!(&line.event, Event::Process(edge) if edge.who == "driver") {
+        if matches!(&line.event, Event::Process(edge) if edge.who == Role::Driver) {
             self.0.clear();
         }
         for who in [NODE, CONTROLLER] {

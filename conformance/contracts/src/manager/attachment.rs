@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::event::{ApiChange, Event, TraceLine};
+use crate::event::{ApiChange, Client, Event, ObjectKind, TraceLine, Verb};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -12,11 +12,11 @@ use super::damage::is_unknowable;
 use super::staging::handle;
 
 /// The kind of attachments.
-const ATTACHMENT: &str = "VolumeAttachment";
+const ATTACHMENT: ObjectKind = ObjectKind::Attachment;
 
 /// The persistent volume of a handle, as far as the trace tells the API's objects.
 pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
-    let mut volumes = books.objects_of("PersistentVolume");
+    let mut volumes = books.objects_of(ObjectKind::Volume);
     volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume)
 }
 
@@ -24,7 +24,9 @@ pub(super) fn persistent_volume<'a>(books: &'a Books, volume: &str) -> Option<(&
 pub(super) fn must_be_attached(books: &Books, volume: &str) -> bool {
     let Some((_, body)) = persistent_volume(books, volume) else { return false };
     let driver = text(&body["spec"]["csi"], "driver");
-    books.object("CSIDriver", driver).is_some_and(|driver| driver["spec"]["attachRequired"] != false)
+    books
+        .object(ObjectKind::CsiDriver, driver)
+        .is_some_and(|driver| driver["spec"]["attachRequired"] != false)
 }
 
 fn is_attached(books: &Books, volume: &str) -> bool {
@@ -50,7 +52,7 @@ pub(super) fn is_attached_to_node(books: &Books, volume: &str) -> bool {
 }
 
 fn listed_as_attached(books: &Books) -> impl Iterator<Item = &str> {
-    let lists = books.objects_of("Node").map(|(_, node)| &node["status"]["volumesAttached"]);
+    let lists = books.objects_of(ObjectKind::Node).map(|(_, node)| &node["status"]["volumesAttached"]);
     let listed = lists.flat_map(|list| list.as_array().into_iter().flatten());
     listed.filter_map(|listed| handle(text(listed, "name")))
 }
@@ -112,7 +114,10 @@ pub(super) static IN_USE_UNTIL_UNSTAGED: Rule = Rule {
 };
 
 fn in_use_until_unstaged(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(ApiChange { body, .. }) = change_of(line, "Node", |change| change.by == "node") else { return };
+    let Some(ApiChange { body, .. }) = change_of(line, ObjectKind::Node, |change| change.by == Client::Node)
+    else {
+        return;
+    };
     let Some(listed) = body["status"]["volumesInUse"].as_array() else { return };
     let gone =
         books.in_use.iter().flatten().filter(|before| !listed.iter().any(|now| now == before.as_str()));
@@ -133,7 +138,7 @@ fn may_be_here(books: &Books, volume: &str) -> bool {
     paths.any(|path| !is_unknowable(books, volume, path))
 }
 
-fn change_of<'a>(line: &'a TraceLine, kind: &str, so: impl Fn(&ApiChange) -> bool) -> Option<&'a ApiChange> {
+fn change_of(line: &TraceLine, kind: ObjectKind, so: impl Fn(&ApiChange) -> bool) -> Option<&ApiChange> {
     match &line.event {
         Event::Api(change) if change.kind == kind && so(change) => Some(change),
         _ => None,
@@ -149,7 +154,10 @@ pub(super) static LISTED_WHEN_KNOWN: Rule = Rule {
 };
 
 fn listed_when_known(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(ApiChange { body, .. }) = change_of(line, "Node", |change| change.by == "node") else { return };
+    let Some(ApiChange { body, .. }) = change_of(line, ObjectKind::Node, |change| change.by == Client::Node)
+    else {
+        return;
+    };
     let Some(list) = body["status"]["volumesInUse"].as_array().filter(|_| books.life > 0) else { return };
     report.tried();
     // What is listed still may have been so before: it is kept, whatever the node has written.
@@ -179,7 +187,7 @@ pub(super) static ATTACHMENTS_ARE_NOT_OURS: Rule = Rule {
     check: Checked::Each(|_, line, report| {
         let Some(change) = change_of(line, ATTACHMENT, |_| true) else { return };
         report.tried();
-        if change.by == "node" && matches!(change.verb.as_str(), "create" | "delete") {
+        if change.by == Client::Node && matches!(change.verb, Verb::Create | Verb::Delete) {
             report.broken("", "the node made or removed an attachment", change.object.as_str());
         }
     }),
@@ -235,7 +243,7 @@ impl Check for DetachedWhenUnused {
         if let Some(change) = change_of(line, ATTACHMENT, |_| true) {
             self.told(books, change);
         }
-        if let Some(change) = change_of(line, "Node", |_| true) {
+        if let Some(change) = change_of(line, ObjectKind::Node, |_| true) {
             self.reported(books, change);
         }
         let Event::RpcStart(start) = &line.event else { return };
@@ -317,8 +325,8 @@ fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Rep
 fn told_to_go<'a>(books: &'a Books, change: &ApiChange) -> Option<&'a str> {
     let known = books.object(ATTACHMENT, &change.object).filter(|_| change.kind == ATTACHMENT)?;
     let is_marked = |body: &Value| !body["metadata"]["deletionTimestamp"].is_null();
-    let ends = change.verb == "delete" || is_marked(&change.body);
-    let volume = books.object("PersistentVolume", text(&known["spec"]["source"], "persistentVolumeName"))?;
+    let ends = change.verb == Verb::Delete || is_marked(&change.body);
+    let volume = books.object(ObjectKind::Volume, text(&known["spec"]["source"], "persistentVolumeName"))?;
     (ends && !is_marked(known)).then(|| text(&volume["spec"]["csi"], "volumeHandle"))
 }
 
@@ -331,7 +339,7 @@ pub(super) static ATTACHED_TO_ONE: Rule = Rule {
 };
 
 fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
-    let Some(change) = change_of(line, ATTACHMENT, |change| change.verb != "delete") else { return };
+    let Some(change) = change_of(line, ATTACHMENT, |change| change.verb != Verb::Delete) else { return };
     // One that is being deleted is certain of nothing: its volume may be detached already.
     let is_certain =
         |body: &Value| body["status"]["attached"] == true && body["metadata"]["deletionTimestamp"].is_null();
@@ -339,13 +347,13 @@ fn attached_to_one(books: &Books, line: &TraceLine, report: &mut Report) {
         return;
     }
     report.tried();
-    let known = books.object(&change.kind, &change.object).unwrap_or(&change.body);
+    let known = books.object(change.kind, &change.object).unwrap_or(&change.body);
     let of = |body: &Value| {
         let volume = text(&body["spec"]["source"], "persistentVolumeName").to_owned();
         (volume, text(&body["spec"], "nodeName").to_owned())
     };
     let (volume, node) = of(known);
-    let shared = books.object("PersistentVolume", &volume).is_none_or(|body| {
+    let shared = books.object(ObjectKind::Volume, &volume).is_none_or(|body| {
         let modes = body["spec"]["accessModes"].as_array().into_iter().flatten();
         modes.into_iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
     });

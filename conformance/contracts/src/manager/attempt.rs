@@ -3,23 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::event::{Event, OperationEdge, RpcEnd, TraceLine};
+use crate::event::{
+    Disturbance, Edge, EffectKind, Event, OperationEdge, OperationName, Role, RpcEnd, TraceLine,
+};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::staging::handle;
 
 /// Operations that do something for a pod.
-const MOUNTS: &[&str] = &["volume_mount", "map_volume"];
+const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
 
 /// Calls that may change something.
 const RISKS: &[&str] = &["NodeStageVolume", "NodePublishVolume", "NodeExpandVolume"];
 
 /// Whether an event is an edge of a mount for a pod of a CSI volume, and of which.
-fn mount_edge<'a>(line: &'a TraceLine, edge: &str) -> Option<(&'a OperationEdge, &'a str)> {
+fn mount_edge(line: &TraceLine, edge: Edge) -> Option<(&OperationEdge, &str)> {
     let Event::Operation(operation) = &line.event else { return None };
     let volume = handle(&operation.volume)?;
-    (operation.edge == edge && MOUNTS.contains(&operation.name.as_str())).then_some((operation, volume))
+    (operation.edge == edge && MOUNTS.contains(&operation.name)).then_some((operation, volume))
 }
 
 fn pod_key(edge: &OperationEdge) -> String {
@@ -66,10 +68,10 @@ fn states(books: &Books, edge: &OperationEdge) -> [String; 2] {
 
 impl Check for NothingRisked {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        if let Some((edge, volume)) = mount_edge(line, "start") {
+        if let Some((edge, volume)) = mount_edge(line, Edge::Start) {
             let attempt = Attempt { before: states(books, edge), made: Vec::new(), refused: false };
             self.attempts.insert(volume.to_owned(), attempt);
-        } else if let Some((edge, volume)) = mount_edge(line, "end") {
+        } else if let Some((edge, volume)) = mount_edge(line, Edge::End) {
             let Some(attempt) = self.attempts.remove(volume) else { return };
             report.tried();
             // What the kernel refused to make or to remove may be there, and then the books say so.
@@ -86,15 +88,16 @@ impl Check for NothingRisked {
             Event::RpcStart(start) if RISKS.contains(&start.method.as_str()) => {
                 self.attempts.remove(text(&start.req, "volumeId"));
             }
-            Event::Effect(effect) if matches!(effect.effect.as_str(), "mkdir" | "write" | "link") => {
+            Event::Effect(effect)
+                if matches!(effect.effect, EffectKind::Mkdir | EffectKind::Write | EffectKind::Link) =>
+            {
                 self.attempts.values_mut().for_each(|attempt| attempt.made.push(effect.path.clone()));
             }
             // A kernel that is made to fail may have removed what it says it has not.
-            Event::Step(step) if step.action == "fail" => {
-                let path = step.on.split_once(' ').map_or("", |(_, path)| path);
+            Event::Disturbed(Disturbance::StepFailed { path, .. }) => {
                 self.attempts.values_mut().for_each(|attempt| attempt.failed_at(path));
             }
-            Event::Process(edge) if edge.who == "node" => self.attempts.clear(),
+            Event::Process(edge) if edge.who == Role::Node => self.attempts.clear(),
             _ => {}
         }
     }
@@ -117,12 +120,12 @@ struct NotGrownIsUncertain {
 
 impl Check for NotGrownIsUncertain {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
-        if let Some((edge, volume)) = mount_edge(line, "start") {
+        if let Some((edge, volume)) = mount_edge(line, Edge::Start) {
             let had =
                 books.actual.get(&pod_key(edge)).is_some_and(|state| state.starts_with("VolumeMounted"));
             self.failed.remove(volume);
             self.had.insert(volume.to_owned(), had);
-        } else if let Some((edge, volume)) = mount_edge(line, "end") {
+        } else if let Some((edge, volume)) = mount_edge(line, Edge::End) {
             let had = self.had.remove(volume) == Some(true);
             let failed = self.failed.remove(volume);
             if failed {
@@ -140,7 +143,7 @@ impl Check for NotGrownIsUncertain {
         }
         match &line.event {
             Event::RpcEnd(end) if end.method == "NodeExpandVolume" => self.expanded(books, end),
-            Event::Process(edge) if edge.who == "node" => *self = Self::default(),
+            Event::Process(edge) if edge.who == Role::Node => *self = Self::default(),
             _ => {}
         }
     }

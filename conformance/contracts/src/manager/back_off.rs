@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::event::{ApiChange, Event, OperationEdge, ProcessEdge, TraceLine};
+use crate::event::{
+    ApiChange, Edge, Event, Lifecycle, ObjectKind, OperationEdge, OperationName, ProcessEdge, TraceLine,
+};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
 use super::attachment::persistent_volume;
@@ -22,15 +24,15 @@ pub(super) static LADDER: Rule = Rule {
 const CAP_MS: f64 = 122_000.0;
 
 /// The kind of claims.
-const CLAIM: &str = "PersistentVolumeClaim";
+const CLAIM: ObjectKind = ObjectKind::Claim;
 
 /// The operation that grows a volume.
-const GROW: &str = "volume_fs_resize";
+const GROW: OperationName = OperationName::Expand;
 
 /// Failures in a row of each operation, and when the last one ended.
 #[derive(Default)]
 struct Ladder {
-    failed: BTreeMap<(String, String, String), (u32, f64)>,
+    failed: BTreeMap<(OperationName, String, String), (u32, f64)>,
     /// Persistent volumes whose claims have come to say that it is the node's turn to grow them. That ends one
     /// wait, whenever the node hears of it.
     turns: BTreeSet<String>,
@@ -49,7 +51,7 @@ impl Check for Ladder {
                 }
             }
             // A driver that registers ends the wait of its operations, and a new node has no memory of one.
-            Event::Process(ProcessEdge { edge, .. }) if edge != "exit" => self.failed.clear(),
+            Event::Process(ProcessEdge { edge, .. }) if *edge != Lifecycle::Exit => self.failed.clear(),
             Event::Api(change) if change.kind == CLAIM => self.claim(books, change),
             _ => {}
         }
@@ -69,9 +71,9 @@ impl Ladder {
     }
 
     fn operation(&mut self, books: &Books, edge: &OperationEdge, now: f64, report: &mut Report) {
-        let key = (edge.name.clone(), edge.volume.clone(), pod_of_key(edge).to_owned());
-        match (edge.edge.as_str(), &edge.error) {
-            ("start", _) => {
+        let key = (edge.name, edge.volume.clone(), pod_of_key(edge).to_owned());
+        match (edge.edge, &edge.error) {
+            (Edge::Start, _) => {
                 let Some((failures, since)) = self.failed.get(&key) else { return };
                 report.tried();
                 // Half a millisecond for what rounding does to the times of a trace.
@@ -86,17 +88,17 @@ impl Ladder {
                     );
                 }
             }
-            (_, None) => {
+            (Edge::End, None) => {
                 self.failed.remove(&key);
                 if let Some(volume) = grown(books, edge) {
                     self.turns.remove(volume);
                 }
             }
             // What stops because its pod has gone has not failed, and climbs no further.
-            (_, Some(_)) if MOUNTS.contains(&edge.name.as_str()) && !is_wanted(books, edge) => {}
+            (Edge::End, Some(_)) if MOUNTS.contains(&edge.name) && !is_wanted(books, edge) => {}
             // Nor has what ends when the volume has left both books.
-            (_, Some(_)) if !is_known(books, &edge.volume) => _ = self.failed.remove(&key),
-            (_, Some(_)) => {
+            (Edge::End, Some(_)) if !is_known(books, &edge.volume) => _ = self.failed.remove(&key),
+            (Edge::End, Some(_)) => {
                 let (failures, since) = self.failed.entry(key).or_default();
                 *failures += 1;
                 *since = now;
@@ -130,7 +132,7 @@ fn is_known(books: &Books, volume: &str) -> bool {
 }
 
 /// Operations that do something for a pod.
-const MOUNTS: &[&str] = &["volume_mount", "map_volume"];
+const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
 
 /// Whether the pod of an operation wants its volume.
 fn is_wanted(books: &Books, edge: &OperationEdge) -> bool {
@@ -140,7 +142,7 @@ fn is_wanted(books: &Books, edge: &OperationEdge) -> bool {
 /// The pod in the key that an operation climbs its ladder under. Mounts of a volume that pods share have one
 /// ladder, whichever pod they are for: a success for one of them ends it for all.
 fn pod_of_key(edge: &OperationEdge) -> &str {
-    let unmount = matches!(edge.name.as_str(), "volume_unmount" | "unmap_volume");
+    let unmount = matches!(edge.name, OperationName::Unmount | OperationName::Unmap);
     if unmount || handle(&edge.volume).is_none() { &edge.pod } else { "" }
 }
 
@@ -168,7 +170,7 @@ struct EveryFailureIsTold {
 impl Check for EveryFailureIsTold {
     fn event(&mut self, books: &Books, line: &TraceLine, _report: &mut Report) {
         match &line.event {
-            Event::Operation(edge) if MOUNTS.contains(&edge.name.as_str()) => {
+            Event::Operation(edge) if MOUNTS.contains(&edge.name) => {
                 if let Some(error) = edge.error.as_ref().filter(|_| is_wanted(books, edge)) {
                     *self.failures.entry(error.clone()).or_default() += 1;
                 }

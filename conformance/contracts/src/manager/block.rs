@@ -1,6 +1,6 @@
 //! Raw block volumes: bound, linked and held open while used, and let go from the outside in.
 
-use crate::event::{Event, TraceLine};
+use crate::event::{EffectKind, Event, TraceLine, World};
 use crate::rule::books::{Entry, text};
 use crate::rule::place::{Of, Place, map_directory};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
@@ -17,7 +17,7 @@ pub(super) static MAPPED_IS_COMPLETE: Rule = Rule {
 
 fn mapped_is_complete(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::State(change) = &line.event else { return };
-    if change.world != "actual" || !change.to.starts_with("VolumeMounted") {
+    if change.world != World::Actual || !change.to.starts_with("VolumeMounted") {
         return;
     }
     let Some((pod, volume)) = pod_and_handle(&change.key) else { return };
@@ -78,7 +78,7 @@ fn unmapped_from_outside(books: &Books, line: &TraceLine, report: &mut Report) {
                 report.broken(&start.method, "unpublished while the device was bound", entry.as_str());
             }
         }
-        Event::Effect(effect) if effect.effect == "unlink" => {
+        Event::Effect(effect) if effect.effect == EffectKind::Unlink => {
             let linked = every_block_target(books).find(|of| of.link() == effect.path);
             if linked.is_some_and(|of| books.locks.contains_key(&of.map_entry())) {
                 report.broken("", "the link was removed before the lock was released", effect.path.as_str());

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::event::{ApiChange, Event, RpcStart, TraceLine};
+use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine, Verb};
 use crate::rule::books::{Progress, text};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
@@ -11,9 +11,9 @@ const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 /// The persistent volume of a handle and the claim bound to it, as far as the trace tells the API's objects.
 fn volume_and_claim<'a>(books: &'a Books, handle: &str) -> Option<(&'a Value, &'a Value)> {
-    let mut volumes = books.objects_of("PersistentVolume");
+    let mut volumes = books.objects_of(ObjectKind::Volume);
     let (name, volume) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == handle)?;
-    let mut claims = books.objects_of("PersistentVolumeClaim");
+    let mut claims = books.objects_of(ObjectKind::Claim);
     let (_, claim) = claims.find(|(_, body)| body["spec"]["volumeName"] == name)?;
     Some((volume, claim))
 }
@@ -112,9 +112,7 @@ fn read_only_does_not_grow(books: &Books, line: &TraceLine, report: &mut Report)
 
 fn claim_change(line: &TraceLine) -> Option<&ApiChange> {
     match &line.event {
-        Event::Api(change) if change.kind == "PersistentVolumeClaim" && change.verb != "delete" => {
-            Some(change)
-        }
+        Event::Api(change) if change.kind == ObjectKind::Claim && change.verb != Verb::Delete => Some(change),
         _ => None,
     }
 }
@@ -125,9 +123,9 @@ pub(super) static CAPACITY_ONLY_GROWS: Rule = Rule {
     sentence: "the capacity in a claim's status never decreases by the node's doing",
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
-        let Some(change) = claim_change(line).filter(|change| change.by == "node") else { return };
+        let Some(change) = claim_change(line).filter(|change| change.by == Client::Node) else { return };
         let size = |body: &Value| bytes(text(&body["status"]["capacity"], "storage"));
-        let before = books.object(&change.kind, &change.object).and_then(size);
+        let before = books.object(change.kind, &change.object).and_then(size);
         let (Some(before), Some(after)) = (before, size(&change.body)) else { return };
         report.tried();
         if after < before {
@@ -160,7 +158,7 @@ pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
     witnesses: &[Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(change) = claim_change(line) else { return };
-        let was_protected = books.object(&change.kind, &change.object).is_some_and(is_protected);
+        let was_protected = books.object(change.kind, &change.object).is_some_and(is_protected);
         if was_protected {
             report.tried();
         }
@@ -174,7 +172,7 @@ pub(super) static PROTECTED_WHILE_USED: Rule = Rule {
                 && !text(&body["spec"], "nodeName").is_empty()
                 && listed.into_iter().any(|listed| listed == claim)
         };
-        if books.objects_of("Pod").any(uses) {
+        if books.objects_of(ObjectKind::Pod).any(uses) {
             report.broken("", "a claim lost its protection while a pod used it", change.object.as_str());
         }
     }),

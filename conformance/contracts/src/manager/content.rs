@@ -1,6 +1,6 @@
 //! What is in a volume is not the manager's: it shows no more of it than it should, and takes away nothing.
 
-use crate::event::{Effect, Event, Mount, TraceLine};
+use crate::event::{Effect, EffectKind, Event, Mount, ObjectKind, TraceLine};
 use crate::rule::books::text;
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
@@ -9,11 +9,12 @@ use super::attachment::persistent_volume;
 use super::staging::{handle, pod_and_handle};
 
 /// What takes something away from where it was.
-const REMOVALS: &[&str] = &["umount", "rmdir", "remove", "unlink"];
+const REMOVALS: &[EffectKind] =
+    &[EffectKind::Umount, EffectKind::Rmdir, EffectKind::Remove, EffectKind::Unlink];
 
 fn removal(line: &TraceLine) -> Option<&Effect> {
     match &line.event {
-        Event::Effect(effect) if REMOVALS.contains(&effect.effect.as_str()) => Some(effect),
+        Event::Effect(effect) if REMOVALS.contains(&effect.effect) => Some(effect),
         _ => None,
     }
 }
@@ -58,7 +59,7 @@ pub(super) static NOT_THROUGH_A_MOUNT: Rule = Rule {
     sentence: "no directory is removed at, or together with, what is mounted in it",
     witnesses: &[Witness::Kernel, Witness::File],
     check: Checked::Each(|books, line, report| {
-        let Some(effect) = removal(line).filter(|effect| effect.effect != "umount") else { return };
+        let Some(effect) = removal(line).filter(|effect| effect.effect != EffectKind::Umount) else { return };
         report.tried();
         let mut mounts = books.mounts.range(effect.path.clone()..).map(|(at, _)| at);
         let below = mounts.find(|at| !at.starts_with(&effect.path) || is_within(at, &effect.path));
@@ -125,7 +126,9 @@ pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
         let Event::Effect(effect) = &line.event else { return };
         let mut volumes = books.volumes.iter();
         let published = volumes.find_map(|(id, known)| Some((id, known.publish_requests.get(&effect.path)?)));
-        let Some((volume, request)) = published.filter(|_| effect.effect == "chown") else { return };
+        let Some((volume, request)) = published.filter(|_| effect.effect == EffectKind::Chown) else {
+            return;
+        };
         report.tried();
         let delegated = text(&request["volumeCapability"]["mount"], "volumeMountGroup");
         if request["readonly"] == true {
@@ -146,7 +149,7 @@ pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
 fn is_kept(books: &Books, volume: &str) -> bool {
     let Some((_, body)) = persistent_volume(books, volume) else { return false };
     let spec = &body["spec"];
-    let driver = books.object("CSIDriver", text(&spec["csi"], "driver"));
+    let driver = books.object(ObjectKind::CsiDriver, text(&spec["csi"], "driver"));
     match driver.map(|driver| text(&driver["spec"], "fsGroupPolicy")) {
         Some("None") => true,
         Some("ReadWriteOnceWithFSType") => {
@@ -203,7 +206,7 @@ pub(super) static LOCAL_IS_THE_USERS: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Some(effect) = removal(line) else { return };
         let named = books
-            .objects_of("PersistentVolume")
+            .objects_of(ObjectKind::Volume)
             .flat_map(|(_, body)| ["local", "hostPath"].map(|source| text(&body["spec"][source], "path")))
             .filter(|path| !path.is_empty());
         let mut named = named.peekable();

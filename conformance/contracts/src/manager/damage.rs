@@ -1,6 +1,6 @@
 //! What nobody can know any more once a record was damaged, and so cannot be asked for.
 //!
-//! A trace tells of damage by `step damage` with the record's path, or `step lose` if the record is gone. Where
+//! A trace tells of damage by [`Disturbance::RecordDamaged`](crate::event::Disturbance::RecordDamaged), or `RecordLost` if the record is gone. Where
 //! none is told, the rules ask for everything. The volume's object still tells what is mounted, and a dead mount
 //! needs no more than any other.
 

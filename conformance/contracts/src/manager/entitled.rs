@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::event::{Event, RpcStart, TraceLine};
+use crate::event::{Event, ObjectKind, RpcStart, TraceLine, World};
 use crate::rule::books::text;
 use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
@@ -15,11 +15,11 @@ use super::staging::pod_and_handle;
 /// The claim that a volume is bound to, as `namespace/name`.
 fn claim_of<'a>(books: &'a Books, volume: &str) -> Option<(&'a str, &'a Value)> {
     let (name, _) = persistent_volume(books, volume)?;
-    books.objects_of("PersistentVolumeClaim").find(|(_, body)| body["spec"]["volumeName"] == name)
+    books.objects_of(ObjectKind::Claim).find(|(_, body)| body["spec"]["volumeName"] == name)
 }
 
 fn pod_of<'a>(books: &'a Books, uid: &str) -> Option<&'a Value> {
-    books.objects_of("Pod").map(|(_, body)| body).find(|body| body["metadata"]["uid"] == uid)
+    books.objects_of(ObjectKind::Pod).map(|(_, body)| body).find(|body| body["metadata"]["uid"] == uid)
 }
 
 /// Whether the pod lists the claim of a volume in a field of its own.
@@ -58,7 +58,7 @@ pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
         }
         if let Event::State(change) = &line.event
             && let Some((pod, volume)) = pod_and_handle(&change.key)
-            && change.world == "desired"
+            && change.world == World::Desired
             && !change.to.is_empty()
             && lists(books, pod, "unused", volume)
         {
@@ -100,7 +100,7 @@ fn within_reach(books: &Books, line: &TraceLine, report: &mut Report) {
         let (_, body) = persistent_volume(books, volume)?;
         let terms = body["spec"]["nodeAffinity"].as_array()?;
         let mut nodes =
-            books.objects_of("Node").filter_map(|(_, node)| node["metadata"]["labels"].as_object());
+            books.objects_of(ObjectKind::Node).filter_map(|(_, node)| node["metadata"]["labels"].as_object());
         // With more than one node the trace does not say on which the call was made.
         let (node, None) = (nodes.next()?, nodes.next()) else { return None };
         let labels = node.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));

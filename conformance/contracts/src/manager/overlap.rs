@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::{Event, OperationEdge, StateChange, TraceLine};
+use crate::event::{Edge, Event, OperationEdge, OperationName, Role, StateChange, TraceLine, World};
 use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -34,8 +34,8 @@ impl Check for UnmountFirst {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::State(change) => self.state(books, change),
-            Event::Operation(edge) if edge.edge == "start" => self.start(books, edge, report),
-            Event::Process(edge) if edge.who == "node" => *self = Self::default(),
+            Event::Operation(edge) if edge.edge == Edge::Start => self.start(books, edge, report),
+            Event::Process(edge) if edge.who == Role::Node => *self = Self::default(),
             _ => {}
         }
     }
@@ -44,20 +44,20 @@ impl Check for UnmountFirst {
 impl UnmountFirst {
     fn state(&mut self, books: &Books, change: &StateChange) {
         let gone = change.to.is_empty();
-        if change.world == "desired" && gone && books.actual.contains_key(&change.key) {
+        if change.world == World::Desired && gone && books.actual.contains_key(&change.key) {
             self.leaving.insert(change.key.clone());
-        } else if gone || change.world == "desired" {
+        } else if gone || change.world == World::Desired {
             self.leaving.remove(&change.key);
         }
     }
 
     fn start(&mut self, books: &Books, edge: &OperationEdge, report: &mut Report) {
-        match edge.name.as_str() {
-            "volume_unmount" | "unmap_volume" => {
+        match edge.name {
+            OperationName::Unmount | OperationName::Unmap => {
                 self.may_unmount = true;
                 self.leaving.remove(&format!("pod {} {}", edge.pod, edge.volume));
             }
-            "volume_mount" | "map_volume" => {
+            OperationName::Mount | OperationName::Map => {
                 let of_it = format!(" {}", edge.volume);
                 let at_once = books.life == 0 && !books.slow_api;
                 report.tried();

@@ -1,6 +1,6 @@
 //! Paths: one a volume, the target left to the driver, and what is needed to undo kept until it is undone.
 
-use crate::event::{Effect, Event, RpcStart, TraceLine};
+use crate::event::{Effect, EffectKind, Event, ObjectKind, RpcStart, TraceLine};
 use crate::rule::books::text;
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
@@ -111,7 +111,7 @@ fn written_before(books: &Books, start: &RpcStart, report: &mut Report) {
 }
 
 fn kept_until_undone(books: &Books, effect: &Effect, report: &mut Report) {
-    if !matches!(effect.effect.as_str(), "remove" | "unlink" | "rmdir") {
+    if !matches!(effect.effect, EffectKind::Remove | EffectKind::Unlink | EffectKind::Rmdir) {
         return;
     }
     let steps = books.volumes.values().flat_map(|known| known.staged.keys().chain(known.published.keys()));
@@ -158,7 +158,7 @@ fn nothing_remains(books: &Books, rest: &Rest, report: &mut Report) {
 /// damaged before its driver was asked for anything.
 fn unknowable_directories(books: &Books) -> Vec<&str> {
     let of_no_object = |dir: &&str| match Place::of(&format!("{dir}/mount")) {
-        Some(Place::Target(of)) => books.object("PersistentVolume", of.inner).is_none(),
+        Some(Place::Target(of)) => books.object(ObjectKind::Volume, of.inner).is_none(),
         _ => false,
     };
     let damaged = books.damaged.iter().map(|record| parent(record)).filter(of_no_object);

@@ -8,7 +8,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::{Event, OperationEdge, StateChange, Step, TraceLine};
+use crate::event::{
+    Disturbance, Edge, Event, Lifecycle, ObjectKind, OperationEdge, OperationName, PodChange, PodPhase, Role,
+    StateChange, TraceLine, World,
+};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::attachment::{attached_to_node, is_attached_to_node, is_for_one_pod, is_in_use, must_be_attached};
@@ -82,7 +85,7 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
         if books.slow_api || books.deaf {
             return;
         }
-        if edge.edge != "start" || edge.name != VERIFY || !must_be_attached(books, volume) {
+        if edge.edge != Edge::Start || edge.name != VERIFY || !must_be_attached(books, volume) {
             return;
         }
         report.tried();
@@ -92,10 +95,10 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
     }),
 };
 
-const VERIFY: &str = "verify_controller_attached_volume";
-const MOUNTS: &[&str] = &[VERIFY, "volume_mount", "map_volume"];
-const UNMOUNTS: &[&str] = &["volume_unmount", "unmap_volume"];
-const UNSTAGES: &[&str] = &["unmount_device", "unmap_device"];
+const VERIFY: OperationName = OperationName::Verify;
+const MOUNTS: &[OperationName] = &[VERIFY, OperationName::Mount, OperationName::Map];
+const UNMOUNTS: &[OperationName] = &[OperationName::Unmount, OperationName::Unmap];
+const UNSTAGES: &[OperationName] = &[OperationName::UnmountDevice, OperationName::UnmapDevice];
 
 /// Something the manager could begin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +126,7 @@ struct Debt<'a> {
 }
 
 /// An operation by its name, its volume and its pod.
-type Named = (String, String, String);
+type Named = (OperationName, String, String);
 
 /// What is owed since when, and what stands in the way.
 struct Prompt {
@@ -185,8 +188,9 @@ impl Check for Prompt {
             Event::State(change) if change.to.is_empty() => self.left(books, change),
             // It waits for the node's object like all that was read back, and holds up what else would go.
             Event::State(change) if self.is_read_back(books, change) => self.may_unmount = false,
-            Event::Step(step) => self.step(books, step),
-            Event::Process(edge) if edge.who == "node" => {
+            Event::Pod(change) => self.pod(change),
+            Event::Disturbed(disturbance) => self.disturbed(books, disturbance),
+            Event::Process(edge) if edge.who == Role::Node => {
                 self.running.clear();
                 self.failed.clear();
                 self.since.clear();
@@ -194,7 +198,7 @@ impl Check for Prompt {
                 self.node = Knowledge::default();
             }
             // It ends the back-off of its volumes.
-            Event::Process(edge) if matches!(edge.edge.as_str(), "start" | "registered") => {
+            Event::Process(edge) if matches!(edge.edge, Lifecycle::Start | Lifecycle::Registered) => {
                 self.failed.clear();
             }
             _ => {}
@@ -301,20 +305,20 @@ impl Prompt {
             && !self.has_failed(volume, |name, _| MOUNTS.contains(&name))
     }
 
-    fn runs(&self, volume: &str, which: impl Fn(&str, &str) -> bool) -> bool {
-        self.running.keys().any(|(name, of, pod)| of == volume && which(name, pod))
+    fn runs(&self, volume: &str, which: impl Fn(OperationName, &str) -> bool) -> bool {
+        self.running.keys().any(|(name, of, pod)| of == volume && which(*name, pod))
     }
 
-    fn has_failed(&self, volume: &str, which: impl Fn(&str, &str) -> bool) -> bool {
-        self.failed.iter().any(|(name, of, pod)| of == volume && which(name, pod))
+    fn has_failed(&self, volume: &str, which: impl Fn(OperationName, &str) -> bool) -> bool {
+        self.failed.iter().any(|(name, of, pod)| of == volume && which(*name, pod))
     }
 
     fn operation(&mut self, edge: &OperationEdge) {
-        let named = (edge.name.clone(), edge.volume.clone(), edge.pod.clone());
-        if edge.edge == "start" {
+        let named = (edge.name, edge.volume.clone(), edge.pod.clone());
+        if edge.edge == Edge::Start {
             self.begun = true;
             let undoes = [UNMOUNTS, UNSTAGES].concat();
-            self.may_unmount |= undoes.contains(&edge.name.as_str());
+            self.may_unmount |= undoes.contains(&edge.name);
             // Whatever is owed afterwards is owed anew.
             self.since.retain(|debt, _| debt.volume() != edge.volume);
             self.running.insert(named, self.now);
@@ -324,7 +328,7 @@ impl Prompt {
         match edge.error {
             Some(_) => _ = self.failed.insert(named),
             // The pods of a volume share the ladder of its mounts.
-            None if MOUNTS.contains(&edge.name.as_str()) && handle(&edge.volume).is_some() => {
+            None if MOUNTS.contains(&edge.name) && handle(&edge.volume).is_some() => {
                 self.failed.retain(|(name, volume, _)| (name, volume) != (&edge.name, &edge.volume));
             }
             None => _ = self.failed.remove(&named),
@@ -341,7 +345,7 @@ impl Prompt {
     fn is_read_back(&self, books: &Books, change: &StateChange) -> bool {
         let of = pod_and_volume(&change.key);
         books.life > 0
-            && change.world == "actual"
+            && change.world == World::Actual
             && change.from.is_empty()
             && change.to.starts_with("VolumeMountUncertain")
             && of.is_some_and(|(pod, volume)| !self.runs(volume, |_, running| running == pod))
@@ -350,26 +354,33 @@ impl Prompt {
     /// A volume that has left both books is a new one when it comes back.
     fn left(&mut self, books: &Books, change: &StateChange) {
         let volume = change.key.rsplit(' ').next().unwrap_or_default();
-        let stays = |(world, book): (&str, &BTreeMap<String, String>)| {
+        let stays = |(world, book): (World, &BTreeMap<String, String>)| {
             let mut keys = book.keys().filter(|key| key.rsplit(' ').next() == Some(volume));
             keys.any(|key| world != change.world || *key != change.key)
         };
-        if ![("actual", &books.actual), ("desired", &books.desired)].into_iter().any(stays) {
+        if ![(World::Actual, &books.actual), (World::Desired, &books.desired)].into_iter().any(stays) {
             self.failed.retain(|(_, of, _)| of != volume);
         }
     }
 
-    fn step(&mut self, books: &Books, step: &Step) {
-        match (step.action.as_str(), step.on.split_once(' ')) {
-            ("add_pod", _) => {
-                self.ending.remove(&step.on);
-                self.gone.remove(&step.on);
+    fn pod(&mut self, change: &PodChange) {
+        match change.to {
+            PodPhase::Added => {
+                self.ending.remove(&change.pod);
+                self.gone.remove(&change.pod);
             }
-            ("remove_pod", _) => self.end(&step.on, true),
-            ("set_state", Some((pod, "RuntimeGone"))) => self.end(pod, true),
-            ("set_state", Some((pod, "Terminating"))) => self.end(pod, false),
-            ("hear", _) if step.on == "Node" => self.node = Knowledge { heard: true, last: None },
-            ("miss", _) if step.on == "Node" && self.node.last.is_none() => {
+            PodPhase::Running => {}
+            PodPhase::Terminating => self.end(&change.pod, false),
+            PodPhase::RuntimeGone | PodPhase::Removed => self.end(&change.pod, true),
+        }
+    }
+
+    fn disturbed(&mut self, books: &Books, disturbance: &Disturbance) {
+        match disturbance {
+            Disturbance::KindHeard { kind: ObjectKind::Node } => {
+                self.node = Knowledge { heard: true, last: None };
+            }
+            Disturbance::KindUnheard { kind: ObjectKind::Node } if self.node.last.is_none() => {
                 let heard = self.node.heard;
                 self.node.last = Some(if heard { attached_to_node(books) } else { BTreeSet::new() });
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::event::{Event, RpcStart, TraceLine};
+use crate::event::{Event, ObjectKind, RpcStart, TraceLine};
 use crate::rule::books::text;
 use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
@@ -21,7 +21,7 @@ pub(super) static CONTEXT_IS_THE_VOLUMES: Rule = Rule {
 fn context_is_the_volumes(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(start) = with_context(line) else { return };
     let volume = text(&start.req, "volumeId");
-    let mut volumes = books.objects_of("PersistentVolume");
+    let mut volumes = books.objects_of(ObjectKind::Volume);
     let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };
@@ -45,12 +45,12 @@ pub(super) static PUBLISH_CONTEXT_IS_THE_ATTACHMENTS: Rule = Rule {
 fn publish_context_is_the_attachments(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(start) = with_context(line) else { return };
     let volume = text(&start.req, "volumeId");
-    let mut volumes = books.objects_of("PersistentVolume");
+    let mut volumes = books.objects_of(ObjectKind::Volume);
     let Some((name, _)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };
     report.tried();
-    let mut attachments = books.objects_of("VolumeAttachment");
+    let mut attachments = books.objects_of(ObjectKind::Attachment);
     let of_it = attachments.find(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name);
     let metadata = of_it.map(|(_, body)| object(&body["status"]["attachmentMetadata"])).unwrap_or_default();
     if object(&start.req["publishContext"]) != metadata {
@@ -219,7 +219,7 @@ fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Repor
         _ => return,
     };
     let volume = text(&start.req, "volumeId");
-    let mut volumes = books.objects_of("PersistentVolume");
+    let mut volumes = books.objects_of(ObjectKind::Volume);
     let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };

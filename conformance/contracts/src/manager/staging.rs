@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::{Event, TraceLine};
+use crate::event::{Awaited, Event, Role, TraceLine, World};
 use crate::rule::books::{Progress, text};
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
@@ -74,7 +74,7 @@ pub(super) static PUBLISHED_IN_THIS_LIFE: Rule = Rule {
 
 fn published_in_this_life(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::State(change) = &line.event else { return };
-    if change.world != "actual" || !change.to.starts_with("VolumeMounted") {
+    if change.world != World::Actual || !change.to.starts_with("VolumeMounted") {
         return;
     }
     let Some((pod, volume)) = pod_and_handle(&change.key) else { return };
@@ -108,7 +108,7 @@ pub(super) static ALL_OR_NOT_READY: Rule = Rule {
     witnesses: &[Witness::Manager],
     check: Checked::Each(|books, line, report| {
         let Event::Wait(wait) = &line.event else { return };
-        if wait.what != "mounted" || !wait.err.is_empty() {
+        if wait.what != Awaited::Mounted || !wait.err.is_empty() {
             return;
         }
         report.tried();
@@ -221,12 +221,12 @@ impl Check for RefusedInUseIsFinal {
                 let call = books.calls.get(&end.id).filter(|call| call.life == books.life);
                 self.refused.extend(call.map(|call| call.volume().to_owned()));
             }
-            Event::State(change) if change.world == "actual" && change.to.is_empty() => {
+            Event::State(change) if change.world == World::Actual && change.to.is_empty() => {
                 if let Some(volume) = change.key.strip_prefix("volume ").and_then(handle) {
                     self.refused.remove(volume);
                 }
             }
-            Event::Process(edge) if edge.who == "node" => self.refused.clear(),
+            Event::Process(edge) if edge.who == Role::Node => self.refused.clear(),
             _ => {}
         }
     }

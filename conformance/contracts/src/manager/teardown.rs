@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::{Event, TraceLine};
+use crate::event::{Awaited, Event, PodPhase, TraceLine};
 use crate::rule::books::text;
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
@@ -103,11 +103,10 @@ struct NotWhileItRuns {
 impl Check for NotWhileItRuns {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
-            Event::Step(step) => match (step.action.as_str(), step.on.split_once(' ')) {
-                ("add_pod", _) => _ = self.running.insert(step.on.clone()),
-                ("remove_pod", _) => _ = self.running.remove(&step.on),
-                ("set_state", Some((pod, "RuntimeGone"))) => _ = self.running.remove(pod),
-                _ => {}
+            Event::Pod(change) => match change.to {
+                PodPhase::Added => _ = self.running.insert(change.pod.clone()),
+                PodPhase::RuntimeGone | PodPhase::Removed => _ = self.running.remove(&change.pod),
+                PodPhase::Running | PodPhase::Terminating => {}
             },
             Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
                 let target = text(&start.req, "targetPath");
@@ -134,7 +133,7 @@ pub(super) static FINAL_MEANS_UNPUBLISHED: Rule = Rule {
 
 fn final_means_unpublished(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::Wait(wait) = &line.event else { return };
-    if !matches!(wait.what.as_str(), "unmounted" | "gone") || !wait.err.is_empty() {
+    if !matches!(wait.what, Awaited::Unmounted | Awaited::Gone) || !wait.err.is_empty() {
         return;
     }
     report.tried();

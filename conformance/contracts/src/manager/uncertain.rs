@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Effect, Event, OperationEdge, RpcEnd, TraceLine};
+use crate::event::{
+    Edge, Effect, EffectKind, Event, OperationEdge, OperationName, Role, RpcEnd, TraceLine, World,
+};
 use crate::rule::books::{Progress, is_unknown};
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
@@ -11,10 +13,10 @@ use super::damage::{has_damaged_record, is_unknowable};
 use super::staging::{handle, pod_and_handle};
 
 /// Operations that do something for a pod.
-const MOUNTS: &[&str] = &["volume_mount", "map_volume"];
+const MOUNTS: &[OperationName] = &[OperationName::Mount, OperationName::Map];
 
 /// Operations that take it back.
-const UNMOUNTS: &[&str] = &["volume_unmount", "unmap_volume"];
+const UNMOUNTS: &[OperationName] = &[OperationName::Unmount, OperationName::Unmap];
 
 /// INV-018.
 pub(super) static UNKNOWN_IS_UNCERTAIN: Rule = Rule {
@@ -27,7 +29,7 @@ pub(super) static UNKNOWN_IS_UNCERTAIN: Rule = Rule {
 fn unknown_is_uncertain(books: &Books, line: &TraceLine, report: &mut Report) {
     match &line.event {
         Event::Effect(effect) => directories_stay(books, effect, report),
-        Event::Operation(edge) if edge.edge == "end" && MOUNTS.contains(&edge.name.as_str()) => {
+        Event::Operation(edge) if edge.edge == Edge::End && MOUNTS.contains(&edge.name) => {
             entry_is_uncertain(books, edge, report);
         }
         _ => {}
@@ -35,7 +37,7 @@ fn unknown_is_uncertain(books: &Books, line: &TraceLine, report: &mut Report) {
 }
 
 fn directories_stay(books: &Books, effect: &Effect, report: &mut Report) {
-    if !matches!(effect.effect.as_str(), "rmdir" | "remove") {
+    if !matches!(effect.effect, EffectKind::Rmdir | EffectKind::Remove) {
         return;
     }
     for (volume, known) in &books.volumes {
@@ -86,8 +88,8 @@ impl Check for FailedLeavesNothing {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::RpcEnd(end) => self.answered(books, end),
-            Event::Process(edge) if edge.who == "node" => self.failed.clear(),
-            Event::Operation(edge) if edge.edge == "end" && MOUNTS.contains(&edge.name.as_str()) => {
+            Event::Process(edge) if edge.who == Role::Node => self.failed.clear(),
+            Event::Operation(edge) if edge.edge == Edge::End && MOUNTS.contains(&edge.name) => {
                 let Some(ended) = handle(&edge.volume) else { return };
                 let of_it: Vec<String> = self
                     .failed
@@ -159,7 +161,7 @@ pub(super) static NEVER_FORGOTTEN: Rule = Rule {
 
 fn never_forgotten(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::State(change) = &line.event else { return };
-    if change.world != "actual" || !(change.to.is_empty() || change.to.starts_with("DeviceNotMounted")) {
+    if change.world != World::Actual || !(change.to.is_empty() || change.to.starts_with("DeviceNotMounted")) {
         return;
     }
     report.tried();
@@ -187,14 +189,14 @@ pub(super) static REMOUNT_KEEPS_MOUNTED: Rule = Rule {
 fn remount_keeps_mounted(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::State(change) = &line.event else { return };
     let downgraded = change.from.starts_with("VolumeMounted") && !change.to.starts_with("VolumeMounted");
-    if change.world == "actual" && change.from.starts_with("VolumeMounted") {
+    if change.world == World::Actual && change.from.starts_with("VolumeMounted") {
         report.tried();
     }
-    if change.world != "actual" || !downgraded {
+    if change.world != World::Actual || !downgraded {
         return;
     }
     let unmounting = books.operations.iter().any(|edge| {
-        UNMOUNTS.contains(&edge.name.as_str()) && change.key == format!("pod {} {}", edge.pod, edge.volume)
+        UNMOUNTS.contains(&edge.name) && change.key == format!("pod {} {}", edge.pod, edge.volume)
     });
     if !unmounting {
         report.broken("", "a mounted volume was downgraded without being unmounted", change.key.as_str());
@@ -227,9 +229,9 @@ pub(super) static FAILED_UNMOUNT_IS_KEPT: Rule = Rule {
     witnesses: &[Witness::Manager, Witness::Operations],
     check: Checked::Each(|books, line, report| {
         let Event::Operation(edge) = &line.event else { return };
-        let failed = edge.edge == "end" && edge.error.is_some();
+        let failed = edge.edge == Edge::End && edge.error.is_some();
         let key = format!("pod {} {}", edge.pod, edge.volume);
-        if !failed || !UNMOUNTS.contains(&edge.name.as_str()) {
+        if !failed || !UNMOUNTS.contains(&edge.name) {
             return;
         }
         report.tried();
@@ -249,8 +251,8 @@ pub(super) static FAILED_UNSTAGE_IS_UNCERTAIN: Rule = Rule {
 
 fn failed_unstage_is_uncertain(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::Operation(edge) = &line.event else { return };
-    let of_device = matches!(edge.name.as_str(), "unmount_device" | "unmap_device");
-    if !of_device || edge.edge != "end" || edge.error.is_none() {
+    let of_device = matches!(edge.name, OperationName::UnmountDevice | OperationName::UnmapDevice);
+    if !of_device || edge.edge != Edge::End || edge.error.is_none() {
         return;
     }
     let Some(known) = handle(&edge.volume).and_then(|volume| books.volume(volume)) else { return };

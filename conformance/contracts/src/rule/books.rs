@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::event::{
-    ApiChange, Effect, Event, Mount, OperationEdge, ProcessEdge, RpcEnd, RpcStart, StateChange, TraceLine,
+    ApiChange, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind, OperationEdge,
+    ProcessEdge, Role, RpcEnd, RpcStart, StateChange, TraceLine, Verb, World,
 };
 use index::{Flights, Paths};
 
@@ -128,21 +129,21 @@ pub struct Books {
     /// Volumes that were taken by force from a node that was lost, and that it has not begun to use again.
     pub forced: BTreeSet<String>,
     /// API objects by kind and name, as far as the trace tells them.
-    pub objects: BTreeMap<(String, String), Value>,
+    pub objects: BTreeMap<(ObjectKind, String), Value>,
     /// The UIDs of pods by their names, of those that are gone, too.
     pub uids: BTreeMap<String, String>,
     /// How many lives of the node's process have ended.
     pub life: u32,
     /// Whether it has ended and not started again.
     pub down: bool,
-    /// Whether the API is known to take its time (`step api slow`, until `step api fast`): what it holds may
+    /// Whether the API is known to take its time ([`Disturbance::ApiSlow`]): what it holds may
     /// not be what anybody has heard yet.
     pub slow_api: bool,
-    /// Records that were damaged while the node was away (`step damage`), and that it has not written anew.
+    /// Records that were damaged while the node was away, and that it has not written anew.
     pub damaged: BTreeSet<String>,
-    /// Those among them that are not even there (`step lose`).
+    /// Those among them that are not even there.
     pub lost: BTreeSet<String>,
-    /// Whether the node hears nothing of its own object (`step miss Node`, until `step hear Node`).
+    /// Whether the node hears nothing of its own object.
     pub deaf: bool,
 }
 
@@ -171,16 +172,28 @@ impl Books {
             Event::Operation(edge) => self.operation(edge),
             Event::Api(change) => self.api(change),
             Event::Process(edge) => self.process(edge),
-            Event::Step(step) if step.action == "api" => self.slow_api = step.on == "slow",
-            Event::Step(step) if step.action == "damage" => _ = self.damaged.insert(step.on.clone()),
-            Event::Step(step) if step.action == "lose" => {
-                self.damaged.insert(step.on.clone());
-                self.entries.remove(&step.on);
-                self.lost.insert(step.on.clone());
-            }
-            Event::Step(step) if step.on == "Node" && step.action == "miss" => self.deaf = true,
-            Event::Step(step) if step.on == "Node" && step.action == "hear" => self.deaf = false,
+            Event::Disturbed(disturbance) => self.disturbed(disturbance),
             _ => {}
+        }
+    }
+
+    fn disturbed(&mut self, disturbance: &Disturbance) {
+        match disturbance {
+            Disturbance::ApiSlow => self.slow_api = true,
+            Disturbance::ApiFast => self.slow_api = false,
+            Disturbance::RecordDamaged { path } => _ = self.damaged.insert(path.clone()),
+            Disturbance::RecordLost { path } => {
+                self.damaged.insert(path.clone());
+                self.entries.remove(path);
+                self.lost.insert(path.clone());
+            }
+            Disturbance::KindUnheard { kind: ObjectKind::Node } => self.deaf = true,
+            Disturbance::KindHeard { kind: ObjectKind::Node } => self.deaf = false,
+            Disturbance::KindUnheard { .. }
+            | Disturbance::KindHeard { .. }
+            | Disturbance::MountDead { .. }
+            | Disturbance::StepFailed { .. }
+            | Disturbance::UsedElsewhere { .. } => {}
         }
     }
 
@@ -205,21 +218,21 @@ impl Books {
     }
 
     /// An API object.
-    pub fn object(&self, kind: &str, name: &str) -> Option<&Value> {
-        self.objects.get(&(kind.to_owned(), name.to_owned()))
+    pub fn object(&self, kind: ObjectKind, name: &str) -> Option<&Value> {
+        self.objects.get(&(kind, name.to_owned()))
     }
 
     /// All API objects of a kind.
-    pub fn objects_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> + 'a {
+    pub fn objects_of(&self, kind: ObjectKind) -> impl Iterator<Item = (&str, &Value)> {
         self.objects
             .iter()
-            .filter(move |((of, _), _)| of == kind)
+            .filter(move |((of, _), _)| *of == kind)
             .map(|((_, name), body)| (name.as_str(), body))
     }
 
     /// Whether a node is out of service, or has not been ready: then detaching may be forced.
     pub fn any_node_is_lost(&self) -> bool {
-        self.objects_of("Node").any(|(_, node)| {
+        self.objects_of(ObjectKind::Node).any(|(_, node)| {
             let taints = node["spec"]["taints"].as_array().into_iter().flatten();
             let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
             taints.into_iter().any(|taint| taint["key"] == "node.kubernetes.io/out-of-service")
@@ -343,32 +356,42 @@ impl Books {
 
     fn effect(&mut self, effect: &Effect) {
         let path = effect.path.clone();
-        match effect.effect.as_str() {
-            "mkdir" => _ = self.entries.insert(path, Entry::Directory),
-            "write" => {
+        match effect.effect {
+            EffectKind::Mkdir => _ = self.entries.insert(path, Entry::Directory),
+            EffectKind::Write => {
                 self.damaged.remove(&path);
                 self.lost.remove(&path);
                 self.entries.insert(path, Entry::File);
             }
-            "link" => _ = self.entries.insert(path, Entry::Link),
-            "lock" => _ = self.locks.insert(path, effect.source.clone().unwrap_or_default()),
+            EffectKind::Link => _ = self.entries.insert(path, Entry::Link),
+            EffectKind::Lock => _ = self.locks.insert(path, effect.source.clone().unwrap_or_default()),
             // It is the device that is let go of; what it held open is in the books only.
-            "unlock" => self.locks.retain(|file, device| *file != path && *device != path),
-            "rmdir" | "remove" | "unlink" => {
+            EffectKind::Unlock => self.locks.retain(|file, device| *file != path && *device != path),
+            EffectKind::Rmdir | EffectKind::Remove | EffectKind::Unlink => {
                 let below = format!("{path}/");
                 self.entries.retain(|entry, _| *entry != path && !entry.starts_with(&below));
             }
-            "rename" => {
+            EffectKind::Rename => {
                 if let (Some(entry), Some(to)) = (self.entries.remove(&path), effect.fields.get("to")) {
                     self.entries.insert(to.clone(), entry);
                 }
             }
-            _ => {}
+            EffectKind::Mount
+            | EffectKind::Bind
+            | EffectKind::Remount
+            | EffectKind::Umount
+            | EffectKind::Chmod
+            | EffectKind::Chown
+            | EffectKind::Format
+            | EffectKind::Grow => {}
         }
     }
 
     fn state(&mut self, change: &StateChange) {
-        let world = if change.world == "desired" { &mut self.desired } else { &mut self.actual };
+        let world = match change.world {
+            World::Desired => &mut self.desired,
+            World::Actual => &mut self.actual,
+        };
         if change.to.is_empty() {
             world.remove(&change.key);
         } else {
@@ -380,9 +403,9 @@ impl Books {
         let same = |known: &OperationEdge| {
             (&known.name, &known.volume, &known.pod) == (&edge.name, &edge.volume, &edge.pod)
         };
-        match edge.edge.as_str() {
-            "start" => self.operations.push(edge.clone()),
-            _ => {
+        match edge.edge {
+            Edge::Start => self.operations.push(edge.clone()),
+            Edge::End => {
                 if let Some(at) = self.operations.iter().position(same) {
                     self.operations.remove(at);
                 }
@@ -391,18 +414,18 @@ impl Books {
     }
 
     fn api(&mut self, change: &ApiChange) {
-        let key = (change.kind.clone(), change.object.clone());
-        if change.verb == "delete" {
+        let key = (change.kind, change.object.clone());
+        if change.verb == Verb::Delete {
             self.objects.remove(&key);
             return;
         }
-        if change.kind == "Node"
+        if change.kind == ObjectKind::Node
             && let Some(volumes) = volumes_in_use(&change.body)
         {
             self.in_use = Some(volumes);
         }
         let uid = text(&change.body["metadata"], "uid");
-        if change.kind == "Pod" && !uid.is_empty() {
+        if change.kind == ObjectKind::Pod && !uid.is_empty() {
             let name = change.object.rsplit('/').next().unwrap_or(&change.object);
             self.uids.insert(name.to_owned(), uid.to_owned());
         }
@@ -414,14 +437,14 @@ impl Books {
 
     /// A node that ended has lost all memory: what it had in flight, and what it knew for certain.
     fn process(&mut self, edge: &ProcessEdge) {
-        if edge.who != "node" {
+        if edge.who != Role::Node {
             return;
         }
-        match edge.edge.as_str() {
+        match edge.edge {
             // A killed process exits, too: it has died once.
-            "kill" | "exit" if !self.down => self.forget(),
-            "start" => self.down = false,
-            _ => {}
+            Lifecycle::Kill | Lifecycle::Exit if !self.down => self.forget(),
+            Lifecycle::Start => self.down = false,
+            Lifecycle::Kill | Lifecycle::Exit | Lifecycle::Terminate | Lifecycle::Registered => {}
         }
     }
 

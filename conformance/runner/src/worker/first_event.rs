@@ -28,7 +28,13 @@ mod tests {
 
     fn told(reason: &str, message: &str) -> Event {
         let (obj, kind) = ("pod/web".to_owned(), "Warning".to_owned());
-        Event::Event(Emitted { obj, kind, reason: reason.into(), message: message.into(), by: String::new() })
+        Event::Event(Emitted {
+            obj,
+            kind,
+            reason: reason.into(),
+            message: message.into(),
+            by: contracts::event::Client::Node,
+        })
     }
 
     fn answered(injected: Option<&str>) -> Event {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use contracts::event::{Event, OperationEdge, RpcEnd, RpcStart, TraceLine};
+use contracts::event::{Edge, Event, OperationEdge, RpcEnd, RpcStart, TraceLine};
 use contracts::rule::books::is_unknown;
 
 /// So many equal failures in a row end a wait: the third shows that the second was no accident.
@@ -88,10 +88,10 @@ impl Search {
         match &line.event {
             Event::RpcStart(start) => self.call_begins(start),
             Event::RpcEnd(end) => return self.call_ends(end, line.t_ms),
-            Event::Operation(edge) if edge.edge == "end" => return self.operation_ends(edge, line.t_ms),
+            Event::Operation(edge) if edge.edge == Edge::End => return self.operation_ends(edge, line.t_ms),
             Event::Operation(edge) => drop(self.answers.remove(handle_of(&edge.volume))),
             // Whatever the case does may be the cure, and so may a driver or a node that is started again.
-            Event::Step(_) | Event::Process(_) => {
+            Event::Case(_) | Event::Pod(_) | Event::Disturbed(_) | Event::Process(_) => {
                 self.streaks.clear();
                 self.answers.clear();
             }
@@ -129,7 +129,7 @@ impl Search {
     }
 
     fn operation_ends(&mut self, edge: &OperationEdge, now: f64) -> Option<DeadEnd> {
-        let of = [&edge.name, &edge.volume, &edge.pod].map(Clone::clone);
+        let of = [edge.name.to_string(), edge.volume.clone(), edge.pod.clone()];
         let answer = self.answers.remove(handle_of(&edge.volume));
         match (answer, &edge.error) {
             (Some(mut answer), Some(error)) => {

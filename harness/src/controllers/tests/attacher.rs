@@ -15,7 +15,7 @@ use expect_test::expect;
 use tonic::Status;
 
 use super::api_server;
-use crate::api_server::{ApiServer, CONTROLLER};
+use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
 
@@ -71,7 +71,12 @@ impl World {
         let (api, script) = (api_server(), Arc::new(Script::default()));
         let service: Arc<dyn AttachService> = Arc::clone(&script) as _;
         let config = AttacherConfig::new(DRIVER);
-        let attacher = Attacher::start(config, api.seen_by(CONTROLLER), TokioClock::shared(), service);
+        let attacher = Attacher::start(
+            config,
+            api.seen_by(contracts::event::Client::Controller),
+            TokioClock::shared(),
+            service,
+        );
         Self { api, script, _attacher: attacher }
     }
 

@@ -15,7 +15,7 @@ use expect_test::expect;
 use tonic::Status;
 
 use super::api_server;
-use crate::api_server::{ApiServer, CONTROLLER};
+use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
 
@@ -80,7 +80,12 @@ impl World {
         })
         .expect("it is new");
         let service: Arc<dyn ExpandService> = Arc::clone(&script) as _;
-        let resizer = Resizer::start(config, api.seen_by(CONTROLLER), TokioClock::shared(), service);
+        let resizer = Resizer::start(
+            config,
+            api.seen_by(contracts::event::Client::Controller),
+            TokioClock::shared(),
+            service,
+        );
         Self { api, script, _resizer: resizer }
     }
 

@@ -17,7 +17,7 @@ use expect_test::expect;
 use tonic::Status;
 
 use super::api_server;
-use crate::api_server::{ApiServer, CONTROLLER};
+use crate::api_server::ApiServer;
 
 const DRIVER: &str = "a.csi.example.com";
 const MOMENT: Duration = Duration::from_millis(10);
@@ -89,7 +89,7 @@ impl World {
     fn new(config: ProvisionerConfig) -> Self {
         let (api, script) = (api_server(), Arc::new(Script::default()));
         let service: Arc<dyn ProvisionService> = Arc::clone(&script) as _;
-        let source = || api.seen_by(CONTROLLER);
+        let source = || api.seen_by(contracts::event::Client::Controller);
         let running = (
             Binder::start(source(), TokioClock::shared()),
             Ephemeral::start(source(), TokioClock::shared()),

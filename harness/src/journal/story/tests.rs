@@ -1,6 +1,6 @@
 //! What a story looks like, from lines of a trace.
 
-use contracts::event::{Irregular, MountDel, ProcessEdge, RpcEnd, RpcStart};
+use contracts::event::{Irregular, Lifecycle, MountDel, ProcessEdge, Role, RpcEnd, RpcStart};
 use expect_test::{Expect, expect};
 use serde_json::json;
 
@@ -55,7 +55,7 @@ impl Trace {
         let fields = to.map(|to| BTreeMap::from([("to".into(), to.into())])).unwrap_or_default();
         let source = source.map(str::to_owned);
         self.push(Event::Effect(Effect {
-            effect: effect.into(),
+            effect: effect.parse().unwrap(),
             path: path.into(),
             source,
             fields,
@@ -218,7 +218,7 @@ fn mount_outside_the_pods_is_no_stray() {
     let del = MountDel { target: publish("data"), id: 7, by: Actor::Driver, seen_by: "fanotify".into() };
     trace.push(Event::MountDel(del));
     trace.push(Event::Stray(Irregular { what: format!("umount {}", publish("data")), by: Actor::Driver }));
-    let exit = ProcessEdge { who: "driver".into(), edge: "exit".into(), status: Some("signal 9".into()) };
+    let exit = ProcessEdge { who: Role::Driver, edge: Lifecycle::Exit, status: Some("signal 9".into()) };
     trace.push(Event::Process(exit));
     check(
         &trace,

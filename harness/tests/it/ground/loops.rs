@@ -116,7 +116,7 @@ fn an_unlocked_device_is_free_for_the_next() -> Result<(), Failed> {
     let inode = |file: &Path| std::fs::metadata(file).map(|meta| format!("{}:{}", meta.dev(), meta.ino()));
     let unlocked = |held: Option<&Path>, inode: Option<String>| {
         journal.effect(Announcement {
-            effect: "unlock".into(),
+            effect: contracts::event::EffectKind::Unlock,
             path: lock.0.path().unwrap(),
             source: held.map(Path::to_owned),
             fields: inode.map(|inode| ("inode".to_owned(), inode)).into_iter().collect(),

@@ -53,7 +53,7 @@ fn wanted_volume_has_an_operation() {
     passes_over(rule, &[&waits, start, "step hear Node"].concat(), &[]);
     breaks(rule, late, &[&waits, "step hear Node\n", start].concat(), &[]);
     breaks(rule, late, &[ATTACHABLE, "in-use v1\n", ATTACHED, deaf, wanted, start].concat(), &[]);
-    let second = "node kill\nnode start\nop start x v2\nstep miss Node\n";
+    let second = "node kill\nnode start\nop start volume_attach v2\nstep miss Node\n";
     passes_over(rule, &[ATTACHABLE, "in-use v1\n", ATTACHED, second, wanted, start].concat(), &[]);
     // Nobody can have heard of it while the API takes its time.
     let slow = "step api slow\n";

@@ -1,6 +1,6 @@
 //! Dead ends in traces made up for it. Touches nothing.
 
-use contracts::event::{ProcessEdge, Step};
+use contracts::event::{Edge, Lifecycle, OperationName, ProcessEdge, Role, Step};
 use serde_json::json;
 
 use super::*;
@@ -44,15 +44,15 @@ impl Trace {
 
     /// One try of the manager: an operation with one call in it, some time after the last.
     fn tries(&mut self, code: &str, injected: Option<&str>, error: Option<&str>) -> Option<DeadEnd> {
-        let edge = |edge: &str, error: Option<&str>| {
-            let (name, volume) = ("volume_mount".to_owned(), "kubernetes.io/csi/d^v".to_owned());
-            let (pod, edge, error) = ("uid-web".to_owned(), edge.to_owned(), error.map(str::to_owned));
+        let edge = |edge: Edge, error: Option<&str>| {
+            let (name, volume) = (OperationName::Mount, "kubernetes.io/csi/d^v".to_owned());
+            let (pod, error) = ("uid-web".to_owned(), error.map(str::to_owned));
             Event::Operation(OperationEdge { name, volume, pod, edge, error })
         };
         self.now += 600.0;
-        self.tell(edge("start", None));
+        self.tell(edge(Edge::Start, None));
         self.call(PUBLISH, code, injected);
-        self.tell(edge("end", error))
+        self.tell(edge(Edge::End, error))
     }
 
     fn fails(&mut self, code: &str) -> Option<DeadEnd> {
@@ -113,8 +113,8 @@ fn another_answer_in_between_begins_the_count_anew() {
 
 #[test]
 fn steps_of_a_case_begin_the_count_anew() {
-    let step = Event::Step(Step { action: "disk.is(Sound)".to_owned(), on: String::new(), at: None });
-    let (who, edge) = ("driver".to_owned(), "start".to_owned());
+    let step = Event::Case(Step { action: "disk.is(Sound)".to_owned(), on: String::new(), at: None });
+    let (who, edge) = (Role::Driver, Lifecycle::Start);
     let start = Event::Process(ProcessEdge { who, edge, status: None });
     for cure in [step, start] {
         let mut trace = Trace::default();
@@ -131,8 +131,8 @@ fn failures_without_the_driver_are_waited_for() {
     let mut trace = Trace::default();
     for _ in 0..9 {
         trace.now += 600.0;
-        let (name, volume, pod) = ("mount".to_owned(), "kubernetes.io/csi/d^v".to_owned(), String::new());
-        let (edge, error) = ("end".to_owned(), Some("no secret".to_owned()));
+        let (name, volume, pod) = (OperationName::Mount, "kubernetes.io/csi/d^v".to_owned(), String::new());
+        let (edge, error) = (Edge::End, Some("no secret".to_owned()));
         assert_eq!(trace.tell(Event::Operation(OperationEdge { name, volume, pod, edge, error })), None);
     }
 }

@@ -1,0 +1,171 @@
+//! A trace as text: one JSON object a line, after a header that names the version of its words.
+//!
+//! Recordings without a header are of version 1, or come from a recorder beside another volume manager: there an
+//! event of an unknown name is passed over, and disturbances are steps like others. From version 2 on every word is
+//! known, or the line is refused with the nearest one that is. Fields are another matter: a newer CSI has more of
+//! them, and they stay in the messages unread.
+
+use serde::de::Error as _;
+use serde_json::{Map, Value};
+
+use crate::event::{Disturbance, Event, Step, UnknownWord};
+
+/// The `ev` of a header.
+const HEADER: &str = "trace";
+/// The version that is written.
+const VERSION: u64 = 2;
+
+/// The first line of a recording that is written now.
+pub fn header() -> String {
+    format!(r#"{{"ev":"{HEADER}","version":{VERSION}}}"#)
+}
+
+/// Reads the lines of a recording, one after the other.
+#[derive(Debug)]
+pub struct Reader {
+    version: u64,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self { version: 1 }
+    }
+}
+
+impl Reader {
+    /// What the next line tells; none for a header, and for what no rule of an old recording knows.
+    ///
+    /// # Errors
+    /// When the line is none of a trace of its version.
+    pub fn event(&mut self, fields: Map<String, Value>) -> serde_json::Result<Option<Event>> {
+        let ev = fields.get("ev").and_then(Value::as_str).unwrap_or_default();
+        if ev == HEADER {
+            self.version = version(&fields)?;
+            return Ok(None);
+        }
+        if let Err(unknown) = UnknownWord::check(ev, Event::WORDS) {
+            return match self.version {
+                1 if ev == "step" => {
+                    serde_json::from_value::<Step>(Value::Object(fields)).map(|step| Some(step.meant()))
+                }
+                1 => Ok(None),
+                _ => Err(serde_json::Error::custom(unknown)),
+            };
+        }
+        if ev == "disturbed" {
+            let what = fields.get("what").and_then(Value::as_str).unwrap_or_default();
+            UnknownWord::check(what, Disturbance::WORDS).map_err(serde_json::Error::custom)?;
+        }
+        serde_json::from_value(Value::Object(fields)).map(Some)
+    }
+}
+
+fn version(header: &Map<String, Value>) -> serde_json::Result<u64> {
+    match header.get("version").and_then(Value::as_u64) {
+        Some(version @ 1..=VERSION) => Ok(version),
+        _ => Err(serde_json::Error::custom(format!(
+            "this is a trace of version {}, and {VERSION} is the newest that can be read",
+            header.get("version").unwrap_or(&Value::Null)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{ObjectKind, PodChange, PodPhase, TraceLine};
+
+    fn read(lines: &[&str]) -> Result<Vec<Event>, String> {
+        let mut reader = Reader::default();
+        let mut events = Vec::new();
+        for line in lines {
+            let fields = serde_json::from_str(line).unwrap();
+            events.extend(reader.event(fields).map_err(|error| error.to_string())?);
+        }
+        Ok(events)
+    }
+
+    fn disturbances() -> Vec<Disturbance> {
+        let path = || "/kl/x".to_owned();
+        vec![
+            Disturbance::ApiSlow,
+            Disturbance::ApiFast,
+            Disturbance::KindUnheard { kind: ObjectKind::Node },
+            Disturbance::KindHeard { kind: ObjectKind::Node },
+            Disturbance::RecordDamaged { path: path() },
+            Disturbance::RecordLost { path: path() },
+            Disturbance::MountDead { path: path() },
+            Disturbance::StepFailed { step: "umount".to_owned(), path: path() },
+            Disturbance::UsedElsewhere { volume: "v1".to_owned() },
+        ]
+    }
+
+    #[test]
+    fn each_disturbance_is_read_as_it_is_written() {
+        let written = disturbances();
+        assert_eq!(written.len(), Disturbance::WORDS.len());
+        for disturbance in written {
+            let event = Event::Disturbed(disturbance);
+            let line = TraceLine { seq: 1, t_ms: 0.0, event: event.clone() };
+            let text = serde_json::to_string(&line).unwrap();
+            assert_eq!(read(&[&header(), &text]), Ok(vec![event]), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_word_is_refused_with_the_nearest() {
+        let effect = r#"{"ev":"effect","effect":"mont","path":"/x","confirmed":true}"#;
+        let rows = [
+            (
+                r#"{"ev":"efect","effect":"mount","path":"/x","confirmed":true}"#,
+                "`efect`, the nearest known is `effect`",
+            ),
+            (effect, "`mont`, the nearest known is `mount`"),
+            (r#"{"ev":"disturbed","what":"api_slo"}"#, "`api_slo`, the nearest known is `api_slow`"),
+            (r#"{"ev":"pod","pod":"a","to":"remove"}"#, "`remove`, the nearest known is `removed`"),
+            (r#"{"ev":"process","who":"nod","edge":"start"}"#, "`nod`, the nearest known is `node`"),
+            (r#"{"ev":"step","do":"damage","on":"/x"}"#, "`step`"),
+        ];
+        for (line, told) in rows {
+            let error = read(&[&header(), line]).unwrap_err();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+        // An old recording has no other names of events by mistake, but the words in them are the same.
+        assert!(read(&[effect]).is_err());
+        assert_eq!(read(&[r#"{"ev":"kubelet_storage_state","err":""}"#]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn newer_field_of_a_message_is_kept() {
+        let line =
+            r#"{"ev":"rpc_start","id":1,"method":"NodeStageVolume","req":{"volumeId":"v","newer":[1]}}"#;
+        let events = read(&[&header(), line]).unwrap();
+        assert!(serde_json::to_string(&events).unwrap().contains(r#""newer":[1]"#));
+    }
+
+    #[test]
+    fn newer_version_is_refused() {
+        let error = read(&[r#"{"ev":"trace","version":3}"#]).unwrap_err();
+        assert!(error.contains("version 3, and 2 is the newest"), "{error}");
+    }
+
+    #[test]
+    fn steps_of_an_old_recording_are_disturbances_and_pods() {
+        let rows = [
+            ("api", "slow", Event::Disturbed(Disturbance::ApiSlow)),
+            ("damage", "/x", Event::Disturbed(Disturbance::RecordDamaged { path: "/x".into() })),
+            ("hear", "Node", Event::Disturbed(Disturbance::KindHeard { kind: ObjectKind::Node })),
+            ("add_pod", "web", Event::Pod(PodChange { pod: "web".into(), to: PodPhase::Added })),
+            (
+                "set_state",
+                "u RuntimeGone",
+                Event::Pod(PodChange { pod: "u".into(), to: PodPhase::RuntimeGone }),
+            ),
+            ("asked", "x", Event::Case(Step { action: "asked".into(), on: "x".into(), at: None })),
+        ];
+        for (action, on, event) in rows {
+            let line = format!(r#"{{"ev":"step","do":"{action}","on":"{on}"}}"#);
+            assert_eq!(read(&[&line]), Ok(vec![event]));
+        }
+    }
+}
