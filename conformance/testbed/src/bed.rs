@@ -2,6 +2,7 @@
 //!
 //! Everything a case does to the world goes through here, as one function each, and every wait has a limit.
 
+mod attach_failure;
 mod behind;
 mod calls;
 mod containers;
@@ -145,6 +146,21 @@ impl StepError {
         }
     }
 
+    /// The same with the reason in front; behind the load of a machine, which may be the reason for that one.
+    fn because(self, reason: String) -> Self {
+        match self {
+            Self::Broken(mut chain) => {
+                chain.insert(0, reason);
+                Self::Broken(chain)
+            }
+            Self::Environment(mut chain) => {
+                chain.insert(chain.len().min(1), reason);
+                Self::Environment(chain)
+            }
+            ours @ Self::Ours(_) => ours,
+        }
+    }
+
     /// What the node says is about the volumes, and what it does not say is about us.
     pub(crate) fn of_node(error: &NodeError) -> Self {
         match error {
@@ -243,7 +259,15 @@ impl Bed {
     /// Waits until a pod has its volumes.
     pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
         let node = &self.node;
-        Ok(self.patiently(|limit| node.wait_mounted(pod, limit)).await?)
+        let begun = self.journal.length();
+        let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
+        waited.map_err(|waited| {
+            let error = StepError::from(waited);
+            match attach_failure::of(&self.journal.since(begun), pod) {
+                Some(failure) => error.because(failure),
+                None => error,
+            }
+        })
     }
 
     /// Finds that a pod does not get its volumes, for a reason that the node tells.

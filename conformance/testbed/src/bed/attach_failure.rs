@@ -1,0 +1,47 @@
+//! Why a pod still waits for its volumes, where that is an attachment that failed: no call of the node tells of it.
+
+use contracts::event::{Event, TraceLine};
+
+const FAILED: &str = "FailedAttachVolume";
+const SUCCEEDED: &str = "SuccessfulAttachVolume";
+
+/// The last that a pod was told of its attachments, if that is a failure.
+pub(super) fn of(lines: &[TraceLine], pod: &str) -> Option<String> {
+    let object = format!("pod/{pod}");
+    let last = lines.iter().rev().find_map(|line| match &line.event {
+        Event::Event(event) if event.obj == object && [FAILED, SUCCEEDED].contains(&&*event.reason) => {
+            Some(event)
+        }
+        _ => None,
+    })?;
+    (last.reason == FAILED).then(|| last.message.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use contracts::event::Emitted;
+
+    use super::*;
+
+    fn told(pod: &str, reason: &str, message: &str) -> TraceLine {
+        let emitted = Emitted {
+            obj: format!("pod/{pod}"),
+            kind: "Warning".to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            by: "controller".to_owned(),
+        };
+        TraceLine { seq: 0, t_ms: 0.0, event: Event::Event(emitted) }
+    }
+
+    #[test]
+    fn failed_attachment_of_the_pod_is_the_reason_until_one_succeeds() {
+        let mut lines = vec![told("web", FAILED, "no room"), told("db", FAILED, "no node")];
+        assert_eq!(of(&lines, "web").as_deref(), Some("no room"));
+        lines.push(told("web", "FailedMount", "timed out"));
+        assert_eq!(of(&lines, "web").as_deref(), Some("no room"), "another event says nothing of it");
+        lines.push(told("web", SUCCEEDED, "attached"));
+        assert_eq!(of(&lines, "web"), None);
+        assert_eq!(of(&lines, "other"), None);
+    }
+}
