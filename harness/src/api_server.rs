@@ -12,6 +12,7 @@ mod disturbance;
 mod driver_objects;
 mod protection;
 mod provisioner;
+mod records;
 mod serve;
 mod store;
 mod time;
@@ -56,6 +57,14 @@ impl ApiServer {
     /// The journal its changes are written to.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// The same API, for what has a journal of its own: a node beside the first. From now on what concerns the node is
+    /// written there, and not into the others.
+    #[must_use]
+    pub fn recorded_in(&self, node: &str, journal: Journal) -> Self {
+        self.store().record_in(node, journal.clone());
+        Self { journal, ..self.clone() }
     }
 
     /// Makes an object, as the case's author would with `kubectl create`.

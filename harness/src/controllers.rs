@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::ApiSource;
-use api::clock::TokioClock;
+use api::clock::Clock;
 use cluster::{Resizer, ResizerConfig};
 use contracts::event::Client;
 use tonic::transport::Channel;
@@ -30,7 +30,12 @@ pub struct Controllers {
 
 impl Controllers {
     /// Starts the controllers of a driver, whose calls go through `channel`.
-    pub fn start(api: &ApiServer, channel: Channel, capabilities: &Capabilities) -> Self {
+    pub fn start(
+        api: &ApiServer,
+        clock: Arc<dyn Clock>,
+        channel: Channel,
+        capabilities: &Capabilities,
+    ) -> Self {
         let source: Arc<dyn ApiSource> = api.seen_by(Client::Controller);
         let config = ResizerConfig {
             expands: capabilities.controller_can("EXPAND_VOLUME"),
@@ -38,7 +43,7 @@ impl Controllers {
             first_pause: FIRST_PAUSE,
             ..ResizerConfig::new(capabilities.name.clone())
         };
-        Self { _resizer: Resizer::start(config, source, TokioClock::shared(), Arc::new(channel)) }
+        Self { _resizer: Resizer::start(config, source, clock, Arc::new(channel)) }
     }
 }
 

@@ -38,6 +38,7 @@ pub use kernel::{Actors, Seen, Witness};
 pub use report::ReportError;
 pub use story::{Story, Teller};
 
+use crate::Layout;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
 use kernel::Kernel;
@@ -176,6 +177,13 @@ impl Journal {
         Self { symbols, masks, state: Arc::new(Mutex::new(state)), length: watch::Sender::new(0) }
     }
 
+    /// An empty journal for another node: with the same names and secrets, and its own paths.
+    pub fn beside(&self, layout: Layout, witness: Box<dyn Witness>) -> Self {
+        let beside = Self::new(self.symbols.on(layout), Some(witness));
+        beside.state().masks = self.masks.clone();
+        Self { masks: self.masks.clone(), ..beside }
+    }
+
     /// The names its stories are told in.
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
@@ -204,6 +212,17 @@ impl Journal {
     /// Who is who among the processes of the sandbox. To be kept up to date by whoever starts one.
     pub fn with_actors<T>(&self, change: impl FnOnce(&mut Actors) -> T) -> T {
         change(&mut self.state().kernel.actors)
+    }
+
+    /// Leaves out what is mounted below a directory from now on: another node's, which has a journal of its own.
+    pub fn leave_out(&self, directory: &Path) {
+        self.state().kernel.leave_out(directory);
+    }
+
+    /// Where the node and its driver have mounted what is still there, the latest first.
+    pub fn mounted(&self) -> Vec<PathBuf> {
+        self.change(|_| {});
+        self.state().kernel.mounted()
     }
 
     /// Takes whoever calls as only a node does for the node, from now on: another process than before is a node that

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// The two directories everything of a case lies below.
+/// The two directories everything of a node lies below.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     root: PathBuf,
     state: PathBuf,
+    driver_state: PathBuf,
 }
 
 impl Layout {
@@ -18,7 +19,19 @@ impl Layout {
 
     /// A layout below two directories of the caller's.
     pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), state: state.into() }
+        let state = state.into();
+        Self { root: root.into(), driver_state: state.join("drv"), state }
+    }
+
+    /// The layout of another node beside this one, in a directory of its own. Its driver has the same state, or one of
+    /// its own.
+    #[must_use]
+    pub fn beside(&self, node: &str, shares_state: bool) -> Self {
+        let layout = Self::new(self.state.join(node).join("kubelet"), self.state.join(node));
+        match shares_state {
+            true => Self { driver_state: self.driver_state.clone(), ..layout },
+            false => layout,
+        }
     }
 
     /// The node's root directory.
@@ -48,12 +61,12 @@ impl Layout {
 
     /// The driver's own directory, `{state}` in a manifest.
     pub fn driver_state(&self) -> PathBuf {
-        self.state.join("drv")
+        self.driver_state.clone()
     }
 
-    /// The socket the driver itself serves, `{socket}` in a manifest.
+    /// The socket the driver itself serves, `{socket}` in a manifest: each node's driver has one of its own.
     pub fn driver_socket(&self) -> PathBuf {
-        self.driver_state().join("csi.sock")
+        self.state.join("drv").join("csi.sock")
     }
 
     /// Where the API objects are served to the node.

@@ -61,6 +61,9 @@ pub struct Manifest {
     /// How many nodes may be played at once.
     #[serde(default = "default_node_count", skip_serializing_if = "is_one")]
     pub nodes: u32,
+    /// Whether the driver has one `{state}` for all nodes, or one for each.
+    #[serde(default, skip_serializing_if = "State::is_shared")]
+    pub state: State,
     /// Whether volumes live outside `{state}`, in a cloud or a pool that all cases share: cases then go one at a
     /// time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -83,6 +86,24 @@ pub struct Manifest {
     /// Cases that are known to fail, and why. Passing anyway fails the run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_failures: BTreeMap<String, String>,
+}
+
+/// The `{state}` of a driver that is started for several nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// One directory, from which each node's driver serves the same volumes.
+    #[default]
+    Shared,
+    /// A directory for each node: a volume stays on the node where it was made.
+    PerNode,
+}
+
+impl State {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_shared(&self) -> bool {
+        *self == Self::Shared
+    }
 }
 
 /// Ids that name nothing, for drivers whose ids have a form: a number, a prefix, a UUID.
@@ -205,12 +226,19 @@ impl Manifest {
         };
         let volume =
             VolumeSettings { inline: true, fs_types, mutable_parameters, ..VolumeSettings::default() };
-        Self { command, volume, ..Self::bare() }
+        // The driver of the recordings keeps its books in its own process.
+        let nodes = if arguments.iter().any(|word| word == "--hostpath") { 1 } else { 2 };
+        Self { command, volume, nodes, ..Self::bare() }
     }
 
     /// Whether the driver is one that already runs.
     pub fn is_running_already(&self) -> bool {
         self.socket.is_some()
+    }
+
+    /// Whether another node may be started beside the first, and both reach the same volumes.
+    pub fn has_other_node(&self) -> bool {
+        self.nodes > 1 && self.state == State::Shared && !self.is_running_already()
     }
 
     /// The size volumes are made with.

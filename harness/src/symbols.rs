@@ -104,6 +104,12 @@ impl Symbols {
         Self { layout, table: Arc::default() }
     }
 
+    /// The same names for the paths of another node.
+    #[must_use]
+    pub fn on(&self, layout: Layout) -> Self {
+        Self { layout, table: Arc::clone(&self.table) }
+    }
+
     /// Whether a path is in a directory in which volumes are mounted by contract between node and driver.
     pub fn is_contract(&self, path: &Path) -> bool {
         let Ok(below) = path.strip_prefix(self.layout.root()) else { return false };

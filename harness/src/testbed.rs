@@ -16,6 +16,7 @@
 
 mod builder;
 mod error;
+mod other_node;
 mod surroundings;
 
 use std::cell::RefCell;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 pub use builder::Builder;
 pub use error::TestbedError;
+pub use other_node::{OtherNode, mount_root};
 pub use surroundings::Surroundings;
 
 use crate::driver::Registrar;

@@ -11,6 +11,7 @@ mod growth;
 mod inline;
 mod lifecycle;
 mod modify;
+mod nodes;
 mod order;
 mod process;
 mod publish;

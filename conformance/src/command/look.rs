@@ -117,6 +117,7 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         (Need::Block, &abilities.no_block),
         (Need::Filesystem, &abilities.no_filesystem),
         (Need::Shared, &abilities.no_shared),
+        (Need::SharedByNodes, &abilities.no_shared_by_nodes),
     ];
     for (need, reason) in refused {
         reason.iter().for_each(|reason| ground.lacks(need, reason.clone()));
@@ -124,6 +125,9 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     ground_of_existing(&mut ground, manifest, abilities);
     if !manifest.volume.persistent {
         ground.lacks(Need::Persistent, "the manifest says that volumes keep nothing (`persistent = false`)");
+    }
+    if !manifest.has_other_node() {
+        ground.lacks(Need::TwoNodes, "is not said to have two nodes that share volumes (`nodes = 2`)");
     }
     if abilities.says.max_volumes == 1 {
         ground.lacks(Need::TwoVolumes, "NodeGetInfo answers `max_volumes_per_node` = 1");

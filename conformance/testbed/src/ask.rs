@@ -98,6 +98,11 @@ async fn questions(around: &Surroundings, sandbox: &Sandbox) -> Result<Abilities
         let access_modes = vec![AccessMode::ReadWriteMany];
         abilities.no_shared = probes.refusal(VolumeRequest { access_modes, ..plain("shared") }).await?;
     }
+    if around.manifest().has_other_node() && abilities.no_filesystem.is_none() {
+        let access_modes = vec![AccessMode::ReadWriteMany];
+        let wanted = VolumeRequest { access_modes, ..plain("shared-by-nodes") };
+        abilities.no_shared_by_nodes = probes.refusal(wanted).await?;
+    }
     let Probes { made, odd, wrong, .. } = probes;
     abilities.wrong.extend(wrong);
     // A driver that makes no volume of any kind, and does not say that it supports none, hides its fault in skips.

@@ -14,13 +14,14 @@ mod files;
 mod nfs;
 pub(crate) mod node_calls;
 mod objects;
+mod other_node;
 mod patience;
 pub(crate) mod pattern;
 mod put_up;
 mod spec;
 mod winding_up;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
@@ -40,7 +41,7 @@ use harness::manifest::Sensitive;
 use harness::masks::TELLING;
 use harness::node::NodeError;
 use harness::proxy::{Gate, Rule};
-use harness::testbed::{Testbed, TestbedError};
+use harness::testbed::{OtherNode, Testbed, TestbedError};
 use harness::tmpfs::Tmpfs;
 
 use crate::call::{Code, Method};
@@ -67,7 +68,10 @@ pub struct Bed {
     /// By pod.
     containers: RefCell<BTreeMap<String, Started>>,
     device_groups: DeviceGroups,
+    other: OnceCell<OtherNode>,
     testbed: Testbed,
+    /// What the other node would lie on.
+    _other_root: Option<Tmpfs>,
     // After the driver, whose processes are in it.
     cgroup: Option<Arc<Cgroup>>,
     abilities: Abilities,
@@ -78,6 +82,8 @@ pub struct Bed {
     pods: RefCell<BTreeSet<String>>,
     /// Pods that were deleted and are not known to be gone.
     leaving: RefCell<BTreeSet<String>>,
+    /// Pods that are for the other node.
+    on_other: RefCell<BTreeSet<String>>,
     gates: RefCell<BTreeMap<&'static str, Gate>>,
     /// The NFS server of the case, and the volumes that are on it.
     nfs: nfs::Nfs,
@@ -228,7 +234,7 @@ impl Bed {
             request.access_modes = vec![AccessMode::ReadWriteOncePod];
         }
         // An ordinary volume is enough where the driver tells single and multiple writers apart.
-        if spec.shared && !self.abilities.shares_on_a_node() {
+        if spec.on_all_nodes || spec.shared && !self.abilities.shares_on_a_node() {
             request.access_modes = vec![AccessMode::ReadWriteMany];
         }
         let earlier = self.driver_loops();
@@ -251,19 +257,22 @@ impl Bed {
 
     /// Gives a pod to the node.
     pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
-        self.node.add_pod(spec.pod()).map_err(|error| StepError::ours(&error))?;
+        if spec.on_other_node {
+            self.put_on_other(&spec.name);
+        }
+        self.node_of(&spec.name).add_pod(spec.pod()).map_err(|error| StepError::ours(&error))?;
         self.pods.borrow_mut().insert(spec.name.clone());
         Ok(())
     }
 
     /// Waits until a pod has its volumes.
     pub(crate) async fn wait_mounted(&self, pod: &str) -> Result {
-        let node = &self.node;
-        let begun = self.journal.length();
-        let waited = self.patiently(|limit| node.wait_mounted(pod, limit)).await;
+        let (node, journal) = (self.node_of(pod), self.journal_of(pod));
+        let begun = journal.length();
+        let waited = self.patiently(journal, |limit| node.wait_mounted(pod, limit)).await;
         waited.map_err(|waited| {
             let error = StepError::from(waited);
-            match attach_failure::of(&self.journal.since(begun), pod) {
+            match attach_failure::of(&journal.since(begun), pod) {
                 Some(failure) => error.because(failure),
                 None => error,
             }
@@ -272,7 +281,7 @@ impl Bed {
 
     /// Finds that a pod does not get its volumes, for a reason that the node tells.
     pub(crate) async fn mount_is_refused(&self, pod: &str) -> Result {
-        match self.node.wait_mounted(pod, REFUSED).await {
+        match self.node_of(pod).wait_mounted(pod, REFUSED).await {
             Err(NodeError::Refused(_)) => Ok(()),
             Err(error) => Err(StepError::ours(&error)),
             Ok(()) => Err(StepError::Broken(vec![format!("The pod `{pod}` has its volumes all the same.")])),
@@ -284,8 +293,7 @@ impl Bed {
         self.end_container(pod).await?;
         self.pods.borrow_mut().remove(pod);
         self.leaving.borrow_mut().insert(pod.to_owned());
-        let node = &self.node;
-        match node.remove_pod(pod, false).await {
+        match self.node_of(pod).remove_pod(pod, false).await {
             // It dies as it was told to, and learns of the pod when it is back.
             Err(NodeError::Exited { .. }) => Ok(()),
             removed => removed.map_err(|error| StepError::ours(&error)),
@@ -294,8 +302,8 @@ impl Bed {
 
     /// Waits until nothing of a deleted pod is left on the node.
     pub(crate) async fn wait_gone(&self, pod: &str) -> Result {
-        let node = &self.node;
-        self.patiently(|limit| node.wait_gone(pod, limit)).await?;
+        let node = self.node_of(pod);
+        self.patiently(self.journal_of(pod), |limit| node.wait_gone(pod, limit)).await?;
         self.leaving.borrow_mut().remove(pod);
         Ok(())
     }
@@ -371,7 +379,7 @@ impl Bed {
     pub(crate) async fn revive_node(&self) -> Result<bool> {
         let node = &self.node;
         if node.is_running() {
-            match self.patiently(|limit| node.wait_idle(limit)).await {
+            match self.patiently(&self.journal, |limit| node.wait_idle(limit)).await {
                 Ok(()) => return Ok(false),
                 Err(Waited { node: NodeError::Down | NodeError::Exited { .. }, .. }) => {}
                 Err(waited) => return Err(waited.into()),
@@ -432,12 +440,22 @@ impl Bed {
         }
         let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
         for pod in leaving {
-            match self.patiently(|limit| node.wait_gone(&pod, limit)).await {
+            let node = self.node_of(&pod);
+            if !node.is_running() {
+                continue;
+            }
+            match self.patiently(self.journal_of(&pod), |limit| node.wait_gone(&pod, limit)).await {
                 Ok(()) => drop(self.leaving.borrow_mut().remove(&pod)),
                 Err(waited) => return waited.lines(),
             }
         }
-        match self.patiently(|limit| node.wait_idle(limit)).await {
+        if let Some(other) = self.other().filter(|other| other.node.is_running()) {
+            let waited = self.patiently(&other.journal, |limit| other.node.wait_idle(limit)).await;
+            if let Err(waited) = waited {
+                return waited.lines();
+            }
+        }
+        match self.patiently(&self.journal, |limit| node.wait_idle(limit)).await {
             Ok(()) => vec![],
             Err(waited) => waited.lines(),
         }

@@ -13,6 +13,7 @@ mod fault;
 mod nfs;
 mod node_calls;
 mod object;
+mod other_node;
 mod pod;
 pub mod source;
 mod told;
@@ -40,6 +41,7 @@ pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Fault, Held};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
 pub use node_calls::{Call, FileSystem, NodeCalls};
+pub use other_node::OtherNode;
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};
 

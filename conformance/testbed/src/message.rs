@@ -117,6 +117,9 @@ pub struct Abilities {
     pub no_filesystem: Option<String>,
     /// Why it makes no volume that two pods may have, if it does not.
     pub no_shared: Option<String>,
+    /// Why it makes no volume for pods on several nodes, if it does not.
+    #[serde(default)]
+    pub no_shared_by_nodes: Option<String>,
     /// Answers that break a promise, or with which nothing can be tried.
     pub wrong: Vec<WrongAnswer>,
     /// Answers that are odd and break no promise: a line each in the head of the report.

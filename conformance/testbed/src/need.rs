@@ -81,6 +81,10 @@ needs! {
     /// Two pods on one node may have the volume at once: the driver reports SINGLE_NODE_MULTI_WRITER, or
     /// creates volumes with MULTI_NODE_MULTI_WRITER.
     Shared: Driver, "shared";
+    /// The driver runs on two nodes that reach the same volumes: the manifest says so (`nodes = 2`).
+    TwoNodes: Driver, "two nodes";
+    /// Pods on several nodes may have a volume at once: the driver creates volumes with MULTI_NODE_MULTI_WRITER.
+    SharedByNodes: Driver, "shared by nodes";
     /// A volume begins empty and keeps what pods write until it is deleted: the manifest does not say
     /// `persistent = false`.
     Persistent: Driver, "persistent";
@@ -146,6 +150,8 @@ impl Need {
             | Self::Block
             | Self::Filesystem
             | Self::Shared
+            | Self::TwoNodes
+            | Self::SharedByNodes
             | Self::Persistent
             | Self::TwoVolumes
             | Self::GivesGroups

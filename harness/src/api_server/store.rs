@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use api::shape::shape;
 use api::{
-    ApiError, Attachment, Change, Key, Kind, Notification, Object, Patch, PatchBody, PersistentSource,
+    ApiError, Attachment, Change, Key, Kind, Object, Patch, PatchBody, PersistentSource, Reference,
     Sensitive, Token, TokenRequest, Watch,
 };
-use contracts::event::{ApiChange, Client, Emitted, Event, Verb};
+use contracts::event::{Client, Verb};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::records::Records;
 use super::{addresses, protection, time};
 use crate::journal::Journal;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    journal: Journal,
+    records: Records,
     objects: BTreeMap<Key, Object>,
     watchers: BTreeMap<Kind, Vec<mpsc::UnboundedSender<Change>>>,
     version: u64,
@@ -30,7 +31,19 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(journal: Journal) -> Self {
         let (objects, watchers) = (BTreeMap::new(), BTreeMap::new());
-        Self { journal, objects, watchers, version: 0, tokens: 0, confided: Vec::new() }
+        Self {
+            records: Records::new(journal),
+            objects,
+            watchers,
+            version: 0,
+            tokens: 0,
+            confided: Vec::new(),
+        }
+    }
+
+    /// Writes what concerns a node into a journal of its own from now on.
+    pub(super) fn record_in(&mut self, node: &str, journal: Journal) {
+        self.records.add(node, journal, self.objects.values());
     }
 
     pub(super) fn get(&self, key: &Key) -> Result<Object, ApiError> {
@@ -75,7 +88,11 @@ impl Store {
         protection::guard(&mut object);
         addresses::give(&mut object, self.objects.values());
         match &object {
-            Object::Notification(notification) => self.journal.record(emitted(notification, by)),
+            Object::Notification(notification) => {
+                let Reference { kind, namespace, name, .. } = &notification.about;
+                let about = self.objects.get(&Key::namespaced(*kind, namespace, name));
+                self.records.tell(notification, about, by);
+            }
             Object::Attachment(attachment) => self.name_attachment(attachment),
             _ => {}
         }
@@ -87,7 +104,7 @@ impl Store {
         let volume = Key::cluster(Kind::Volume, &attachment.volume);
         let Some(Object::Volume(volume)) = self.objects.get(&volume) else { return };
         if let PersistentSource::Csi(csi) = &volume.source {
-            let symbols = self.journal.symbols();
+            let symbols = self.records.first().symbols();
             symbols.name_attachment(&symbols.volume(csi.handle.as_str()), &attachment.meta.name);
         }
     }
@@ -136,10 +153,10 @@ impl Store {
         }
         self.tokens += 1;
         let body = json!({ "audiences": request.audiences, "account": request.account });
-        self.record(Verb::Token, &key, body, by);
+        self.records.write(Verb::Token, &pod, body, by);
         let lasts = Duration::from_secs(request.expiration.map_or(3600, i64::unsigned_abs));
         let token = format!("token-{}-{}", request.pod.name, self.tokens);
-        self.journal.masks().add("token", &token);
+        self.records.first().masks().add("token", &token);
         self.confided.push(Sensitive::new(token.clone().into_bytes()));
         Ok(Token { token: Sensitive::new(token), expires: time::after(lasts) })
     }
@@ -158,12 +175,12 @@ impl Store {
         object.meta_mut().resource_version = self.version.to_string();
         if let Object::Secret(secret) = &object {
             for (key, value) in &secret.data {
-                self.journal.masks().add(key, &String::from_utf8_lossy(value.reveal()));
+                self.records.first().masks().add(key, &String::from_utf8_lossy(value.reveal()));
             }
             self.confided.extend(secret.data.values().cloned());
         }
         let key = object.key();
-        self.record(verb, &key, shape(&object), by);
+        self.records.write(verb, &object, shape(&object), by);
         self.objects.insert(key.clone(), object.clone());
         self.tell(key.kind, &Change::Applied(object.clone()));
         object
@@ -171,7 +188,7 @@ impl Store {
 
     fn remove(&mut self, key: &Key, by: Client) {
         let Some(object) = self.objects.remove(key) else { return };
-        self.record(Verb::Delete, key, Value::Null, by);
+        self.records.write(Verb::Delete, &object, Value::Null, by);
         self.tell(key.kind, &Change::Deleted(object));
         self.unprotect();
     }
@@ -202,34 +219,6 @@ impl Store {
             watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
         }
     }
-
-    fn record(&self, verb: Verb, key: &Key, body: Value, by: Client) {
-        // Events have lines of their own, and what a secret holds is in no line.
-        if key.kind == Kind::Notification {
-            return;
-        }
-        let object = match key.namespace.as_str() {
-            "" => key.name.clone(),
-            namespace => format!("{namespace}/{}", key.name),
-        };
-        let kind = key.kind.as_str().parse().expect("a test holds that a trace knows each kind");
-        self.journal.api(ApiChange { verb, kind, object, by, body });
-    }
-}
-
-fn emitted(notification: &Notification, by: Client) -> Event {
-    let short = match notification.about.kind {
-        Kind::Volume => "pv".to_owned(),
-        Kind::Claim => "pvc".to_owned(),
-        other => other.as_str().to_lowercase(),
-    };
-    Event::Event(Emitted {
-        obj: format!("{short}/{}", notification.about.name),
-        kind: format!("{:?}", notification.severity),
-        reason: notification.reason.clone(),
-        message: notification.message.clone(),
-        by: if by == Client::Controller { by } else { Client::Node },
-    })
 }
 
 /// Applies a typed write to the object it is for.

@@ -1,11 +1,12 @@
 //! Attaching and detaching, as a cluster does it: the attach/detach controller makes and deletes attachments,
 //! and the attacher beside the driver does what they ask for.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::ApiSource;
-use api::clock::TokioClock;
+use api::clock::Clock;
 use async_trait::async_trait;
 use cluster::{AttachService, Attacher, AttacherConfig};
 use contracts::event::Client;
@@ -24,11 +25,18 @@ use crate::driver::Capabilities;
 pub struct Attaching {
     _attach_detach: AttachDetach,
     _attacher: Attacher,
+    ways: Arc<Ways>,
 }
 
 impl Attaching {
     /// Starts both. Attaching takes at least `delay`.
-    pub fn start(api: &ApiServer, channel: Channel, capabilities: &Capabilities, delay: Duration) -> Self {
+    pub fn start(
+        api: &ApiServer,
+        clock: Arc<dyn Clock>,
+        channel: Channel,
+        capabilities: &Capabilities,
+        delay: Duration,
+    ) -> Self {
         let source: Arc<dyn ApiSource> = api.seen_by(Client::Controller);
         let config = AttacherConfig {
             publishes: capabilities.controller_can("PUBLISH_UNPUBLISH_VOLUME"),
@@ -37,38 +45,56 @@ impl Attaching {
             first_pause: FIRST_PAUSE,
             ..AttacherConfig::new(capabilities.name.clone())
         };
-        let service: Arc<dyn AttachService> = match delay.is_zero() {
-            true => Arc::new(channel),
-            false => Arc::new(Delayed { channel, delay }),
-        };
+        let ways = Arc::new(Ways { channel, by_node: Mutex::default(), delay });
+        let service: Arc<dyn AttachService> = Arc::<Ways>::clone(&ways);
         Self {
             _attach_detach: AttachDetach::start(
                 AttachDetachConfig::default(),
                 Arc::clone(&source),
-                TokioClock::shared(),
+                Arc::clone(&clock),
                 registry::kubelet(),
             ),
-            _attacher: Attacher::start(config, source, TokioClock::shared(), service),
+            _attacher: Attacher::start(config, source, clock, service),
+            ways,
         }
+    }
+
+    /// Calls the controller through another channel where it is about this node, by the driver's name for it.
+    pub fn reach(&self, node_id: &str, channel: Channel) {
+        self.ways.by_node().insert(node_id.to_owned(), channel);
     }
 }
 
-/// A driver that takes its time to attach.
+/// The driver's controller service: each node's calls are recorded where its other calls are.
 #[derive(Debug)]
-struct Delayed {
+struct Ways {
     channel: Channel,
+    by_node: Mutex<BTreeMap<String, Channel>>,
+    /// How long a driver takes to attach, at least.
     delay: Duration,
 }
 
+impl Ways {
+    fn by_node(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Channel>> {
+        self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn to(&self, node_id: &str) -> Channel {
+        self.by_node().get(node_id).unwrap_or(&self.channel).clone()
+    }
+}
+
 #[async_trait]
-impl AttachService for Delayed {
+impl AttachService for Ways {
     async fn publish(
         &self,
         request: v1::ControllerPublishVolumeRequest,
         limit: Duration,
     ) -> Result<v1::ControllerPublishVolumeResponse, Status> {
-        tokio::time::sleep(self.delay).await;
-        self.channel.publish(request, limit).await
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
+        self.to(&request.node_id).publish(request, limit).await
     }
 
     async fn unpublish(
@@ -76,6 +102,6 @@ impl AttachService for Delayed {
         request: v1::ControllerUnpublishVolumeRequest,
         limit: Duration,
     ) -> Result<v1::ControllerUnpublishVolumeResponse, Status> {
-        self.channel.unpublish(request, limit).await
+        self.to(&request.node_id).unpublish(request, limit).await
     }
 }

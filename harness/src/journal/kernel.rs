@@ -138,6 +138,8 @@ pub(super) struct Kernel {
     pub(super) actors: Actors,
     witness: Option<Box<dyn Witness>>,
     mounts: BTreeMap<u64, Mount>,
+    /// The directories of other nodes.
+    left_out: Vec<PathBuf>,
     /// What the node did and has not announced yet.
     unclaimed: Vec<Unclaimed>,
 }
@@ -170,7 +172,13 @@ struct Unclaimed {
 
 impl Kernel {
     pub(super) fn new(witness: Option<Box<dyn Witness>>) -> Self {
-        Self { actors: Actors::default(), witness, mounts: BTreeMap::new(), unclaimed: Vec::new() }
+        Self {
+            actors: Actors::default(),
+            witness,
+            mounts: BTreeMap::new(),
+            left_out: Vec::new(),
+            unclaimed: Vec::new(),
+        }
     }
 
     /// What happened since the last time; with each event, the stray it is, if it is one. A call that is
@@ -181,7 +189,27 @@ impl Kernel {
         volumes: &BTreeSet<String>,
     ) -> Vec<(Event, Option<Irregular>)> {
         let seen = self.witness.as_mut().map(|witness| witness.drain()).unwrap_or_default();
+        let seen: Vec<Seen> = seen.into_iter().filter(|seen| !self.is_left_out(seen)).collect();
         seen.into_iter().map(|seen| self.judge(seen, symbols, volumes)).collect()
+    }
+
+    pub(super) fn leave_out(&mut self, directory: &Path) {
+        self.left_out.push(directory.to_owned());
+    }
+
+    fn is_left_out(&self, seen: &Seen) -> bool {
+        let target = match seen {
+            Seen::Added { mount, .. } | Seen::Changed { mount } => &mount.target,
+            Seen::Removed { target, .. } => target,
+            Seen::Lost(_) => return false,
+        };
+        self.left_out.iter().any(|directory| Path::new(target).starts_with(directory))
+    }
+
+    /// Where node and driver have mounted something that is still there, the latest first.
+    pub(super) fn mounted(&self) -> Vec<PathBuf> {
+        let theirs = |mount: &&Mount| matches!(mount.by, Actor::Node | Actor::Driver);
+        self.mounts.values().rev().filter(theirs).map(|mount| PathBuf::from(&mount.target)).collect()
     }
 
     fn judge(

@@ -6,8 +6,9 @@ use std::time::Duration;
 use api::names::PodUid;
 use host::{FileKind, Host};
 use tokio::task::JoinSet;
+use volume_manager::manager::waits::WaitError;
 
-use super::child::Surroundings;
+use super::child::{LIMIT, Surroundings};
 use super::pod::Pods;
 use super::sweep;
 
@@ -34,6 +35,13 @@ pub(super) async fn remove(around: Surroundings, pods: Pods) {
 
 async fn remove_one(around: Surroundings, uid: PodUid) {
     let root = around.layout.root();
+    // A volume that may be published, with nothing mounted, is the manager's all the same: after the machine's power was
+    // cut the driver has still to be told.
+    while let Err(error) = around.manager.wait_unmounted(&uid, LIMIT).await {
+        if error == WaitError::Gone {
+            return;
+        }
+    }
     while sweep::volume_left(around.host.as_ref(), root, &uid).await.is_some() {
         tokio::time::sleep(LOOK).await;
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::CsiDriver;
+use api::clock::{AdvancingClock, Clock};
 use tokio::sync::Mutex;
 
 use super::{Surroundings, Testbed, TestbedError};
@@ -136,9 +137,11 @@ impl Builder {
             Some(proxy) if !self.controllers_unrecorded => proxy.channel()?,
             _ => proxy::connect(self.manifest.controller_socket.as_ref().unwrap_or(&socket))?,
         };
-        let attaching = self
-            .attach_after
-            .map(|delay| Attaching::start(&api_server, channel.clone(), &capabilities, delay));
+        let clock = AdvancingClock::default();
+        let shared_clock: Arc<dyn Clock> = Arc::new(clock.clone());
+        let attaching = self.attach_after.map(|delay| {
+            Attaching::start(&api_server, Arc::clone(&shared_clock), channel.clone(), &capabilities, delay)
+        });
         let provisioner = Provisioner::new(
             api_server.clone(),
             channel.clone(),
@@ -148,7 +151,7 @@ impl Builder {
         Ok(Surroundings {
             attaching: attaching.into(),
             provisioner: provisioner.tagged(self.tag),
-            _controllers: Controllers::start(&api_server, channel, &capabilities),
+            _controllers: Controllers::start(&api_server, shared_clock, channel, &capabilities),
             proxy,
             served: None,
             driver: driver.map(Mutex::new),
@@ -157,6 +160,8 @@ impl Builder {
             api_server,
             journal: self.journal,
             layout: self.layout,
+            clock,
+            cgroup: self.cgroup,
             node: self.node,
             manifest: self.manifest,
             capabilities,
@@ -194,7 +199,7 @@ impl Builder {
 }
 
 /// The socket at which a node looks for the driver, in a directory with the mode that a node gives it.
-fn plugin_socket(layout: &Layout, driver: &str) -> Result<PathBuf, TestbedError> {
+pub(super) fn plugin_socket(layout: &Layout, driver: &str) -> Result<PathBuf, TestbedError> {
     let socket = layout.csi_socket(driver);
     if let Some(directory) = socket.parent() {
         let made = DirBuilder::new().recursive(true).mode(0o750).create(directory);

@@ -8,6 +8,7 @@ use api::ApiError;
 
 use crate::api_server::ServeError;
 use crate::driver::{DriverError, RegistrarError};
+use crate::filesystem::MountError;
 use crate::node::NodeError;
 use crate::proxy::ProxyError;
 
@@ -32,6 +33,10 @@ pub enum TestbedError {
         #[source]
         source: io::Error,
     },
+    #[error("cannot make the root of another node")]
+    Root(#[from] MountError),
+    #[error("cannot watch the mounts of another node")]
+    Watch(#[source] io::Error),
     /// The node's own words.
     #[error("{0}")]
     Refused(String),

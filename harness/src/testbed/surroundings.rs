@@ -2,13 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::clock::AdvancingClock;
 use tokio::sync::{Mutex, Notify};
 
 use super::TestbedError;
 use crate::Layout;
 use crate::api_server::{ApiServer, Provisioner, Served};
+use crate::cgroup::Cgroup;
 use crate::controllers::{Attaching, Controllers};
 use crate::driver::{Capabilities, Driver, Exit};
 use crate::journal::Journal;
@@ -34,6 +37,9 @@ pub struct Surroundings {
     // The record, after everybody who writes to it.
     pub journal: Journal,
     pub layout: Layout,
+    /// The controllers' time.
+    pub clock: AdvancingClock,
+    pub(super) cgroup: Option<Arc<Cgroup>>,
     pub(super) node: String,
     pub(super) manifest: Manifest,
     pub(super) capabilities: Capabilities,
@@ -84,7 +90,8 @@ impl Surroundings {
     /// When the driver's socket is none to connect to.
     pub fn attach_after(&self, delay: Duration) -> Result<(), TestbedError> {
         let channel = self.proxy().channel()?;
-        let attaching = Attaching::start(&self.api_server, channel, &self.capabilities, delay);
+        let clock = Arc::new(self.clock.clone());
+        let attaching = Attaching::start(&self.api_server, clock, channel, &self.capabilities, delay);
         self.attaching.replace(Some(attaching));
         Ok(())
     }

@@ -2,13 +2,14 @@
 //! numbered promises, the driver's books, and whether a secret was written anywhere.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use contracts::rule::Rest;
 use harness::census::{Census, Leftover};
 use harness::kernel_log::{KernelLog, KernelLogError, devices_named, splats};
 use harness::sandbox::Sandbox;
+use harness::testbed::OtherNode;
 
 use crate::finding::Finding;
 use crate::judge;
@@ -94,6 +95,7 @@ impl Aftermath {
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
         (after.findings, after.judged) = (findings, judged);
+        after.judge_other(bed, settled);
         if settled && !failed {
             let held = bed.driver_holds();
             after.findings.extend(judge::held(&held));
@@ -125,6 +127,11 @@ impl Aftermath {
         if let Err(error) = bed.journal.write(&orders.directory) {
             after.unchecked.push(format!("the journal: {error}"));
         }
+        if let Some(other) = bed.other()
+            && let Err(error) = write_other(other, &orders.directory)
+        {
+            after.unchecked.push(format!("the journal of {}: {error}", other.name()));
+        }
         // After everything that is written.
         after.scan_for_secrets(bed, &orders.directory);
         let unhidden = logs::hide_secrets(&orders.directory, bed.journal.masks());
@@ -132,14 +139,32 @@ impl Aftermath {
         after
     }
 
+    /// The other node's trace, by the same rules.
+    fn judge_other(&mut self, bed: &Bed, settled: bool) {
+        let Some(other) = bed.other() else { return };
+        let (trace, symbols) = (other.journal.trace(), other.journal.symbols());
+        let rest = Rest::default();
+        let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), symbols);
+        self.findings.extend(findings);
+        self.findings.extend(judge::irregular(&other.journal.irregular(), &trace));
+        self.judged.kept.extend(judged.kept);
+    }
+
     fn take_census(&mut self, sandbox: &Sandbox, before: Option<&Census>, bed: &Bed) {
-        match (before, Census::take(sandbox, &[])) {
+        let other = bed.other_root();
+        let more: Vec<&Path> = other.iter().flat_map(|(_, volumes)| volumes).map(PathBuf::as_path).collect();
+        match (before, Census::take(sandbox, &more)) {
             (Some(before), Ok(census)) => {
                 let symbols = bed.journal.symbols();
                 let left = census.leftovers(before);
                 let left = left.iter().filter(|left| !matches!(left, Leftover::Process(_)));
-                let left =
-                    left.filter(|left| !is_the_nodes_own(left, sandbox.layout().root(), bed.driver_name()));
+                let layout = sandbox.layout();
+                let roots: Vec<&Path> =
+                    other.iter().map(|(root, _)| root.as_path()).chain([layout.root()]).collect();
+                let is_a_nodes = |left: &Leftover| {
+                    roots.iter().any(|root| is_the_nodes_own(left, root, bed.driver_name()))
+                };
+                let left = left.filter(|left| !is_a_nodes(left));
                 self.left_behind.extend(left.map(|left| symbols.text(&left.to_string())));
             }
             (_, Err(error)) => self.unchecked.push(format!("leftovers: {error}")),
@@ -228,6 +253,13 @@ impl Aftermath {
             self.judged.kept.insert(judge::SECRETS.to_owned());
         }
     }
+}
+
+/// Writes the other node's journal into a directory of its own.
+fn write_other(other: &OtherNode, directory: &Path) -> anyhow::Result<()> {
+    let directory = directory.join(other.name());
+    std::fs::create_dir_all(&directory)?;
+    Ok(other.journal.write(&directory)?)
 }
 
 /// Whether this is a directory that a node makes once for all volumes and keeps, with nothing else in it.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use harness::census::process::{self, Process};
 use harness::journal::Thing;
 use harness::loop_device::table::{self, BoundLoop};
+use harness::testbed::OtherNode;
+use nix::unistd::{Pid, getpgid};
 
 use super::Bed;
 
@@ -104,6 +106,12 @@ impl Bed {
 
     pub(super) fn driver_processes(&self) -> Vec<Process> {
         let members = self.cgroup().map(harness::cgroup::Cgroup::members).unwrap_or_default();
-        members.into_iter().filter_map(process::get).collect()
+        let others = self.other().map(OtherNode::driver_groups).unwrap_or_default();
+        let is_others = |pid: &i32| {
+            let group = getpgid(Some(Pid::from_raw(*pid)));
+            group.is_ok_and(|group| others.contains(&group.as_raw()))
+        };
+        let first = members.into_iter().filter(|pid| !is_others(pid));
+        first.filter_map(process::get).collect()
     }
 }

@@ -125,8 +125,8 @@ impl Bed {
         };
         let symbol = format!("<publish:{}/{}>", mount.volume, pod.name);
         let target = match self.nfs.serves(&mount.volume) {
-            true => self.journal.symbols().in_pod(nfs::PLUGIN, &mount.volume, &pod.name),
-            false => self.journal.symbols().real(&symbol),
+            true => self.journal_of(&pod.name).symbols().in_pod(nfs::PLUGIN, &mount.volume, &pod.name),
+            false => self.journal_of(&pod.name).symbols().real(&symbol),
         };
         let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{symbol}` stands for no path")]))?;
         let below = Path::new(path).strip_prefix(&mount.mount.path).expect("it was just looked at");

@@ -162,7 +162,7 @@ impl Bed {
 
     /// Has a pod synced, as happens once a minute, and waits until nothing is under way.
     pub(crate) async fn sync(&self, pod: &str) -> Result {
-        let synced = self.node.sync_pod(pod).await;
+        let synced = self.node_of(pod).sync_pod(pod).await;
         synced.map_err(|error| StepError::of_node(&error))
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use harness::facts;
+use harness::journal::Journal;
 use harness::load::{self, Late};
 use harness::node::NodeError;
 
@@ -61,7 +62,11 @@ impl From<Waited> for StepError {
 impl Bed {
     /// Waits as long as something may still come of it: a driver that is at work is given all the time there is, one
     /// that only ever says no is given up earlier, and one that has said so for good at once.
-    pub(super) async fn patiently<F>(&self, wait: impl Fn(Duration) -> F) -> Result<(), Waited>
+    pub(super) async fn patiently<F>(
+        &self,
+        journal: &Journal,
+        wait: impl Fn(Duration) -> F,
+    ) -> Result<(), Waited>
     where
         F: Future<Output = Result<(), NodeError>>,
     {
@@ -69,8 +74,8 @@ impl Bed {
             biased;
             // Longer than the other two: it ends with the node's own word only.
             waited = wait(self.limit * 4) => return waited.map_err(|node| Waited { node, why: Why::Over }),
-            end = self.dead_end() => Why::DeadEnd(end),
-            late = self.idle_for_too_long() => match late {
+            end = self.dead_end(journal) => Why::DeadEnd(end),
+            late = self.idle_for_too_long(journal) => match late {
                 Some(late) => Why::Overloaded(late),
                 None => Why::Over,
             },
@@ -86,12 +91,17 @@ impl Bed {
     }
 
     /// The same for as long as there still is, whatever is under way.
-    pub(super) async fn until<F>(&self, end: Instant, wait: impl Fn(Duration) -> F) -> Result<(), Waited>
+    pub(super) async fn until<F>(
+        &self,
+        journal: &Journal,
+        end: Instant,
+        wait: impl Fn(Duration) -> F,
+    ) -> Result<(), Waited>
     where
         F: Future<Output = Result<(), NodeError>>,
     {
         let left = super::winding_up::left_until(end);
-        match tokio::time::timeout(left, self.patiently(&wait)).await {
+        match tokio::time::timeout(left, self.patiently(journal, &wait)).await {
             Ok(waited) => waited,
             Err(_) => wait(Duration::ZERO).await.map_err(|node| Waited { node, why: Why::Over }),
         }
@@ -103,13 +113,13 @@ impl Bed {
     }
 
     /// Returns when the driver refuses for good what is waited for.
-    async fn dead_end(&self) -> DeadEnd {
+    async fn dead_end(&self, journal: &Journal) -> DeadEnd {
         let known = self.known_dead_ends.union(&self.dead_ends.borrow()).cloned().collect();
         let mut search = Search::new(known);
-        let mut read = self.journal.length();
+        let mut read = journal.length();
         loop {
-            self.journal.wait(LONG, |journal| journal.length() > read).await;
-            let lines = self.journal.since(read);
+            journal.wait(LONG, |journal| journal.length() > read).await;
+            let lines = journal.since(read);
             read += lines.len();
             if let Some(end) = search.read(&lines) {
                 return end;
@@ -119,13 +129,13 @@ impl Bed {
 
     /// Returns when no call was under way for too long, or all the time is over that a case has for one wait; with
     /// the load, if that was so high that the time says nothing.
-    async fn idle_for_too_long(&self) -> Option<Late> {
+    async fn idle_for_too_long(&self, journal: &Journal) -> Option<Late> {
         // Who waits for an NFS server waits in the kernel, and no call tells of it; and an emulated machine is slow.
         let futile = if self.nfs.is_there() || facts::in_guest() { 3 * FUTILE } else { FUTILE };
         let at_work = async {
             loop {
                 let late = load::passed(futile.min(self.limit)).await;
-                if late.is_cut_short || self.journal.in_flight().is_empty() {
+                if late.is_cut_short || journal.in_flight().is_empty() {
                     return late;
                 }
             }

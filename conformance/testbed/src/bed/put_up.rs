@@ -1,6 +1,6 @@
 //! Puts up the testbed of a case as its orders say, and tells why it could not be.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use harness::masks::TELLING;
 use harness::observe::MountWatch;
 use harness::sandbox::Sandbox;
 use harness::symbols::Symbols;
-use harness::testbed::{Builder, Testbed, TestbedError};
+use harness::testbed::{Builder, Testbed, TestbedError, mount_root};
 
 use super::disks::Disks;
-use super::{Bed, nfs};
+use super::{Bed, nfs, other_node};
 use crate::failure::chain;
 use crate::foreign::{self, Foreign};
 use crate::limits::{self, DeviceGroups};
@@ -31,10 +31,15 @@ impl Bed {
         let builder = builder(orders, sandbox, journal, foreign.as_ref(), cgroup.clone());
         let builder = builder.attach_after(Duration::ZERO).patience(limit);
         let testbed = builder.put_up().await.map_err(|error| Refusal::of_testbed(&error))?;
+        let other_root = orders.manifest.has_other_node().then(|| {
+            let layout = testbed.layout.beside(other_node::NAME, true);
+            mount_root(&layout).map_err(|error| Refusal::of_testbed(&error))
+        });
         let bed = Self {
             containers: RefCell::default(),
             device_groups: DeviceGroups::of(orders, sandbox),
             testbed,
+            _other_root: other_root.transpose()?,
             cgroup,
             abilities: abilities.clone(),
             foreign,
@@ -42,6 +47,8 @@ impl Bed {
             volumes: RefCell::default(),
             pods: RefCell::default(),
             leaving: RefCell::default(),
+            on_other: RefCell::default(),
+            other: OnceCell::new(),
             gates: RefCell::default(),
             nfs: nfs::Nfs::new(orders.spoil),
             repeats: Cell::new(false),

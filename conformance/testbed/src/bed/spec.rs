@@ -14,6 +14,8 @@ pub(crate) struct VolumeSpec {
     pub(crate) name: String,
     pub(crate) block: bool,
     pub(crate) shared: bool,
+    /// For pods on several nodes at once.
+    pub(crate) on_all_nodes: bool,
     pub(crate) single_pod: bool,
     /// The type of its file system, if the case does not leave that to the manifest.
     pub(crate) fs_type: Option<String>,
@@ -30,6 +32,7 @@ pub(crate) struct VolumeSpec {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodSpec {
     pub(crate) name: String,
+    pub(crate) on_other_node: bool,
     pub(crate) mounts: Vec<MountSpec>,
     pub(crate) security: PodSecurity,
     pub(crate) labels: BTreeMap<String, String>,
@@ -67,6 +70,7 @@ impl VolumeSpec {
             name: name.to_owned(),
             block: false,
             shared: false,
+            on_all_nodes: false,
             single_pod: false,
             fs_type: None,
             mount_options: vec![],

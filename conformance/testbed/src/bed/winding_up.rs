@@ -62,6 +62,9 @@ impl Bed {
         {
             return vec![format!("the node does not start again: {}", chain(&error).join(": "))];
         }
+        if let Some(down) = self.other_is_up().await {
+            return vec![down];
+        }
         let left = self.pods_leave(end).await;
         if !left.is_empty() {
             // A volume that is still in use cannot be deleted, and to say so of each would bury the reason.
@@ -91,13 +94,15 @@ impl Bed {
             }
         }
         let leaving: Vec<String> = self.leaving.borrow().iter().cloned().collect();
-        let node = &self.node;
         for pod in leaving {
-            if let Err(waited) = self.until(end, |limit| node.wait_gone(&pod, limit)).await {
+            let (node, journal) = (self.node_of(&pod), self.journal_of(&pod));
+            if let Err(waited) = self.until(journal, end, |limit| node.wait_gone(&pod, limit)).await {
                 left.push(format!("pod {pod}: {}", waited.lines().join(": ")));
             }
         }
-        let idle = self.until(end, |limit| node.wait_idle(limit)).await;
+        let node = &self.node;
+        let idle = self.until(&self.journal, end, |limit| node.wait_idle(limit)).await;
+        left.extend(self.other_rests(end).await);
         left.extend(idle.err().map(|waited| waited.lines().join(": ")));
         left
     }
@@ -203,6 +208,9 @@ impl Bed {
         }
         // What it did not do when it was asked once, it will not do now.
         let within = if self.abilities.outlives_sigterm { Duration::ZERO } else { patience(failed) };
+        if let Some(other) = self.other() {
+            other.end(within).await;
+        }
         self.testbed.end(within).await;
     }
 

@@ -32,6 +32,11 @@ impl PodBuilder {
         Self { shared, spec: PodSpec { name: name.to_owned(), ..PodSpec::default() } }
     }
 
+    pub(super) fn on_other_node(mut self) -> Self {
+        self.spec.on_other_node = true;
+        self
+    }
+
     /// With a volume's file system at a path in its container.
     pub fn volume(self, volume: &Volume, path: &str) -> Self {
         self.mount(MountSpec::new(&volume.name, None, path))

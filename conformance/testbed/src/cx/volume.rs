@@ -36,6 +36,12 @@ impl VolumeBuilder {
         self
     }
 
+    /// For pods on several nodes at once.
+    pub fn on_all_nodes(mut self) -> Self {
+        self.spec.on_all_nodes = true;
+        self
+    }
+
     /// For more than one pod at once.
     pub fn shared(mut self) -> Self {
         self.spec.shared = true;

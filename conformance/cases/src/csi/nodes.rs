@@ -1,0 +1,147 @@
+//! Two nodes: a volume moves from one to the other, both have it at once, and one of them is lost.
+
+use std::time::Duration;
+
+use crate::prelude::*;
+
+/// So long a node that is not ready keeps a volume that no pod wants there.
+const SIX_MINUTES: Duration = Duration::from_secs(360);
+
+/// A pod's successor on another node finds what the pod has written.
+///
+/// CSI, NodeUnstageVolume: all changes are to be on the volume when it is answered.
+#[case(needs = [Filesystem, Root, Persistent, TwoNodes])]
+async fn data_move_to_another_node(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").create().await?;
+    let first = cx.pod("first").volume(&data, "/data").start().await?;
+    first.writes("/data/greeting", "hello").await?;
+    first.stop().await?;
+
+    let second = other.pod("second").volume(&data, "/data").start().await?;
+    second.reads("/data/greeting", "hello").await?;
+    second.writes("/data/greeting", "adieu").await?;
+    other
+        .sees(expect![[r#"
+            csi    Stage data
+            csi    Publish data second
+            mount  <publish:data/second>
+        "#]])
+        .await?;
+    second.stop().await?;
+
+    let third = cx.pod("third").volume(&data, "/data").start().await?;
+    third.reads("/data/greeting", "adieu").await?;
+    third.stop().await?;
+    cx.sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data first
+        mount  <publish:data/first>
+        csi    Unpublish data first
+        umount <publish:data/first>
+        csi    Unstage data
+        csi    Stage data
+        csi    Publish data third
+        mount  <publish:data/third>
+        csi    Unpublish data third
+        umount <publish:data/third>
+        csi    Unstage data
+    "#]])
+        .await
+}
+
+/// Pods on two nodes see what each of them writes.
+///
+/// CSI, VolumeCapability: MULTI_NODE_MULTI_WRITER can be published as read/write at multiple nodes simultaneously.
+#[case(needs = [Filesystem, Root, Persistent, TwoNodes, SharedByNodes])]
+async fn volume_is_written_on_both_nodes(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").on_all_nodes().create().await?;
+    let first = cx.pod("first").volume(&data, "/data").start().await?;
+    let second = other.pod("second").volume(&data, "/data").start().await?;
+    first.writes("/data/from-first", "hello").await?;
+    second.reads("/data/from-first", "hello").await?;
+    second.writes("/data/from-second", "adieu").await?;
+    first.reads("/data/from-second", "adieu").await?;
+
+    first.stop().await?;
+    second.reads("/data/from-first", "hello").await?;
+    second.stop().await
+}
+
+/// A volume for one node waits until the other node has let go of it, and its pod is told who has it.
+///
+/// Kubernetes, attach/detach controller: Multi-Attach error.
+#[case(needs = [Filesystem, Root, Persistent, TwoNodes, Attaches])]
+async fn volume_in_use_elsewhere_is_not_attached(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").create().await?;
+    let first = cx.pod("first").volume(&data, "/data").start().await?;
+
+    let second = other.pod("second").volume(&data, "/data").add().await?;
+    second
+        .is_told(expect![[r#"
+            FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already used by pod(s) first
+        "#]])
+        .await?;
+    first.writes("/data/greeting", "hello").await?;
+    first.stop().await?;
+    second.runs().await?;
+    second.reads("/data/greeting", "hello").await?;
+    second.stop().await
+}
+
+/// A volume is taken from a node that is lost after six minutes, and the node tidies up when it is back.
+///
+/// CSI, ControllerUnpublishVolume: the plugin should undo ControllerPublishVolume also where the node is gone.
+/// Kubernetes, attach/detach controller: a volume is detached by force from a node that is not ready for six minutes.
+#[case(needs = [Filesystem, Root, Persistent, TwoNodes, Attaches])]
+async fn volume_of_a_lost_node_is_detached_after_six_minutes(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").create().await?;
+    let old = other.pod("old").volume(&data, "/data").start().await?;
+    old.writes("/data/greeting", "hello").await?;
+    other.is_lost().await?;
+    old.is_taken_away().await?;
+
+    let new = cx.pod("new").volume(&data, "/data").add().await?;
+    new.is_told(expect![[r#"
+        FailedAttachVolume: Multi-Attach error for volume "pv-data" Volume is already exclusively attached to one node and can't be attached to another
+    "#]])
+        .await?;
+    cx.time_passes(SIX_MINUTES).await?;
+    new.runs().await?;
+    new.reads("/data/greeting", "hello").await?;
+
+    other.comes_back().await?;
+    other
+        .sees(expect![[r#"
+            csi    Stage data
+            csi    Publish data old
+            mount  <publish:data/old>
+            umount <publish:data/old>
+            csi    Unpublish data old
+            csi    Unstage data
+        "#]])
+        .await?;
+    new.writes("/data/greeting", "adieu").await?;
+    new.stop().await
+}
+
+/// A volume is taken at once from a node that is declared gone.
+///
+/// Kubernetes, non-graceful node shutdown: the taint `node.kubernetes.io/out-of-service`.
+#[case(needs = [Filesystem, Root, Persistent, TwoNodes, Attaches])]
+async fn volume_of_a_node_out_of_service_is_detached_at_once(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").create().await?;
+    let old = other.pod("old").volume(&data, "/data").start().await?;
+    old.writes("/data/greeting", "hello").await?;
+    other.is_lost().await?;
+    other.is_declared_gone()?;
+    old.is_taken_away().await?;
+
+    let new = cx.pod("new").volume(&data, "/data").start().await?;
+    new.reads("/data/greeting", "hello").await?;
+    new.stop().await
+}

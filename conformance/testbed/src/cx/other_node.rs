@@ -1,0 +1,92 @@
+//! A second node: pods on it, pods that move between the two, and the loss of it.
+
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+use expect_test::Expect;
+
+use super::{Cx, Pod, PodBuilder, Shared, for_this_driver, unindented};
+use crate::failure::{Failure, Result, What, place};
+
+/// The node beside the first one.
+#[derive(Debug)]
+pub struct OtherNode {
+    shared: Rc<Shared>,
+}
+
+impl Cx {
+    /// Starts a second node with a driver of its own, beside the first.
+    #[track_caller]
+    pub fn other_node(&self) -> impl Future<Output = Result<OtherNode>> {
+        let doing = self.shared.begin("cx.other_node()", Location::caller());
+        async move {
+            doing.done(self.shared.bed.add_other_node().await)?;
+            Ok(OtherNode { shared: self.shared() })
+        }
+    }
+
+    /// Lets so much time pass at once, in the cluster and on its nodes: what waits for so long is over.
+    #[track_caller]
+    pub fn time_passes(&self, by: Duration) -> impl Future<Output = Result> {
+        let doing = self.shared.begin(&format!("cx.time_passes({} s)", by.as_secs()), Location::caller());
+        async move { doing.done(self.shared.bed.time_passes(by).await) }
+    }
+}
+
+impl OtherNode {
+    /// A pod, to be given to this node.
+    pub fn pod(&self, name: &str) -> PodBuilder {
+        PodBuilder::new(Rc::clone(&self.shared), name).on_other_node()
+    }
+
+    /// Its machine ends at once: what it has mounted is gone, what is on its disk stays, and the cluster finds it not
+    /// ready.
+    #[track_caller]
+    pub fn is_lost(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("other.is_lost()", Location::caller());
+        async move { doing.done(self.shared.bed.lose_other().await) }
+    }
+
+    /// Its machine starts again.
+    #[track_caller]
+    pub fn comes_back(&self) -> impl Future<Output = Result> {
+        let doing = self.shared.begin("other.comes_back()", Location::caller());
+        async move { doing.done(self.shared.bed.other_comes_back().await) }
+    }
+
+    /// Somebody declares that it is gone for good.
+    #[track_caller]
+    pub fn is_declared_gone(&self) -> Result {
+        let doing = self.shared.begin("other.is_declared_gone()", Location::caller());
+        doing.done(self.shared.bed.declare_out_of_service(true))
+    }
+
+    /// Compares everything that happened on this node since the last look with the story of the case.
+    #[track_caller]
+    pub fn sees(&self, story: Expect) -> impl Future<Output = Result> {
+        let at = place(Location::caller());
+        async move {
+            let bed = &self.shared.bed;
+            let pending = bed.settle().await;
+            let other = bed.other().expect("this is a handle on it");
+            let actual = other.journal.look().to_string();
+            let expected = for_this_driver(unindented(story.data()), bed.stages());
+            if expected == actual || self.shared.updates(&story, &actual) {
+                return Ok(());
+            }
+            let after = self.shared.last().step;
+            let pending = pending.into_iter().map(|what| format!("under way: {what}")).collect();
+            Err(Failure { after, at, what: What::Story { expected, actual, pending }.into() })
+        }
+    }
+}
+
+impl Pod {
+    /// Takes its object away by force, as is done with pods of a node that is lost.
+    #[track_caller]
+    pub fn is_taken_away(&self) -> impl Future<Output = Result> {
+        let doing = self.begin("is_taken_away()", Location::caller());
+        async move { doing.done(self.shared.bed.forget_pod(&self.spec.name).await) }
+    }
+}

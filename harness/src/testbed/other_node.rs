@@ -1,0 +1,179 @@
+//! Another node on the same kernel: with a root, a process and a driver of its own, and a journal of its own, which
+//! tells of it what the first one tells of the first node.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use api::Node as NodeObject;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tokio::sync::Mutex;
+
+use super::builder::plugin_socket;
+use super::{Surroundings, TestbedError};
+use crate::Layout;
+use crate::api_server::{ApiServer, Served};
+use crate::driver::{Driver, DriverOptions, Registrar};
+use crate::journal::Journal;
+use crate::manifest::State;
+use crate::node::{Node, NodeOptions};
+use crate::observe::MountWatch;
+use crate::proxy::{Proxy, ProxyOptions};
+use crate::tmpfs::Tmpfs;
+
+/// Most bytes that its root can hold.
+const ROOT_BYTES: u64 = 64 << 20;
+
+/// A node beside the first one.
+#[derive(Debug)]
+pub struct OtherNode {
+    // As in a testbed: first who asks, then who answers.
+    pub node: Node,
+    registrar: Registrar,
+    proxy: Proxy,
+    _served: Served,
+    driver: Mutex<Driver>,
+    pub api_server: ApiServer,
+    pub journal: Journal,
+    pub layout: Layout,
+    name: String,
+}
+
+impl Surroundings {
+    /// Starts another node on the root that [`mount_root`] has made, with a driver of its own, and waits until the one has taken the other. The driver's
+    /// controller is the first one, where both have the same state.
+    ///
+    /// # Errors
+    /// When a part does not start, or the node does not take the driver.
+    pub async fn add_node(&self, name: &str, options: NodeOptions) -> Result<OtherNode, TestbedError> {
+        let shares_state = self.manifest.state == State::Shared;
+        let layout = self.layout.beside(name, shares_state);
+        let watch = MountWatch::start().map_err(|error| TestbedError::Watch(std::io::Error::other(error)))?;
+        let journal = self.journal.beside(layout.clone(), Box::new(watch));
+        self.journal.leave_out(layout.root());
+        journal.leave_out(self.layout.root());
+        let api_server = self.api_server.recorded_in(name, journal.clone());
+        api_server.add_node(name)?;
+        let driver_options = DriverOptions {
+            manifest: self.manifest.clone(),
+            layout: layout.clone(),
+            node: name.to_owned(),
+            log: self.logs.join(format!("driver-{name}.log")),
+            cgroup: self.cgroup.clone(),
+        };
+        let driver = Driver::start(driver_options, journal.clone()).await?;
+        let proxy = ProxyOptions {
+            listen: plugin_socket(&layout, self.driver_name())?,
+            driver: layout.driver_socket(),
+            controller: shares_state.then(|| self.layout.driver_socket()),
+            ledger: None,
+        };
+        let proxy = Proxy::serve(proxy, journal.clone())?;
+        if let Some(attaching) = &*self.attaching.borrow() {
+            attaching.reach(&driver.capabilities().node_id, proxy.channel()?);
+        }
+        let served = api_server.serve(&layout.api_socket())?;
+        let log = self.logs.join(format!("manager-{name}.log"));
+        let options = NodeOptions { layout: layout.clone(), name: name.to_owned(), log, ..options };
+        let node = Node::start(options, api_server.clone()).await?;
+        let registration = layout.registration_socket(self.driver_name());
+        let registrar = Registrar::serve(&registration, self.driver_name(), proxy.socket(), journal.clone())?;
+        let driver = Mutex::new(driver);
+        let (name, _served) = (name.to_owned(), served);
+        let other = OtherNode { node, registrar, proxy, _served, driver, api_server, journal, layout, name };
+        other.registered(self).await?;
+        Ok(other)
+    }
+}
+
+impl OtherNode {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    /// The process groups of its driver, also of one that has ended.
+    pub fn driver_groups(&self) -> BTreeSet<i32> {
+        self.journal.with_actors(|actors| actors.drivers.clone())
+    }
+
+    /// Ends the machine, as the loss of its power does: its processes are killed, what it has mounted is gone, and after
+    /// a while the cluster says that the node is not ready. Its root stays as it is.
+    ///
+    /// # Errors
+    /// When the node's object cannot be written.
+    pub async fn lose(&self) -> Result<(), TestbedError> {
+        self.node.kill().await;
+        self.driver.lock().await.kill().await;
+        for target in self.journal.mounted() {
+            // What lies below another of these has gone with it.
+            let _ = umount2(&target, MntFlags::MNT_DETACH);
+        }
+        self.say_ready(false)
+    }
+
+    /// The machine is back, with what is on its disk and no mount: its driver and its node start.
+    ///
+    /// # Errors
+    /// When one of them does not.
+    pub async fn come_back(&self, around: &Surroundings) -> Result<(), TestbedError> {
+        self.driver.lock().await.restart().await?;
+        self.proxy.reconnect();
+        self.registrar.expect_again();
+        self.node.restart().await?;
+        self.registered(around).await?;
+        self.say_ready(true)
+    }
+
+    /// Somebody declares that the node is gone for good, or takes that back.
+    ///
+    /// # Errors
+    /// When the node's object cannot be written.
+    pub fn declare_out_of_service(&self, is_out: bool) -> Result<(), TestbedError> {
+        let taint = api::Taint { key: OUT_OF_SERVICE.to_owned(), ..api::Taint::default() };
+        self.api_server.change::<NodeObject>("", &self.name, |node| {
+            node.taints.retain(|taint| taint.key != OUT_OF_SERVICE);
+            node.taints.extend(is_out.then_some(taint));
+        })?;
+        Ok(())
+    }
+
+    /// Ends the node, then its driver, which is asked first and has so much time.
+    pub async fn end(&self, within: Duration) {
+        self.node.kill().await;
+        self.driver.lock().await.terminate(within).await;
+    }
+
+    fn say_ready(&self, ready: bool) -> Result<(), TestbedError> {
+        self.api_server.change::<NodeObject>("", &self.name, |node| node.ready = ready)?;
+        Ok(())
+    }
+
+    async fn registered(&self, around: &Surroundings) -> Result<(), TestbedError> {
+        match tokio::time::timeout(around.patience, self.registrar.registered()).await {
+            Ok(answer) => answer.map_err(TestbedError::Refused),
+            Err(_) => Err(TestbedError::NotRegistered { within: around.patience }),
+        }
+    }
+}
+
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// The root of another node, mounted as a sandbox does with the first one's: a peer group of its own. It is there before
+/// the node is started, and is the node's when that has ended.
+///
+/// # Errors
+/// When it cannot be mounted.
+pub fn mount_root(layout: &Layout) -> Result<Tmpfs, TestbedError> {
+    for directory in [layout.root(), &layout.sockets(), &layout.state().join("drv")] {
+        let failed = |source| TestbedError::Prepare { path: directory.to_owned(), source };
+        fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let root = Tmpfs::mount(layout.root(), ROOT_BYTES)?;
+    let shared = mount(None::<&str>, layout.root(), None::<&str>, MsFlags::MS_SHARED, None::<&str>);
+    shared.map_err(|errno| TestbedError::Prepare { path: layout.root().to_owned(), source: errno.into() })?;
+    Ok(root)
+}
