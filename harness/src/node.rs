@@ -67,6 +67,10 @@ pub struct NodeOptions {
     pub sweep: bool,
     /// Whether it also writes its status at once when its volumes in use change, and not only periodically.
     pub prompt_status: bool,
+    /// Whether pods that have their volumes are synced again every 60 to 90 seconds.
+    pub resync: bool,
+    /// Whether tokens are kept for most of their life, and not asked for at each sync.
+    pub keep_tokens: bool,
     /// Whether a failed wait for a pod's volumes emits an event about the pod, as the kubelet's pod workers do.
     pub pod_events: bool,
 }
@@ -83,6 +87,8 @@ impl NodeOptions {
             call_deadline: Duration::from_secs(120),
             sweep: true,
             prompt_status: true,
+            resync: true,
+            keep_tokens: true,
             pod_events: true,
         }
     }

@@ -1,6 +1,14 @@
 //! Config maps, secrets, fields of the pod and tokens: volumes that are files made from objects.
 
+use std::time::Duration;
+
 use crate::prelude::*;
+
+/// The longest time between two syncs of a pod.
+const RESYNC: Duration = Duration::from_secs(90);
+
+/// Four fifths of what a token lasts.
+const MOST_OF_AN_HOUR: Duration = Duration::from_secs(48 * 60);
 
 /// A ConfigMap, a Secret and the downward API become read-only files with the modes asked for, behind links that are
 /// switched atomically. Secrets and tokens stay in memory.
@@ -151,6 +159,32 @@ async fn projected_objects_share_one_directory(cx: &mut Cx) -> Result {
         .await?;
     group.stop().await?;
     user.stop().await
+}
+
+/// A pod is synced by itself within 90 seconds: a changed object arrives, and a token is the same for most of its life.
+///
+/// Kubernetes, ConfigMap: mounted ConfigMaps are updated automatically, at the kubelet's periodic sync.
+/// Kubernetes, ServiceAccount token projection: the kubelet rotates a token when it is older than 80 percent of its life.
+#[case(needs = [])]
+async fn changes_and_tokens_arrive_by_themselves(cx: &mut Cx) -> Result {
+    cx.config_map("settings", &[("color", "blue")])?;
+    let sources = vec![token("token")];
+    let access = VolumeSource::Projected { sources, default_mode: 0o644 };
+    let web = cx.pod("web").inline("settings", config_map("settings"), "/settings");
+    let web = web.inline("access", access, "/access").start().await?;
+    let inside = web.container().await?;
+    inside.reads("/access/token", "token-web-1").await?;
+
+    cx.config_map("settings", &[("color", "red")])?;
+    cx.time_passes(RESYNC).await?;
+    cx.forget().await?;
+    inside.reads("/settings/color", "red").await?;
+    inside.reads("/access/token", "token-web-1").await?;
+
+    cx.time_passes(MOST_OF_AN_HOUR).await?;
+    cx.forget().await?;
+    inside.reads("/access/token", "token-web-2").await?;
+    web.stop().await
 }
 
 /// A pod waits with an event, and with nothing mounted, until its missing object exists. An optional object may be

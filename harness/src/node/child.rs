@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::clock::{AdvancingClock, Clock};
+use api::kept_tokens::KeptTokens;
 use api::{ApiSource, Sensitive};
 use async_trait::async_trait;
 use host::linux::LinuxHost;
@@ -42,6 +43,7 @@ pub(super) struct Surroundings {
     pub(super) settings: Settings,
     pub(super) layout: Layout,
     pub(super) api: Arc<dyn ApiSource>,
+    pub(super) tokens: Arc<KeptTokens>,
     pub(super) host: Arc<dyn Host>,
     pub(super) clock: AdvancingClock,
     pub(super) services: Services,
@@ -123,6 +125,11 @@ async fn start(
     barrier: Barrier,
 ) -> Result<(Surroundings, Config)> {
     let clock = AdvancingClock::default();
+    let tokens = Arc::new(KeptTokens::new(Arc::clone(&api), Arc::new(clock.clone())));
+    let api: Arc<dyn ApiSource> = match settings.keep_tokens {
+        true => Arc::<KeptTokens>::clone(&tokens),
+        false => api,
+    };
     let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
     for directory in ["pods", "plugins", "plugins_registry"] {
         host.make_dir_all(&layout.root().join(directory), 0o750).await?;
@@ -142,7 +149,7 @@ async fn start(
     };
     let manager = VolumeManager::start(config.clone(), parts);
     let services = Services::follow(Arc::clone(&api), Arc::new(clock.clone()));
-    Ok((Surroundings { settings, layout, api, host, clock, services, manager }, config))
+    Ok((Surroundings { settings, layout, api, tokens, host, clock, services, manager }, config))
 }
 
 /// Does something that makes calls before any order can come: of the harness it needs nothing but the barriers.

@@ -19,6 +19,10 @@ use volume_manager::manager::waits::{WaitCause, WaitError};
 use super::child::{LIMIT, RETRY, Surroundings};
 use super::sweep;
 
+/// The shortest time between two syncs of a pod, and how many seconds more it may be.
+const RESYNC: Duration = Duration::from_secs(60);
+const RESYNC_SPREAD: u64 = 30;
+
 /// The time limit for a new pod object to reach this process. A guest on a busy machine takes seconds.
 const COMING: Duration = Duration::from_secs(10);
 
@@ -311,7 +315,7 @@ impl Pods {
             let pause = match self.around.manager.wait_mounted(uid, LIMIT).await {
                 Ok(()) => {
                     worker.progress.send_replace(Progress::Mounted);
-                    None
+                    self.around.settings.resync.then(|| resync_pause(uid))
                 }
                 Err(WaitError::Gone) => return,
                 Err(WaitError::NotMounted { cause: WaitCause::Canceled, .. }) => return gone(state).await,
@@ -376,6 +380,7 @@ impl Pods {
             self.around.clock.sleep(RETRY).await;
         }
         self.around.manager.remove_pod(uid);
+        self.around.tokens.forget(uid.as_str());
         if self.around.settings.sweep {
             sweep::pod(self.around.host.as_ref(), self.around.layout.root(), uid).await;
         }
@@ -418,6 +423,13 @@ impl Progress {
             Self::Gone => format!("the pod `{pod}` is gone"),
         }
     }
+}
+
+/// The time from one sync of a pod to the next: a minute and up to half of one more, so that pods of one moment are not
+/// synced at one moment for ever. The same for a pod each time: nothing here is random.
+fn resync_pause(uid: &PodUid) -> Duration {
+    let spread = uid.as_str().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % RESYNC_SPREAD);
+    RESYNC + Duration::from_secs(spread)
 }
 
 /// Whether the kubelet emits an event for a failed wait: not for a deadline, nor for a deleted pod.

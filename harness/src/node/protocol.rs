@@ -24,6 +24,8 @@ pub(super) struct Settings {
     pub(super) call_deadline: Duration,
     pub(super) sweep: bool,
     pub(super) prompt_status: bool,
+    pub(super) resync: bool,
+    pub(super) keep_tokens: bool,
     pub(super) pod_events: bool,
 }
 
@@ -38,6 +40,8 @@ impl Settings {
             call_deadline: options.call_deadline,
             sweep: options.sweep,
             prompt_status: options.prompt_status,
+            resync: options.resync,
+            keep_tokens: options.keep_tokens,
             pod_events: options.pod_events,
         }
     }

@@ -10,6 +10,7 @@ pub mod content;
 pub mod environment;
 pub mod error;
 pub mod follow;
+pub mod kept_tokens;
 pub mod names;
 pub mod node;
 pub mod object;

@@ -32,3 +32,24 @@ async fn read_only_claim_cannot_be_written(cx: &mut Cx) -> Result {
     "#]])
         .await
 }
+
+/// A volume that is to be published again from time to time is, within 90 seconds, and stays as it is.
+///
+/// CSI, NodePublishVolume: this operation MUST be idempotent.
+/// Kubernetes, CSIDriver.requiresRepublish: NodePublishVolume is called periodically.
+#[case(needs = [Filesystem, Root, Persistent])]
+async fn volume_is_published_again_by_itself(cx: &mut Cx) -> Result {
+    cx.republishes()?;
+    let data = cx.volume("data").create().await?;
+    let web = cx.pod("web").volume(&data, "/data").start().await?;
+    web.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    cx.time_passes(std::time::Duration::from_secs(90)).await?;
+    cx.sees(expect![[r#"
+        csi    Publish data web
+    "#]])
+        .await?;
+    web.reads("/data/greeting", "hello").await?;
+    web.stop().await
+}

@@ -78,6 +78,13 @@ impl Cx {
         doing.done(self.shared.bed.change_driver(|driver| driver.fs_group_policy = Some(policy)))
     }
 
+    /// The driver's object asks for volumes to be published again from time to time.
+    #[track_caller]
+    pub fn republishes(&self) -> Result {
+        let doing = self.shared.begin("cx.republishes()", Location::caller());
+        doing.done(self.shared.bed.change_driver(|driver| driver.requires_republish = true))
+    }
+
     /// A volume of the driver's that lives as long as its pod, published with a secret of the pod's namespace.
     #[track_caller]
     pub fn inline_csi(&self, pod: &str, volume: &str, secret: Option<&str>) -> Result<VolumeSource> {
