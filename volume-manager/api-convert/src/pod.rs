@@ -1,5 +1,7 @@
 //! Pods.
 
+use std::collections::BTreeMap;
+
 use api::object::Meta;
 use api::pod::{
     Container, ContainerKind, Content, DownwardItem, HostAlias, InlineCsi, KeyFile, Pod, PodSecurity,
@@ -23,6 +25,10 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         (ContainerKind::Regular, spec.containers),
     ] {
         for container in of_kind {
+            let kind = match container.restart_policy.as_deref() {
+                Some("Always") => ContainerKind::Sidecar,
+                _ => kind,
+            };
             containers.push(self::container(kind, container)?);
         }
     }
@@ -38,6 +44,7 @@ pub(super) fn pod(pod: core::Pod, meta: Meta) -> Result<Pod, Bad> {
         node: spec.node_name.unwrap_or_default(),
         service_account: service_account.unwrap_or_else(|| "default".to_owned()),
         volumes: volumes.collect::<Result<_, _>>()?,
+        resources: spec.resources.map(|own| pod_resources(own, &containers)).unwrap_or_default(),
         containers,
         security: spec.security_context.map(security).transpose()?.unwrap_or_default(),
         phase: status.phase.unwrap_or_default(),
@@ -94,11 +101,9 @@ fn container(kind: ContainerKind, mut container: core::Container) -> Result<Cont
     let resources = container.resources.unwrap_or_default();
     let limit = resources.limits.as_ref().and_then(|limits| limits.get("ephemeral-storage"));
     let limit = limit.map(quantity).transpose()?;
-    let written = |prefix: &'static str, list: Option<std::collections::BTreeMap<_, _>>| {
-        let list = list.unwrap_or_default().into_iter();
-        list.map(move |(name, amount): (String, super::Quantity)| (format!("{prefix}.{name}"), amount.0))
-    };
-    let resources = written("limits", resources.limits).chain(written("requests", resources.requests));
+    let mut resources = resources_as_written(resources);
+    // As the API server does: what is not requested is requested up to its limit.
+    request_limits(&mut resources, |_, limit| limit.to_owned());
     let imports = container.env_from.unwrap_or_default().into_iter();
     let variables = container.env.unwrap_or_default().into_iter();
     let path = container.termination_message_path;
@@ -127,12 +132,51 @@ fn container(kind: ContainerKind, mut container: core::Container) -> Result<Cont
         pre_stop: lifecycle.pre_stop.map(|hook| runtime::written(&hook)),
         target: String::new(),
         ephemeral_storage_limit: limit,
-        resources: resources.collect(),
+        resources,
         termination_message_path: path.unwrap_or_else(|| "/dev/termination-log".to_owned()),
         termination_message_policy: container.termination_message_policy.unwrap_or_else(|| "File".to_owned()),
         imports: imports.filter_map(environment::import).collect(),
         environment: variables.map(environment::variable).collect(),
     })
+}
+
+/// Limits and requests by their names in the downward API.
+fn resources_as_written(resources: core::ResourceRequirements) -> BTreeMap<String, String> {
+    let written = |prefix: &'static str, list: Option<BTreeMap<String, super::Quantity>>| {
+        let list = list.unwrap_or_default().into_iter();
+        list.map(move |(name, amount)| (format!("{prefix}.{name}"), amount.0))
+    };
+    written("limits", resources.limits).chain(written("requests", resources.requests)).collect()
+}
+
+/// Requests what has a limit and no request.
+fn request_limits(resources: &mut BTreeMap<String, String>, request: impl Fn(&str, &str) -> String) {
+    let limits: Vec<(String, String)> = resources
+        .iter()
+        .filter_map(|(name, amount)| Some((name.strip_prefix("limits.")?.to_owned(), amount.clone())))
+        .collect();
+    for (name, limit) in limits {
+        resources.entry(format!("requests.{name}")).or_insert_with(|| request(&name, &limit));
+    }
+}
+
+/// The resources of a pod as a whole. Without a request of its own it requests what its containers do together, or up
+/// to its limit where they request nothing.
+fn pod_resources(own: core::ResourceRequirements, containers: &[Container]) -> BTreeMap<String, String> {
+    let mut resources = resources_as_written(own);
+    request_limits(&mut resources, |name, limit| {
+        let key = format!("requests.{name}");
+        let mut requests = containers.iter().filter_map(|container| container.resources.get(&key)).peekable();
+        match requests.peek() {
+            None => limit.to_owned(),
+            Some(_) => {
+                let amounts: Option<Vec<u64>> =
+                    requests.map(|text| api::Bytes::from_quantity(text).map(|amount| amount.0)).collect();
+                amounts.map_or_else(|| limit.to_owned(), |amounts| amounts.iter().sum::<u64>().to_string())
+            }
+        }
+    });
+    resources
 }
 
 fn mount(mount: core::VolumeMount) -> VolumeMount {

@@ -15,6 +15,35 @@ fn read(document: Value) -> String {
 }
 
 #[test]
+fn resources_get_the_defaults_of_the_api_server() {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {
+            "resources": {"limits": {"memory": "32Mi", "hugepages-2Mi": "4Mi"}},
+            "initContainers": [
+                {"name": "first"},
+                {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"memory": "1Mi"}}},
+            ],
+            "containers": [{
+                "name": "main",
+                "resources": {"limits": {"memory": "16Mi", "cpu": "2"}, "requests": {"cpu": "1"}},
+            }],
+        },
+    });
+    let objects = objects(pod).expect("it is well-formed");
+    let [Object::Pod(pod)] = objects.as_slice() else { panic!("it is one pod") };
+    use api::ContainerKind::{Init, Regular, Sidecar};
+    let kinds: Vec<_> = pod.containers.iter().map(|container| container.kind).collect();
+    assert_eq!(kinds, [Init, Sidecar, Regular]);
+    let main = &pod.containers[2].resources;
+    assert_eq!((main["requests.memory"].as_str(), main["requests.cpu"].as_str()), ("16Mi", "1"));
+    let own = &pod.resources;
+    assert_eq!(own["limits.memory"], "32Mi");
+    assert_eq!(own["requests.memory"], (17_u64 << 20).to_string(), "its containers' together");
+    assert_eq!(own["requests.hugepages-2Mi"], "4Mi", "the limit, where no container requests any");
+}
+
+#[test]
 fn a_pod_keeps_what_its_volumes_need() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",

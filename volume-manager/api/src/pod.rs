@@ -22,6 +22,8 @@ pub struct Pod {
     pub volumes: Vec<PodVolume>,
     /// Its containers of all kinds: init, then regular, then ephemeral.
     pub containers: Vec<Container>,
+    /// Limits and requests of all its containers together, as written: `limits.memory` and so on.
+    pub resources: BTreeMap<String, String>,
     /// What holds for all its containers.
     pub security: PodSecurity,
     /// `Pending`, `Running`, `Succeeded`, `Failed` or empty.
@@ -103,6 +105,8 @@ pub struct HostAlias {
 pub enum ContainerKind {
     /// Before the others, to its end.
     Init,
+    /// Before the others, and on beside them: an init container that is always restarted.
+    Sidecar,
     /// For the life of the pod.
     #[default]
     Regular,
@@ -350,6 +354,25 @@ pub enum Projection {
 }
 
 impl Pod {
+    /// The most of something that its containers use at any time: init containers take turns, each beside the sidecars
+    /// that were started before it, and the others run together.
+    pub fn most_used(&self, used: impl Fn(&Container) -> u64) -> u64 {
+        let (mut together, mut sidecars, mut starting) = (0_u64, 0_u64, 0_u64);
+        for container in &self.containers {
+            let own = used(container);
+            match container.kind {
+                ContainerKind::Regular => together = together.saturating_add(own),
+                ContainerKind::Sidecar => {
+                    sidecars = sidecars.saturating_add(own);
+                    starting = starting.max(sidecars);
+                }
+                ContainerKind::Init => starting = starting.max(sidecars.saturating_add(own)),
+                ContainerKind::Ephemeral => {}
+            }
+        }
+        together.saturating_add(sidecars).max(starting)
+    }
+
     /// The pod's identity.
     pub fn uid(&self) -> PodUid {
         PodUid::new(&self.meta.uid)

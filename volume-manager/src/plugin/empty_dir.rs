@@ -3,13 +3,13 @@
 //! Touches `pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>` and the ready marker beside the volumes.
 //! Volumes whose files are made from API objects use [`Dir`] as well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::error::ErrorClass;
 use api::names::{OuterName, PluginName, PodUid, SpecName};
-use api::{Bytes, ContainerKind, Pod, PodVolume, VolumeSource};
+use api::{Bytes, Container, ContainerKind, Pod, PodVolume, VolumeSource};
 use async_trait::async_trait;
 use host::{FsStats, Host, HostError, MountOptions, MountSpec, Removal};
 use plugin_api::error::{Classified, Failure, Unfit};
@@ -156,24 +156,24 @@ pub(super) fn memory_limit(cx: &OperationContext, pod: &Pod, own: Option<Bytes>)
     limits.into_iter().flatten().filter(|limit| !limit.is_zero()).min()
 }
 
-/// The memory limit of the pod's cgroup: the sum over its containers, or the largest limit of an init
-/// container. `None` unless all of them have a limit.
+/// The memory limit of the pod's cgroup: the pod's own, or that of its containers. `None` unless all of them have one.
 fn pod_memory_limit(pod: &Pod) -> Option<Bytes> {
-    let mut sum = 0_u64;
-    let mut largest_init = 0_u64;
-    for container in pod.containers.iter().filter(|container| container.kind != ContainerKind::Ephemeral) {
-        let limit = Bytes::from_quantity(container.resources.get("limits.memory")?)?;
-        match container.kind {
-            ContainerKind::Init => largest_init = largest_init.max(limit.0),
-            _ => sum = sum.saturating_add(limit.0),
-        }
+    let written =
+        |resources: &BTreeMap<String, String>| Bytes::from_quantity(resources.get("limits.memory")?);
+    if let Some(own) = written(&pod.resources) {
+        return Some(own);
     }
-    Some(Bytes(sum.max(largest_init)))
+    let counted = |container: &&Container| container.kind != ContainerKind::Ephemeral;
+    let all_limited =
+        pod.containers.iter().filter(counted).all(|container| written(&container.resources).is_some());
+    let used = |container: &Container| written(&container.resources).unwrap_or_default().0;
+    all_limited.then(|| Bytes(pod.most_used(used)))
 }
 
 /// The page size of a medium, from the containers' requests for huge pages.
 fn page_size(medium: &str, pod: &Pod) -> Result<String, MediumError> {
-    let requests = pod.containers.iter().flat_map(|container| container.resources.keys());
+    let of_containers = pod.containers.iter().flat_map(|container| container.resources.keys());
+    let requests = pod.resources.keys().chain(of_containers);
     let sizes: BTreeSet<&str> =
         requests.filter_map(|name| name.strip_prefix("requests.hugepages-")).collect();
     let missing = || MediumError::NoRequest(medium.to_owned());

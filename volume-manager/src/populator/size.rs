@@ -1,6 +1,6 @@
 //! The size limit of volumes on the node's own storage.
 
-use api::{Bytes, ContainerKind, Pod, VolumeSource};
+use api::{Bytes, Pod, VolumeSource};
 use plugin_api::Spec;
 
 /// The limit of a local ephemeral volume: that of the pod's ephemeral storage, or its own if that is smaller.
@@ -18,23 +18,16 @@ pub(super) fn limit(pod: &Pod, spec: &Spec) -> Option<Bytes> {
     }
 }
 
-/// The ephemeral storage that a pod may use: the sum over its containers, or the largest limit of an init
-/// container, since those run one after another. Zero if there is no limit.
+/// The ephemeral storage that a pod may use. Zero if there is no limit.
 fn pod_limit(pod: &Pod) -> Bytes {
-    let limits = |kind: ContainerKind| {
-        let containers = pod.containers.iter().filter(move |container| container.kind == kind);
-        containers.map(|container| container.ephemeral_storage_limit.unwrap_or_default().0)
-    };
-    let regular = limits(ContainerKind::Regular).fold(0, u64::saturating_add);
-    let init = limits(ContainerKind::Init).max().unwrap_or(0);
-    Bytes(regular.max(init))
+    Bytes(pod.most_used(|container| container.ephemeral_storage_limit.unwrap_or_default().0))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use api::{Container, PodVolume};
+    use api::{Container, ContainerKind, PodVolume};
 
     use super::*;
 
@@ -56,13 +49,16 @@ mod tests {
     }
 
     #[test]
-    fn regular_containers_add_up_and_init_containers_take_turns() {
-        use ContainerKind::{Init, Regular};
+    fn regular_containers_add_up_with_sidecars_and_init_containers_take_turns_beside_them() {
+        use ContainerKind::{Init, Regular, Sidecar};
         for (limits, sum) in [
             (&[(Regular, 2), (Regular, 3)][..], 5),
             (&[(Init, 4), (Init, 7), (Regular, 2)], 7),
             (&[(Init, 4), (Regular, 6)], 6),
             (&[(Regular, 0)], 0),
+            (&[(Sidecar, 3), (Regular, 2)], 5),
+            (&[(Sidecar, 3), (Init, 4), (Sidecar, 1), (Regular, 2)], 7),
+            (&[(Init, 4), (Sidecar, 3), (Regular, 2)], 5),
         ] {
             assert_eq!(pod_limit(&pod(limits)), Bytes(sum), "{limits:?}");
         }
