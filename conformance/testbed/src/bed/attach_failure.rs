@@ -29,7 +29,7 @@ mod tests {
             kind: "Warning".to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),
-            by: "controller".to_owned(),
+            by: contracts::event::Client::Controller,
         };
         TraceLine { seq: 0, t_ms: 0.0, event: Event::Event(emitted) }
     }
