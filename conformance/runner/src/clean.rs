@@ -1,6 +1,6 @@
-//! What a worker says, made fit to be shown: without secrets, and without characters that a terminal acts on.
+//! Removes secrets, and characters that a terminal acts on, from a worker's messages.
 //!
-//! All of a case that is written or shown outside of its sandbox has come this way.
+//! Every text of a case passes here before it is written or shown outside of its sandbox.
 
 use harness::driver::WrongAnswer;
 use harness::masks::Masks;
@@ -11,12 +11,12 @@ use testbed::message::{Abilities, Progress, Refusal};
 use crate::finding::Finding;
 use crate::message::{Outcome, Played, Said};
 
-/// Cleans every text in a message that somebody reads. Names by which a program knows a thing stay as they are.
-pub(crate) fn clean(said: &mut Said, masks: &[Masks]) {
+/// Cleans every text of a message that a user reads. Identifiers that programs compare stay as they are.
+pub(crate) fn clean(message: &mut Said, masks: &[Masks]) {
     let cleaner = Cleaner(masks);
-    match said {
+    match message {
         Said::Progress(Progress::Step(step)) => cleaner.text(step),
-        // These are written into the suite's own source, as they are.
+        // An expectation is written into the suite's source unchanged.
         Said::Progress(Progress::Expectation(_) | Progress::CutPower) | Said::Ready | Said::Kept => {}
         Said::Abilities(abilities) => cleaner.abilities(abilities),
         Said::Refused(Refusal { chain, hint, log, driver: _ }) => {
@@ -48,7 +48,7 @@ impl Cleaner<'_> {
     }
 
     fn abilities(&self, abilities: &mut Abilities) {
-        // `says` are names that cases compare; its reader cleans them.
+        // `says` holds names that cases compare; code that shows them cleans them.
         let Abilities { says: _, no_block, no_filesystem, no_shared, wrong, odd, last_words, .. } = abilities;
         self.texts([no_block, no_filesystem, no_shared].into_iter().flatten());
         for WrongAnswer { method: _, promise: _, cause, detail, is_fatal: _ } in wrong {
@@ -59,7 +59,7 @@ impl Cleaner<'_> {
     }
 
     fn outcome(&self, outcome: &mut Outcome) {
-        // A dead end is compared and never shown.
+        // Dead ends are compared and never shown.
         let Outcome {
             status: _,
             seconds: _,

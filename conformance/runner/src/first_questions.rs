@@ -1,6 +1,6 @@
-//! Answers to the first questions that break a promise, told as a case of their own.
+//! Reports wrong answers to the first questions, the calls before any volume, as a case of its own.
 //!
-//! The driver is asked before the first case; a wrong answer must not end the run without a result.
+//! The driver answers them before the first case. Without this case, a wrong answer would end the run without a result.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::finding::Finding;
 use crate::judge::{promise_broken, story_broken};
 use crate::promises::Judged;
 
-/// The id under which they are reported.
+/// The id of the case that reports the wrong answers.
 pub const ID: &str = "first_questions";
 
 const PROVES: &str = "The driver answers the calls that come before any volume as CSI requires.";
 
-/// Their report; none if no answer was wrong.
-pub fn report(wrong: &[WrongAnswer], last_words: &[String], of: usize, again: &str) -> Option<CaseReport> {
+/// The failed case for the wrong answers; `None` if all answers were right.
+pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again: &str) -> Option<CaseReport> {
     if wrong.is_empty() {
         return None;
     }
@@ -34,7 +34,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], of: usize, again: &s
         status: Status::Failed,
         seconds: 0.0,
         number: 1,
-        of,
+        of: total,
         proves: PROVES.to_owned(),
         at,
         reasons: vec![],
@@ -85,15 +85,15 @@ mod tests {
     #[test]
     fn wrong_answers_are_a_failed_case_with_a_finding_each() {
         let wrong = [answer(Some("DRV-007")), answer(None)];
-        let told = report(&wrong, &["listening".to_owned()], 3, "volproof run").unwrap();
-        assert_eq!((told.id.as_str(), told.status), (ID, Status::Failed));
-        let contracts: Vec<_> = told.findings.iter().map(|finding| finding.contract.as_str()).collect();
+        let case = report(&wrong, &["listening".to_owned()], 3, "volproof run").unwrap();
+        assert_eq!((case.id.as_str(), case.status), (ID, Status::Failed));
+        let contracts: Vec<_> = case.findings.iter().map(|finding| finding.contract.as_str()).collect();
         assert_eq!(contracts, ["DRV-007", ID]);
-        assert_eq!(told.breakage.unwrap().cause, ["The driver's last words were:", "  listening"]);
+        assert_eq!(case.breakage.unwrap().cause, ["The driver's last words were:", "  listening"]);
     }
 
     #[test]
-    fn first_answers_keep_only_what_they_say() {
+    fn first_answers_keep_only_the_promises_that_they_answer() {
         let kept = |abilities: &Abilities| kept(abilities).into_iter().collect::<Vec<_>>();
         let mut abilities = Abilities::default();
         assert_eq!(kept(&abilities), ["DRV-007"]);

@@ -1,4 +1,4 @@
-//! The findings of a run, each told once, by the case that shows it best.
+//! The findings of a run: each is listed once, with the case that shows it best.
 
 mod promises;
 
@@ -9,11 +9,11 @@ use crate::finding::{Finding, Party, RunFinding};
 
 pub(crate) use promises::of_run;
 
-/// The findings of a run, each once, in the order in which they are best mended: causes before consequences, what CSI
-/// obliges a driver to before what it recommends, numbered promises before stories, many cases before few, and the
-/// calls of a volume's life in their order.
+/// The findings of a run, each once, in the order in which to fix them: causes before consequences, faults before
+/// advice, numbered promises before stories, findings of many cases before those of few, and the calls of a volume's
+/// life in their order.
 ///
-/// The story of a case is left out where a broken promise in the same case says better what went wrong.
+/// The story of a case is left out if a broken promise of the driver in the same case explains it.
 pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
     let is_story = |case: &CaseReport, finding: &Finding| finding.contract == case.id.as_str();
     let mut gathered: Vec<(Clarity, RunFinding)> = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn gather(cases: &[CaseReport]) -> Vec<RunFinding> {
     gathered.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The calls of a volume's life.
+/// The calls of a volume's life, in their order.
 const LIFE: [&str; 9] = [
     "GetPluginInfo",
     "NodeGetInfo",
@@ -60,7 +60,7 @@ const LIFE: [&str; 9] = [
     "ControllerUnpublishVolume",
 ];
 
-/// What makes one finding better to mend first than another; smaller is earlier.
+/// The sort key of a finding: the smallest is to be fixed first.
 fn urgency(found: &RunFinding) -> (bool, bool, bool, Reverse<usize>, usize) {
     let finding = &found.finding;
     let is_story = finding.contract == found.case.as_str();
@@ -71,9 +71,9 @@ fn urgency(found: &RunFinding) -> (bool, bool, bool, Reverse<usize>, usize) {
 /// How well a case shows a finding; smaller is better.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Clarity {
-    /// A case that failed shows more than one that only left something behind.
+    /// Whether the case did not fail: a case that only leaked shows less.
     indirect: bool,
-    /// A case with one finding is about that finding.
+    /// The number of findings in the case: a case with a single finding shows it best.
     others: usize,
     position: usize,
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_is_a_finding_where_no_promise_explains_it() {
+    fn story_is_a_finding_unless_a_promise_explains_it() {
         let story =
             |case: &str| Finding { contract: case.into(), party: Party::Unknown, ..finding("another story") };
         let cases = [
@@ -121,17 +121,19 @@ mod tests {
     }
 
     #[test]
-    fn findings_come_in_the_order_to_mend_them() {
-        let of = |contract: &str, method: &str| Finding {
+    fn findings_are_sorted_by_urgency() {
+        let broken = |contract: &str, method: &str| Finding {
             contract: contract.into(),
             method: method.into(),
             ..finding(contract)
         };
-        let advice =
-            Finding { strength: Some(contracts::promise::Strength::Advice), ..of("DRV-017", "CreateVolume") };
-        let consequence = Finding { consequence_of: "DRV-055".into(), ..of("INV-019", "") };
-        let (mount, create) = (of("DRV-055", "NodePublishVolume"), of("DRV-010", "CreateVolume"));
-        let publish = of("DRV-050", "NodePublishVolume");
+        let advice = Finding {
+            strength: Some(contracts::promise::Strength::Advice),
+            ..broken("DRV-017", "CreateVolume")
+        };
+        let consequence = Finding { consequence_of: "DRV-055".into(), ..broken("INV-019", "") };
+        let (mount, create) = (broken("DRV-055", "NodePublishVolume"), broken("DRV-010", "CreateVolume"));
+        let publish = broken("DRV-050", "NodePublishVolume");
         let cases = [
             CaseReport::sample("a", Status::Failed).with_findings([consequence, advice, publish]),
             CaseReport::sample("b", Status::Failed).with_findings([mount.clone(), create]),
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_said_once_by_the_case_that_shows_it_best() {
+    fn finding_is_listed_once_with_the_case_that_shows_it_best() {
         let leaked = CaseReport::sample("a", Status::Leaked).with_findings([finding("target still mounted")]);
         let failed = CaseReport::sample("b", Status::Failed).with_findings([finding("target still mounted")]);
         let both = CaseReport::sample("c", Status::Failed)
@@ -150,9 +152,9 @@ mod tests {
 
         let found = gather(&[leaked, both, failed]);
 
-        let said: Vec<_> = (found.iter())
+        let listed: Vec<_> = (found.iter())
             .map(|found| (found.finding.cause.as_str(), found.case.as_str(), found.also_in.len()))
             .collect();
-        assert_eq!(said, [("target still mounted", "b", 2), ("answered twice", "c", 0)]);
+        assert_eq!(listed, [("target still mounted", "b", 2), ("answered twice", "c", 0)]);
     }
 }

@@ -1,4 +1,4 @@
-//! A worker that is held by its lifeline: the one that runs, and the one whose sandbox stays when it has ended.
+//! A worker with its lifeline, while its case runs, and afterwards if `--keep` keeps its sandbox.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use harness::census;
 use tokio::process::Child;
 
-/// How long a worker may take to die once its lifeline is cut.
+/// How long a worker may take to die after its lifeline is closed.
 const DYING: Duration = Duration::from_secs(10);
 
-/// A worker and what it lives by.
+/// A worker and the write end of its lifeline.
 #[derive(Debug)]
 pub struct Kept {
     child: Child,
@@ -23,19 +23,19 @@ impl Kept {
         Self { child, lifeline }
     }
 
-    /// Those of its processes that get nowhere.
+    /// The processes of its sandbox that are stuck in the kernel.
     pub(super) fn stuck(&self) -> Vec<String> {
         let keeper = self.child.id().map(u32::cast_signed);
         let stuck = keeper.map(census::stuck_in_sandbox).unwrap_or_default();
         stuck.iter().map(ToString::to_string).collect()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the worker ends by itself.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Ends it, and with it the whole sandbox. There is nothing to wait for politely.
+    /// Closes the lifeline, which kills the worker and its whole sandbox.
     pub(super) async fn let_go(self) -> io::Result<()> {
         let Self { mut child, lifeline } = self;
         drop(lifeline);

@@ -1,4 +1,4 @@
-//! What is made of how a worker ended, of what was expected, and of a whole run.
+//! The verdict on a case, from its worker's outcome and its expected failures; exit code and hints of the whole run.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use testbed::case::Case;
 use testbed::failure::{Breakage, Place};
 use testbed::message::{Orders, Refusal};
 
-/// What is known of one case while its worker runs, and at its end.
+/// The state of one case, from the start of its worker to its report.
 #[derive(Debug)]
 pub(super) struct Verdict {
     directory: PathBuf,
@@ -35,14 +35,14 @@ pub(super) struct Verdict {
     outcome: Option<Outcome>,
     refusal: Option<Refusal>,
     ended: Option<std::io::Result<Ended>>,
-    /// Whether its sandbox is still there.
-    stays: bool,
-    /// Whether it ran in a guest, where nobody can look.
-    is_away: bool,
+    /// Whether the sandbox is kept (`--keep`).
+    is_kept: bool,
+    /// Whether the case runs in a guest, whose sandbox nothing on this machine can enter.
+    in_guest: bool,
 }
 
 impl Verdict {
-    pub(super) fn new(orders: &Orders, is_away: bool) -> Self {
+    pub(super) fn new(orders: &Orders, in_guest: bool) -> Self {
         Self {
             directory: orders.directory.clone(),
             run: harness::ledger::run_of(&orders.ledger),
@@ -52,8 +52,8 @@ impl Verdict {
             outcome: None,
             refusal: None,
             ended: None,
-            stays: false,
-            is_away,
+            is_kept: false,
+            in_guest,
         }
     }
 
@@ -61,8 +61,8 @@ impl Verdict {
         step.clone_into(&mut self.last_step);
     }
 
-    pub(super) fn hear(&mut self, said: Said) {
-        match said {
+    pub(super) fn hear(&mut self, message: Said) {
+        match message {
             Said::Outcome(outcome) => self.outcome = Some(*outcome),
             Said::Refused(refusal) => self.refusal = Some(refusal),
             Said::Progress(_)
@@ -74,16 +74,16 @@ impl Verdict {
         }
     }
 
-    /// Takes note of the end; answers with the sandbox, if that stays.
+    /// Records how the worker ended. Returns the worker if its sandbox is kept.
     pub(super) fn ended(&mut self, ended: std::io::Result<Ended>) -> Option<Kept> {
         match ended {
             Ok(Ended::Kept(kept)) => {
-                self.stays = true;
+                self.is_kept = true;
                 Some(kept)
             }
             ended => {
                 if self.outcome.is_none() {
-                    // A worker that says how a case went has cleaned up before.
+                    // A worker that reports an outcome has masked the secrets in its logs before.
                     logs::hide_secrets(&self.directory, &Masks::of(&self.manifest));
                 }
                 self.ended = Some(ended);
@@ -92,7 +92,7 @@ impl Verdict {
         }
     }
 
-    /// What the case has waited for in vain.
+    /// The waits of the case that ran into their limit; later cases need not repeat them.
     pub(super) fn dead_ends(&self) -> impl Iterator<Item = &String> {
         self.outcome.iter().flat_map(|outcome| &outcome.dead_ends)
     }
@@ -109,12 +109,12 @@ impl Verdict {
         plan: &Plan,
         machine: &Machine,
     ) -> CaseReport {
-        let (ended, is_away) = (self.ended.take(), self.is_away);
+        let (ended, in_guest) = (self.ended.take(), self.in_guest);
         let mut report = self.raw(blank, ended.as_ref());
         if report.status.is_bad() {
-            let stalled = || environment::stalled(&report.kernel).filter(|_| is_away);
-            if let Some(said) = machine.lacked(&report, ended.as_ref()).or_else(stalled) {
-                blame_the_machine(&mut report, &said);
+            let stalled = || environment::stalled(&report.kernel).filter(|_| in_guest);
+            if let Some(shortage) = machine.lacked(&report, ended.as_ref()).or_else(stalled) {
+                report_machine_shortage(&mut report, &shortage);
             }
         }
         let expected =
@@ -122,7 +122,7 @@ impl Verdict {
         if let Some(reason) = expected {
             report.status = match report.status {
                 Status::Passed => Status::Xpass,
-                // Where nothing could begin, or the fault is ours, nothing was learned about the driver.
+                // An error is no expected failure: the case could not begin, or the fault is volproof's.
                 Status::Error => Status::Error,
                 _ => Status::Xfail,
             };
@@ -134,8 +134,8 @@ impl Verdict {
     fn raw(self, blank: CaseReport, ended: Option<&std::io::Result<Ended>>) -> CaseReport {
         let logs = Some(self.directory.clone());
         let log_files = log_files(&self.directory);
-        let said_all = self.stays || matches!(ended, Some(Ok(Ended::Exited(_))));
-        if let Some(outcome) = self.outcome.clone().filter(|_| said_all) {
+        let is_complete = self.is_kept || matches!(ended, Some(Ok(Ended::Exited(_))));
+        if let Some(outcome) = self.outcome.clone().filter(|_| is_complete) {
             let Outcome {
                 status, seconds, breakage, findings, judged, left_behind, kernel, unchecked, ..
             } = outcome;
@@ -164,17 +164,17 @@ impl Verdict {
         CaseReport { status, seconds, breakage, logs, log_files, ..blank }
     }
 
-    /// How somebody gets to see for himself what the case left.
-    fn look(&self, status: Status, of: &CaseReport) -> Option<String> {
-        let enter = format!("volproof enter {}", of.id);
-        match self.stays {
+    /// The command that enters the sandbox of the case.
+    fn look(&self, status: Status, case: &CaseReport) -> Option<String> {
+        let enter = format!("volproof enter {}", case.id);
+        match self.is_kept {
             true => Some(format!("{enter} --run {}", self.run)),
-            false if self.is_away || !status.is_bad() => None,
+            false if self.in_guest || !status.is_bad() => None,
             false => Some(format!("the same with --keep, then: {enter}")),
         }
     }
 
-    /// The breakage of a case whose worker never said how it went.
+    /// The breakage of a case whose worker reported no outcome.
     fn no_outcome(self, at: &Place, ended: Option<&std::io::Result<Ended>>) -> Breakage {
         let mut cause = match (self.refusal, ended) {
             (Some(refusal), _) => refusal.chain.into_iter().chain(refusal.log).collect(),
@@ -194,38 +194,38 @@ impl Verdict {
     }
 }
 
-/// Makes of a case that broke for want of something one that says nothing of the driver.
-fn blame_the_machine(report: &mut CaseReport, said: &str) {
+/// Turns a failure into an error of the machine: a case that lacked disk space, memory or processes accuses no driver.
+fn report_machine_shortage(report: &mut CaseReport, shortage: &str) {
     report.status = Status::Error;
-    // What it says it saw may have been the machine's doing.
+    // The shortage may have caused what the rules saw.
     report.judged = Judged::default();
     judge::excuse(&mut report.findings);
-    report.findings.insert(0, judge::environment(said));
+    report.findings.insert(0, judge::environment(shortage));
     if let Some(breakage) = &mut report.breakage {
-        breakage.cause.insert(0, format!("{said}."));
+        breakage.cause.insert(0, format!("{shortage}."));
     }
 }
 
-/// The names of the logs that hold something, in the order they are worth reading.
+/// The names of the logs that are not empty, most useful first.
 fn log_files(directory: &std::path::Path) -> Vec<String> {
     let holds = |name: &&str| std::fs::metadata(directory.join(name)).is_ok_and(|file| file.len() > 0);
     FILES.iter().filter(|name| holds(name)).map(|name| (*name).to_owned()).collect()
 }
 
-/// The defects of the kernel that name no device. One that names a device is for the case whose device it is,
-/// or for somebody else on this machine.
+/// The kernel's defects that name no device. A defect with a device belongs to the case of that device, or to another
+/// program on this machine.
 pub(super) fn unattributed(mut log: KernelLog) -> Vec<String> {
     let messages = log.read().unwrap_or_default();
-    let nobodys = |splat: &Splat| splat.devices.is_empty();
-    splats(&messages).into_iter().filter(nobodys).map(|splat| splat.to_string()).collect()
+    let names_no_device = |splat: &Splat| splat.devices.is_empty();
+    splats(&messages).into_iter().filter(names_no_device).map(|splat| splat.to_string()).collect()
 }
 
-/// What the run exits with.
+/// The exit code of the whole run.
 pub(super) fn exit_code(run: &RunRecord) -> u8 {
     let ran = run.cases.iter().any(|case| !case.status.is_skip());
     if run.interrupted {
         exit_code::INTERRUPTED
-    } else if ran && run.kernel.is_empty() && !run.cases.iter().any(got_a_verdict) {
+    } else if ran && run.kernel.is_empty() && !run.cases.iter().any(has_verdict) {
         exit_code::ENVIRONMENT
     } else if !run.kernel.is_empty() || run.cases.iter().any(|case| case.status.is_bad()) {
         exit_code::CASES_FAILED
@@ -236,15 +236,15 @@ pub(super) fn exit_code(run: &RunRecord) -> u8 {
     }
 }
 
-/// Whether anything was learned from a case: not from one that could not be carried out.
-fn got_a_verdict(case: &CaseReport) -> bool {
-    let learned = |finding: &Finding| {
+/// Whether a case says something about the driver or the manager. A case that could not be carried out says nothing.
+fn has_verdict(case: &CaseReport) -> bool {
+    let is_verdict = |finding: &Finding| {
         finding.party != Party::Environment && finding.consequence_of != judge::ENVIRONMENT
     };
-    !case.status.is_skip() && (case.status != Status::Error || case.findings.iter().any(learned))
+    !case.status.is_skip() && (case.status != Status::Error || case.findings.iter().any(is_verdict))
 }
 
-/// What a reader may want to do next.
+/// Advice for the user's next run.
 pub(super) fn hints(run: &RunRecord) -> Vec<String> {
     let mut hints = Vec::new();
     let host = run.count(Status::SkippedHost);
@@ -255,11 +255,13 @@ pub(super) fn hints(run: &RunRecord) -> Vec<String> {
         ));
     }
     if run.exit_code == exit_code::ENVIRONMENT {
-        hints
-            .push("no case could be carried out here, so nothing is known of the driver (exit 4)".to_owned());
+        hints.push(
+            "no case could be carried out on this machine, so the run says nothing about the driver (exit 4)"
+                .to_owned(),
+        );
     }
     if run.exit_code == exit_code::NOTHING_RAN {
-        hints.push("nothing ran, so nothing is proven (exit 3)".to_owned());
+        hints.push("no case ran, so the run proves nothing (exit 3)".to_owned());
     }
     hints
 }
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_ran_is_no_success() {
+    fn run_of_skipped_cases_is_no_success() {
         check(&[], false, exit_code::NOTHING_RAN);
         check(&[Status::SkippedDriver, Status::SkippedHost], false, exit_code::NOTHING_RAN);
         check(&[Status::SkippedDriver, Status::Passed], false, exit_code::OK);
@@ -313,23 +315,23 @@ mod tests {
     }
 
     #[test]
-    fn case_that_the_machine_had_no_room_for_accuses_nobody() {
-        let mut lacking = run(&[Status::Failed], false);
-        lacking.cases[0].findings.push(crate::judge::promise_broken("DRV-055", "NodePublishVolume", "x"));
-        assert_eq!(super::exit_code(&lacking), exit_code::CASES_FAILED);
-        blame_the_machine(&mut lacking.cases[0], "the disk is full: make room");
-        assert_eq!(lacking.cases[0].status, Status::Error);
-        let faults = lacking.cases[0].findings.iter().filter(|finding| finding.is_fault());
+    fn case_on_a_full_disk_accuses_no_driver() {
+        let mut full = run(&[Status::Failed], false);
+        full.cases[0].findings.push(crate::judge::promise_broken("DRV-055", "NodePublishVolume", "x"));
+        assert_eq!(super::exit_code(&full), exit_code::CASES_FAILED);
+        report_machine_shortage(&mut full.cases[0], "the disk is full: make room");
+        assert_eq!(full.cases[0].status, Status::Error);
+        let faults = full.cases[0].findings.iter().filter(|finding| finding.is_fault());
         assert!(faults.eq([&crate::judge::environment("the disk is full: make room")]));
-        assert_eq!(super::exit_code(&lacking), exit_code::ENVIRONMENT);
+        assert_eq!(super::exit_code(&full), exit_code::ENVIRONMENT);
     }
 
     #[test]
-    fn run_without_a_verdict_is_the_environments() {
+    fn run_without_a_verdict_exits_with_environment() {
         check(&[Status::Error, Status::Error], false, exit_code::ENVIRONMENT);
         check(&[Status::Error, Status::SkippedDriver], false, exit_code::ENVIRONMENT);
         check(&[Status::Error, Status::Passed], false, exit_code::CASES_FAILED);
-        // A rule of the volume manager that was broken is a verdict.
+        // A broken invariant is a verdict on the volume manager.
         let mut found = run(&[Status::Error], false);
         found.cases[0].findings.push(crate::judge::promise_broken("INV-001", "", "x"));
         assert_eq!(super::exit_code(&found), exit_code::CASES_FAILED);
