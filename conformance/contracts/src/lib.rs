@@ -1,11 +1,11 @@
-//! Trace events, and the promises that are held against them.
+//! Trace events, and the rules that judge a trace.
 //!
-//! A [trace](event::TraceLine) is what happened, in one order. A [`rule`] reads it and says which promise was
-//! broken, by which call, and where. What binds the volume manager is listed in [`manager::RULES`], what binds the
-//! driver in [`driver::RULES`]; [`promise`] is the catalogue of all that a driver promises.
+//! A [trace](event::TraceLine) records all events of a case in one order. A [`rule`] reads it and reports each broken
+//! promise or invariant with its call and its line. [`manager::RULES`] judge invariants of the volume manager,
+//! [`driver::RULES`] promises of the driver; [`promise`] is the catalogue of all promises.
 //!
-//! This crate knows no kernel, no driver and no manager, so that the same rule judges a case, the simulation
-//! and a recording of somebody else's node.
+//! This crate depends on no kernel, driver or manager, so that the same rule judges a case, the simulation and a
+//! recording of any node.
 
 pub mod driver;
 pub mod event;

@@ -1,13 +1,13 @@
-//! The catalogue of what a driver promises: every `DRV-…`, with where the promise comes from.
+//! The catalogue of a driver's promises: every `DRV-…`, with its basis in CSI or our reason.
 //!
 //! A promise is a sentence that callers rely on. Its [`Strength`] says how far CSI 1.12 obliges the plugin: a promise
-//! that CSI does not ask for is advice, with the reason why it is given. The catalogue is complete whether or not a
-//! promise is judged anywhere: [`crate::driver::RULES`] holds those that show in a trace, cases prove others, and for
-//! each there is a sabotage of fake-csi that breaks it.
+//! that CSI does not ask for is advice, with the reason why it is given. It has every promise:
+//! [`crate::driver::RULES`] judge those that show in a trace, cases judge others, and for each there is a sabotage of
+//! fake-csi that breaks it.
 //!
 //! Numbers go by subject: 00x identity, 01x create, 02x delete and list, 03x attach and snapshots, 04x stage, 05x
-//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x calls that are made again, 13x what stays in
-//! a driver that runs on, 14x copies and sizes.
+//! publish, 06x unpublish, 07x unstage, 08x size and statistics, 09x behaviour as a whole, 10x repeated calls, 13x the
+//! resources of a running driver, 14x copies and sizes.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ mod snapshots;
 mod stage;
 mod volumes;
 
-/// What a driver promises.
+/// A sentence that callers of a driver rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
     /// `DRV-…`.
@@ -33,7 +33,7 @@ pub struct Promise {
     pub sentence: &'static str,
     pub strength: Strength,
     pub basis: Basis,
-    /// Issues of drivers and callers that were hurt when it was broken, and suites that test it.
+    /// Issues of drivers that broke it and of callers that suffered, and suites that test it.
     pub seen_in: &'static [&'static str],
 }
 
@@ -49,10 +49,10 @@ pub enum Strength {
     Advice,
 }
 
-/// Why a promise is one.
+/// The reason for a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// CSI 1.12 says so.
+    /// CSI 1.12 states the promise.
     Csi {
         /// The RPC or message, and the part of it.
         section: &'static str,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn strength_is_the_word_that_is_quoted() {
+    fn strength_matches_the_quoted_word() {
         for promise in all() {
             let says = |words: &str, any: &[&str]| any.iter().any(|word| words.contains(word));
             let fits = match (promise.strength, promise.basis) {
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// The duties of a caller, which a plugin cannot break.
+    /// A plugin cannot break a duty of its caller.
     #[test]
     fn duties_of_the_caller_are_advice_to_the_plugin() {
         for id in ["DRV-048", "DRV-054", "DRV-075"] {
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn every_rule_of_the_driver_is_a_promise() {
         for rule in crate::driver::RULES {
-            assert!(find(rule.id).is_some(), "{} is judged, and promised nowhere", rule.id);
+            assert!(find(rule.id).is_some(), "{} is judged, but not in the catalogue", rule.id);
         }
     }
 }

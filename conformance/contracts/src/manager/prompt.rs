@@ -43,7 +43,7 @@ pub(super) static MOUNTED_AT_ONCE: Rule = Rule {
     sentence: "a volume that a pod wants and that nothing stands in the way of is worked on within a second",
     witnesses: WITNESSES,
     check: Checked::With(|| {
-        Box::new(Prompt::new(AT_ONCE, "a volume that a pod wants was not worked on", |debt| {
+        Box::new(Prompt::new(AT_ONCE, "no operation was started for a volume that a pod wants", |debt| {
             matches!(debt.owed, Owed::Mount { .. })
         }))
     }),
@@ -55,7 +55,7 @@ pub(super) static TAKEN_BACK_AT_ONCE: Rule = Rule {
     sentence: "a volume's unmount begins within a second of its pod's end, its unstaging of the last unmount",
     witnesses: WITNESSES,
     check: Checked::With(|| {
-        Box::new(Prompt::new(AT_ONCE, "a volume that nobody wants was not taken back", |debt| {
+        Box::new(Prompt::new(AT_ONCE, "a volume that no pod wants was not torn down", |debt| {
             !matches!(debt.owed, Owed::Mount { .. })
         }))
     }),
@@ -90,7 +90,11 @@ pub(super) static IN_ITS_TURN: Rule = Rule {
         }
         report.tried();
         if !is_in_use(books, volume) || !is_attached_to_node(books, volume) {
-            report.broken("", "tried before the node's status said so", edge.volume.as_str());
+            report.broken(
+                "",
+                "verified before the node's status listed the volume as attached and in use",
+                edge.volume.as_str(),
+            );
         }
     }),
 };

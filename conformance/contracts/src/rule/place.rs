@@ -1,6 +1,6 @@
-//! What a path below a kubelet's root stands for: spec of the directory layout, read backwards.
+//! The meaning of a path below a kubelet's root: target, staging path, and the files beside them.
 //!
-//! Paths in a trace begin with whatever root the run had, so they are told by their tails.
+//! The root differs from run to run, so a path in a trace is recognised by its last components.
 
 /// The plugin directory that CSI volumes live in below a pod.
 const CSI: &str = "kubernetes.io~csi";
@@ -14,7 +14,7 @@ pub enum Place<'a> {
     BlockTarget(Of<'a>),
     /// `plugins/kubernetes.io/csi/<driver>/<hash>/globalmount`
     Staging {
-        /// Everything before the last name: the directory that holds the metadata, too.
+        /// The directory of `globalmount` and of its `vol_data.json`.
         parent: &'a str,
     },
     /// `plugins/kubernetes.io/csi/volumeDevices/staging/<inner>`
@@ -26,7 +26,7 @@ pub enum Place<'a> {
     },
 }
 
-/// Whose target it is.
+/// The pod and the volume of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Of<'a> {
     /// The kubelet's root.
@@ -38,7 +38,7 @@ pub struct Of<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Reads a path; none if it is not one of the manager's.
+    /// Parses a path; `None` if the manager gives no such path to a call.
     pub fn of(path: &'a str) -> Option<Place<'a>> {
         let parts: Vec<&str> = path.rsplitn(7, '/').collect();
         match parts.as_slice() {
@@ -59,15 +59,15 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The pod whose target it is.
+    /// The pod of a target; a staging path has none.
     pub fn pod(self) -> Option<&'a str> {
         match self {
-            Place::Target(of) | Place::BlockTarget(of) => Some(of.pod),
+            Place::Target(target) | Place::BlockTarget(target) => Some(target.pod),
             Place::Staging { .. } | Place::BlockStaging { .. } => None,
         }
     }
 
-    /// Where the manager keeps what it must know to undo the step.
+    /// The path of the record (`vol_data.json`) from which the manager undoes the step.
     pub fn metadata(self) -> String {
         match self {
             Place::Target(Of { root, pod, inner }) => {
@@ -82,12 +82,12 @@ impl<'a> Place<'a> {
 }
 
 impl Of<'_> {
-    /// The device node that the manager binds for a pod's block volume, and keeps open by a loop device.
+    /// The bind of the device in the global map, one for each pod, which the manager keeps open with a loop device.
     pub fn map_entry(&self) -> String {
         format!("{}/{}/dev/{}", devices(self.root), self.inner, self.pod)
     }
 
-    /// The link in the pod's directory that leads to its block volume.
+    /// The pod's link to its block volume.
     pub fn link(&self) -> String {
         format!("{}/pods/{}/volumeDevices/{CSI}/{}", self.root, self.pod, self.inner)
     }
@@ -98,7 +98,7 @@ impl Of<'_> {
     }
 }
 
-/// The global map directory of a block volume, with its slash: one entry a pod.
+/// The global map of a block volume, with a trailing slash; it has an entry for each pod.
 pub fn map_directory(root: &str, inner: &str) -> String {
     format!("{}/{inner}/dev/", devices(root))
 }
@@ -117,15 +117,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_of_a_call_is_told() {
-        let of = Of { root: "/r/kl", pod: "uid-a", inner: "pv-v1" };
+    fn each_path_of_a_call_is_recognised() {
+        let target = Of { root: "/r/kl", pod: "uid-a", inner: "pv-v1" };
         assert_eq!(
             Place::of("/r/kl/pods/uid-a/volumes/kubernetes.io~csi/pv-v1/mount"),
-            Some(Place::Target(of))
+            Some(Place::Target(target))
         );
         assert_eq!(
             Place::of("/r/kl/plugins/kubernetes.io/csi/volumeDevices/publish/pv-v1/uid-a"),
-            Some(Place::BlockTarget(of))
+            Some(Place::BlockTarget(target))
         );
         assert_eq!(
             Place::of("$ROOT/kl/plugins/kubernetes.io/csi/d.example.com/$SHA256/globalmount"),

@@ -4,14 +4,14 @@
 //! stage v1                     a call and its answer OK; `stage v1 Internal` another answer
 //! publish v1 a begins          only the start; `publish v1 a ends` only the end
 //! mount target:v1/a ro         the kernel shows a mount, here with an option
-//! mkdir parent:v1/a            the manager made something, and the kernel agrees
-//! effect umount target:v1/a    the same, where the word alone means what the kernel shows
-//! state v1/a VolumeMounted     the manager's books; `-` for gone
-//! wants v1/a yes               its other book: what should be
-//! step add_pod uid-a           a pod, or what was done to the world, in the words of version 1
-//! in-use v1                    the node writes status.volumesInUse
-//! detach v1                    the controller's call
-//! calls M {} {} OK             any call, with request, answer and code; what follows was done to it on the way
+//! mkdir parent:v1/a            the manager announced an effect, and the kernel shows it
+//! effect umount target:v1/a    the same for an effect whose word alone is a kernel event
+//! state v1/a VolumeMounted     the actual state of a volume or of a pod's volume; `-` removes it
+//! wants v1/a yes               the desired state, likewise
+//! step add_pod uid-a           a pod event or a step of the case, in the words of version 1
+//! in-use v1                    the node writes `volumesInUse` of its status
+//! detach v1                    ControllerUnpublishVolume
+//! calls M {} {} OK             any call, with request, answer and code, and then the fault that the proxy injected
 //! ```
 //!
 //! Volumes whose name begins with `b` are block volumes, and `empty:cache/a` is an emptyDir of pod `a`.
@@ -26,7 +26,7 @@ use crate::event::*;
 const ROOT: &str = "/kl";
 const CSI: &str = "/kl/plugins/kubernetes.io/csi";
 
-/// Every witness: a rule is tested with all it could ask for.
+/// Every witness, so that no rule is unobservable.
 const ALL: &[Witness] = &[
     Witness::Rpc,
     Witness::Kernel,
@@ -37,7 +37,7 @@ const ALL: &[Witness] = &[
     Witness::Clock,
 ];
 
-/// Asserts that a rule is kept in a trace that gives it something to judge, at rest with these pods still wanted.
+/// Asserts that a trace keeps a rule and gives it something to judge. `pods` are still wanted at the end.
 #[track_caller]
 pub(crate) fn keeps(rule: &'static Rule, script: &str, pods: &[&str]) {
     let (found, tried) = judged(rule, script, pods);
@@ -52,7 +52,7 @@ pub(crate) fn passes_over(rule: &'static Rule, script: &str, pods: &[&str]) {
     assert_eq!((found, tried), (Vec::new(), false), "{}", rule.id);
 }
 
-/// Asserts that a rule finds exactly one thing in a trace, for this cause.
+/// Asserts that a rule finds exactly one violation in a trace, with this cause.
 #[track_caller]
 pub(crate) fn breaks(rule: &'static Rule, cause: &str, script: &str, pods: &[&str]) {
     let (found, _) = judged(rule, script, pods);
@@ -60,7 +60,7 @@ pub(crate) fn breaks(rule: &'static Rule, cause: &str, script: &str, pods: &[&st
     assert_eq!(causes, [cause], "{}: {found:#?}", rule.id);
 }
 
-/// What a rule finds, and whether it had anything to judge.
+/// The violations that a rule finds, and whether it had anything to judge.
 fn judged(rule: &'static Rule, script: &str, pods: &[&str]) -> (Vec<Violation>, bool) {
     let mut judge = Judge::new([rule], ALL);
     let mut found: Vec<Violation> = trace(script).iter().flat_map(|line| judge.event(line)).collect();
@@ -171,7 +171,7 @@ impl Writer {
             "detach" => "ControllerUnpublishVolume".to_owned(),
             verb => format!("Node{}{}Volume", verb[..1].to_uppercase(), &verb[1..]),
         };
-        // The words that are JSON change the request; the other one is the code of the answer.
+        // The words that are JSON change the request; the remaining word is the code of the answer.
         let (changes, code): (Vec<&str>, Vec<&str>) = rest.iter().partition(|word| word.starts_with('{'));
         if begins {
             let id = self.trace.len() as u64 + 1;
@@ -264,7 +264,7 @@ fn unique(volume: &str) -> String {
     format!("kubernetes.io/csi/d.example.com^{volume}")
 }
 
-/// The same of a volume that a pod may have to itself.
+/// The unique name of a pod's volume: `empty:<name>` is an emptyDir of the pod itself.
 fn unique_in(volume: &str, pod: &str) -> String {
     match volume.strip_prefix("empty:") {
         Some(name) => format!("kubernetes.io/empty-dir/{}-{name}", uid(pod)),
@@ -321,8 +321,8 @@ fn mount(target: &str, opts: &[&str]) -> Mount {
 
 /// The path that a word such as `target:v1/a` stands for; a path stands for itself.
 pub(crate) fn path(word: &str) -> String {
-    let Some((kind, of)) = word.split_once(':') else { return word.to_owned() };
-    let (volume, pod) = of.split_once('/').map_or((of, String::new()), |(volume, pod)| (volume, uid(pod)));
+    let Some((kind, key)) = word.split_once(':') else { return word.to_owned() };
+    let (volume, pod) = key.split_once('/').map_or((key, String::new()), |(volume, pod)| (volume, uid(pod)));
     let volumes = format!("{ROOT}/pods/{pod}/volumes/kubernetes.io~csi/pv-{volume}");
     match (kind, is_block(volume)) {
         ("target", false) => format!("{volumes}/mount"),
