@@ -1,9 +1,8 @@
-//! local: directories and disks of this very node, handed to pods through persistent volumes.
+//! local: directories and disks of the node as persistent volumes.
 
 use crate::prelude::*;
 
-/// A directory is bound into the pod and unbound again, also by a restarted node that has to reconstruct it, and keeps
-/// its data.
+/// A directory is bound into the pod and keeps its data; a restarted node reconstructs the volume and unbinds it.
 ///
 /// Kubernetes, Volumes, local: a mounted local storage device such as a disk, partition or directory.
 #[case(needs = [])]
@@ -29,7 +28,7 @@ async fn directory_is_bound_and_unbound(cx: &mut Cx) -> Result {
         rmdir  <web>/data
     "#]])
         .await?;
-    cx.same("what is left", &std::fs::read_to_string(directory.join("greeting"))?, "hello")
+    cx.same("the file in the directory", &std::fs::read_to_string(directory.join("greeting"))?, "hello")
 }
 
 /// An empty disk is formatted, mounted once for the node and bound for each pod, and unmounted after the last one. The
@@ -75,7 +74,7 @@ async fn empty_disk_is_formatted_and_mounted(cx: &mut Cx) -> Result {
     third.stop().await
 }
 
-/// A container gets a local block volume as a device, and the next pod finds what was written.
+/// A container gets a local block volume as a device, and the next pod finds the data.
 ///
 /// Kubernetes, Volumes, local: volumeMode Block.
 #[case(needs = [Owners, Loop])]
@@ -110,8 +109,8 @@ async fn block_device_reaches_the_container(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// A container with a read-only disk cannot write it, although the device itself is writable for others, nor open
-/// another disk for which it makes a node.
+/// A container with a read-only block volume cannot write to the device, although another pod can, and cannot open
+/// another disk through a device node of its own.
 ///
 /// Kubernetes, Volumes, local: readOnly. Kubernetes, Pod Security Standards: only privileged containers may use the
 /// node's devices.
@@ -155,13 +154,13 @@ async fn disk_with_other_data_is_not_formatted(cx: &mut Cx) -> Result {
     web.stop().await?;
     cx.sees(expect![""]).await?;
     let kept = std::fs::read(&disk)?;
-    cx.same("the mark", &format!("{:x?}", &kept[510..512]), "[55, aa]")
+    cx.same("the mark of the partition table", &format!("{:x?}", &kept[510..512]), "[55, aa]")
 }
 
 /// A corrupt file system is not mounted: the pod waits with an event that names no path of the node, the data stays,
 /// and nothing is left mounted.
 ///
-/// Kubernetes, Volumes, local: a file system with errors that cannot be mended is not mounted.
+/// Kubernetes, Volumes, local: a file system whose errors fsck cannot correct is not mounted.
 #[case(needs = [Owners, Loop])]
 async fn corrupt_file_system_is_not_mounted(cx: &mut Cx) -> Result {
     let disk = cx.corrupt_disk()?;

@@ -1,14 +1,14 @@
-//! The power of the whole machine fails, or its kernel does, and it boots again with the disk it had.
+//! The machine loses power or its kernel panics, and it boots again with the same disk.
 
 use crate::prelude::*;
 
-/// When power is lost after the driver published a volume and before the node knew it, the booted node unmounts what it
-/// finds, gives the volume to its pod, and everything that an earlier pod had written is there.
+/// When power is lost after the driver published a volume and before the node got the answer, the booted node publishes
+/// the volume to its pod again, and the pod finds everything that an earlier pod wrote.
 ///
-/// CSI, NodePublishVolume: this operation MUST be idempotent; the CO may call it again whatever it forgot.
+/// CSI, NodePublishVolume: this operation MUST be idempotent; the CO may repeat it after it lost its state.
 #[case(needs = [Filesystem, OwnProcess, PowerCut, Root, Persistent])]
 async fn power_loss_during_publish(cx: &mut Cx) -> Result {
-    // A driver makes a volume of a name once: after the cut this is the one it made before.
+    // CreateVolume with the same name answers the same volume: after the power loss this is the volume from before.
     let data = cx.volume("data").create().await?;
     if cx.cuts() == 0 {
         let first = cx.pod("first").volume(&data, "/data").start().await?;
@@ -34,10 +34,10 @@ async fn power_loss_during_publish(cx: &mut Cx) -> Result {
         .await
 }
 
-/// When the kernel panics while a pod writes, the booted node gives the volume to its pod, and everything that was
-/// synced is there.
+/// When the kernel panics while a pod writes, the booted node publishes the volume to its pod, and the pod finds
+/// everything that was synced.
 ///
-/// CSI, NodeStageVolume: this operation MUST be idempotent; POSIX, fsync: what it returned for is on the disk.
+/// CSI, NodeStageVolume: this operation MUST be idempotent; POSIX, fsync: the data is on the disk when it returns.
 #[case(needs = [Filesystem, OwnProcess, PowerCut, Root, Persistent])]
 async fn kernel_panic_during_a_write(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;

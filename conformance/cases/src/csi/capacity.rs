@@ -1,8 +1,8 @@
-//! What a driver tells of sizes: of the space that is left, and of the volumes that it makes.
+//! Sizes in a driver's answers: the available capacity, and the sizes of volumes.
 
 use crate::prelude::*;
 
-/// A device is as large as CreateVolume has answered.
+/// A device is at least as large as the size that CreateVolume was asked for, and as the size that it answered.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
 #[case(needs = [Creates, Block, Root, Loop])]
@@ -15,49 +15,49 @@ async fn device_has_the_answered_size(cx: &mut Cx) -> Result {
     let node = cx.node_calls(&disk).await?;
     node.set_up("web").await?;
     let size = node.device_size(&node.target("web")).await?;
-    let told = "The device is smaller than CreateVolume was asked for.";
-    cx.keeps("DRV-012", "CreateVolume", size >= asked, told)?;
-    // A driver that answers zero does not know.
-    let told = "The device is smaller than CreateVolume has answered.";
-    cx.keeps("DRV-013", "CreateVolume", size >= answered, told)?;
+    let cause = "The device is smaller than the size that CreateVolume was asked for.";
+    cx.keeps("DRV-012", "CreateVolume", size >= asked, cause)?;
+    // Zero means that the driver does not know the size.
+    let cause = "The device is smaller than the size that CreateVolume answered.";
+    cx.keeps("DRV-013", "CreateVolume", size >= answered, cause)?;
     node.tear_down("web").await
 }
 
-/// The space that is left is less by a volume that was created, or is still enough for another as large as all of it.
+/// After a volume was created, GetCapacity answers less, or a volume as large as the answered capacity can be created.
 ///
 /// CSI, GetCapacity: the capacity of the storage that can be used to provision volumes; it MUST NOT be negative.
 #[case(needs = [TellsCapacity, Creates, Filesystem])]
 async fn capacity_shrinks_with_a_volume(cx: &mut Cx) -> Result {
-    // The first shows what to ask for.
+    // GetCapacity is called with the parameters of the last created volume.
     cx.volume("one").create().await?;
-    let before = left(cx, cx.capacity()?.await?)?;
+    let before = available(cx, cx.capacity()?.await?)?;
     let two = cx.volume("two").create().await?;
     let answer = cx.capacity()?.await?;
     let most: Option<u64> = answer.text("/maximumVolumeSize").parse().ok();
-    let after = left(cx, answer)?;
+    let after = available(cx, answer)?;
     if after + cx.size(&two) / 2 <= before {
         return Ok(());
     }
-    // Thin volumes take no space before they are written.
+    // A driver with thin volumes may answer as much as before, since they take no space before they are written.
     let wanted = most.map_or(after, |most| after.min(most));
     if wanted < after || wanted == 0 {
-        cx.not_tried("DRV-026", "a single volume cannot take all the space that is left");
+        cx.not_tried("DRV-026", "a single volume cannot take the whole available capacity");
         return Ok(());
     }
     let made = cx.create_such(wanted)?.await?;
-    let told =
-        "GetCapacity answered as much after CreateVolume as before, and a volume as large cannot be created.";
-    cx.keeps("DRV-026", "GetCapacity", made.is_ok(), told)?;
+    let cause =
+        "GetCapacity answered no less after CreateVolume, but a volume of that size cannot be created.";
+    cx.keeps("DRV-026", "GetCapacity", made.is_ok(), cause)?;
     let gone = cx.call("DeleteVolume", json!({ "volumeId": made.text("/volume/volumeId") })).await?;
     gone.is("DRV-020", &["OK"])
 }
 
-fn left(cx: &Cx, answer: Answer) -> Result<u64> {
-    let answer = answer.asked("for volumes such as one that was created");
+fn available(cx: &Cx, answer: Answer) -> Result<u64> {
+    let answer = answer.asked("with the parameters of a created volume");
     answer.is_implemented()?;
     answer.succeeds()?;
-    let left: i64 = answer.text("/availableCapacity").parse().unwrap_or(0);
-    let told = "GetCapacity answered a negative capacity.";
-    cx.keeps("DRV-026", "GetCapacity", left >= 0, told)?;
-    Ok(left.unsigned_abs())
+    let bytes: i64 = answer.text("/availableCapacity").parse().unwrap_or(0);
+    let cause = "GetCapacity answered a negative capacity.";
+    cx.keeps("DRV-026", "GetCapacity", bytes >= 0, cause)?;
+    Ok(bytes.unsigned_abs())
 }

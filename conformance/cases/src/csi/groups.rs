@@ -1,4 +1,4 @@
-//! Group snapshots: several volumes at one moment.
+//! Group snapshots: snapshots of several volumes at one point in time.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::prelude::*;
 const CREATE: &str = "CreateVolumeGroupSnapshot";
 const GET: &str = "GetVolumeGroupSnapshot";
 
-/// A group has a snapshot of each volume, and each can be restored with what was on it.
+/// A group has a snapshot of each volume, and a volume that is restored from a snapshot has the data of its source.
 ///
 /// CSI, CreateVolumeGroupSnapshot: all snapshots MUST be taken at the same point in time.
 #[case(needs = [GroupSnapshots, Creates, Block, Root, Loop, Persistent, TwoVolumes])]
@@ -30,22 +30,23 @@ async fn group_has_the_data_of_each_volume(cx: &mut Cx) -> Result {
     for (volume, node, name) in [(&one, &nodes[0], "copy-of-one"), (&two, &nodes[1], "copy-of-two")] {
         let is_of_volume = |member: &&Value| member["sourceVolumeId"] == json!(cx.handle(volume));
         let id = snapshots.iter().find(is_of_volume).and_then(|member| member["snapshotId"].as_str());
-        let told = "The group has no snapshot of one of its volumes.";
-        cx.keeps("DRV-038", CREATE, id.is_some(), told)?;
+        let cause = "The group has no snapshot of one of its volumes.";
+        cx.keeps("DRV-038", CREATE, id.is_some(), cause)?;
         let (id, said) = (id.unwrap_or_default().to_owned(), Value::Null);
         let snapshot = Snapshot { id, size: cx.size(volume), said };
         let copy = cx.volume(name).block().restored_from(&snapshot).create().await?;
         let copied = cx.node_calls(&copy).await?;
         copied.set_up("copy").await?;
-        let told = "A snapshot of the group does not have what was on its volume.";
+        let cause = "A snapshot of the group does not have the data of its volume.";
         let has = copied.has_copied(&copied.target("copy"), node, "before").await?;
-        cx.keeps("DRV-038", CREATE, has, told)?;
+        cx.keeps("DRV-038", CREATE, has, cause)?;
         copied.tear_down("copy").await?;
     }
     Ok(())
 }
 
-/// A group says its id, when it was taken, and its snapshots, which say that they are of the group.
+/// CreateVolumeGroupSnapshot answers the group's id, its creation time and its snapshots, and each snapshot names the
+/// group.
 ///
 /// CSI, VolumeGroupSnapshot: group_snapshot_id, snapshots, creation_time and ready_to_use are REQUIRED.
 #[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
@@ -54,28 +55,29 @@ async fn group_describes_itself(cx: &mut Cx) -> Result {
     let group = take(cx, &[&one, &two]).await?;
     let id = group.text("/groupSnapshot/groupSnapshotId");
     cx.keeps("DRV-154", CREATE, !id.is_empty(), "CreateVolumeGroupSnapshot answered a group without an id.")?;
-    let told = "CreateVolumeGroupSnapshot answered no time at which the group was taken.";
-    cx.keeps("DRV-154", CREATE, group.has("/groupSnapshot/creationTime"), told)?;
+    let cause = "CreateVolumeGroupSnapshot answered no time at which the group was taken.";
+    cx.keeps("DRV-154", CREATE, group.has("/groupSnapshot/creationTime"), cause)?;
     let snapshots = members(&group);
-    let of: BTreeSet<&str> =
+    let sources: BTreeSet<&str> =
         snapshots.iter().filter_map(|member| member["sourceVolumeId"].as_str()).collect();
     let (one, two) = (cx.handle(&one), cx.handle(&two));
-    let told = "CreateVolumeGroupSnapshot answered other snapshots than one of each volume.";
-    let is_complete = snapshots.len() == 2 && of == BTreeSet::from([one.as_str(), two.as_str()]);
-    cx.keeps("DRV-038", CREATE, is_complete, told)?;
+    let cause = "CreateVolumeGroupSnapshot did not answer exactly one snapshot of each volume.";
+    let is_complete = snapshots.len() == 2 && sources == BTreeSet::from([one.as_str(), two.as_str()]);
+    cx.keeps("DRV-038", CREATE, is_complete, cause)?;
     let names_group = |member: &Value| {
         matches!(member["groupSnapshotId"].as_str(), None | Some(""))
             || member["groupSnapshotId"] == json!(id)
     };
-    let told = "A snapshot in the answer of CreateVolumeGroupSnapshot says that it is of another group.";
-    cx.keeps("DRV-154", CREATE, snapshots.iter().all(names_group), told)?;
-    let is_ready = |said: &Value| said["readyToUse"] == json!(true);
-    let told = "CreateVolumeGroupSnapshot answered that the group is ready, and a snapshot in it is not.";
+    let cause = "A snapshot in the answer of CreateVolumeGroupSnapshot names another group.";
+    cx.keeps("DRV-154", CREATE, snapshots.iter().all(names_group), cause)?;
+    let is_ready = |snapshot: &Value| snapshot["readyToUse"] == json!(true);
+    let cause =
+        "CreateVolumeGroupSnapshot answered that the group is ready, but one of its snapshots is not.";
     let all_ready = snapshots.iter().all(is_ready);
-    cx.keeps("DRV-154", CREATE, all_ready || !is_ready(&group.part("/groupSnapshot")), told)
+    cx.keeps("DRV-154", CREATE, all_ready || !is_ready(&group.part("/groupSnapshot")), cause)
 }
 
-/// A group that is taken again by its name is the same; for other volumes the name is taken.
+/// A repeated CreateVolumeGroupSnapshot answers the same group; the same name with other volumes is ALREADY_EXISTS.
 ///
 /// CSI, CreateVolumeGroupSnapshot: the group snapshot MUST only be created once; ALREADY_EXISTS for other volumes.
 #[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
@@ -83,18 +85,18 @@ async fn repeated_group_is_the_same(cx: &mut Cx) -> Result {
     let (one, two) = (cx.volume("one").create().await?, cx.volume("two").create().await?);
     let first = take(cx, &[&one, &two]).await?;
     let again = cx.take(CREATE, request(cx, &[&one, &two])).await?;
-    let again = again.asked("of a name that its volumes have");
+    let again = again.asked("of the same name and volumes");
     again.is("DRV-153", &["OK"])?;
-    let told = "CreateVolumeGroupSnapshot of the same name and volumes answered another group.";
+    let cause = "CreateVolumeGroupSnapshot of the same name and volumes answered another group.";
     let id = "/groupSnapshot/groupSnapshotId";
-    cx.keeps("DRV-153", CREATE, again.text(id) == first.text(id), told)?;
-    let told = "CreateVolumeGroupSnapshot of the same name and volumes answered other snapshots.";
-    cx.keeps("DRV-153", CREATE, ids(&again) == ids(&first), told)?;
+    cx.keeps("DRV-153", CREATE, again.text(id) == first.text(id), cause)?;
+    let cause = "CreateVolumeGroupSnapshot of the same name and volumes answered other snapshots.";
+    cx.keeps("DRV-153", CREATE, ids(&again) == ids(&first), cause)?;
     let answer = cx.take(CREATE, request(cx, &[&one])).await?;
-    answer.asked("of a name that is taken, for other volumes").is("DRV-153", &["AlreadyExists"])
+    answer.asked("of the same name for other volumes").is("DRV-153", &["AlreadyExists"])
 }
 
-/// A group is gotten with the snapshots that it has, and one that does not exist is not found.
+/// GetVolumeGroupSnapshot answers a group with all its snapshots, and NOT_FOUND for a group that does not exist.
 ///
 /// CSI, GetVolumeGroupSnapshot: current information; NOT_FOUND if the group snapshot does not exist.
 #[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
@@ -105,16 +107,16 @@ async fn group_is_gotten_whole(cx: &mut Cx) -> Result {
         "groupSnapshotId": group.text("/groupSnapshot/groupSnapshotId"),
         "snapshotIds": ids(&group),
     });
-    let gotten = cx.call(GET, asked).await?.asked("of a group that was taken");
-    gotten.is("DRV-038", &["OK"])?;
-    let told = "GetVolumeGroupSnapshot answered other snapshots than the group was taken with.";
-    cx.keeps("DRV-038", GET, ids(&gotten) == ids(&group), told)?;
+    let answer = cx.call(GET, asked).await?.asked("of an existing group");
+    answer.is("DRV-038", &["OK"])?;
+    let cause = "GetVolumeGroupSnapshot answered other snapshots than CreateVolumeGroupSnapshot did.";
+    cx.keeps("DRV-038", GET, ids(&answer) == ids(&group), cause)?;
     let unknown = json!({ "groupSnapshotId": "no-such-group", "snapshotIds": ids(&group) });
     let answer = cx.call(GET, unknown).await?.asked("of a group that does not exist");
     answer.is("DRV-155", &["NotFound"])
 }
 
-/// A group that is deleted is gone with its snapshots, and is deleted again with success.
+/// DeleteVolumeGroupSnapshot deletes the group and its snapshots, and succeeds when it is repeated.
 ///
 /// CSI, DeleteVolumeGroupSnapshot: deletes the group as well as all individual snapshots that are part of it.
 #[case(needs = [GroupSnapshots, Creates, Filesystem, TwoVolumes])]
@@ -127,21 +129,21 @@ async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
     let answer = cx.call(GET, json!({ "groupSnapshotId": id, "snapshotIds": members })).await?;
     answer.asked("of a group that was deleted").is("DRV-155", &["NotFound"])?;
     for snapshot in &snapshots {
-        let told = "DeleteVolumeGroupSnapshot answered OK, and a snapshot of the group is still there.";
+        let cause = "DeleteVolumeGroupSnapshot answered OK, but a snapshot of the group still exists.";
         if cx.controller_can("LIST_SNAPSHOTS") {
             let listed = cx.call("ListSnapshots", json!({ "snapshotId": snapshot })).await?;
-            cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", listed.list("/entries").is_empty(), told)?;
+            cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", listed.list("/entries").is_empty(), cause)?;
         }
         if cx.controller_can("GET_SNAPSHOT") {
             let answer = cx.call("GetSnapshot", json!({ "snapshotId": snapshot })).await?;
-            cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", !answer.is_ok(), told)?;
+            cx.keeps("DRV-038", "DeleteVolumeGroupSnapshot", !answer.is_ok(), cause)?;
         }
     }
     let again = cx.delete_group(&id, &members).await?.asked("of a group that was deleted");
     again.is("DRV-142", &["OK"])
 }
 
-/// The calls for groups are refused without each of the required fields.
+/// A group snapshot call without one of its required fields is INVALID_ARGUMENT.
 ///
 /// CSI, CreateVolumeGroupSnapshot and the others: name, source_volume_ids and group_snapshot_id are REQUIRED.
 #[case(needs = [GroupSnapshots, Creates, Filesystem])]

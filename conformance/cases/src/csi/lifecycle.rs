@@ -1,9 +1,9 @@
-//! A volume's way in and out, when nothing goes wrong.
+//! The life of a volume on a node without faults: stage, publish, unpublish, unstage.
 
 use crate::prelude::*;
 
-/// A pod gets its file systems, each keeps what is written to it, and nothing of them is left on the node when the pod
-/// is gone.
+/// A pod reads from each of its two volumes what it wrote there, nothing of them is left on the node when the pod is
+/// gone, and the next pod finds the data.
 ///
 /// CSI, NodePublishVolume: called when a workload that uses the volume is placed on a node.
 /// CSI, NodeUnpublishVolume: the reverse operation of NodePublishVolume.
@@ -16,8 +16,8 @@ async fn file_system_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
     web.writes("/data/greeting", "hello").await?;
     web.writes("/logs/greeting", "adieu").await?;
     let mixed_up = web.holds("/data/greeting", "adieu").await?;
-    let told = "The target of one volume shows what was written to another.";
-    cx.keeps("DRV-051", "NodePublishVolume", !mixed_up, told)?;
+    let cause = "The target of one volume shows data that was written to another.";
+    cx.keeps("DRV-051", "NodePublishVolume", !mixed_up, cause)?;
     web.reads("/data/greeting", "hello").await?;
     cx.sees(expect![[r#"
         csi    Stage data
@@ -45,7 +45,7 @@ async fn file_system_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
     next.stop().await
 }
 
-/// A repeated call has the result of the first: a caller that lost the answer asks again.
+/// A repeated call has the result of the first: a caller that lost the answer repeats the call.
 ///
 /// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
 #[case(needs = [Filesystem, Root, Persistent])]
