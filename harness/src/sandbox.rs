@@ -1,13 +1,13 @@
 //! The sandbox of one case: a process tree in its own mount and PID namespaces.
 //!
-//! Whatever a case mounts, starts or writes below the node's root dies with its first process, also after
-//! `SIGKILL`: the kernel does the cleaning up. This file unshares, mounts inside the new namespace and makes
-//! directories there; nothing is ever created on the machine's own file system.
+//! When PID 1 of the sandbox dies, even by `SIGKILL`, the kernel ends every process of the case and removes its mounts
+//! and the files below the node's root. This file unshares, mounts inside the new namespace and makes directories
+//! there; it creates nothing on the machine's own file system.
 //!
-//! Three processes come out of [`Sandbox::enter`]: the caller becomes the *keeper*, which only waits and
-//! passes the exit status on; below it PID 1 reaps orphans and watches the lifelines; below that the function
-//! returns, in the *worker*. PID 1 is not the worker itself, because whoever reaps every orphan would also
-//! take exit statuses that an async runtime in the same process is waiting for.
+//! [`Sandbox::enter`] leaves three processes. The caller becomes the *keeper*: it only waits and passes the exit status
+//! on. Its child is PID 1, which reaps orphans and watches the lifelines. The child of PID 1 is the *worker*, in which
+//! the function returns. PID 1 is not the worker, because a process that reaps every orphan also takes the exit
+//! statuses that an async runtime in the same process waits for.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -33,26 +33,27 @@ pub use shared::SharedNode;
 /// How a sandbox is made.
 #[derive(Debug)]
 pub struct SandboxOptions {
-    /// The read end of a pipe whose write end only the run holds. At its end everything in the sandbox dies.
+    /// The read end of a pipe whose write end only the run holds. When the pipe ends, everything in the sandbox dies.
     pub lifeline: Option<OwnedFd>,
-    /// Whether to make a user namespace, too, and be root in there only.
+    /// Whether to make a user namespace too, and be root only inside of it.
     pub user_namespace: bool,
     /// Whether to leave the caller's process group, so that a terminal's Ctrl-C reaches the run alone.
     pub own_group: bool,
-    /// Where the run keeps its ledger; what outlives a namespace is written down there first.
+    /// The path of the run's ledger, which records what outlives a namespace before it can be lost.
     pub ledger: Option<PathBuf>,
-    /// What the ledger calls this sandbox: the id of the case.
+    /// The name of this sandbox in the ledger: the id of the case.
     pub name: String,
-    /// A directory on a disk that keeps the node's root and the state, in memory otherwise. What it holds already
-    /// is what the node finds.
+    /// A directory on a disk for the node's root and the driver's state; without it both are in memory. The node finds
+    /// the files that are there already.
     pub disk: Option<PathBuf>,
-    /// Most bytes the node's root directory can hold.
+    /// The size limit of the node's root directory, in bytes.
     pub node_bytes: u64,
-    /// Most bytes the state directory can hold: volumes of a driver that keeps them in files lie there.
+    /// The size limit of the state directory, in bytes. Drivers that keep volumes in files keep them there.
     pub state_bytes: u64,
-    /// For a driver that runs already: where the node's root is to be, so that both see the same mounts.
+    /// For a driver that runs already: the place of the node's root on the machine, so that driver and node see
+    /// the same mounts.
     pub shared: Option<SharedNode>,
-    /// What is found of the machine.
+    /// The machine's files inside of the sandbox.
     pub machine: MachineOptions,
 }
 
@@ -73,15 +74,16 @@ impl Default for SandboxOptions {
     }
 }
 
-/// An eighth of the memory, since cases run beside each other; but room for one xfs, and never more than any case
-/// needs.
+/// The default size limit of the state directory.
 fn state_bytes() -> u64 {
+    // An eighth of the memory, because cases run side by side: at least enough for one xfs, at most what the largest
+    // case needs.
     let memory = rustix::system::sysinfo();
     let bytes = u64::from(memory.mem_unit) * memory.totalram as u64;
     (bytes / 8).clamp(768 << 20, 4 << 30)
 }
 
-/// The namespaces the calling process is in, as it made them.
+/// The sandbox that the calling process has made and entered.
 #[derive(Debug)]
 pub struct Sandbox {
     rootless: bool,
@@ -98,14 +100,15 @@ pub struct Sandbox {
 impl Sandbox {
     /// Moves the caller into a new sandbox.
     ///
-    /// Returns in a *new process*; the calling one waits for it and exits with its status (128 and the
-    /// signal's number, if a signal ended it). To be called first thing in `main`: with a second thread
-    /// running it refuses, because a namespace belongs to a thread.
+    /// Returns in a *new process*. The calling process waits for it and exits with its status: 128 plus the signal's
+    /// number, if a signal ended it. Call it first in `main`: it fails beside a second thread, because a namespace
+    /// belongs to a thread.
     pub fn enter(mut options: SandboxOptions) -> Result<Sandbox, SandboxError> {
         let begin = std::time::Instant::now();
-        // Opened by its path out here; the descriptor goes along.
+        // Opened outside, where the path resolves; the sandbox inherits the descriptor.
         let ledger = options.ledger.as_deref().map(Ledger::open).transpose()?;
-        // Only now that the ledger waits for us: from here on the end of the run is the end of this, too.
+        // After the ledger is open, since clean-up waits until it is closed. From here on this process dies with
+        // the run.
         init::refuse_to_outlive(options.lifeline.as_ref());
         init::refuse_threads()?;
         let shared = options.shared.as_ref();
@@ -123,7 +126,7 @@ impl Sandbox {
             false => furnish::furnish(&layout, &options)?,
         };
         if let Some(ledger) = &ledger {
-            // Before anybody can attach a file that lies on one of these.
+            // Before a process can attach a file on one of these devices: the janitor finds its loop device by them.
             ledger.record(&Entry::Sandbox {
                 name: options.name,
                 keeper: lives.keeper,
@@ -139,22 +142,22 @@ impl Sandbox {
         Ok(Sandbox { rootless, is_shared, layout, state_bytes, devices, machine, ledger, init, took })
     }
 
-    /// How far its processes are kept from the machine.
+    /// The machine's paths that the sandbox's processes can write to, only read, or not see.
     pub fn bounds(&self) -> &Bounds {
         &self.machine.bounds
     }
 
-    /// What was written over the machine's files since the sandbox was made. It is gone with the sandbox.
+    /// Changes to the machine's files since the sandbox was made. They vanish with the sandbox.
     pub fn written(&self) -> Vec<Written> {
         self.machine.written()
     }
 
-    /// Whether there is no room left for what is written over the machine's files.
+    /// Whether the layer that takes changes to the machine's files is full.
     pub fn is_machine_full(&self) -> bool {
         self.machine.is_full()
     }
 
-    /// Tells those who look from outside that this sandbox stays as it is, until its run lets go.
+    /// Records in the ledger that this sandbox is kept until its run closes the lifeline: `volproof enter` finds it.
     ///
     /// # Errors
     /// When the ledger cannot be written.
@@ -162,22 +165,22 @@ impl Sandbox {
         self.ledger.iter().try_for_each(|ledger| ledger.record(&Entry::Stays { init: self.init }))
     }
 
-    /// The run's ledger, which may be out of sight in here.
+    /// The run's ledger; its path may not resolve inside of the sandbox.
     pub fn ledger(&self) -> Option<Arc<Ledger>> {
         self.ledger.clone()
     }
 
-    /// Whether being root ends at the sandbox's edge.
+    /// Whether the sandbox has a user namespace, and its processes are root only inside of it.
     pub fn rootless(&self) -> bool {
         self.rootless
     }
 
-    /// Whether its mounts are the machine's: only what is below the node's root is of this sandbox.
+    /// Whether the sandbox uses the machine's mount namespace: then only the mounts below the node's root are its own.
     pub fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Most bytes that its state directory can hold.
+    /// The size limit of the state directory.
     pub fn state_bytes(&self) -> u64 {
         self.state_bytes
     }
@@ -188,12 +191,12 @@ impl Sandbox {
     }
 
     /// The devices (`st_dev`) of the file systems that live and die with this sandbox. A loop device whose
-    /// backing file lies on one of them is this sandbox's, whoever attached it.
+    /// backing file lies on one of them is this sandbox's, no matter which process attached it.
     pub fn devices(&self) -> &[u64] {
         &self.devices
     }
 
-    /// Where everything lies in here.
+    /// The paths inside of the sandbox.
     pub fn layout(&self) -> Layout {
         self.layout.clone()
     }

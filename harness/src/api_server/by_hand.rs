@@ -1,4 +1,4 @@
-//! Volumes that no driver makes: an administrator writes them down, with a claim that is bound.
+//! Persistent volumes that no driver provisions: an administrator creates them, each with a bound claim.
 
 use api::names::Namespaced;
 use api::storage::{ClaimReference, ClaimSpec, ClaimStatus};
@@ -7,10 +7,10 @@ use api::{AccessMode, ApiError, Bytes, Claim, ClaimPhase, Meta, PersistentSource
 use super::{ApiServer, NAMESPACE};
 
 impl ApiServer {
-    /// A persistent volume `pv-<name>` for any number of pods, and the claim `name` that is bound to it.
+    /// Creates the persistent volume `pv-<name>`, and the claim `name` that is bound to it.
     ///
     /// # Errors
-    /// When there is one of that name.
+    /// When a volume or claim of that name exists.
     pub fn add_volume(
         &self,
         name: &str,

@@ -1,8 +1,8 @@
-//! What a driver that nobody here started was asked to make, and was not yet seen to take back.
+//! Requests with a lasting effect that a driver has not yet undone.
 //!
-//! A driver in a sandbox dies with it. One that runs already keeps its volumes, its mounts and its loop devices
-//! when the run that asked for them is killed, so each request is written down before the driver sees it, and
-//! its undoing when the driver has answered.
+//! A driver in a sandbox dies with the sandbox. A driver that runs already keeps its volumes, mounts and loop devices
+//! when the run that requested them is killed. So the ledger records each request before the driver sees it, and its
+//! undoing when the driver has answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,45 +17,45 @@ use super::{Entry, Ledger};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Asked {
-    /// A volume is about to be made. Only asking for it again tells which one it is.
+    /// A volume is about to be created. If the answer is lost, only a repeated request tells its id.
     Create {
-        /// The name it is asked for by.
+        /// The name in the request.
         name: String,
         /// The request, without its secrets.
         request: Vec<u8>,
     },
-    /// It was made.
+    /// The volume was created.
     Created {
-        /// The name it was asked for by.
+        /// The name in the request.
         name: String,
-        /// What the driver calls it.
+        /// The driver's id of the volume.
         volume: String,
     },
-    /// The driver will not make it.
+    /// The driver has certainly not created the volume.
     NotCreated {
-        /// The name it was asked for by.
+        /// The name in the request.
         name: String,
     },
-    /// It was deleted.
+    /// The volume was deleted.
     Deleted {
-        /// What the driver calls it.
+        /// The driver's id of the volume.
         volume: String,
     },
-    /// It is about to be attached to a node.
+    /// The volume is about to be attached to a node.
     Attach(OnNode),
-    /// It was detached from it.
+    /// The volume was detached from the node.
     Detached(OnNode),
-    /// It is about to be staged.
+    /// The volume is about to be staged.
     Stage(AtPath),
-    /// It was unstaged.
+    /// The volume was unstaged.
     Unstaged(AtPath),
-    /// It is about to be published.
+    /// The volume is about to be published.
     Publish(AtPath),
-    /// It was unpublished.
+    /// The volume was unpublished.
     Unpublished(AtPath),
 }
 
-/// A volume and a node, as the driver calls them.
+/// A volume and a node, by the driver's ids.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnNode {
@@ -63,19 +63,19 @@ pub struct OnNode {
     pub node: String,
 }
 
-/// A volume and where a driver was to put it.
+/// A volume and its staging path or target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AtPath {
-    /// The volume, as the driver calls it.
+    /// The driver's id of the volume.
     pub volume: String,
     pub path: String,
 }
 
-/// Everything in a ledger that its driver has not taken back.
+/// All recorded effects that the driver has not undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Debts {
-    /// Requests for volumes of which it is not known whether there is one, by name.
+    /// CreateVolume requests without a final answer, by name: the volume may exist.
     pub unsure: BTreeMap<String, Vec<u8>>,
     pub volumes: BTreeSet<String>,
     /// Attachments.
@@ -87,7 +87,7 @@ pub struct Debts {
 }
 
 impl Debts {
-    /// Adds up a ledger.
+    /// The debts that a ledger's entries add up to.
     pub fn of(entries: &[Entry]) -> Debts {
         let mut debts = Debts::default();
         for entry in entries {
@@ -98,7 +98,7 @@ impl Debts {
         debts
     }
 
-    /// Whether nothing is owed.
+    /// Whether the driver has undone everything.
     pub fn is_empty(&self) -> bool {
         *self == Debts::default()
     }
@@ -123,9 +123,9 @@ impl Debts {
 }
 
 impl Ledger {
-    /// Writes a call down that is about to reach the driver, if it leaves something to undo.
+    /// Records a call with a lasting effect before it reaches the driver.
     ///
-    /// Where that fails the run goes on: what is lost is the undoing after a kill, and the journal has the call.
+    /// If the record fails, the run goes on: a janitor could not undo the call then, but the journal has it.
     pub(crate) fn before_call(&self, method: &str, request: &Value, message: &[u8]) {
         let asked = match method {
             "CreateVolume" => {
@@ -141,7 +141,7 @@ impl Ledger {
         let _ = self.record(&Entry::Asked { asked });
     }
 
-    /// Writes down what an answer of the driver settles: `Ok` with the answer, `Err` with whether it is final.
+    /// Records the effect of an answer: `Ok` is the answer, `Err` says whether the error is final.
     pub(crate) fn after_call(&self, method: &str, request: &Value, answer: Result<&Value, bool>) {
         let name = || text(request, "name");
         let asked = match (method, answer) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_owed_from_the_request_on_until_it_is_deleted() {
+    fn volume_is_a_debt_from_its_request_until_it_is_deleted() {
         let (_directory, ledger) = ledger();
         create(&ledger);
         assert_eq!(debts(&ledger).unsure.len(), 1);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_final_answer_settles_a_request() {
+    fn only_a_final_error_settles_a_request() {
         let (_directory, ledger) = ledger();
         create(&ledger);
         ledger.after_call("CreateVolume", &json!({"name": "pvc-data"}), Err(false));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_written_down() {
+    fn secrets_of_a_request_are_not_recorded() {
         let (_directory, ledger) = ledger();
         create(&ledger);
         let unsure = debts(&ledger).unsure.remove("pvc-data").unwrap();
@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn each_path_is_owed_by_itself() {
+    fn each_path_is_a_debt_of_its_own() {
         let (_directory, ledger) = ledger();
         let publish = |path: &str| json!({"volumeId": "v1", "targetPath": path});
         ledger.before_call("NodePublishVolume", &publish("/a"), &[]);
         ledger.before_call("NodePublishVolume", &publish("/b"), &[]);
         ledger.after_call("NodeUnpublishVolume", &publish("/a"), Ok(&json!({})));
-        let left = AtPath { volume: "v1".to_owned(), path: "/b".to_owned() };
-        assert_eq!(debts(&ledger).published, BTreeSet::from([left]));
+        let remaining = AtPath { volume: "v1".to_owned(), path: "/b".to_owned() };
+        assert_eq!(debts(&ledger).published, BTreeSet::from([remaining]));
     }
 }
