@@ -1,5 +1,5 @@
-//! What goes into a guest: the program under test, its tools, its modules. Built once, and kept in the cache
-//! under a name made of everything that went in.
+//! The contents of a guest: the program under test, its tools, its modules. A guest is built once and kept in the
+//! cache, under a hash of its inputs.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -16,16 +16,16 @@ use crate::guest::applet_names;
 use crate::initramfs::{Initramfs, InitramfsError, TRANSPORT};
 use crate::kernel::{KernelError, KernelFiles};
 
-/// Raised when what this code puts into a guest changes without any file having changed.
+/// Raise this number when a change of this code, and of no input file, changes the contents of a guest.
 const VERSION: u32 = 1;
 
-/// How many built guests the cache keeps beside the one that is used.
+/// How many guests the cache keeps beside the one in use.
 const KEPT: usize = 5;
 
-/// Modules every guest comes up with, where its kernel has them: others find their devices only then.
+/// Modules that each guest loads when it boots, if its kernel has them: programs do not find the devices otherwise.
 const AT_ONCE: &[&str] = &["virtio_blk", "loop", "fuse", "overlay", "dm_mod", "ext4"];
 
-/// Modules that are loaded when the kernel asks for them, where it has them.
+/// Modules that are loaded when the kernel asks for them, if it has them.
 const ON_DEMAND: &[&str] = &[
     "xfs",
     "btrfs",
@@ -46,8 +46,8 @@ const ON_DEMAND: &[&str] = &[
     "configfs",
 ];
 
-/// Programs of this machine that a guest gets, where the machine has them: what drivers call to format, mount
-/// and grow, and what a person at a prompt expects.
+/// Programs of this machine that a guest gets, if the machine has them: those that drivers call to format, mount and
+/// expand, and those that a person at a prompt expects.
 const TOOLS: &[&str] = &[
     "sh",
     "mount",
@@ -123,31 +123,31 @@ const TOOLS: &[&str] = &[
 const PROGRAM_DIRS: &[&str] =
     &["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
-/// Files of this machine that tools read, where it has them.
+/// Configuration files of this machine that tools read, if it has them.
 const SETTINGS: &[&str] = &["/etc/mke2fs.conf"];
 
-/// What a guest is to hold.
+/// The inputs of a guest.
 #[derive(Debug, Clone)]
 pub struct Outfit {
     /// The kernel's packages.
     pub packages: Vec<PathBuf>,
-    /// The program that is PID 1 and all else of ours.
+    /// Our program: PID 1 of the guest, and its applets.
     pub program: PathBuf,
-    /// Files and directories that lie at the same place as here; programs bring their libraries.
+    /// Files and directories that have the same path in the guest; programs bring their libraries.
     pub files: Vec<PathBuf>,
 }
 
-/// A guest that can be booted. For as long as it is held, no other run takes its files away.
+/// A guest that can be booted. While this value exists, no other run removes its files.
 #[derive(Debug)]
 pub struct Fitted {
     /// Its directory in the cache.
     pub dir: PathBuf,
-    /// What its kernel will say to `uname -r`.
+    /// The output of `uname -r` in the guest.
     pub release: String,
     _held: File,
 }
 
-/// What stood in the way of building a guest.
+/// Why a guest cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum OutfitError {
     /// The cache could not be used.
@@ -164,7 +164,7 @@ pub enum OutfitError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
@@ -175,14 +175,14 @@ impl Fitted {
         self.dir.join("vmlinuz")
     }
 
-    /// The root.
+    /// The archive with the guest's root.
     pub fn initramfs(&self) -> PathBuf {
         self.dir.join("root.cpio")
     }
 }
 
 impl Outfit {
-    /// Builds the guest, unless the very same one is in the cache.
+    /// Takes the guest from the cache, or builds it if none was built from the same inputs.
     pub fn fit(&self, cache: &Cache) -> Result<Fitted, OutfitError> {
         let guests = cache.dir("guests")?;
         let dir = guests.join(self.key()?);
@@ -190,16 +190,16 @@ impl Outfit {
             if !dir.join("release").is_file() {
                 self.build(&guests, &dir)?;
             }
-            // Another run may have taken it away in between, and then there is nothing to hold.
+            // Another run may have removed the guest since: then build it again.
             if let Some(fitted) = hold(&dir)? {
                 tidy(&guests, &dir);
                 return Ok(fitted);
             }
         }
-        Err(io(&dir)(io::Error::other("it is taken away as soon as it is built")))
+        Err(io(&dir)(io::Error::other("other runs remove it as soon as it is built")))
     }
 
-    /// Names the guest by all that goes in. A file is known by its place, size and age.
+    /// The hash of the guest's inputs. A file counts by its path, inode, size and modification time.
     fn key(&self) -> Result<String, OutfitError> {
         let mut hash = Sha256::new();
         hash.update(format!("{VERSION} {AT_ONCE:?} {ON_DEMAND:?}"));
@@ -233,9 +233,9 @@ impl Outfit {
             fs::write(&path, content).map_err(io(&path))?;
         }
         match fs::rename(part.path(), dir) {
-            // It is theirs now, and there is nothing to remove.
+            // The directory has its final name: the guard must not remove it.
             Ok(()) => drop(part.keep()),
-            // Another run was quicker with the same one.
+            // Another run has built the same guest first.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EEXIST | libc::ENOTEMPTY)) => {}
             Err(error) => return Err(io(dir)(error)),
         }
@@ -269,10 +269,10 @@ impl Outfit {
         for file in &self.files {
             root.tree(file, file)?;
         }
-        let there = |name: &&&str| kernel.modules.has(name);
-        let at_once: Vec<&str> = TRANSPORT.iter().chain(AT_ONCE.iter().filter(there)).copied().collect();
+        let in_kernel = |name: &&&str| kernel.modules.has(name);
+        let at_once: Vec<&str> = TRANSPORT.iter().chain(AT_ONCE.iter().filter(in_kernel)).copied().collect();
         root.modules(&kernel.modules, &at_once)?;
-        for name in ON_DEMAND.iter().filter(there) {
+        for name in ON_DEMAND.iter().filter(in_kernel) {
             root.module_on_demand(&kernel.modules, name)?;
         }
         Ok(root.finish()?)
@@ -298,23 +298,23 @@ fn hold(dir: &Path) -> Result<Option<Fitted>, OutfitError> {
     if !path.is_file() {
         return Ok(None);
     }
-    // Its age is when it was used last. Where it cannot be set, it only goes earlier.
+    // The modification time says when the guest was last used. If it cannot be set, the guest is only removed earlier.
     let _ = held.set_modified(SystemTime::now());
     let release = fs::read_to_string(&path).map_err(io(&path))?;
     Ok(Some(Fitted { dir: dir.to_owned(), release, _held: held }))
 }
 
-/// Takes away the guests that were not used for longest. One that somebody holds stays; what cannot be removed
-/// only takes room.
-fn tidy(guests: &Path, but: &Path) {
+/// Removes the guests that were unused for longest. A guest that a run holds stays. A failed removal is ignored: it
+/// only costs space.
+fn tidy(guests: &Path, used: &Path) {
     let entries = fs::read_dir(guests).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut others: Vec<(SystemTime, PathBuf)> = entries
-        .filter(|path| path != but)
+        .filter(|path| path != used)
         .filter_map(|path| Some((fs::metadata(path.join("release")).ok()?.modified().ok()?, path)))
         .collect();
     others.sort();
-    let many = others.len().saturating_sub(KEPT);
-    for (_, path) in others.into_iter().take(many) {
+    let excess = others.len().saturating_sub(KEPT);
+    for (_, path) in others.into_iter().take(excess) {
         let Ok(file) = File::open(path.join("release")) else { continue };
         if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
             let _ = fs::remove_dir_all(&path);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_guest_goes_unless_somebody_holds_it() {
+    fn oldest_guest_is_removed_unless_a_run_holds_it() {
         let dir = tempfile::tempdir().unwrap();
         let all: Vec<PathBuf> = (0..8).map(|n| made(dir.path(), &format!("guest-{n}"), n)).collect();
         let held = File::open(all[0].join("release")).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_makes_another_guest() {
+    fn changed_program_changes_the_key() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         fs::write(&program, "one").unwrap();
