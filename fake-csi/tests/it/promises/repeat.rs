@@ -1,4 +1,4 @@
-//! Calls that are made again.
+//! Probes of the promises about repeated calls.
 
 use super::{Chapter, probe};
 use crate::scene::Scene;

@@ -1,4 +1,4 @@
-//! Probes of snapshots and groups.
+//! Probes of the promises about snapshots and group snapshots.
 
 use csi_proto::v1;
 
@@ -13,7 +13,7 @@ pub(super) const PROBES: Chapter = &[
     probe!("list-snapshots-ignores-filter", list_applies_the_filter),
 ];
 
-async fn taken(csi: &mut Csi, name: &str, id: &str) -> v1::Snapshot {
+async fn take_snapshot(csi: &mut Csi, name: &str, id: &str) -> v1::Snapshot {
     let request = v1::CreateSnapshotRequest {
         name: name.to_owned(),
         source_volume_id: id.to_owned(),
@@ -26,7 +26,7 @@ async fn snapshot_keeps_its_data(world: World) -> bool {
     use csi_proto::v1::volume_content_source::{SnapshotSource, Type};
     let mut scene = Scene::block(world).await.published().await;
     std::fs::write(&scene.target, "before").unwrap();
-    let snapshot_id = taken(&mut scene.csi, "snap", &scene.id).await.snapshot_id;
+    let snapshot_id = take_snapshot(&mut scene.csi, "snap", &scene.id).await.snapshot_id;
     std::fs::write(&scene.target, "after!").unwrap();
     scene.unpublish().await.unwrap();
     scene.unstage().await.unwrap();
@@ -43,8 +43,8 @@ async fn snapshot_keeps_its_data(world: World) -> bool {
 
 async fn repeated_snapshot_is_the_same(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
-    let one = taken(&mut scene.csi, "snap", &scene.id).await;
-    taken(&mut scene.csi, "snap", &scene.id).await == one
+    let first = take_snapshot(&mut scene.csi, "snap", &scene.id).await;
+    take_snapshot(&mut scene.csi, "snap", &scene.id).await == first
 }
 
 async fn group_has_all_snapshots(world: World) -> bool {
@@ -61,8 +61,8 @@ async fn group_has_all_snapshots(world: World) -> bool {
 
 async fn list_applies_the_filter(world: World) -> bool {
     let mut scene = Scene::mount(world).await;
-    let one = taken(&mut scene.csi, "one", &scene.id).await;
-    taken(&mut scene.csi, "other", &scene.id).await;
+    let one = take_snapshot(&mut scene.csi, "one", &scene.id).await;
+    take_snapshot(&mut scene.csi, "other", &scene.id).await;
     let request = v1::ListSnapshotsRequest { snapshot_id: one.snapshot_id, ..Default::default() };
     scene.csi.controller.list_snapshots(request).await.unwrap().into_inner().entries.len() == 1
 }
