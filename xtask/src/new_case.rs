@@ -12,7 +12,7 @@ use crate::workspace::root;
 /// Where cases live, from the root of the repository.
 const CASES: &str = "conformance/cases/src";
 
-/// The name of a case nobody has named yet.
+/// The name of a case until its author renames it.
 const UNNAMED: &str = "does_what_it_should";
 
 const HEADER: &str = "//! SUBJECT: what it is, in one line.
@@ -33,19 +33,19 @@ async fn NAME(cx: &mut Cx) -> Result {
 
     // A pod that uses it, up to the moment its containers may start.
     let web = cx.pod("web").volume(&data, "/data").start().await?;
-    // Everything that happened since the last look, in order. It waits by itself until nothing is pending.
+    // Compares everything that happened since the last look, in order. It first waits until no operation is pending.
     // Leave it empty, run the case once with UPDATE_EXPECT=1, and then read what was written here.
     cx.sees(expect![[r#""#]]).await?;
 
     web.stop().await?;
-    // Nothing is cleaned up here: what is left behind after the case is what the census reports.
+    // Clean up nothing: the sandbox does. The census reports what the case leaves behind.
     cx.sees(expect![[r#""#]]).await
 }
 "##;
 
-/// Where a new case goes.
+/// The module and the function of a new case.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct CasePath {
     /// The modules below `cases`, outermost first.
     modules: Vec<String>,
     /// The function.
@@ -53,45 +53,47 @@ struct Place {
 }
 
 pub(crate) fn run(flags: &NewCase) -> Result<ExitCode> {
-    let place = place(&flags.case)?;
+    let case = parse(&flags.case)?;
     let cases = root().join(CASES);
-    let file = write(&cases, &place)?;
+    let file = write(&cases, &case)?;
     let shown = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
-    println!("{:>12} {} in {shown}", "Wrote", place.name);
-    println!("{:>12} cargo xtask conformance '{}::{}'", "Run it with", place.modules.join("::"), place.name);
+    println!("{:>12} {} in {shown}", "Wrote", case.name);
+    println!("{:>12} cargo xtask conformance '{}::{}'", "Run it with", case.modules.join("::"), case.name);
     Ok(ExitCode::SUCCESS)
 }
 
 /// `a::b` is a file, `a::b::c` a function `c` in it: files are at most two deep.
-fn place(case: &str) -> Result<Place> {
+fn parse(case: &str) -> Result<CasePath> {
     let parts: Vec<String> = case.split("::").map(str::to_owned).collect();
     for part in &parts {
         let fits = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         ensure!(
             fits && part.starts_with(|c: char| c.is_ascii_lowercase()),
-            "`{part}` is no name of a module"
+            "`{part}` is not a name: use lower case letters, digits and `_`"
         );
     }
     match parts.as_slice() {
-        [file] => Ok(Place { modules: vec![file.clone()], name: UNNAMED.into() }),
-        [group, file] => Ok(Place { modules: vec![group.clone(), file.clone()], name: UNNAMED.into() }),
-        [group, file, name] => Ok(Place { modules: vec![group.clone(), file.clone()], name: name.clone() }),
+        [file] => Ok(CasePath { modules: vec![file.clone()], name: UNNAMED.into() }),
+        [group, file] => Ok(CasePath { modules: vec![group.clone(), file.clone()], name: UNNAMED.into() }),
+        [group, file, name] => {
+            Ok(CasePath { modules: vec![group.clone(), file.clone()], name: name.clone() })
+        }
         _ => anyhow::bail!("`{case}` is too deep: a case is `group::subject::what_it_proves`"),
     }
 }
 
-fn write(cases: &Path, place: &Place) -> Result<PathBuf> {
-    declare(cases, &place.modules)?;
-    let mut file = cases.join(place.modules.join("/"));
+fn write(cases: &Path, case: &CasePath) -> Result<PathBuf> {
+    declare(cases, &case.modules)?;
+    let mut file = cases.join(case.modules.join("/"));
     file.set_extension("rs");
-    let before = if file.exists() { read(&file)? } else { header(&place.modules) };
+    let before = if file.exists() { read(&file)? } else { header(&case.modules) };
     ensure!(
-        !before.contains(&format!("fn {}(", place.name)),
+        !before.contains(&format!("fn {}(", case.name)),
         "`{}` is already in `{}`",
-        place.name,
+        case.name,
         file.display()
     );
-    save(&file, &(before + &SKELETON.replace("NAME", &place.name)))?;
+    save(&file, &(before + &SKELETON.replace("NAME", &case.name)))?;
     Ok(file)
 }
 
@@ -102,7 +104,7 @@ fn header(modules: &[String]) -> String {
     HEADER.replace("SUBJECT", &subject)
 }
 
-/// Adds the `mod` lines a new file needs; nothing for a case in a file that is there.
+/// Adds the `mod` lines that a new file needs; an existing file has them.
 fn declare(cases: &Path, modules: &[String]) -> Result<()> {
     let mut parent = cases.join("lib.rs");
     let mut directory = cases.to_path_buf();
@@ -119,7 +121,7 @@ fn declare(cases: &Path, modules: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The line among the other `mod` lines, in their order, or at the end.
+/// Adds a `mod` line to a text: in order among the other `mod` lines, or at the end if there are none.
 fn with_line(text: &str, line: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_mod = |known: &str| known.starts_with("mod ") || known.starts_with("pub mod ");
@@ -149,11 +151,14 @@ mod tests {
 
     #[test]
     fn a_case_has_a_group_a_subject_and_a_name() {
-        let placed = place("csi::block::is_mapped").expect("a full name");
-        assert_eq!(placed, Place { modules: vec!["csi".into(), "block".into()], name: "is_mapped".into() });
-        assert_eq!(place("csi::block").expect("a file").name, UNNAMED);
+        let parsed = parse("csi::block::is_mapped").expect("a full name");
+        assert_eq!(
+            parsed,
+            CasePath { modules: vec!["csi".into(), "block".into()], name: "is_mapped".into() }
+        );
+        assert_eq!(parse("csi::block").expect("a file").name, UNNAMED);
         for bad in ["", "Csi", "csi::", "csi::1a", "a::b::c::d", "csi/block"] {
-            assert!(place(bad).is_err(), "{bad}");
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -171,8 +176,8 @@ mod tests {
     fn a_second_case_goes_into_the_same_file() {
         let directory = std::env::temp_dir().join(format!("xtask-new-case-{}", std::process::id()));
         let cases = directory.join("cases");
-        let first = place("csi::block::one").expect("a name");
-        let second = place("csi::block::two").expect("a name");
+        let first = parse("csi::block::one").expect("a name");
+        let second = parse("csi::block::two").expect("a name");
         write(&cases, &first).expect("the first");
         let file = write(&cases, &second).expect("the second");
         let text = read(&file).expect("what was written");

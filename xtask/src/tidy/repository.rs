@@ -22,20 +22,20 @@ pub(crate) struct Repository {
 pub(crate) struct Package {
     /// Its manifest, from the root of the repository.
     pub(crate) manifest: String,
-    /// What it links, and what its build script runs.
+    /// The names of its dependencies and build dependencies.
     pub(crate) links: Vec<String>,
-    /// What only its tests link.
+    /// The names of its dev-dependencies.
     pub(crate) tests_link: Vec<String>,
 }
 
-/// Directories that hold nothing of ours.
+/// Directories without sources of ours.
 const FOREIGN: &[&str] = &["target", ".git", "out"];
 
-/// What a rule may want to read.
+/// Extensions of the files that rules read.
 const READ: &[&str] = &["rs", "toml", "md", "proto", "yml", "patch"];
 
 impl Repository {
-    /// Reads the working tree, whether committed or not.
+    /// Reads the working tree, with files that are not committed.
     pub(crate) fn read() -> Result<Repository> {
         let root = workspace::root();
         let mut repository = Repository::default();
@@ -59,7 +59,7 @@ impl Repository {
         Repository { files, packages: BTreeMap::new() }
     }
 
-    /// The same with a package that links something.
+    /// This repository with one more package.
     #[cfg(test)]
     pub(crate) fn with_package(mut self, name: &str, links: &[&str], tests_link: &[&str]) -> Repository {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -80,7 +80,7 @@ fn walk(root: &Path, directory: &Path, files: &mut BTreeMap<String, String>) -> 
         let entry = entry.with_context(|| format!("cannot list `{}`", directory.display()))?;
         let path = entry.path();
         let name = entry.file_name();
-        // The kind of the entry, not of what a link points at: a link is not followed.
+        // The kind of the entry itself, so that no link is followed.
         let kind = entry.file_type().with_context(|| format!("cannot look at `{}`", path.display()))?;
         if kind.is_dir() {
             if !FOREIGN.iter().any(|foreign| name == *foreign) {
@@ -107,10 +107,10 @@ fn packages(metadata: &Value, root: &Path) -> Result<BTreeMap<String, Package>> 
         let manifest = entry["manifest_path"].as_str().context("a package without a manifest")?;
         let mut package = Package { manifest: relative(Path::new(manifest), root), ..Package::default() };
         for dependency in entry["dependencies"].as_array().into_iter().flatten() {
-            let on = dependency["name"].as_str().context("a dependency without a name")?.to_owned();
+            let name = dependency["name"].as_str().context("a dependency without a name")?.to_owned();
             match dependency["kind"].as_str() {
-                Some("dev") => package.tests_link.push(on),
-                _ => package.links.push(on),
+                Some("dev") => package.tests_link.push(name),
+                _ => package.links.push(name),
             }
         }
         packages.insert(name.to_owned(), package);
