@@ -9,7 +9,7 @@ use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{Type as Content, VolumeSource};
 use tonic::Code;
 
-use super::parameters::{self, SecretOf};
+use super::parameters::{self, SecretKind};
 use super::{FINALIZER, Hands, topology};
 use crate::{Trouble, annotations, capability, secrets};
 
@@ -69,22 +69,22 @@ impl Hands {
 
     async fn make(&self, claim: &Claim, class: &Class, name: &str) -> Result<(), Trouble> {
         let bad = |error: parameters::BadClass| Trouble::unfit(error.to_string());
-        let secret = |of| parameters::secret(class, of, claim, name).map_err(bad);
+        let secret = |kind| parameters::secret(class, kind, claim, name).map_err(bad);
         if claim.spec.selector.is_some() {
             return Err(Trouble::unfit("claim Selector is not supported"));
         }
-        let provisioner_secret = secret(SecretOf::Provisioner)?;
+        let provisioner_secret = secret(SecretKind::Provisioner)?;
         let mut source = CsiSource {
             driver: self.config.driver.as_str().into(),
             fs_type: match claim.spec.mode {
                 VolumeMode::Filesystem => parameters::fs_type(class),
                 VolumeMode::Block => String::new(),
             },
-            controller_publish_secret: secret(SecretOf::ControllerPublish)?,
-            node_stage_secret: secret(SecretOf::NodeStage)?,
-            node_publish_secret: secret(SecretOf::NodePublish)?,
-            controller_expand_secret: secret(SecretOf::ControllerExpand)?,
-            node_expand_secret: secret(SecretOf::NodeExpand)?,
+            controller_publish_secret: secret(SecretKind::ControllerPublish)?,
+            node_stage_secret: secret(SecretKind::NodeStage)?,
+            node_publish_secret: secret(SecretKind::NodePublish)?,
+            controller_expand_secret: secret(SecretKind::ControllerExpand)?,
+            node_expand_secret: secret(SecretKind::NodeExpand)?,
             ..CsiSource::default()
         };
         let mut volume = Volume {

@@ -1,17 +1,17 @@
-//! The parameters of a storage class: those that are the driver's, and those that tell the provisioner which secrets
-//! and which file system its volumes have.
+//! The parameters of a storage class. Those with the provisioner's prefix name secrets and the file system; the driver
+//! gets the others.
 
 use std::collections::BTreeMap;
 
 use api::names::Namespaced;
 use api::{Claim, Class};
 
-/// Parameters with this prefix are the provisioner's, and no driver sees them.
+/// The prefix of the provisioner's own parameters, which no driver sees.
 const PREFIX: &str = "csi.storage.k8s.io/";
 
-/// A secret that a class names, by what its parameters begin with.
+/// The calls that a secret is for. Each kind has its own pair of parameters in a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SecretOf {
+pub(super) enum SecretKind {
     Provisioner,
     ControllerPublish,
     NodeStage,
@@ -20,7 +20,7 @@ pub(super) enum SecretOf {
     NodeExpand,
 }
 
-impl SecretOf {
+impl SecretKind {
     fn prefix(self) -> &'static str {
         match self {
             Self::Provisioner => "provisioner",
@@ -32,8 +32,8 @@ impl SecretOf {
         }
     }
 
-    /// Whether its template may name the claim and its annotations: those that only the volume's owner uses.
-    fn knows_claim(self) -> bool {
+    /// Whether templates may use the claim's annotations.
+    fn allows_annotations(self) -> bool {
         !matches!(self, Self::Provisioner)
     }
 }
@@ -47,7 +47,7 @@ pub(super) enum BadClass {
     Token { template: String, token: String },
 }
 
-/// The parameters that the driver sees.
+/// The parameters that the driver gets in CreateVolume.
 pub(super) fn of_driver(class: &Class) -> BTreeMap<String, String> {
     let others = class.parameters.iter().filter(|(key, _)| !key.starts_with(PREFIX));
     others.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -58,18 +58,18 @@ pub(super) fn fs_type(class: &Class) -> String {
     class.parameters.get(&format!("{PREFIX}fstype")).cloned().unwrap_or_default()
 }
 
-/// The secret that a class names for some calls, with the names of the claim and the volume filled in.
+/// The secret that a class names for one kind of call, with its templates resolved for a claim and its volume.
 pub(super) fn secret(
     class: &Class,
-    of: SecretOf,
+    kind: SecretKind,
     claim: &Claim,
     volume: &str,
 ) -> Result<Option<Namespaced>, BadClass> {
-    let value = |end: &str| class.parameters.get(&format!("{PREFIX}{}-secret-{end}", of.prefix()));
+    let value = |end: &str| class.parameters.get(&format!("{PREFIX}{}-secret-{end}", kind.prefix()));
     let (name, namespace) = match (value("name"), value("namespace")) {
         (Some(name), Some(namespace)) => (name, namespace),
         (None, None) => return Ok(None),
-        _ => return Err(BadClass::HalfSecret(of.prefix())),
+        _ => return Err(BadClass::HalfSecret(kind.prefix())),
     };
     let names = |token: &str| match token {
         "pv.name" => Some(volume.to_owned()),
@@ -80,7 +80,7 @@ pub(super) fn secret(
     let in_name = |token: &str| {
         let annotation = token.strip_prefix("pvc.annotations['").and_then(|rest| rest.strip_suffix("']"));
         match annotation {
-            Some(key) if of.knows_claim() => claim.meta.annotations.get(key).cloned(),
+            Some(key) if kind.allows_annotations() => claim.meta.annotations.get(key).cloned(),
             _ => names(token),
         }
     };
@@ -120,28 +120,28 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_the_provisioner_are_kept_from_the_driver() {
+    fn driver_does_not_get_the_provisioners_parameters() {
         let class = class(&[("tier", "gold"), ("csi.storage.k8s.io/fstype", "xfs")]);
         assert_eq!(of_driver(&class), BTreeMap::from([("tier".to_owned(), "gold".to_owned())]));
         assert_eq!(fs_type(&class), "xfs");
     }
 
     #[test]
-    fn secret_is_named_after_claim_and_volume() {
-        let of = |of: SecretOf, name: &str, namespace: &str| {
-            let key = |end: &str| format!("csi.storage.k8s.io/{}-secret-{end}", of.prefix());
-            secret(&class(&[(&key("name"), name), (&key("namespace"), namespace)]), of, &claim(), "pv-1")
+    fn secret_templates_are_resolved_for_claim_and_volume() {
+        let resolved = |kind: SecretKind, name: &str, namespace: &str| {
+            let key = |end: &str| format!("csi.storage.k8s.io/{}-secret-{end}", kind.prefix());
+            secret(&class(&[(&key("name"), name), (&key("namespace"), namespace)]), kind, &claim(), "pv-1")
         };
         let rows = [
-            (SecretOf::NodeStage, "${pvc.name}-${pv.name}", "${pvc.namespace}", Ok("team/data-pv-1")),
-            (SecretOf::NodeStage, "${pvc.annotations['key']}", "fixed", Ok("fixed/mine")),
-            (SecretOf::Provisioner, "${pvc.name}", "ns", Ok("ns/data")),
-            (SecretOf::Provisioner, "${pvc.annotations['key']}", "ns", Err("pvc.annotations['key']")),
-            (SecretOf::NodeStage, "x", "${pvc.name}", Err("pvc.name")),
-            (SecretOf::NodeStage, "${pvc.nam}", "ns", Err("pvc.nam")),
+            (SecretKind::NodeStage, "${pvc.name}-${pv.name}", "${pvc.namespace}", Ok("team/data-pv-1")),
+            (SecretKind::NodeStage, "${pvc.annotations['key']}", "fixed", Ok("fixed/mine")),
+            (SecretKind::Provisioner, "${pvc.name}", "ns", Ok("ns/data")),
+            (SecretKind::Provisioner, "${pvc.annotations['key']}", "ns", Err("pvc.annotations['key']")),
+            (SecretKind::NodeStage, "x", "${pvc.name}", Err("pvc.name")),
+            (SecretKind::NodeStage, "${pvc.nam}", "ns", Err("pvc.nam")),
         ];
         for (kind, name, namespace, expected) in rows {
-            match (of(kind, name, namespace), expected) {
+            match (resolved(kind, name, namespace), expected) {
                 (Ok(Some(named)), Ok(expected)) => {
                     assert_eq!(format!("{}/{}", named.namespace, named.name), expected);
                 }
@@ -152,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn half_a_secret_is_refused() {
+    fn secret_without_its_namespace_is_refused() {
         let class = class(&[("csi.storage.k8s.io/node-stage-secret-name", "x")]);
-        assert!(secret(&class, SecretOf::NodeStage, &claim(), "pv").is_err());
-        assert_eq!(secret(&class, SecretOf::NodePublish, &claim(), "pv"), Ok(None));
+        assert!(secret(&class, SecretKind::NodeStage, &claim(), "pv").is_err());
+        assert_eq!(secret(&class, SecretKind::NodePublish, &claim(), "pv"), Ok(None));
     }
 }

@@ -1,4 +1,4 @@
-//! What the size that a claim asks for calls for: decided without a call (docs/behaviour/09-controllers.md, section 6).
+//! The next step towards the size that a claim requests; pure functions (docs/behaviour/09-controllers.md, section 6).
 
 use api::{Bytes, Claim};
 
@@ -15,18 +15,18 @@ pub(super) enum Step {
     Nothing,
 }
 
-/// The next step for a claim that is bound. `node_only` says that the driver's controller has no part in growing.
+/// The next step for a claim that is bound. With `node_only` only the node expands volumes of the driver.
 pub(super) fn next(claim: &Claim, node_only: bool) -> Step {
     let requested = claim.spec.request;
     let allocated = claim.status.allocated.unwrap_or(requested);
     match claim.status.resize.as_str() {
         // The controller's part is done, and the node's may be under way.
         NODE_PENDING | NODE_IN_PROGRESS => Step::Nothing,
-        // The node needs the controller's word again before it tries once more.
+        // The node tries again only after the controller has set the claim's status anew.
         NODE_INFEASIBLE if node_only => Step::Grow(requested),
-        // A size that may be there already is seen through, whatever is asked for by now.
+        // The volume may have the allocated size already, so this size is finished first.
         NODE_INFEASIBLE | IN_PROGRESS => Step::Grow(allocated),
-        // After a refusal for good, a user recovers by asking for less.
+        // After a final error, a user recovers by requesting a smaller size.
         _ if requested > claim.status.capacity => Step::Grow(requested),
         _ => Step::Nothing,
     }
@@ -36,7 +36,7 @@ pub(super) fn is_given_up_by_node(claim: &Claim) -> bool {
     claim.status.resize == NODE_INFEASIBLE
 }
 
-/// What others write that the step depends on.
+/// The fields of a claim that other writers set and that the next step depends on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     request: Bytes,
@@ -72,24 +72,32 @@ mod tests {
     #[test]
     fn step_follows_from_sizes_and_progress() {
         let rows = [
-            ("as large as asked", claim(1, 1, "", None), Step::Nothing),
+            ("as large as requested", claim(1, 1, "", None), Step::Nothing),
             ("larger", claim(2, 1, "", None), Step::Grow(Bytes(2))),
             ("smaller", claim(1, 2, "", None), Step::Nothing),
-            ("cut off", claim(2, 1, IN_PROGRESS, Some(2)), Step::Grow(Bytes(2))),
-            ("cut off, and more is asked since", claim(3, 1, IN_PROGRESS, Some(2)), Step::Grow(Bytes(2))),
-            ("refused for good", claim(3, 1, INFEASIBLE, Some(3)), Step::Grow(Bytes(3))),
-            ("refused for good, less is asked", claim(2, 1, INFEASIBLE, Some(3)), Step::Grow(Bytes(2))),
-            ("refused for good, growth is given up", claim(1, 1, INFEASIBLE, Some(3)), Step::Nothing),
+            ("interrupted", claim(2, 1, IN_PROGRESS, Some(2)), Step::Grow(Bytes(2))),
+            (
+                "interrupted, and more is requested since",
+                claim(3, 1, IN_PROGRESS, Some(2)),
+                Step::Grow(Bytes(2)),
+            ),
+            ("infeasible", claim(3, 1, INFEASIBLE, Some(3)), Step::Grow(Bytes(3))),
+            ("infeasible, and less is requested", claim(2, 1, INFEASIBLE, Some(3)), Step::Grow(Bytes(2))),
+            ("infeasible, and the old size is requested", claim(1, 1, INFEASIBLE, Some(3)), Step::Nothing),
             ("the node's turn", claim(2, 1, NODE_PENDING, Some(2)), Step::Nothing),
-            ("the node is at it", claim(2, 1, NODE_IN_PROGRESS, Some(2)), Step::Nothing),
+            ("the node is expanding", claim(2, 1, NODE_IN_PROGRESS, Some(2)), Step::Nothing),
         ];
         rows.iter().for_each(|(row, claim, step)| assert_eq!(next(claim, false), *step, "{row}"));
     }
 
     #[test]
-    fn growth_that_the_node_gave_up_is_begun_again() {
+    fn expansion_that_is_infeasible_on_the_node_starts_again() {
         let claim = claim(2, 1, NODE_INFEASIBLE, Some(3));
         assert_eq!(next(&claim, false), Step::Grow(Bytes(3)));
-        assert_eq!(next(&claim, true), Step::Grow(Bytes(2)), "the driver's controller has grown nothing");
+        assert_eq!(
+            next(&claim, true),
+            Step::Grow(Bytes(2)),
+            "the driver's controller has not expanded the volume"
+        );
     }
 }
