@@ -1,4 +1,4 @@
-//! The mount table: parser of mountinfo, and look-ups. Touches nothing.
+//! The mount table: parses mountinfo and finds mounts in it. Touches nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -19,11 +19,11 @@ pub struct MountTable {
 pub struct MountEntry {
     /// The kernel reuses the id after the mount is gone.
     pub id: u64,
-    /// The id of the mount it is mounted on; its own id for the root.
+    /// The id of the mount that this one is mounted on; a root mount has its own id here.
     pub parent: u64,
     /// The device of its file system.
     pub dev: DeviceNumber,
-    /// The directory or file within its file system that it shows; `/` for all.
+    /// The directory or file of the file system that the mount shows; `/` shows all of it.
     pub root: PathBuf,
     pub mount_point: PathBuf,
     pub options: Vec<String>,
@@ -31,10 +31,10 @@ pub struct MountEntry {
     pub shared: Option<u64>,
     /// The peer group it receives mounts from (`master:N`).
     pub master: Option<u64>,
-    /// The nearest visible group it receives from, where its master is not visible (`propagate_from:N`).
+    /// The nearest visible peer group that it receives from, if its `master` is not visible (`propagate_from:N`).
     pub propagate_from: Option<u64>,
     pub unbindable: bool,
-    /// With a subtype after a dot.
+    /// The type of the file system, with a subtype after a dot: `fuse.sshfs`.
     pub fs_type: String,
     /// As given to mount(2): a device path, `server:/path`, a word, or empty.
     pub source: OsString,
@@ -93,7 +93,7 @@ impl MountTable {
         Ok(Self::new(entries))
     }
 
-    /// In the kernel's order: of two mounts on one point the later comes later.
+    /// All mounts in the kernel's order: of two mounts on one mount point, the newer comes later.
     pub fn entries(&self) -> &[MountEntry] {
         &self.entries
     }
@@ -180,7 +180,7 @@ impl MountEntry {
         self.option_value("context")
     }
 
-    /// The mount point without the mark the kernel gives to a deleted one.
+    /// The mount point without the suffix that the kernel adds when it is deleted.
     fn mount_point_alive(&self) -> &Path {
         alive(&self.mount_point)
     }
@@ -243,7 +243,7 @@ pub(crate) fn part_shown(root: &Path, mount_point: &Path, path: &Path) -> PathBu
     if rest.as_os_str().is_empty() { root.to_owned() } else { root.join(rest) }
 }
 
-/// A mount point without the kernel's mark of a deleted one.
+/// A mount point without the kernel's suffix for a deleted one.
 fn alive(mount_point: &Path) -> &Path {
     let bytes = mount_point.as_os_str().as_bytes();
     // `\040(deleted)`, or `//deleted` on newer kernels.
@@ -252,12 +252,12 @@ fn alive(mount_point: &Path) -> &Path {
 }
 
 fn number(field: &[u8]) -> Result<u64, &'static str> {
-    let text = std::str::from_utf8(field).map_err(|_| "a number is not text")?;
-    text.parse().map_err(|_| "a number is none")
+    let text = std::str::from_utf8(field).map_err(|_| "a number is not UTF-8")?;
+    text.parse().map_err(|_| "a field is not a number")
 }
 
 fn device(field: &[u8]) -> Result<DeviceNumber, &'static str> {
-    const DEFECT: &str = "its device is no major:minor";
+    const DEFECT: &str = "its device is not major:minor";
     let text = std::str::from_utf8(field).map_err(|_| DEFECT)?;
     let (major, minor) = text.split_once(':').ok_or(DEFECT)?;
     let parse = |part: &str| part.parse::<u32>().map_err(|_| DEFECT);
@@ -278,7 +278,7 @@ fn split_field(field: &[u8]) -> Vec<String> {
 
 /// Undoes the kernel's octal escapes (`\040` for a blank, `\011`, `\012`, `\134`, `\043`).
 ///
-/// A backslash without three octal digits stands for itself: file systems print theirs unescaped.
+/// A backslash without three octal digits stands for itself: file systems print their own backslashes unescaped.
 fn unescape(field: &[u8]) -> Vec<u8> {
     if !field.contains(&b'\\') {
         return field.to_vec();

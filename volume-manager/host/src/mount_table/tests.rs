@@ -103,11 +103,11 @@ fn device_of_counts_the_mounts_of_a_source() {
 fn malformed_line_is_an_error_with_its_number_and_defect() {
     for (line, defect) in [
         ("21", "it has no parent"),
-        ("x 1 254:0 / / rw - ext4 /dev/vda rw", "a number is none"),
-        ("21 1 254 / / rw - ext4 /dev/vda rw", "its device is no major:minor"),
+        ("x 1 254:0 / / rw - ext4 /dev/vda rw", "a field is not a number"),
+        ("21 1 254 / / rw - ext4 /dev/vda rw", "its device is not major:minor"),
         ("21 1 254:0 / / rw shared:1", "it has no separator"),
         ("21 1 254:0 / / rw - ext4 /dev/vda", "it has no file system options"),
-        ("21 1 254:0 / / rw shared:x - ext4 /dev/vda rw", "a number is none"),
+        ("21 1 254:0 / / rw shared:x - ext4 /dev/vda rw", "a field is not a number"),
     ] {
         let error = MountTable::parse(line.as_bytes()).unwrap_err();
         assert_eq!((error.line, error.defect), (1, defect), "{line}");

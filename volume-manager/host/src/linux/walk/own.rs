@@ -28,7 +28,7 @@ pub(in crate::linux) fn change_ownership(
         walk(dir, &mut root.to_owned(), &mut own)?;
         own.check_stop(root)?;
     }
-    // Last, so that the root of an unfinished walk still differs.
+    // Last: after an unfinished walk the root still has its old group, so that the next mount walks again.
     own.apply(CWD, &name, &stat, root);
     Effect::new("chown", root).to(&format!(":{}", change.gid)).announce();
     Ok(())
@@ -47,7 +47,7 @@ impl Own<'_> {
         Ok(())
     }
 
-    /// Changes one entry. A failure is only logged, as by the kubelet: a pod with one odd file starts.
+    /// Changes one entry. A failure is only logged, as by the kubelet: one bad file does not keep a pod from starting.
     fn apply(&self, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat, path: &Path) {
         let kind = listed_kind(FileType::from_raw_mode(stat.st_mode));
         let chown = stat.st_gid != self.change.gid;
@@ -70,7 +70,7 @@ impl Own<'_> {
         self.progress.count();
     }
 
-    fn look(entry: &Entry<'_>) -> Result<Stat> {
+    fn stat_entry(entry: &Entry<'_>) -> Result<Stat> {
         rustix::fs::statat(entry.dir, entry.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| HostError::os(Action::Stat, entry.path, error))
     }
@@ -83,7 +83,7 @@ impl Visit for Own<'_> {
         if entry.kind == FileType::Directory {
             return enter(entry.dir, entry.name, true).map(Some).map_err(failed);
         }
-        let stat = Self::look(entry)?;
+        let stat = Self::stat_entry(entry)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return enter(entry.dir, entry.name, true).map(Some).map_err(failed);
         }
@@ -93,7 +93,7 @@ impl Visit for Own<'_> {
 
     fn leave(&mut self, entry: &Entry<'_>, _: BorrowedFd<'_>) -> Result<()> {
         self.check_stop(entry.path)?;
-        let stat = Self::look(entry)?;
+        let stat = Self::stat_entry(entry)?;
         self.apply(entry.dir, entry.name, &stat, entry.path);
         Ok(())
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_chmod_follows_a_link() {
+    fn no_chmod_follows_a_link() {
         let scratch = tempfile::tempdir().unwrap();
         let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
         fs::write(&file, b"").unwrap();

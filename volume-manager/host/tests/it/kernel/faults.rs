@@ -18,7 +18,7 @@ fn tmpfs(target: &str) -> MountSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_changes_nothing_and_fail_after_has_taken_the_step() {
+async fn fail_has_no_effect_and_fail_after_fails_after_the_effect() {
     let host = host().await;
     host.faults().add(Rule::new(Order::Fail(errno::EIO)).on("mount").times(1));
     host.faults().add(Rule::new(Order::FailAfter(errno::EIO)).on("mount").times(1));
@@ -39,7 +39,7 @@ async fn delay_waits_on_tokios_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_hang_changes_nothing_and_hang_after_has_taken_the_step() {
+async fn hang_has_no_effect_and_hang_after_hangs_after_the_effect() {
     let host = host().await;
     host.faults().add(Rule::new(Order::Hang).on("mount").times(1));
     host.faults().add(Rule::new(Order::HangAfter).on("unmount").times(1));
@@ -48,7 +48,7 @@ async fn dropped_hang_changes_nothing_and_hang_after_has_taken_the_step() {
     assert!(!host.kernel().is_mount_point(Path::new("/run/a")));
     host.mount(&tmpfs("/run/a")).await.unwrap();
     assert!(timeout(hour, host.unmount(Path::new("/run/a"))).await.is_err());
-    assert!(!host.kernel().is_mount_point(Path::new("/run/a")), "hang after: the step was taken");
+    assert!(!host.kernel().is_mount_point(Path::new("/run/a")), "hang after: the unmount had its effect");
 }
 
 #[tokio::test(start_paused = true)]
