@@ -45,7 +45,7 @@ pub struct Populator {
     sources_ready: bool,
     /// Pods that were known when the sources became ready and have not been resolved since.
     unseen: BTreeSet<PodUid>,
-    /// Whether there is none of those left.
+    /// Whether every pod of `unseen` has been resolved, once for all.
     all_added: bool,
 }
 
@@ -59,7 +59,7 @@ struct Tracked {
     sync: bool,
     /// The number of the resolution that runs.
     looking: Option<u64>,
-    /// Whether to resolve the pod again when that one has ended.
+    /// Whether to resolve the pod again when the running resolution has ended.
     again: bool,
     /// When to resolve the pod again after a failure.
     retry: Option<Instant>,
@@ -142,7 +142,7 @@ impl Populator {
         }
     }
 
-    /// Asks for a pod to be resolved; with `sync`, volumes that want it are mounted again.
+    /// Asks for a pod to be resolved; with `sync`, volumes are remounted if their plugin requires it.
     pub fn request(&mut self, uid: &PodUid, sync: bool) {
         let all_added = self.all_added;
         let Some(tracked) = self.pods.get_mut(uid).filter(|tracked| tracked.pod.is_some()) else { return };
@@ -381,7 +381,7 @@ fn add_volume(
     Ok(volume)
 }
 
-/// Refuses a name that cannot be a directory's: without an API server's checks an object may have any name.
+/// The name of the volume, if it can name a directory. An object that no API server has checked may have any name.
 fn checked_inner(spec: &Spec) -> Result<SpecName, String> {
     let inner = spec.name();
     if is_path_component(inner.as_str()) {

@@ -1,4 +1,4 @@
-//! Waiting for an API object to change: the follower of objects notifies, and operations wait.
+//! Waiting for an API object to change: operations wait, and the watch of the objects notifies them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Notifications of changes of one object. Only waiters that are registered at the time get one.
+    /// The notifier for changes of one object. A change wakes only the waiters that are registered at that time.
     pub fn of(&self, key: &Key) -> Arc<Notify> {
         Arc::clone(self.table().entry(key.clone()).or_default())
     }

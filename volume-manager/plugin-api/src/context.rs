@@ -35,7 +35,7 @@ impl fmt::Display for OperationId {
 ///
 /// Neither method waits. After the manager has ended, both drop their arguments.
 pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
-    /// Reports what an operation has learned. `done` is answered when the actual state has it, or refuses it.
+    /// Reports a transition of an operation. `done` gets the answer when the actual state has applied or refused it.
     fn learned(
         &self,
         operation: OperationId,
@@ -44,7 +44,7 @@ pub trait ReportQueue: fmt::Debug + Send + Sync + 'static {
     );
 
     /// Emits a Kubernetes event about an object.
-    fn tell(&self, told: Told);
+    fn tell(&self, event: Told);
 }
 
 /// The context of an operation. Clones share everything.
@@ -75,23 +75,23 @@ impl OperationContext {
         Arc::clone(&self.facts.borrow())
     }
 
-    /// The same context with the mount tools of a plugin run in the container that is registered for it. Looked
-    /// up for each operation: a registration may appear or vanish.
+    /// This context, with the mount tools of a plugin running in the container that is registered for it. Each
+    /// operation looks the container up again: a registration may appear or vanish.
     pub async fn for_plugin(&self, plugin: &PluginName) -> Result<Self, Failure> {
-        let mut own = self.clone();
+        let mut context = self.clone();
         if let Some(containers) = &self.containers {
             let host = exec::host_for(&self.host, containers, self.paths.root(), plugin.as_str()).await;
-            // Transient, because nothing was tried.
-            own.host = host.map_err(|error| Failure::from(error).with_class(ErrorClass::Transient))?;
+            // Transient, because no mount was tried: the state of the volume stays.
+            context.host = host.map_err(|error| Failure::from(error).with_class(ErrorClass::Transient))?;
         }
-        Ok(own)
+        Ok(context)
     }
 }
 
 /// Reports what one operation learns about its volume.
 ///
-/// Each method returns when the actual state has the report. After the manager has ended none of them returns,
-/// so that the operation does nothing more.
+/// Each method returns when the actual state has applied the report. After the manager has ended none of them returns,
+/// so that the operation has no further effect.
 #[derive(Debug, Clone)]
 pub struct Mark {
     volume: VolumeName,
@@ -155,7 +155,7 @@ impl Mark {
     }
 
     /// Reports that the volume is about to be published. Refused if the pod no longer wants the volume. Only
-    /// mounts and maps may call this and the next two.
+    /// mounts and maps may call this, `pod_mounted` and `pod_failed`.
     pub async fn pod_uncertain(&self) -> Result<(), Withdrawn> {
         self.report(Transition::PodUncertain(self.record())).await
     }
@@ -187,8 +187,8 @@ impl Mark {
 
     /// Reports a transition and ignores a refusal.
     pub async fn tell(&self, transition: Transition) {
-        // Besides the two marks before a risky call, only an attachment can be refused; it is verified again
-        // then.
+        // Only an attachment can be refused, besides the two marks before a risky call. A refused attachment is
+        // verified again.
         let _ = self.report(transition).await;
     }
 
@@ -197,7 +197,7 @@ impl Mark {
         self.queue.learned(self.operation, transition, done);
         match applied.await {
             Ok(answer) => answer,
-            // The manager has ended: going on would have effects that no record knows of.
+            // The manager has ended: further effects of the operation would not be in any actual state.
             Err(_) => std::future::pending().await,
         }
     }
@@ -259,9 +259,9 @@ pub enum Reason {
     VolumeResizeFailed,
     /// A volume was expanded on the node.
     FileSystemResizeSuccessful,
-    /// A filesystem could not be expanded.
+    /// A file system could not be expanded.
     FileSystemResizeFailed,
-    /// A device has another filesystem than the volume names.
+    /// A device has another file system than the volume names.
     FailedMountOnFilesystemMismatch,
     /// The volume is mounted already, for a pod with another group.
     AlreadyMountedVolume,

@@ -1,4 +1,4 @@
-//! Configurations of containers, from volumes that are really there.
+//! Container configurations, made from volumes that are really mounted.
 
 mod runtime;
 mod variables;
@@ -105,7 +105,7 @@ fn volume(path: PathBuf) -> MountedVolume {
 }
 
 #[tokio::test]
-async fn volumes_come_first_then_the_hosts_file_and_the_last_words_last() {
+async fn mounts_are_volumes_then_hosts_file_then_termination_log() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.container.termination_message_path = "/dev/termination-log".into();
     scene.container.environment.push(Variable::text("NAME", "mine"));
@@ -133,20 +133,20 @@ async fn volumes_come_first_then_the_hosts_file_and_the_last_words_last() {
     let words = scene.bench.path("pods/u1/containers/main/00000002");
     assert_eq!(scene.bench.context.host.metadata(&words).await.unwrap().mode, 0o666);
 
-    // The volume can go: what the container was shown of it goes first.
+    // Unmounting the volume first unmounts its sub-path, which would keep it busy.
     scene.bench.run(Operation::Unmount(Arc::new(scene.bench.unmounting()))).await;
     let table = scene.bench.context.host.mount_table().await.unwrap();
     assert!(table.below(scene.bench.root.path()).next().is_none());
 }
 
 #[tokio::test]
-async fn a_container_with_a_hosts_file_of_its_own_gets_no_other() {
+async fn container_that_mounts_its_own_hosts_file_gets_no_other() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.mount(|mount| mount.path = "/etc/hosts".into());
     assert_eq!(scene.configure().await.unwrap().mounts.len(), 1);
 }
 
-/// What a container has written into it is gone with its next start, as are addresses the pod has no more.
+/// The next start of a container removes what it wrote into the file, and addresses that the pod no longer has.
 #[tokio::test]
 async fn the_hosts_file_is_written_anew_at_each_start() {
     let Some(mut scene) = Scene::set().await else { return };
@@ -164,7 +164,7 @@ async fn the_hosts_file_is_written_anew_at_each_start() {
     );
     assert_eq!(host.metadata(&file).await.unwrap().mode, 0o644);
 
-    // Without an address there is nothing to write, but for pods in the node's network.
+    // A pod without an address gets no hosts file, unless it uses the node's network.
     scene.bench.pod.ips.clear();
     assert_eq!(scene.configure().await.unwrap().mounts, []);
     scene.bench.pod.host_network = true;
@@ -174,20 +174,20 @@ async fn the_hosts_file_is_written_anew_at_each_start() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_last_words_is_heard() {
+async fn termination_message_is_the_end_of_its_file() {
     let Some(scene) = Scene::set().await else { return };
     let host = Arc::clone(&scene.bench.context.host);
     let file = scene.bench.path("words");
-    assert_eq!(termination::message(&*host, &file).await.unwrap(), b"", "there are none");
-    for (written, heard) in [(10, 10), (4096, 4096), (5000, 4096), (17 << 20, 4096)] {
+    assert_eq!(termination::message(&*host, &file).await.unwrap(), b"", "no file");
+    for (written, read) in [(10, 10), (4096, 4096), (5000, 4096), (17 << 20, 4096)] {
         let words: Vec<u8> = (0..written).map(|index: u32| index.to_le_bytes()[0]).collect();
         host.write_file(&file, &words, 0o600).await.unwrap();
-        assert_eq!(termination::message(&*host, &file).await.unwrap(), words[words.len() - heard..]);
+        assert_eq!(termination::message(&*host, &file).await.unwrap(), words[words.len() - read..]);
     }
 }
 
 #[tokio::test]
-async fn only_volumes_that_are_ours_to_own_are_labelled() {
+async fn only_managed_volumes_with_selinux_support_are_relabelled() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.bench.pod.ips.clear();
     scene.mount(|_| {});
@@ -199,7 +199,7 @@ async fn only_volumes_that_are_ours_to_own_are_labelled() {
 }
 
 #[tokio::test]
-async fn a_mount_travels_as_it_says_and_is_read_only_if_its_volume_is() {
+async fn mount_keeps_its_propagation_and_is_read_only_if_its_volume_is() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.bench.pod.ips.clear();
     for word in ["", "None", "HostToContainer", "Bidirectional"] {
@@ -212,7 +212,7 @@ async fn a_mount_travels_as_it_says_and_is_read_only_if_its_volume_is() {
     assert!(mounts.iter().all(|mount| !mount.read_only));
     scene.volumes.values_mut().next().unwrap().mounted.read_only = true;
     let mounts = scene.configure().await.unwrap().mounts;
-    assert!(mounts.iter().all(|mount| mount.read_only), "whatever they say themselves");
+    assert!(mounts.iter().all(|mount| mount.read_only), "the volume is read-only");
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn user_and_capabilities_follow_the_pod() {
 }
 
 #[tokio::test]
-async fn a_volumes_group_counts_once_and_only_if_it_is_a_number() {
+async fn group_of_a_volume_is_added_once_if_it_is_a_number() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.bench.pod.security.supplemental_groups = vec![6];
     for (gid, groups) in [
@@ -268,7 +268,7 @@ async fn error_names_no_path_of_the_host() {
             "failed to prepare subPath for volumeMount \"data\" of container \"main\"",
         ),
         (|m| m.sub_path_expr = "$(NOPE)".into(), "missing value for NOPE"),
-        // A value may be secret.
+        // The error shows the variable, since its value may be secret.
         (|m| m.sub_path_expr = "$(ROOT)".into(), "error SubPath `$(ROOT)` must not be an absolute path"),
         (
             |m| m.sub_path_expr = "$(UP)/x".into(),
@@ -285,7 +285,7 @@ async fn error_names_no_path_of_the_host() {
 }
 
 #[tokio::test]
-async fn devices_are_links_and_read_only_where_the_claim_is() {
+async fn device_is_the_pods_link_and_read_only_if_its_claim_is() {
     let Some(mut scene) = Scene::set().await else { return };
     scene.container.devices = vec![VolumeDevice { volume: "disk".into(), path: "/dev/xvda".into() }];
     let error = scene.configure().await.unwrap_err();
@@ -310,7 +310,7 @@ async fn devices_are_links_and_read_only_where_the_claim_is() {
 }
 
 #[tokio::test]
-async fn an_image_is_the_runtimes_business() {
+async fn image_volume_is_passed_to_the_runtime() {
     let Some(mut scene) = Scene::set().await else { return };
     let source = VolumeSource::Image { reference: "img:1".into(), pull_policy: String::new() };
     scene.bench.pod.volumes = vec![PodVolume { name: "img".into(), source }];

@@ -1,4 +1,4 @@
-//! What is attached where, or may be.
+//! Which volumes are attached to which nodes, certainly or perhaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ pub(super) struct Book {
     entries: BTreeMap<(VolumeName, NodeName), Entry>,
 }
 
-/// A volume on a node.
+/// The attachment of a volume to a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
-    /// Whether it certainly is attached. If not, it may be: an attempt or its undo has failed.
+    /// Whether the volume certainly is attached. If not, it is uncertain: an attach or detach has failed.
     pub(super) certain: bool,
-    /// What the plugin is told about it; unknown after a restart until a pod names it.
+    /// The argument of the plugin's calls; unknown after a restart until a pod names the volume.
     pub(super) spec: Option<Arc<Spec>>,
-    /// Where its device is; empty if that is not known.
+    /// The path of its device on the node; empty if unknown.
     pub(super) device_path: String,
-    /// Whether the node is told that it is attached.
+    /// Whether `volumesAttached` of the node's status lists the volume.
     pub(super) reported: bool,
-    /// Whether the node uses it, or may be about to.
+    /// Whether the node uses the volume, or may be about to.
     pub(super) in_use: bool,
-    /// Since when nobody wants it.
+    /// Since when no pod wants the volume.
     pub(super) unwanted_since: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl Book {
         self.entries.iter().map(|((volume, node), entry)| (volume, node, entry))
     }
 
-    /// The nodes a volume certainly is attached to, but for one.
+    /// The other nodes that a volume certainly is attached to.
     pub(super) fn elsewhere<'a>(
         &'a self,
         volume: &'a VolumeName,
@@ -70,7 +70,7 @@ impl Book {
         others.map(|((_, node), _)| node)
     }
 
-    /// What a node is to be told.
+    /// `volumesAttached` for the status of a node.
     pub(super) fn report(&self, node: &NodeName) -> Vec<AttachedVolume> {
         let of_node = self.entries.iter().filter(|((_, n), entry)| n == node && entry.reported);
         of_node
@@ -81,16 +81,16 @@ impl Book {
             .collect()
     }
 
-    /// A node's object was seen: it says which of its volumes are in use.
+    /// Takes over `volumesInUse` of a node's status.
     pub(super) fn take_in_use(&mut self, name: &NodeName, node: &Node) {
         let in_use: BTreeSet<_> = node.volumes_in_use.iter().collect();
-        for ((volume, _), entry) in self.entries.iter_mut().filter(|((_, of), _)| of == name) {
+        for ((volume, _), entry) in self.entries.iter_mut().filter(|((_, node), _)| node == name) {
             entry.in_use = in_use.contains(volume);
         }
     }
 
-    /// Nobody wants it, or somebody does again. While it is `busy` it may be coming off: then nobody is told that
-    /// it is attached, whatever is known.
+    /// Records whether a pod wants the volume. While an operation makes the attachment `busy`, the volume may be
+    /// about to be detached: then it is not reported again as attached.
     pub(super) fn set_wanted(
         &mut self,
         (volume, node): &(VolumeName, NodeName),

@@ -26,7 +26,7 @@ impl CallError {
         status: &Status,
         secrets: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        if let Some(error) = Self::of_the_client(method, status) {
+        if let Some(error) = Self::from_client(method, status) {
             return error;
         }
         let mut message = status.message().to_owned();
@@ -39,8 +39,8 @@ impl CallError {
         Self { method, code: status.code(), message }
     }
 
-    /// The error for a status that the gRPC library made itself; `None` for a driver's status.
-    fn of_the_client(method: &'static str, status: &Status) -> Option<Self> {
+    /// The error for a status that the gRPC client made itself; `None` for a driver's status.
+    fn from_client(method: &'static str, status: &Status) -> Option<Self> {
         // tonic ends a call at its deadline with this status; gRPC in other languages uses DeadlineExceeded.
         if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
             return Some(Self::deadline(method));
@@ -176,7 +176,7 @@ mod tests {
         let other = CallError::new("M", &Status::cancelled("the driver gave up"), []);
         assert_eq!(other.to_string(), "rpc error: code = Canceled desc = the driver gave up");
         let drivers = CallError::new("M", &Status::internal("Timeout expired"), []);
-        assert_eq!(drivers.code(), Code::Internal, "a driver may say so, too");
+        assert_eq!(drivers.code(), Code::Internal, "the text of a driver changes no code");
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         );
         assert!(CallError::new("M", &Status::out_of_range("no such size"), []).is_final());
         let drivers = CallError::new("M", &Status::internal(status.message()), []);
-        assert_eq!(drivers.code(), Code::Internal, "a driver may say so, too");
+        assert_eq!(drivers.code(), Code::Internal, "the text of a driver changes no code");
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -200,7 +200,7 @@ mod tests {
     struct Outer(#[source] std::io::Error);
 
     #[test]
-    fn a_connection_that_breaks_leaves_the_outcome_open_and_says_what_broke_it() {
+    fn broken_connection_leaves_the_outcome_open_and_names_the_cause() {
         let broken = Outer(std::io::Error::from_raw_os_error(104));
         let error = CallError::new("M", &Status::from_error(Box::new(broken)), []);
         assert!(error.lost_the_driver() && !error.is_final());

@@ -1,4 +1,4 @@
-//! Paths of the node, as they are or as they are to be.
+//! hostPath volumes: existing paths of the node, and paths that the plugin creates.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn host_path(bench: &Bench, below: &str, kind: &str) -> VolumeSource {
 }
 
 #[tokio::test]
-async fn each_type_takes_what_it_says_and_nothing_else() {
+async fn each_type_accepts_only_paths_of_its_kind() {
     let mut bench = Bench::new();
     let host = Arc::clone(&bench.context.host);
     host.make_dir(&bench.path("dir"), 0o755).await.unwrap();
@@ -40,7 +40,7 @@ async fn each_type_takes_what_it_says_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn sockets_and_devices_are_told_apart() {
+async fn sockets_and_devices_are_distinguished() {
     let (mut bench, host) = Bench::simulated();
     let kinds = [
         ("Socket", FileKind::Socket),
@@ -60,9 +60,9 @@ async fn sockets_and_devices_are_told_apart() {
     }
 }
 
-/// An inline one never is, whatever the mounts say.
+/// An inline hostPath volume is never read-only; only its container mounts can be.
 #[tokio::test]
-async fn only_a_claim_can_say_that_it_is_read_only() {
+async fn host_path_is_read_only_only_through_a_claim() {
     for read_only in [false, true] {
         let mut bench = Bench::simulated().0;
         let path = bench.root.path().display().to_string();
@@ -76,7 +76,7 @@ async fn only_a_claim_can_say_that_it_is_read_only() {
 }
 
 #[tokio::test]
-async fn nothing_of_it_is_the_pods() {
+async fn host_path_keeps_its_group_and_gets_no_directory_of_the_pod() {
     let (mut bench, host) = Bench::simulated();
     let dir = bench.path("dir");
     host.make_dir(&dir, 0o755).await.unwrap();
@@ -89,7 +89,7 @@ async fn nothing_of_it_is_the_pods() {
         let story = bench.run(operation).await;
         assert!(story.ends_with("done\n"), "{story}");
         let there = host.metadata(&dir).await.unwrap();
-        assert_eq!((there.gid, there.mode), (0, 0o755), "it is the node's");
+        assert_eq!((there.gid, there.mode), (0, 0o755), "the directory belongs to the node");
         assert_eq!(bench.tree().await, "$R/dir 755/\n", "nothing is below the pod's directory");
     }
 }
@@ -108,16 +108,19 @@ async fn missing_host_path_is_created_and_stays() {
         let there = bench.context.host.metadata(&bench.path(below)).await.unwrap();
         assert_eq!(there.mode, mode);
         bench.run(Operation::Unmount(Arc::new(bench.unmounting()))).await;
-        assert!(bench.context.host.metadata(&bench.path(below)).await.is_ok(), "it is the node's");
+        assert!(
+            bench.context.host.metadata(&bench.path(below)).await.is_ok(),
+            "the path belongs to the node"
+        );
     }
     let source = host_path(&bench, "no/such/file", "FileOrCreate");
     bench.inline(source);
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
-    assert!(story.contains("failed Final"), "its directory is not ours to make: {story}");
+    assert!(story.contains("failed Final"), "the parent directory is not created: {story}");
 }
 
 #[tokio::test]
-async fn a_path_that_goes_backwards_and_a_type_nobody_knows_are_refused() {
+async fn path_with_dot_dot_and_unknown_type_are_refused() {
     let mut bench = Bench::new();
     for (path, kind, text) in
         [("/a/../etc", "", "must not contain '..'"), ("/a", "Pipe", "Pipe is an invalid volume type")]
@@ -129,7 +132,7 @@ async fn a_path_that_goes_backwards_and_a_type_nobody_knows_are_refused() {
 }
 
 #[tokio::test]
-async fn options_that_no_mount_would_take_are_refused_before_anything_is_done() {
+async fn mount_options_are_refused_before_any_effect() {
     let mut bench = Bench::new();
     let path = bench.path("made");
     let source =

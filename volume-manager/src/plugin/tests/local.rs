@@ -1,4 +1,4 @@
-//! Local volumes: directories, devices with a file system, devices as they are.
+//! Local volumes: directories, devices with a file system, block volumes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn use_path(bench: &mut Bench, path: &Path) {
 }
 
 #[tokio::test]
-async fn a_directory_is_bound_and_never_touched_otherwise() {
+async fn directory_is_bound_with_the_pods_group_and_keeps_its_files() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
         return;
@@ -57,9 +57,10 @@ fn simulated() -> (Bench, FakeHost) {
     (bench, host)
 }
 
-/// The kubelet takes the directory itself for that mount, and keeps it while another volume shows it.
+/// The kubelet uses the directory itself as the global mount path, and cannot unmount the device while another volume
+/// has the directory.
 #[tokio::test]
-async fn a_directory_is_no_mount_of_the_node() {
+async fn global_mount_path_of_a_directory_is_not_mounted() {
     let (mut bench, host) = simulated();
     let at = LocalPlugin.device_mount_path(&bench.context.paths, &bench.spec).unwrap();
     assert_eq!(at, bench.path(GLOBAL));
@@ -78,9 +79,9 @@ async fn a_directory_is_no_mount_of_the_node() {
     assert!(host.kernel().is_mount_point(&other));
 }
 
-/// The kubelet forgets it, and the bind stays.
+/// The kubelet forgets a volume whose set-up failed after the bind, and leaves the bind mounted.
 #[tokio::test]
-async fn a_bind_that_was_made_in_vain_is_taken_away_again() {
+async fn bind_of_a_failed_mount_is_unmounted() {
     for fails in [&["change_ownership"][..], &["remount_bind", "unmount"]] {
         let (mut bench, host) = simulated();
         bench.pod.security.fs_group = Some(4711);
@@ -142,7 +143,7 @@ async fn a_device_is_formatted_once_mounted_for_the_node_and_bound_for_pods() {
 
 #[tokio::test]
 #[file_serial(root)]
-async fn a_device_that_nobody_wants_any_more_gets_no_directory() {
+async fn device_of_a_withdrawn_mount_gets_no_directory() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
         return;
@@ -158,7 +159,7 @@ async fn a_device_that_nobody_wants_any_more_gets_no_directory() {
 
 #[tokio::test]
 #[file_serial(root)]
-async fn a_device_is_handed_over_as_it_is() {
+async fn block_volume_is_mapped_to_the_device() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
         return;
@@ -194,14 +195,14 @@ async fn mount_left_by_a_crash_is_found() {
     let cx = &bench.context;
     let scene = Scene { host: &*cx.host, paths: &cx.paths, api: &*cx.api };
     let found = LocalPlugin.find_staged(&scene).await;
-    let told: Vec<String> = found
+    let lines: Vec<String> = found
         .iter()
         .map(|staged| {
             let pod = staged.pod.as_ref().map_or("no pod".to_owned(), ToString::to_string);
             format!("{} {:?} {pod}", staged.rebuilt.spec.name(), staged.rebuilt.spec.mode())
         })
         .collect();
-    assert_eq!(told, ["pv Filesystem no pod", "raw Block u1", "raw Block no pod"]);
+    assert_eq!(lines, ["pv Filesystem no pod", "raw Block u1", "raw Block no pod"]);
 }
 
 #[tokio::test]
@@ -221,7 +222,7 @@ async fn path_of_another_type_or_missing_is_refused() {
 }
 
 #[tokio::test]
-async fn another_pods_group_is_kept_and_told_about() {
+async fn group_of_another_pod_stays_and_is_an_event() {
     let mut bench = Bench::new();
     if !bench.private_mounts().await {
         return;
@@ -263,7 +264,7 @@ fn simulated_disk(content: DiskContent) -> (Bench, FakeHost) {
 }
 
 #[tokio::test]
-async fn a_device_that_is_only_read_is_mounted_so_and_not_formatted_for_it() {
+async fn read_only_device_is_mounted_read_only_and_not_formatted() {
     for (content, mounts) in [(DiskContent::FileSystem("ext4".into()), true), (DiskContent::Nothing, false)] {
         let (mut bench, host) = simulated_disk(content);
         bench.spec = Arc::new(Spec { read_only: true, ..(*bench.spec).clone() });
@@ -273,27 +274,28 @@ async fn a_device_that_is_only_read_is_mounted_so_and_not_formatted_for_it() {
             true => assert!(bench.mount_at(GLOBAL).await.unwrap().starts_with("ext4 ro"), "{story}"),
             false => {
                 assert!(story.contains("it is not formatted, and cannot be as it is read-only"), "{story}");
-                assert!(host.metadata(&bench.path(GLOBAL)).await.is_err(), "its directory is gone");
+                assert!(host.metadata(&bench.path(GLOBAL)).await.is_err(), "the directory is removed");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_disk_with_another_file_system_is_told_of_on_the_volume() {
+async fn file_system_mismatch_is_an_event_on_the_volume() {
     let (mut bench, host) = simulated_disk(DiskContent::FileSystem("xfs".into()));
     host.faults().add(Rule::new(Order::Fail(nix::libc::EINVAL)).on("mount").times(1));
     let story = bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     let why = "failed to mount the volume as \"ext4\", it already contains xfs. Mount error: Invalid argument (os error 22)";
-    let told = format!(
+    let event = format!(
         "event PersistentVolume Warning FailedMountOnFilesystemMismatch: local: failed to mount the volume's device: {why}"
     );
-    assert!(story.contains(&told), "{story}");
+    assert!(story.contains(&event), "{story}");
 }
 
-/// Only what a tool runs in a scope of its own outlives the node's agent: file systems on disks.
+/// A scope of its own lets the helper processes of a mount outlive the node's agent; only file systems on disks may
+/// have such processes.
 #[tokio::test]
-async fn only_mounts_of_disks_are_made_in_a_scope_of_their_own() {
+async fn only_mounts_of_disks_run_in_a_scope() {
     let (mut bench, host) = simulated_disk(DiskContent::Nothing);
     bench.run(Operation::Mount(Arc::new(bench.mounting()))).await;
     for source in [
@@ -345,13 +347,13 @@ async fn only_a_file_system_on_a_device_is_expanded() {
     assert_eq!(grow(&bench, &host).await, Ok(false), "a directory");
 }
 
-/// Grows the volume; whether a tool was asked to, or the end of what went wrong.
+/// Expands the volume. Returns whether the file system's tool ran, or the innermost error.
 async fn grow(bench: &Bench, host: &FakeHost) -> Result<bool, String> {
-    let asked = Arc::new(AtomicBool::new(false));
+    let ran = Arc::new(AtomicBool::new(false));
     host.faults().decide_with({
-        let asked = Arc::clone(&asked);
+        let ran = Arc::clone(&ran);
         move |step| {
-            asked.fetch_or(step.method == "grow_filesystem", Ordering::Relaxed);
+            ran.fetch_or(step.method == "grow_filesystem", Ordering::Relaxed);
             Order::Go
         }
     });
@@ -364,7 +366,7 @@ async fn grow(bench: &Bench, host: &FakeHost) -> Result<bool, String> {
         staging_path: PathBuf::new(),
     };
     match LocalPlugin.expand(&bench.context, &request).await {
-        Ok(()) => Ok(asked.load(Ordering::Relaxed)),
+        Ok(()) => Ok(ran.load(Ordering::Relaxed)),
         Err(failure) => {
             let text = failure.chain();
             Err(text.rsplit_once(": ").map_or(text.clone(), |(_, end)| end.to_owned()))

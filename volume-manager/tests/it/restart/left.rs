@@ -1,5 +1,5 @@
-//! What is left on a node is known before anything is decided, and what nobody can explain holds back what
-//! might explain it.
+//! Recovery of leftovers: no operation starts before they are read, and an unidentified leftover holds back the unstage
+//! of each volume that it may belong to.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::world::{ROOT, World, unique};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_decided_before_what_was_left_is_read_back() {
+async fn no_operation_starts_before_reconstruction() {
     let mut world = World::starting();
     world.volume("data");
     world.left("web", "data");
@@ -25,12 +25,12 @@ async fn nothing_is_decided_before_what_was_left_is_read_back() {
     world.crash();
     world.add("new", &["data"]);
     world.manager.sources_ready();
-    let late = world.manager.wait_idle(SECOND / 2).await.expect_err("it is not read back");
+    let late = world.manager.wait_idle(SECOND / 2).await.expect_err("reconstruction has not finished");
     expect!["the manager is not idle: reconstruct volumes from disk: context deadline exceeded"]
         .assert_eq(&late.to_string());
     let left = world.manager.wait_unmounted(&"gone".into(), SECOND / 10).await;
     expect!["mounted volumes=[volumes on disk that are not reconstructed yet]: context deadline exceeded"]
-        .assert_eq(&left.expect_err("nobody knows what it has").to_string());
+        .assert_eq(&left.expect_err("the volumes of the pod are not known yet").to_string());
     world.sees(expect![[""]]);
     world.idle().await;
     world.sees(expect![[r#"
@@ -41,7 +41,7 @@ async fn nothing_is_decided_before_what_was_left_is_read_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stage_no_pod_names_stays_until_all_pods_are_known() {
+async fn staged_volume_without_a_pod_stays_until_all_pods_are_known() {
     let mut world = World::starting();
     world.toy.leave_staged("data");
     world.crash();
@@ -54,9 +54,9 @@ async fn a_stage_no_pod_names_stays_until_all_pods_are_known() {
     "#]]);
 }
 
-/// Whoever has it cannot be known.
+/// The pods that use the staged volume cannot be known.
 #[tokio::test(start_paused = true)]
-async fn a_stage_stays_where_the_pods_directory_cannot_be_read() {
+async fn staged_volume_stays_if_the_pods_directory_is_unreadable() {
     for readable in [false, true] {
         let mut world = World::starting();
         world.left("web", "data");
@@ -79,9 +79,9 @@ async fn a_stage_stays_where_the_pods_directory_cannot_be_read() {
     }
 }
 
-/// Its volumes are not known, and so not whose stage it is. Whatever else there is is read back.
+/// The staged volume may belong to the pod whose directory is unreadable. Volumes of other pods are reconstructed.
 #[tokio::test(start_paused = true)]
-async fn a_stage_stays_where_the_directory_of_a_pods_volumes_cannot_be_read() {
+async fn staged_volume_stays_if_the_directory_of_its_pod_is_unreadable() {
     for unreadable in ["web", "web/volumes", "web/volumes/kubernetes.io~toy"] {
         let mut world = World::starting();
         world.left("web", "data");
@@ -99,7 +99,7 @@ async fn a_stage_stays_where_the_directory_of_a_pods_volumes_cannot_be_read() {
     }
 }
 
-/// Until then the node's object keeps what it says: a list that lacks a volume lets it be detached.
+/// `volumesInUse` is not written before the Node object is read: the controller may detach a volume that it lacks.
 #[tokio::test(start_paused = true)]
 async fn reconstructed_volume_is_attached_if_the_node_status_lists_it() {
     for attached in [&[][..], &["data"]] {
@@ -118,7 +118,7 @@ async fn reconstructed_volume_is_attached_if_the_node_status_lists_it() {
     }
 }
 
-/// The node's object is read after the mount has begun, and does not say yet what the mount has found.
+/// The Node object is read after the mount has begun, and does not yet list the volume that the mount found attached.
 #[tokio::test(start_paused = true)]
 async fn volume_found_attached_by_a_mount_is_in_use() {
     let mut world = World::starting();
@@ -147,9 +147,9 @@ async fn volume_found_attached_by_a_mount_is_in_use() {
     assert_eq!(world.manager.volumes_in_use().await, Some(vec![unique("data")]));
 }
 
-/// It may be the one that is mounted there, and its record the only one that says so.
+/// The staged volume may be the one that is mounted in the directory, and its record the only evidence of that.
 #[tokio::test(start_paused = true)]
-async fn no_stage_is_undone_while_somebody_looks_for_what_a_directory_stands_for() {
+async fn no_volume_is_unstaged_while_a_directory_is_being_identified() {
     let mut world = World::starting();
     world.left("web", "data");
     world.toy.leave_staged("other");
@@ -157,7 +157,7 @@ async fn no_stage_is_undone_while_somebody_looks_for_what_a_directory_stands_for
     world.toy.hold("identify data");
     world.crash();
     world.manager.sources_ready();
-    let late = world.manager.wait_idle(SECOND).await.expect_err("it is looked for");
+    let late = world.manager.wait_idle(SECOND).await.expect_err("the directory is being identified");
     expect!["the manager is not idle: identify /var/lib/kubelet/pods/web/volumes/kubernetes.io~toy/data: context deadline exceeded"].assert_eq(&late.to_string());
     world.sees(expect![[r#"
         identify data
@@ -169,9 +169,10 @@ async fn no_stage_is_undone_while_somebody_looks_for_what_a_directory_stands_for
     "#]]);
 }
 
-/// A plugin that maps no devices has none to explain. Something is bound for the pod, or is not.
+/// The plugin maps no block volumes, so it cannot identify the link: the link counts only if a device is bound for
+/// the pod.
 #[tokio::test(start_paused = true)]
-async fn a_link_that_explains_nothing_is_reported_while_its_device_is_bound() {
+async fn unidentified_link_counts_as_mounted_while_its_device_is_bound() {
     let of_toy = Path::new(ROOT).join("plugins/kubernetes.io~toy");
     for (bound, stays) in [
         (None, false),
@@ -197,14 +198,14 @@ async fn a_link_that_explains_nothing_is_reported_while_its_device_is_bound() {
         "#]]);
         let gone = world.manager.wait_unmounted(&"web".into(), WAIT_LIMIT).await;
         let gone = gone.map_err(|error| error.to_string());
-        let told = Err("mounted volumes=[disk]: context deadline exceeded".to_owned());
-        assert_eq!(gone, if stays { told } else { Ok(()) }, "{bound:?}");
+        let mounted = Err("mounted volumes=[disk]: context deadline exceeded".to_owned());
+        assert_eq!(gone, if stays { mounted } else { Ok(()) }, "{bound:?}");
     }
 }
 
-/// Its pod has, or had, another volume of the same name. That one explains nothing of it.
+/// The pod has, or had, a file system volume of the same name, which is not the volume of the link.
 #[tokio::test(start_paused = true)]
-async fn a_link_that_explains_nothing_is_not_explained_by_a_directory_of_its_name() {
+async fn directory_of_the_same_name_does_not_identify_a_link() {
     for read_back in [true, false] {
         let mut world = World::starting();
         world.volume("data");
@@ -233,9 +234,9 @@ async fn a_link_that_explains_nothing_is_not_explained_by_a_directory_of_its_nam
     }
 }
 
-/// It only stood in the way of the unpublish.
+/// Unpublish needs no attachment; stage waits until the Node object lists the volume as attached.
 #[tokio::test(start_paused = true)]
-async fn that_a_volume_leaves_a_pod_does_not_say_that_it_is_attached() {
+async fn unpublish_does_not_prove_that_a_volume_is_attached() {
     let mut world = World::starting();
     world.volume("data");
     world.toy.set_attachable(true);
@@ -257,9 +258,9 @@ async fn that_a_volume_leaves_a_pod_does_not_say_that_it_is_attached() {
     "#]]);
 }
 
-/// What it has is not known to be wanted, but known to be there.
+/// The volume is not in the desired state, but in the actual state.
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_claim_cannot_be_read_loses_its_volume_when_its_containers_are_gone() {
+async fn volume_of_an_unreadable_claim_is_unmounted_when_the_containers_are_gone() {
     for state in [PodState::Running, PodState::Terminating] {
         let mut world = World::starting();
         world.volume("data");
@@ -280,16 +281,16 @@ async fn a_pod_whose_claim_cannot_be_read_loses_its_volume_when_its_containers_a
     }
 }
 
-/// Somebody has deleted it by force.
+/// The pod was deleted by force.
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_an_object_keeps_what_it_was_left_as_long_as_its_containers_may_run() {
-    for (explained, known) in [(true, true), (true, false), (false, true), (false, false)] {
+async fn volume_of_a_deleted_pod_stays_while_its_containers_may_run() {
+    for (reconstructed_at_start, known) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut world = World::starting();
         world.volume("data");
         world.left("web", "data");
         world.api.set_down(Kind::Claim, true);
         world.toy.fail("identify data", &[Final]);
-        if !explained {
+        if !reconstructed_at_start {
             world.toy.fail("read back data", &[Final]);
         }
         world.crash();
@@ -302,14 +303,14 @@ async fn a_pod_without_an_object_keeps_what_it_was_left_as_long_as_its_container
         world.pass(60_000).await;
         world.sees(expect![[""]]);
         world.manager.set_pod_state(&web, PodState::RuntimeGone);
-        world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect("nothing stands in the way");
+        world.manager.wait_unmounted(&web, WAIT_LIMIT).await.expect("the volume is unmounted");
         world.idle().await;
-        let identified = if explained { "" } else { "identify data\n" };
+        let identified = if reconstructed_at_start { "" } else { "identify data\n" };
         assert_eq!(world.toy.story(), format!("{identified}unpublish data web\nunstage data\n"));
     }
 }
 
-/// Nothing was left that could be one of those that the node's object names.
+/// Without leftovers, no volume of the Node object's `volumesInUse` can be mounted here.
 #[tokio::test(start_paused = true)]
 async fn node_status_is_not_read_without_leftovers() {
     for down in [false, true] {
@@ -335,7 +336,7 @@ async fn reconstructed_volume_is_marked_until_remounted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_comes_again_before_what_was_left_is_known_begins_anew() {
+async fn pod_added_again_during_recovery_is_mounted_anew() {
     let mut world = World::starting();
     world.left("other", "more");
     let pods = Path::new(ROOT).join("pods");
