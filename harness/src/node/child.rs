@@ -130,7 +130,7 @@ async fn start(
         true => Arc::<KeptTokens>::clone(&tokens),
         false => api,
     };
-    let host: Arc<dyn Host> = Arc::new(LinuxHost::new());
+    let host: Arc<dyn Host> = Arc::new(LinuxHost::of_node(layout.root()));
     for directory in ["pods", "plugins", "plugins_registry"] {
         host.make_dir_all(&layout.root().join(directory), 0o750).await?;
     }

@@ -25,6 +25,7 @@ use crate::ownership::{OwnershipChange, WalkProgress};
 mod beneath;
 pub(crate) mod command;
 mod disk;
+mod fence;
 mod file;
 mod loop_device;
 mod mount;
@@ -38,6 +39,7 @@ mod walk;
 /// The machine this process runs on.
 #[derive(Debug, Clone, Default)]
 pub struct LinuxHost {
+    fence: fence::Fence,
     mounts: Arc<references::Mounts>,
 }
 
@@ -45,6 +47,12 @@ impl LinuxHost {
     /// The machine as seen from the calling thread's mount namespace.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The machine of a node whose tree is below `root`. What is made, written or removed in there is reached without
+    /// following a link below `root`: one on the way is ELOOP.
+    pub fn of_node(root: &Path) -> Self {
+        Self { fence: fence::Fence::around(root), ..Self::default() }
     }
 
     /// [`Self::new`] in the form that the manager takes.
@@ -125,26 +133,26 @@ impl Host for LinuxHost {
     }
 
     async fn make_dir_all(&self, path: &Path, mode: u32) -> Result<()> {
-        let path = path.to_owned();
-        blocking(move || file::make_dir_all(&path, mode)).await
+        let (fence, path) = (self.fence.clone(), path.to_owned());
+        blocking(move || file::make_dir_all(&fence, &path, mode)).await
     }
 
     async fn make_dir(&self, path: &Path, mode: u32) -> Result<()> {
-        let path = path.to_owned();
-        blocking(move || file::make_dir(&path, mode)).await
+        let (fence, path) = (self.fence.clone(), path.to_owned());
+        blocking(move || file::make_dir(&fence, &path, mode)).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
-        on_blocking_thread!(file::remove_dir, path)
+        on_blocking_thread!(file::remove_dir, self.fence, path)
     }
 
     async fn remove_file(&self, path: &Path) -> Result<()> {
-        on_blocking_thread!(file::remove_file, path)
+        on_blocking_thread!(file::remove_file, self.fence, path)
     }
 
     async fn remove_tree(&self, path: &Path, removal: Removal) -> Result<()> {
-        let path = path.to_owned();
-        blocking(move || walk::remove::remove_tree(&path, removal)).await
+        let (fence, path) = (self.fence.clone(), path.to_owned());
+        blocking(move || walk::remove::remove_tree(&fence, &path, removal)).await
     }
 
     async fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>> {
@@ -161,17 +169,17 @@ impl Host for LinuxHost {
     }
 
     async fn write_file(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-        let (path, bytes) = (path.to_owned(), bytes.to_owned());
-        blocking(move || file::write_file(&path, &bytes, mode)).await
+        let (fence, path, bytes) = (self.fence.clone(), path.to_owned(), bytes.to_owned());
+        blocking(move || file::write_file(&fence, &path, &bytes, mode)).await
     }
 
     async fn create_file(&self, path: &Path, mode: u32) -> Result<()> {
-        let path = path.to_owned();
-        blocking(move || file::create_file(&path, mode)).await
+        let (fence, path) = (self.fence.clone(), path.to_owned());
+        blocking(move || file::create_file(&fence, &path, mode)).await
     }
 
     async fn symlink(&self, target: &Path, link: &Path) -> Result<()> {
-        on_blocking_thread!(file::symlink, target, link)
+        on_blocking_thread!(file::symlink, self.fence, target, link)
     }
 
     async fn read_link(&self, path: &Path) -> Result<PathBuf> {

@@ -4,20 +4,21 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::fence::Fence;
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
 use crate::file::{DirEntry, FileKind, FsStats, LARGEST, Metadata};
 use crate::mount_table::DeviceNumber;
 
 /// Makes missing directories from the top down.
-pub(super) fn make_dir_all(path: &Path, mode: u32) -> Result<()> {
-    match make_dir(path, mode) {
+pub(super) fn make_dir_all(fence: &Fence, path: &Path, mode: u32) -> Result<()> {
+    match make_dir(fence, path, mode) {
         Err(error) if error.is_exists() => {
             // Success if it is a directory or a link to one.
             let there = metadata(path)?;
@@ -26,9 +27,10 @@ pub(super) fn make_dir_all(path: &Path, mode: u32) -> Result<()> {
         }
         Err(error) if error.is_not_found() => match path.parent() {
             Some(parent) => {
-                make_dir_all(parent, mode)?;
+                make_dir_all(fence, parent, mode)?;
                 // Another process may have made it in the meantime.
-                make_dir(path, mode).or_else(|error| if error.is_exists() { Ok(()) } else { Err(error) })
+                make_dir(fence, path, mode)
+                    .or_else(|error| if error.is_exists() { Ok(()) } else { Err(error) })
             }
             None => Err(error),
         },
@@ -36,26 +38,36 @@ pub(super) fn make_dir_all(path: &Path, mode: u32) -> Result<()> {
     }
 }
 
-pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
-    fs::DirBuilder::new()
-        .mode(mode)
-        .create(path)
-        .map_err(|error| HostError::os(Action::MakeDir, path, error))?;
+pub(super) fn make_dir(fence: &Fence, path: &Path, mode: u32) -> Result<()> {
+    let make = || {
+        let place = fence.place(path)?;
+        rustix::fs::mkdirat(place.directory(), &place.name, Mode::from_bits_retain(mode & 0o7777))
+    };
+    make().map_err(|error| HostError::os(Action::MakeDir, path, error))?;
     Effect::new("mkdir", path).announce();
     Ok(())
 }
 
-pub(super) fn remove_dir(path: &Path) -> Result<()> {
-    fs::remove_dir(path).map_err(|error| HostError::os(Action::RemoveDir, path, error))?;
+pub(super) fn remove_dir(fence: &Fence, path: &Path) -> Result<()> {
+    let remove = || {
+        let place = fence.place(path)?;
+        rustix::fs::unlinkat(place.directory(), &place.name, AtFlags::REMOVEDIR)
+    };
+    remove().map_err(|error| HostError::os(Action::RemoveDir, path, error))?;
     Effect::new("rmdir", path).announce();
     Ok(())
 }
 
-pub(super) fn remove_file(path: &Path) -> Result<()> {
-    let failed = |error| HostError::os(Action::RemoveFile, path, error);
-    let link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
-    fs::remove_file(path).map_err(failed)?;
-    Effect::new(if link { "unlink" } else { "remove" }, path).announce();
+pub(super) fn remove_file(fence: &Fence, path: &Path) -> Result<()> {
+    let remove = || {
+        let place = fence.place(path)?;
+        let (directory, name) = (place.directory(), &place.name);
+        let there = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+        Ok(there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Symlink))
+    };
+    let was_link = remove().map_err(|error: Errno| HostError::os(Action::RemoveFile, path, error))?;
+    Effect::new(if was_link { "unlink" } else { "remove" }, path).announce();
     Ok(())
 }
 
@@ -113,11 +125,16 @@ pub(super) fn read_end(path: &Path, most: u64) -> Result<Vec<u8>> {
     read().map_err(|error: io::Error| HostError::os(Action::Read, path, error))
 }
 
-/// Opens a regular file. Pipes and devices are refused: they could block the reader or never end.
+/// Opens a regular file to read it.
 fn open_regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
-    // Without it, opening a pipe waits for its other end.
-    let flags = flags | OFlags::NONBLOCK;
-    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    regular(options.custom_flags((flags | NO_WAITING).bits().cast_signed()).open(path)?)
+}
+
+/// Without it, opening a pipe waits for its other end.
+const NO_WAITING: OFlags = OFlags::NONBLOCK;
+
+/// Refuses pipes and devices: they could block whoever reads or writes, or never end.
+fn regular(file: File) -> io::Result<File> {
     match FileType::from_raw_mode(file.metadata()?.mode()) {
         FileType::RegularFile => Ok(file),
         FileType::Directory => Err(Errno::ISDIR.into()),
@@ -125,10 +142,10 @@ fn open_regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Re
     }
 }
 
-pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+pub(super) fn write_file(fence: &Fence, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let write = || {
-        let options = &mut OpenOptions::new();
-        let mut file = open_regular(options.write(true).create(true).mode(mode), OFlags::NOFOLLOW, path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | NO_WAITING;
+        let mut file = regular(open_at(fence, path, flags, mode)?)?;
         file.set_len(0)?;
         file.write_all(bytes)
     };
@@ -137,20 +154,26 @@ pub(super) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn create_file(path: &Path, mode: u32) -> Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)
+pub(super) fn create_file(fence: &Fence, path: &Path, mode: u32) -> Result<()> {
+    open_at(fence, path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)
         .map_err(|error| HostError::os(Action::Create, path, error))?;
     Effect::new("write", path).announce();
     Ok(())
 }
 
-pub(super) fn symlink(target: &Path, link: &Path) -> Result<()> {
-    std::os::unix::fs::symlink(target, link)
-        .map_err(|error| HostError::pair(Action::Link, target, link, error))?;
+fn open_at(fence: &Fence, path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
+    let place = fence.place(path)?;
+    let mode = Mode::from_bits_retain(mode & 0o7777);
+    let opened = rustix::fs::openat(place.directory(), &place.name, flags | OFlags::CLOEXEC, mode)?;
+    Ok(File::from(opened))
+}
+
+pub(super) fn symlink(fence: &Fence, target: &Path, link: &Path) -> Result<()> {
+    let make = || {
+        let place = fence.place(link)?;
+        rustix::fs::symlinkat(target, place.directory(), &place.name)
+    };
+    make().map_err(|error| HostError::pair(Action::Link, target, link, error))?;
     Effect::new("link", link).to(&target.to_string_lossy()).announce();
     Ok(())
 }

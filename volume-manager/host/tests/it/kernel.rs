@@ -9,6 +9,7 @@ mod disks;
 mod effects;
 mod exec;
 mod faults;
+mod fence;
 mod files;
 mod ground;
 mod lookup;

@@ -3,19 +3,25 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::{Entry, Visit, enter, walk};
 use crate::door::Removal;
 use crate::effect::Effect;
 use crate::error::{Action, HostError, Result};
+use crate::linux::fence::{Fence, Place};
 
 /// Removes `path` and everything below it. An entry that cannot be removed does not stop the rest; the first
 /// such entry is the error.
-pub(in crate::linux) fn remove_tree(path: &Path, removal: Removal) -> Result<()> {
+pub(in crate::linux) fn remove_tree(fence: &Fence, path: &Path, removal: Removal) -> Result<()> {
     let failed = |error| HostError::os(Action::RemoveTree, path, error);
-    let stat = match rustix::fs::lstat(path) {
+    let place = match fence.place(path) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        place => place.map_err(failed)?,
+    };
+    let (directory, name) = (place.directory(), &place.name);
+    let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         Err(error) => return Err(failed(error)),
@@ -26,29 +32,31 @@ pub(in crate::linux) fn remove_tree(path: &Path, removal: Removal) -> Result<()>
         {
             return Err(HostError::IsMountPoint { path: path.to_owned() });
         }
-        remove_dir(path, removal)?;
+        remove_dir(&place, path, removal)?;
     } else if removal == Removal::DirsOnly {
         return Err(failed(Errno::NOTDIR));
     } else {
-        rustix::fs::unlink(path).map_err(failed)?;
+        rustix::fs::unlinkat(directory, name, AtFlags::empty()).map_err(failed)?;
     }
     Effect::new("remove", path).announce();
     Ok(())
 }
 
-fn remove_dir(path: &Path, removal: Removal) -> Result<()> {
+fn remove_dir(place: &Place, path: &Path, removal: Removal) -> Result<()> {
     let failed = |error| HostError::os(Action::RemoveTree, path, error);
+    let (directory, name) = (place.directory(), &place.name);
+    let remove = || rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR);
     // The common case is an empty directory.
-    match rustix::fs::rmdir(path) {
+    match remove() {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(_) => {}
     }
     let name =
-        std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed(Errno::INVAL))?;
-    let root = enter(CWD, &name, true).map_err(failed)?;
-    let mut remove = Remove { removal, first_error: None };
-    walk(root, &mut path.to_owned(), &mut remove)?;
-    match (remove.first_error, rustix::fs::rmdir(path)) {
+        std::ffi::CString::new(name.as_os_str().as_encoded_bytes()).map_err(|_| failed(Errno::INVAL))?;
+    let root = enter(directory, &name, true).map_err(failed)?;
+    let mut walker = Remove { removal, first_error: None };
+    walk(root, &mut path.to_owned(), &mut walker)?;
+    match (walker.first_error, remove()) {
         // The first error inside says more than "not empty".
         (Some(error), Err(_)) => Err(error),
         (_, Ok(()) | Err(Errno::NOENT)) => Ok(()),

@@ -1,0 +1,106 @@
+//! The way to what is changed below the node's root: no link is followed there, since nobody but the node has a reason
+//! to put something into its tree, and a link would lead whoever deletes or writes out of it. Touches nothing itself.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// A directory below which paths are walked without following links; none where all paths are the caller's own.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fence(Option<Arc<Path>>);
+
+impl Fence {
+    pub(super) fn around(root: &Path) -> Self {
+        Self(Some(root.into()))
+    }
+
+    /// The directory of `path`, held open, and the name in it. ELOOP where a link is on the way from the root.
+    pub(super) fn place(&self, path: &Path) -> Result<Place, Errno> {
+        let below = self.0.as_deref().and_then(|root| Some((root, path.strip_prefix(root).ok()?)));
+        let Some((root, below)) = below else { return Ok(Place::plain(path)) };
+        let (Some(directory), Some(name)) = (below.parent(), below.file_name()) else {
+            return Ok(Place::plain(path));
+        };
+        let directory = walk(root, directory)?;
+        Ok(Place { directory: Some(directory), name: OsString::from(name).into() })
+    }
+}
+
+/// A name in a directory that cannot become another one.
+pub(super) struct Place {
+    /// The working directory, which an absolute name does not ask for.
+    directory: Option<OwnedFd>,
+    pub(super) name: PathBuf,
+}
+
+impl Place {
+    fn plain(path: &Path) -> Self {
+        Self { directory: None, name: path.to_owned() }
+    }
+
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_ref().map_or(CWD, |directory| directory.as_fd())
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn walk(root: &Path, below: &Path) -> Result<OwnedFd, Errno> {
+    // The way to the root is the administrator's: it may have links.
+    let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
+    if below.as_os_str().is_empty() {
+        return Ok(root);
+    }
+    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        match rustix::fs::openat2(&root, below, DIRECTORY, Mode::empty(), stay) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::NOSYS) => return walk_by_names(root, below),
+            other => return other,
+        }
+    }
+}
+
+/// For kernels before 5.6: name by name.
+fn walk_by_names(root: OwnedFd, below: &Path) -> Result<OwnedFd, Errno> {
+    below.iter().try_fold(root, |here, name| {
+        match rustix::fs::openat(&here, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+            Err(Errno::NOTDIR) if is_link(&here, name.as_ref()) => Err(Errno::LOOP),
+            other => other,
+        }
+    })
+}
+
+fn is_link(directory: &OwnedFd, name: &Path) -> bool {
+    rustix::fs::readlinkat(directory, name, Vec::new()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn both_walks_refuse_a_link_on_the_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        fs::create_dir_all(root.join("pods/a/volumes")).unwrap();
+        symlink("a", root.join("pods/b")).unwrap();
+        let open = || rustix::fs::open(root, DIRECTORY, Mode::empty()).unwrap();
+        for (below, outcome) in [
+            ("pods/a/volumes", Ok(())),
+            ("pods/b/volumes", Err(Errno::LOOP)),
+            ("pods/b", Err(Errno::LOOP)),
+            ("pods/c", Err(Errno::NOENT)),
+        ] {
+            assert_eq!(walk(root, below.as_ref()).map(drop), outcome, "{below}");
+            assert_eq!(walk_by_names(open(), below.as_ref()).map(drop), outcome, "{below}");
+        }
+    }
+}

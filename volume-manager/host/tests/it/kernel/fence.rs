@@ -1,0 +1,89 @@
+//! Links in the node's tree that lead out of it: whoever changes something there does not follow them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use host::linux::LinuxHost;
+use host::{Host, Removal, Result, errno};
+
+use super::ground::on_the_kernel;
+
+const RECORD: &str = "vol_data.json";
+
+/// A directory of somebody else's, with what a volume's directory has in it.
+fn make_canary(directory: &Path) -> PathBuf {
+    fs::create_dir_all(directory.join("mount")).unwrap();
+    fs::write(directory.join(RECORD), "canary").unwrap();
+    directory.to_owned()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Does to a volume's directory all that a node does, and returns how each went.
+async fn all_changes(host: &dyn Host, volume: &Path) -> Vec<Result<()>> {
+    let path = |name: &str| volume.join(name);
+    vec![
+        host.write_file(&path(RECORD), b"{}", 0o600).await,
+        host.create_file(&path("created"), 0o600).await,
+        host.symlink(volume, &path("linked")).await,
+        host.make_dir(&path("made"), 0o750).await,
+        host.make_dir_all(&path("deep/er"), 0o750).await,
+        host.remove_dir(&path("mount")).await,
+        host.remove_file(&path(RECORD)).await,
+        host.remove_tree(&path("made"), Removal::Everything).await,
+        host.remove_tree(&path("deep"), Removal::DirsOnly).await,
+    ]
+}
+
+#[test]
+fn link_in_place_of_a_directory_of_the_node_is_not_followed() {
+    on_the_kernel(async |ground| {
+        let node = ground.dir("node").await;
+        // The way to the root may have links.
+        let root = ground.path("root");
+        symlink(&node, &root).unwrap();
+        let host = LinuxHost::of_node(&root);
+        let below = Path::new("pods/uid/volumes/kubernetes.io~csi/pv");
+        for replaced in
+            ["pods/uid/volumes/kubernetes.io~csi/pv", "pods/uid/volumes/kubernetes.io~csi", "pods"]
+        {
+            let outside = ground.dir(&format!("outside/{}", replaced.len())).await;
+            let canary = make_canary(&outside.join(below.strip_prefix(replaced).unwrap()));
+            let link = node.join(replaced);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(&outside, &link).unwrap();
+            for change in all_changes(&host, &root.join(below)).await {
+                assert_eq!(change.unwrap_err().errno(), Some(errno::ELOOP), "{replaced}");
+            }
+            assert_eq!(names(&canary), ["mount", RECORD], "{replaced}");
+            assert_eq!(fs::read_to_string(canary.join(RECORD)).unwrap(), "canary");
+            fs::remove_file(&link).unwrap();
+            fs::remove_dir_all(node.join("pods")).ok();
+        }
+    });
+}
+
+/// The control: where the directory is one, all of it works, and without a root the link is followed.
+#[test]
+fn directory_of_the_node_is_changed() {
+    on_the_kernel(async |ground| {
+        let root = ground.dir("node").await;
+        let volume = make_canary(&root.join("pods/uid/pv"));
+        let host = LinuxHost::of_node(&root);
+        for change in all_changes(&host, &volume).await {
+            change.unwrap();
+        }
+        assert_eq!(names(&volume), ["created", "linked"]);
+        make_canary(&volume);
+        symlink(&volume, ground.path("elsewhere")).unwrap();
+        host.remove_dir(&ground.path("elsewhere/mount")).await.unwrap();
+        LinuxHost::new().remove_file(&ground.path("elsewhere").join(RECORD)).await.unwrap();
+        assert_eq!(names(&volume), ["created", "linked"]);
+    });
+}
