@@ -108,6 +108,46 @@ fn driver_that_prints_without_end_keeps_a_log_of_limited_size() {
     assert!(!quiet.told().contains("used up its log"), "{}", quiet.told());
 }
 
+/// A case that kills the driver when it has published a volume, and starts it again: then no call is under way.
+const RESTART: &str = "csi::recovery::driver_killed_during_publish";
+
+/// Where a driver finds itself when it starts again: beside the record of the pod's volume, which is `$volume`. By then
+/// the call is over that was lost with it.
+const AGAIN: &str = "set -- /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*; volume=$1; \
+                     if [ -e $volume/vol_data.json ]; then sleep 0.2;";
+
+/// The node announces all that it does, so that what nobody announced while no call was under way was the driver.
+#[test]
+#[file_serial(root)]
+fn driver_that_meddles_between_its_calls_is_named() {
+    if !has_root() {
+        return;
+    }
+    let run = |mischief: &str| {
+        let driver = driver(&format!("{AGAIN} {mischief}; fi;"));
+        let volproof = Volproof::new().arg("run").arg(RESTART).args(LIMIT).arg("--driver-cmd").arg(driver);
+        ended(volproof, |_, _| {})
+    };
+    for (mischief, told) in [
+        ("rm $volume/vol_data.json", "The driver did `remove "),
+        (
+            "mv $volume $volume.aside; mkdir {state}/canary; touch {state}/canary/vol_data.json; \
+          ln -s {state}/canary $volume",
+            "The driver did `link ",
+        ),
+        ("mount -t tmpfs none /var/lib/kubelet", "The driver did `mount /var/lib/kubelet`"),
+    ] {
+        let meddling = run(mischief);
+        says(&meddling, 1, &[told, "while no call for it was under way"]);
+        let findings = meddling.results().findings();
+        let is_named = |finding: &tests::Finding| finding.contract == "stray" && finding.party == "driver";
+        assert!(findings.iter().any(is_named), "{mischief}: {findings:#?}");
+        assert!(!meddling.told().contains("Not the driver's fault"), "{mischief}: {}", meddling.told());
+    }
+    let meek = run("ls $volume");
+    says(&meek, 0, &["1 passed"]);
+}
+
 /// Runs cases against fake-csi with these arguments.
 fn run_fake(arguments: &str, cases: &str) -> Ended {
     let serve = "__fake-csi --endpoint={endpoint} --node={node} --state-dir={state}";

@@ -15,6 +15,7 @@ mod around;
 mod behind;
 mod confirm;
 mod kernel;
+mod own;
 mod report;
 mod story;
 
@@ -42,6 +43,7 @@ use crate::Layout;
 use crate::masks::Masks;
 use crate::symbols::Symbols;
 use kernel::Kernel;
+use own::Own;
 
 /// The one order of a case. Clones share it.
 #[derive(Debug, Clone)]
@@ -62,11 +64,14 @@ struct State {
     looked: usize,
     teller: Teller,
     kernel: Kernel,
+    own: Own,
     flights: BTreeMap<u64, Flight>,
     /// The node's operations under way, by name, volume and pod.
     operations: BTreeSet<(OperationName, String, String)>,
     /// It was killed, or has ended, and was not started since.
     node_is_dead: bool,
+    /// Whether somebody else touches the node's files, by hand.
+    is_by_hand: bool,
     /// Work that a driver may still do for calls that nobody waits for any more.
     abandoned: BTreeSet<Work>,
     next_call: u64,
@@ -163,9 +168,11 @@ impl Journal {
             looked: 0,
             teller: Teller::new(symbols.clone()),
             kernel: Kernel::new(witness),
+            own: Own::default(),
             flights: BTreeMap::new(),
             operations: BTreeSet::new(),
             node_is_dead: false,
+            is_by_hand: false,
             abandoned: BTreeSet::new(),
             next_call: 1,
             made: BTreeSet::new(),
@@ -262,7 +269,19 @@ impl Journal {
 
     /// Records what the case does.
     pub fn step(&self, action: &str, on: &str) {
-        self.record(Event::Case(Step { action: action.to_owned(), on: on.to_owned(), at: None }));
+        let step = Step { action: action.to_owned(), on: on.to_owned(), at: None };
+        self.change(|state| {
+            state.compare_own();
+            state.push(Event::Case(step));
+        });
+    }
+
+    /// From now on somebody else touches the node's files, too, and nobody is suspected of it.
+    pub fn touched_by_hand(&self) {
+        self.change(|state| {
+            state.compare_own();
+            state.is_by_hand = true;
+        });
     }
 
     /// Records a change of a pod, by its name.
@@ -282,6 +301,11 @@ impl Journal {
             if edge.edge == Lifecycle::Exit && edge.who == Role::Node {
                 // What it did last it could not announce any more: that is no stray.
                 state.kernel.forget_unclaimed();
+                state.own.forget_suspects();
+            }
+            if edge.who == Role::Node {
+                // Without the node others may do what they like in its tree.
+                state.own.accept();
             }
             state.push(Event::Process(edge));
         });
@@ -293,6 +317,7 @@ impl Journal {
         self.change(|state| {
             call = state.next_call;
             state.next_call += 1;
+            state.compare_own();
             let mut flight = Flight::new(method, &req, &state.symbols);
             flight.around = state.look_around(&flight);
             state.flights.insert(call, flight);
@@ -335,6 +360,7 @@ impl Journal {
             }
             touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));
             state.push(Event::RpcEnd(end));
+            state.own.accept();
         });
     }
 
@@ -359,6 +385,7 @@ impl Journal {
     pub fn effect(&self, mut said: Announcement) -> bool {
         let mut confirmed = false;
         self.change(|state| {
+            state.compare_own();
             confirmed = state.kernel.claim(&said) && confirm::shows(&said);
             said.fields.remove(confirm::INODE);
             let path = said.path.to_string_lossy().into_owned();
@@ -366,13 +393,15 @@ impl Journal {
                 let what = format!("{} {path}", said.effect);
                 state.push(Event::Phantom(Irregular { what, by: Actor::Node }));
             }
-            state.push(Event::Effect(Effect {
+            let effect = Effect {
                 effect: said.effect,
                 path,
                 source: said.source.map(|source| source.to_string_lossy().into_owned()),
                 fields: said.fields,
                 confirmed,
-            }));
+            };
+            state.own.announced(&effect, state.symbols.root());
+            state.push(Event::Effect(effect));
         });
         confirmed
     }
@@ -565,11 +594,28 @@ impl State {
     /// Mount events that no effect has claimed by now will never be claimed, unless an operation is under way: it
     /// may announce them yet.
     fn tell_strays(&mut self) {
-        if !self.operations.is_empty() {
+        let is_at_work = !self.operations.is_empty();
+        if !is_at_work {
+            for stray in self.kernel.take_unclaimed(&self.symbols) {
+                self.push(Event::Stray(stray));
+            }
+        }
+        self.compare_own();
+        let by = self.kernel.actors.driver();
+        for what in self.own.take_suspects(is_at_work) {
+            self.push(Event::Stray(Irregular { what, by }));
+        }
+    }
+
+    /// Looks at what the node has made, before anything else happens to it. While a call is under way, whatever is done
+    /// has a reason; one that nobody waits for any more is a reason at its own path.
+    fn compare_own(&mut self) {
+        if !self.flights.is_empty() {
             return;
         }
-        for stray in self.kernel.take_unclaimed() {
-            self.push(Event::Stray(stray));
+        match !self.is_by_hand && !self.node_is_dead {
+            true => self.own.compare(self.abandoned.iter().map(|work| Path::new(&work.path))),
+            false => self.own.accept(),
         }
     }
 }

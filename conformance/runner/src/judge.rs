@@ -140,7 +140,7 @@ fn managers(
     };
     match suspicion.map(|suspicion| suspicion.reason) {
         Some(Reason::Broke(promise)) => consequence(found, promise),
-        Some(Reason::Strayed) => consequence(found, "stray"),
+        Some(Reason::Strayed) => consequence(found, STRAY),
         Some(Reason::Refused(method)) => unattributed(found, &format!("the driver refused {method} before")),
         None if shared => unattributed(found, "a driver that touches what is the node's can cause it"),
         None => {
@@ -234,8 +234,11 @@ pub(crate) fn story_broken(case: &str, cause: &str, sentence: &str) -> Finding {
     Finding { sentence: cause.to_owned(), cites: sentence.to_owned(), ..blank(case, "", cause) }
 }
 
+/// The contract of what a driver does between its calls, where a promise would have its number.
+const STRAY: &str = "stray";
+
 /// Strays and phantoms: what one of the two witnesses did not see.
-pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding> {
+pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine], symbols: &Symbols) -> Vec<Finding> {
     let phantoms: BTreeSet<&str> = (trace.iter())
         .filter_map(|line| match &line.event {
             Event::Phantom(irregular) => Some(irregular.what.as_str()),
@@ -247,9 +250,9 @@ pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding
         let (contract, cause) = if phantom {
             ("phantom", "announced, and not there")
         } else {
-            ("stray", "done, and not announced")
+            (STRAY, "done, and not announced")
         };
-        let what = &irregular.what;
+        let what = symbols.text(&irregular.what);
         let (party, sentence) = match (phantom, irregular.by) {
             // A driver may have undone it in between.
             (true, _) => (
@@ -258,7 +261,7 @@ pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine]) -> Vec<Finding
             ),
             (false, Actor::Driver) => (
                 Party::Driver,
-                format!("The driver did `{what}` while no call for that volume was under way."),
+                format!("The driver did `{what}` while no call for it was under way: that is the node's."),
             ),
             (false, Actor::Node) => {
                 (Party::Manager, format!("The node did `{what}`, and had not announced it."))
@@ -342,10 +345,12 @@ pub(crate) fn excuse(findings: &mut [Finding]) {
 }
 
 /// The same where the machine was only slow. A promise of the driver's that is broken stays: the rules take no answer
-/// that may come late for a broken one. Says whether anything is left against the driver.
+/// that may come late for a broken one. What it did unasked stays, too. Says whether anything is left against the driver.
 pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
-    let is_broken_promise =
-        |finding: &Finding| finding.party == Party::Driver && finding.contract.starts_with("DRV-");
+    let is_broken_promise = |finding: &Finding| {
+        let is_act = finding.contract.starts_with("DRV-") || finding.contract == STRAY;
+        is_act && finding.party == Party::Driver
+    };
     let (kept, mut others): (Vec<_>, Vec<_>) =
         findings.drain(..).partition(|finding| finding.is_fault() && is_broken_promise(finding));
     excuse(&mut others);

@@ -320,6 +320,7 @@ impl World {
     }
 
     async fn sh(&mut self, cmd: &str) -> Result<(), Vec<String>> {
+        self.journal.touched_by_hand();
         let output = tokio::process::Command::new("sh")
             .args(["-c", cmd])
             .current_dir(self.layout.state())

@@ -91,6 +91,11 @@ pub struct Actors {
 }
 
 impl Actors {
+    /// Whose doing it is where neither node nor harness did it: the driver's, if it is alone with them.
+    pub(super) fn driver(&self) -> Actor {
+        if self.driver_is_outside { Actor::Unknown } else { Actor::Driver }
+    }
+
     /// Whose process this is. A process that is dead already and was never seen is nobody's known.
     fn actor_of(&mut self, pid: Option<i32>) -> Actor {
         let Some(pid) = pid else {
@@ -222,12 +227,16 @@ impl Kernel {
             let place = symbols.place(Path::new(target));
             place.map_or(!volumes.is_empty(), |place| volumes.contains(place.volume()))
         };
-        let at = |target: &str| Circumstances {
-            certain: true,
-            excused: excuses(target),
-            // Elsewhere a driver may do as it likes, and so may whoever else is on this machine: what goes with a
-            // directory of theirs goes from our namespace, too.
-            contract: symbols.is_contract(Path::new(target)),
+        let at = |target: &str| {
+            // No call is a reason to cover, or to take away, all that the node has.
+            let is_above = symbols.is_above_contract(Path::new(target));
+            Circumstances {
+                certain: true,
+                excused: excuses(target) && !is_above,
+                // Elsewhere a driver may do as it likes, and so may whoever else is on this machine: what goes with a
+                // directory of theirs goes from our namespace, too.
+                contract: is_above || symbols.is_contract(Path::new(target)),
+            }
         };
         match seen {
             Seen::Added { mut mount, pid } => {
@@ -311,8 +320,14 @@ impl Kernel {
         self.mounts.values().any(|mount| mount.target == target)
     }
 
-    pub(super) fn take_unclaimed(&mut self) -> Vec<Irregular> {
-        let tell = |event: Unclaimed| irregular(event.added, &event.target.to_string_lossy(), event.by);
+    pub(super) fn take_unclaimed(&mut self, symbols: &Symbols) -> Vec<Irregular> {
+        let driver = self.actors.driver();
+        // Whoever is gone was a child of the node's or of the driver's, and some mounts are the driver's alone.
+        let by = |event: &Unclaimed| match event.by {
+            Actor::Unknown if symbols.is_mounted_by_drivers(&event.target) => driver,
+            by => by,
+        };
+        let tell = |event: Unclaimed| irregular(event.added, &event.target.to_string_lossy(), by(&event));
         self.unclaimed.drain(..).filter(|event| !event.guess).map(tell).collect()
     }
 

@@ -293,3 +293,129 @@ fn a_kept_journal_has_each_line_at_once() {
     assert_eq!(header, contracts::recording::header());
     assert_eq!(vec![serde_json::from_str::<TraceLine>(line).unwrap()], journal.trace());
 }
+
+/// A node's root of a test's own, with a record that the node has announced.
+fn with_record() -> (tempfile::TempDir, Journal, std::path::PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let symbols = Symbols::new(Layout::new(scratch.path(), scratch.path().join("state")));
+    let (_, receiver) = channel();
+    let journal = Journal::new(symbols, Some(Box::new(Scripted(receiver))));
+    journal.with_actors(|actors| actors.node = Some(NODE));
+    let volume = scratch.path().join("pods/uid/volumes/kubernetes.io~csi/pv");
+    std::fs::create_dir_all(&volume).unwrap();
+    let record = volume.join("vol_data.json");
+    std::fs::write(&record, "{}").unwrap();
+    assert!(journal.effect(announce("write", record.to_str().unwrap())));
+    (scratch, journal, record)
+}
+
+fn call(journal: &Journal) {
+    let call = journal.rpc_start("NodeGetCapabilities", json!({}), None);
+    journal.rpc_end(call, ok());
+}
+
+#[test]
+fn what_the_node_made_and_the_driver_removes_between_calls_is_a_stray() {
+    let replace: fn(&Path) = |record| std::fs::rename(copy(record), record).unwrap();
+    let link: fn(&Path) = |record| {
+        std::fs::remove_file(record).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", record).unwrap();
+    };
+    let remove: fn(&Path) = |record| std::fs::remove_file(record).unwrap();
+    for (verb, change) in [("remove", remove), ("replace", replace), ("link", link)] {
+        let (_scratch, journal, record) = with_record();
+        call(&journal);
+        assert_eq!(journal.irregular(), []);
+        change(&record);
+        let what = format!("{verb} {}", record.display());
+        assert_eq!(journal.irregular(), [Irregular { what, by: Actor::Driver }]);
+        assert_eq!(journal.irregular().len(), 1, "it is told once");
+    }
+}
+
+fn copy(record: &Path) -> std::path::PathBuf {
+    let copy = record.with_extension("copy");
+    std::fs::copy(record, &copy).unwrap();
+    copy
+}
+
+#[test]
+fn record_that_the_node_has_to_write_anew_was_removed() {
+    let (_scratch, journal, record) = with_record();
+    call(&journal);
+    // A file system may give a new file the number of the one before.
+    std::fs::rename(copy(&record), &record).unwrap();
+    assert!(journal.effect(announce("write", record.to_str().unwrap())));
+    let what = format!("replace {}", record.display());
+    assert_eq!(journal.irregular(), [Irregular { what, by: Actor::Driver }]);
+    // In place it is the node's own work.
+    std::fs::write(&record, "{ }").unwrap();
+    assert!(journal.effect(announce("write", record.to_str().unwrap())));
+    assert_eq!(journal.irregular().len(), 1);
+}
+
+#[test]
+fn call_that_nobody_waits_for_excuses_its_own_path_only() {
+    let (_scratch, journal, record) = with_record();
+    let staging = record.with_file_name("mount");
+    std::fs::create_dir(&staging).unwrap();
+    assert!(journal.effect(announce("mkdir", staging.to_str().unwrap())));
+    let flight = journal.rpc_start(
+        "NodeUnstageVolume",
+        json!({ "volumeId": "v", "stagingTargetPath": staging }),
+        None,
+    );
+    journal.rpc_end(flight, Outcome { code: "Canceled".into(), abandoned: true, ..Outcome::default() });
+    std::fs::remove_dir(&staging).unwrap();
+    assert_eq!(journal.irregular(), []);
+    std::fs::remove_file(&record).unwrap();
+    assert_eq!(journal.irregular().len(), 1);
+}
+
+#[test]
+fn change_with_a_reason_is_no_stray() {
+    // The node says later what it did.
+    let (_scratch, journal, record) = with_record();
+    call(&journal);
+    std::fs::remove_file(&record).unwrap();
+    call(&journal);
+    assert!(journal.effect(announce("remove", record.to_str().unwrap())));
+    assert_eq!(journal.irregular(), []);
+    // Somebody's hand, a call under way, a node that dies: nobody knows who it was.
+    type Reason = fn(&Journal) -> Option<u64>;
+    let reasons: [Reason; 3] = [
+        |journal| {
+            journal.touched_by_hand();
+            None
+        },
+        |journal| Some(journal.rpc_start("NodeGetCapabilities", json!({}), None)),
+        |journal| {
+            journal.process("node", "exit", None);
+            None
+        },
+    ];
+    for reason in reasons {
+        let (_scratch, journal, record) = with_record();
+        call(&journal);
+        let flight = reason(&journal);
+        std::fs::remove_file(&record).unwrap();
+        flight.into_iter().for_each(|flight| journal.rpc_end(flight, ok()));
+        call(&journal);
+        assert_eq!(journal.irregular(), []);
+    }
+}
+
+#[test]
+fn driver_that_covers_or_takes_away_the_nodes_root_has_no_excuse() {
+    let (journal, kernel) = journal();
+    let req = json!({"volumeId": "handle-data", "targetPath": TARGET});
+    let call = journal.rpc_start("NodePublishVolume", req, None);
+    for covered in ["/var/lib/kubelet", "/var/lib/kubelet/plugins"] {
+        kernel.send(added(covered, 0)).unwrap();
+    }
+    // A place of its own.
+    kernel.send(added("/var/lib/kubelet/plugins/my.csi/data", 0)).unwrap();
+    journal.rpc_end(call, ok());
+    let told: Vec<String> = journal.irregular().into_iter().map(|found| found.what).collect();
+    assert_eq!(told, ["mount /var/lib/kubelet", "mount /var/lib/kubelet/plugins"]);
+}

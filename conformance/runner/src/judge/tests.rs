@@ -135,6 +135,14 @@ fn secret_in_the_drivers_log_breaks_its_promise() {
 }
 
 #[test]
+fn slow_machine_excuses_nothing_that_the_driver_did_unasked() {
+    let did = [Irregular { what: "umount /var/lib/kubelet".into(), by: Actor::Driver }];
+    let mut found = irregular(&did, &[], &Symbols::new(Layout::standard()));
+    assert!(excuse_slowness(&mut found));
+    assert!(found[0].is_fault() && found[0].party == Party::Driver, "{found:?}");
+}
+
+#[test]
 fn slow_machine_excuses_no_broken_promise_of_the_driver() {
     let [broken, manager] =
         ["DRV-101", "INV-001"].map(|contract| promise_broken(contract, "NodePublishVolume", "x"));

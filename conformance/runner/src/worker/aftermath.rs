@@ -108,7 +108,7 @@ impl Aftermath {
                 .unchecked
                 .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
         }
-        after.findings.extend(judge::irregular(&bed.journal.irregular(), &trace));
+        after.findings.extend(judge::irregular(&bed.journal.irregular(), &trace, bed.journal.symbols()));
         let symbols = bed.journal.symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         if !stays {

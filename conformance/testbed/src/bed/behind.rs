@@ -32,6 +32,8 @@ impl Bed {
 
     /// Where the node keeps a volume of a pod.
     pub(crate) fn place(&self, volume: &str, pod: &str) -> Result<PathBuf> {
+        // Whoever asks wants to change something there.
+        self.journal.touched_by_hand();
         let symbol = format!("<{pod}>/{volume}");
         let below = harness::Layout::standard().root().join("pods").join(format!("uid-{pod}"));
         let children =
@@ -77,6 +79,7 @@ impl Bed {
 
     /// Takes away what is at the driver's target for a device.
     pub(crate) fn lose_target(&self, volume: &str, pod: &str) -> Result {
+        self.journal.touched_by_hand();
         let target = self.journal.symbols().block_target(volume, pod);
         let target = target.ok_or_else(|| StepError::Ours(vec![format!("`{volume}` has no target")]))?;
         nix::mount::umount(&target).map_err(|error| StepError::ours(&error))?;

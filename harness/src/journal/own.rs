@@ -1,0 +1,147 @@
+//! What the node has made and not taken away since: directories, records and links. Nobody else has a reason to remove or
+//! replace them while no call is under way.
+//!
+//! Reads the directories in which they lie, and nothing at their paths, which may be mounts that do not answer.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::DirEntryExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use contracts::event::Effect;
+
+/// What a directory says of an entry: its kind, and which file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    is_link: bool,
+    inode: u64,
+}
+
+/// The node's own entries, as they were when a call had last been answered.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    entries: BTreeMap<PathBuf, Entry>,
+    /// Changed by somebody between two calls. The node may yet say that it was its own doing.
+    suspects: BTreeMap<PathBuf, Change>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    verb: &'static str,
+    seen: Instant,
+}
+
+/// So long the node may take to say what it did: a moment, on a machine that lets it run at all.
+const SOON: Duration = Duration::from_secs(3);
+
+impl Own {
+    /// Takes note of what the node says it did.
+    pub(super) fn announced(&mut self, effect: &Effect, root: &Path) {
+        let path = Path::new(&effect.path);
+        match effect.effect.as_str() {
+            "mkdir" | "write" | "link" => self.made(path, root),
+            // A tree is announced by its top.
+            "rmdir" | "remove" | "unlink" => self.forget(path),
+            "rename" => {
+                self.forget(path);
+                if let Some(to) = effect.fields.get("to") {
+                    self.forget(Path::new(to));
+                    self.made(Path::new(to), root);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn made(&mut self, path: &Path, root: &Path) {
+        let is_own = path.strip_prefix(root).is_ok_and(is_of_a_driver);
+        let entry = path.file_name().filter(|_| is_own).and_then(|name| listed(path.parent()?).remove(name));
+        match entry {
+            Some(entry) => drop(self.entries.insert(path.to_owned(), entry)),
+            None => drop(self.entries.remove(path)),
+        }
+    }
+
+    fn forget(&mut self, top: &Path) {
+        self.entries.retain(|path, _| !path.starts_with(top));
+        self.suspects.retain(|path, _| !path.starts_with(top));
+    }
+
+    /// Suspects whoever changed something since the last call was answered, but for those `excused` paths and what is
+    /// below them.
+    pub(super) fn compare<'a>(&mut self, excused: impl Iterator<Item = &'a Path> + Clone) {
+        for (path, verb) in self.changes() {
+            self.entries.remove(&path);
+            if !excused.clone().any(|excused| path.starts_with(excused)) {
+                self.suspects.insert(path, Change { verb, seen: Instant::now() });
+            }
+        }
+    }
+
+    /// Takes what there is now as it is: what a call has done is judged with the call, and what a case does is its own.
+    pub(super) fn accept(&mut self) {
+        for (path, _) in self.changes() {
+            self.entries.remove(&path);
+        }
+    }
+
+    /// A node that is gone has told nothing of what it did last.
+    pub(super) fn forget_suspects(&mut self) {
+        self.suspects.clear();
+    }
+
+    /// The changes that nobody has announced, the topmost only. A node that `is_at_work` may announce them yet, if they
+    /// are new.
+    pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<String> {
+        let is_due = |_: &PathBuf, change: &mut Change| !is_at_work || change.seen.elapsed() > SOON;
+        let mut told: Vec<(PathBuf, &str)> = Vec::new();
+        for (path, change) in self.suspects.extract_if(.., is_due) {
+            if !told.iter().any(|(top, _)| path.starts_with(top)) {
+                told.push((path, change.verb));
+            }
+        }
+        told.into_iter().map(|(path, verb)| format!("{verb} {}", path.display())).collect()
+    }
+
+    fn changes(&self) -> Vec<(PathBuf, &'static str)> {
+        let mut directories: BTreeMap<&Path, BTreeMap<OsString, Entry>> = BTreeMap::new();
+        let mut changes = Vec::new();
+        for (path, before) in &self.entries {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            let now = directories.entry(parent).or_insert_with(|| listed(parent)).get(name);
+            let change = match now {
+                None => "remove",
+                Some(now) if now.is_link && !before.is_link => "link",
+                Some(now) if now != before => "replace",
+                Some(_) => continue,
+            };
+            changes.push((path.clone(), change));
+        }
+        changes
+    }
+}
+
+/// Whether a path below the node's root is one that the node makes for the volumes of a driver, outside of all volumes:
+/// what is in them belongs to pods.
+fn is_of_a_driver(below: &Path) -> bool {
+    let Some(parts) = below.iter().map(|part| part.to_str()).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    match parts.as_slice() {
+        ["pods", _] | ["pods", _, "volumes" | "volumeDevices"] => true,
+        ["pods", _, "volumes" | "volumeDevices", "kubernetes.io~csi", rest @ ..] => rest.len() <= 2,
+        ["plugins", "kubernetes.io", "csi", "volumeDevices", rest @ ..] => rest.len() <= 3,
+        ["plugins", "kubernetes.io", "csi", rest @ ..] => rest.len() <= 3,
+        _ => false,
+    }
+}
+
+fn listed(directory: &Path) -> BTreeMap<OsString, Entry> {
+    let entry = |entry: fs::DirEntry| {
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        (entry.file_name(), Entry { is_link, inode: entry.ino() })
+    };
+    fs::read_dir(directory).into_iter().flatten().flatten().map(entry).collect()
+}
