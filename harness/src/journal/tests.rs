@@ -315,7 +315,7 @@ fn call(journal: &Journal) {
 }
 
 #[test]
-fn what_the_node_made_and_the_driver_removes_between_calls_is_a_stray() {
+fn entry_of_the_node_that_is_removed_between_calls_is_a_stray() {
     let replace: fn(&Path) = |record| std::fs::rename(copy(record), record).unwrap();
     let link: fn(&Path) = |record| {
         std::fs::remove_file(record).unwrap();
