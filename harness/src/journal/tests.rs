@@ -390,7 +390,7 @@ fn change_with_a_reason_is_no_stray() {
         },
         |journal| Some(journal.rpc_start("NodeGetCapabilities", json!({}), None)),
         |journal| {
-            journal.process("node", "exit", None);
+            journal.process(Role::Node, Lifecycle::Exit, None);
             None
         },
     ];
