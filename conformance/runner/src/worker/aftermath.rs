@@ -146,7 +146,7 @@ impl Aftermath {
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), symbols);
         self.findings.extend(findings);
-        self.findings.extend(judge::irregular(&other.journal.irregular(), &trace));
+        self.findings.extend(judge::irregular(&other.journal.irregular(), &trace, other.journal.symbols()));
         self.judged.kept.extend(judged.kept);
     }
 
