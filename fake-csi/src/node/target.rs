@@ -153,9 +153,12 @@ impl NodeService {
         if !self.driver.breaks(Sabotage::PublishWrongVolume) {
             return Ok(staging.path.clone());
         }
+        // One that is being staged is in the books before it is mounted; its mount would follow to the target.
+        let mounted = |path: &PathBuf| mount::is_mount_point(path).unwrap_or(false);
         let other = self.driver.journal.read(|books| {
-            let mut others = books.volumes.values().filter(|other| other.id != volume.id);
-            others.find_map(|other| other.staged.get(&*self.name).map(|staging| staging.path.clone()))
+            let others = books.volumes.values().filter(|other| other.id != volume.id);
+            let mut stagings = others.filter_map(|other| other.staged.get(&*self.name));
+            stagings.find_map(|staging| Some(staging.path.clone()).filter(mounted))
         })?;
         Ok(other.unwrap_or_else(|| self.driver.options.state.join("mounts")))
     }
