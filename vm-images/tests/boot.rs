@@ -4,8 +4,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use libtest_mimic::{Arguments, Trial};
 use vm_images::cache::Cache;
 use vm_images::initramfs::{Initramfs, TRANSPORT};
 use vm_images::kernel::KernelFiles;
@@ -19,25 +21,42 @@ fn main() -> ExitCode {
     if std::process::id() == 1 {
         guest::main();
     }
-    if std::env::args().any(|argument| argument == "--list") {
-        println!("boot: test");
-        return ExitCode::SUCCESS;
-    }
-    match prepare() {
-        Ok((boot, dir)) => {
-            programs_run_and_files_travel(&boot);
-            a_panic_ends_the_guest_at_once_and_is_named(&boot);
-            a_guest_comes_back_from_its_snapshot(&boot, dir.path());
-            unwanted_guest_is_not_waited_for(&boot);
-            println!("\ntest result: ok. 4 passed; 0 failed; 0 ignored");
-        }
-        Err(reason) => println!("\nskipped: {reason}\n\ntest result: ok. 0 passed; 0 failed; 4 ignored"),
-    }
-    ExitCode::SUCCESS
+    let mut arguments = Arguments::from_args();
+    // An emulated guest takes a processor of its own.
+    arguments.test_threads = Some(1);
+    let prepared = prepare().inspect_err(|reason| println!("skipped: {reason}")).ok();
+    let trials = TESTS.iter().map(|(name, test)| {
+        let prepared = prepared.clone();
+        let is_skipped = prepared.is_none();
+        let run = move || {
+            if let Some(prepared) = prepared {
+                test(&prepared.boot, prepared.directory.path());
+            }
+            Ok(())
+        };
+        Trial::test(*name, run).with_ignored_flag(is_skipped)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
+/// A guest's parts, and a directory for snapshots that ends with the last test.
+#[derive(Clone)]
+struct Prepared {
+    boot: Boot,
+    directory: Arc<tempfile::TempDir>,
+}
+
+type Test = fn(&Boot, &Path);
+
+const TESTS: [(&str, Test); 4] = [
+    ("programs_run_and_files_travel", |boot, _| programs_run_and_files_travel(boot)),
+    ("panic_ends_the_guest_at_once_and_is_named", |boot, _| panic_ends_the_guest_at_once_and_is_named(boot)),
+    ("guest_comes_back_from_its_snapshot", guest_comes_back_from_its_snapshot),
+    ("unwanted_guest_is_not_waited_for", |boot, _| unwanted_guest_is_not_waited_for(boot)),
+];
+
 /// A guest made of this binary and the default kernel, or why there is none.
-fn prepare() -> Result<(Boot, tempfile::TempDir), String> {
+fn prepare() -> Result<Prepared, String> {
     let qemu = PathBuf::from("/usr/bin/qemu-system-x86_64");
     if !qemu.exists() {
         return Err(format!("there is no {}", qemu.display()));
@@ -69,7 +88,7 @@ fn prepare() -> Result<(Boot, tempfile::TempDir), String> {
         accelerator: Accelerator::Tcg,
         disks: Vec::new(),
     };
-    Ok((boot, dir))
+    Ok(Prepared { boot, directory: Arc::new(dir) })
 }
 
 fn programs_run_and_files_travel(boot: &Boot) {
@@ -100,14 +119,14 @@ fn programs_run_and_files_travel(boot: &Boot) {
     guest.close().expect("power goes off");
 }
 
-fn a_panic_ends_the_guest_at_once_and_is_named(boot: &Boot) {
+fn panic_ends_the_guest_at_once_and_is_named(boot: &Boot) {
     let (mut guest, _) = Guest::boot(boot, WITHIN, &patient).expect("the guest comes up");
     let _ = guest.put("/proc/sysrq-trigger", b"c", 0o644);
     let error = guest.hear(WITHIN, &patient).expect_err("the guest is dead");
     assert!(error.to_string().contains("panic"), "{error}");
 }
 
-fn a_guest_comes_back_from_its_snapshot(boot: &Boot, dir: &Path) {
+fn guest_comes_back_from_its_snapshot(boot: &Boot, dir: &Path) {
     let machine = Machine::new(boot.clone(), dir);
     for _ in 0..3 {
         let started = Instant::now();

@@ -12,6 +12,8 @@ pub(crate) struct Reader {
     section: Section,
     /// Tests of this program that passed only because they did nothing: its counts come after its output.
     skipped: u64,
+    /// A program has said how many tests it runs, and not yet how they ended.
+    running: bool,
     /// The test whose captured output we are in, and whether it has been counted as skipped.
     test: Option<(String, bool)>,
     left_out: Vec<String>,
@@ -31,11 +33,16 @@ impl Reader {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.section = Section::Progress;
             self.test = None;
+            self.running = false;
             let mut counts = counts(result);
             counts.passed -= self.skipped.min(counts.passed);
             counts.skipped += std::mem::take(&mut self.skipped);
             self.tally += counts;
             return None;
+        }
+        if line.starts_with("running ") && self.section == Section::Progress {
+            self.end_of_program();
+            self.running = true;
         }
         match line {
             "successes:" => self.enter(Section::Successes),
@@ -45,9 +52,19 @@ impl Reader {
         None
     }
 
-    /// What was counted.
-    pub(crate) fn tally(&self) -> Tally {
+    /// What was counted, once all programs have ended.
+    pub(crate) fn tally(&mut self) -> Tally {
+        self.end_of_program();
         self.tally
+    }
+
+    /// A program that died has no counts, and is a failure beside those of others.
+    fn end_of_program(&mut self) {
+        if std::mem::take(&mut self.running) {
+            self.tally += Tally::of_check(false);
+            // What it had skipped until then belongs to no other program's counts.
+            self.skipped = 0;
+        }
     }
 
     /// What tests did not do because they do it only with `--thorough`, each once.
@@ -147,6 +164,15 @@ mod tests {
         );
         assert_eq!(tally, Tally { passed: 1, failed: 1, skipped: 0 });
         assert_eq!(shown, ["test c ... FAILED", "---- c stdout ----", "assertion failed", "    c"]);
+    }
+
+    #[test]
+    fn program_that_died_is_a_failure_beside_those_of_others() {
+        let (tally, _) = read(
+            "running 2 tests\ntest a ... ok\nrunning 2 tests\ntest b ... ok\ntest c ... FAILED\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored\nrunning 1 test\n",
+        );
+        assert_eq!(tally, Tally { passed: 1, failed: 3, skipped: 0 });
     }
 
     #[test]
