@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
+use contracts::event::{Lifecycle, Role};
 use harness::cgroup::Cgroup;
 use harness::driver::DriverError;
 use harness::journal::{Journal, Witness};
@@ -84,6 +85,10 @@ fn journal(orders: &Orders, sandbox: &Sandbox, foreign: Option<&Foreign>) -> Res
     journal.with_actors(|actors| actors.driver_is_outside = driver_is_outside);
     // A worker that is killed leaves what it saw; one that ends writes the trace anew, with symbols.
     journal.keep(&orders.directory.join("trace.jsonl")).map_err(|error| Refusal::ours(&error))?;
+    if orders.cuts > 0 {
+        // The node of before ended with its machine; what it had written is on the disk, and in no line of this trace.
+        journal.process(Role::Node, Lifecycle::Kill, None);
+    }
     Ok(journal)
 }
 
