@@ -6,6 +6,7 @@ pub mod human;
 pub mod json;
 pub mod junit;
 pub mod line;
+mod skips;
 
 use crate::event::Event;
 

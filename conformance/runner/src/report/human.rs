@@ -39,6 +39,10 @@ impl<W: Write> Human<W> {
 
     fn case(&mut self, case: &CaseReport) -> std::io::Result<()> {
         let palette = self.palette;
+        // The summary has a line for each reason; a line for each case hides the first results.
+        if case.status.is_skip() && !self.verbose {
+            return Ok(());
+        }
         writeln!(self.out, "{}", StatusLine(palette, case))?;
         if self.verbose {
             writeln!(self.out, "{:13}{}", "", case.proves)?;

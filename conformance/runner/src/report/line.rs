@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use contracts::promise::Strength;
 
+use super::skips::SkipLines;
 use crate::event::{CaseReport, Header, RunRecord, Status};
 use crate::finding::{Finding, RunFinding};
 use crate::promises::Counts;
@@ -40,6 +41,10 @@ impl Palette {
             head: colour(AnsiColor::Green).bold(),
             name: Style::new().bold(),
         }
+    }
+
+    pub(super) fn quiet(&self) -> Style {
+        self.quiet
     }
 
     fn of(&self, status: Status) -> Style {
@@ -286,6 +291,7 @@ impl Display for SummaryLines<'_> {
             run.seconds,
             Tally(run)
         )?;
+        write!(f, "{}", SkipLines(palette, run))?;
         if run.promises.iter().any(|promise| promise.judged_in > 0) {
             let rest = "; --report DIR lists each";
             writeln!(f, "{:>12} {}{quiet}{rest}{quiet:#}", "Promises", Counts(&run.promises))?;

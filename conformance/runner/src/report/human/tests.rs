@@ -268,12 +268,16 @@ fn with_verbose_the_sentence_is_shown() {
 
 #[test]
 fn the_summary_counts_and_names_what_is_bad() {
+    let mut record = full_run();
+    record.cases[8].reasons = vec!["module `nfsd` is not available".into()];
     check(
-        [Event::RunFinished(Box::new(full_run()))],
+        [Event::RunFinished(Box::new(record))],
         expect![[r#"
             $ volproof run
             ────────────
                  Summary [  41.70s] 10 cases: 1 passed, 2 failed, 1 leaked, 1 errored, 1 lost their driver, 1 passed unexpectedly, 1 failed as expected, 2 skipped (1 driver, 1 host)
+                 Skipped 1 case: the driver does not report GET_VOLUME_STATS
+                 Skipped 1 case: this machine: module `nfsd` is not available
                 Promises 1 broken, 0 kept, 2 not tried, 1 not observable; --report DIR lists each
                     FAIL a::failed
                     LEAK a::leaked
@@ -286,6 +290,34 @@ fn the_summary_counts_and_names_what_is_bad() {
                          also in a::leaked
               no finding says why: a::failed, a::error, a::driver_exited and 1 more
               hint: nothing is proven
+        "#]],
+    );
+}
+
+#[test]
+fn skipped_cases_are_counted_by_reason() {
+    let skipped = |id: &str, status, reasons: &[&str]| {
+        let mut case = CaseReport::sample(id, status);
+        case.reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        case
+    };
+    const NO_GUEST: &str = "no guest for it: `volproof vm fetch 6.1` fetches its kernel";
+    let cases = [
+        skipped("a", Status::SkippedDriver, &["does not create block volumes"]),
+        skipped("b", Status::SkippedHost, &["module `nfsd` is not available", NO_GUEST]),
+        skipped("c", Status::SkippedHost, &["module `nfsd` is not available", NO_GUEST]),
+    ];
+    let finished = cases.iter().cloned().map(finished);
+    let ended = Event::RunFinished(Box::new(run(cases.to_vec())));
+    check(
+        finished.chain([ended]),
+        expect![[r#"
+            $ volproof run
+            ────────────
+                 Summary [  41.70s] 3 cases: 3 skipped (1 driver, 2 host)
+                 Skipped 2 cases: this machine: module `nfsd` is not available
+                 Skipped 1 case: the driver does not create block volumes
+                         no guest for it: `volproof vm fetch 6.1` fetches its kernel
         "#]],
     );
 }
