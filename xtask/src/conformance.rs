@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: builds volproof in release and becomes `volproof run`.
+//! `cargo xtask conformance`: builds volproof and becomes `volproof run`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::flags::Conformance;
 use crate::packages;
-use crate::workspace::{NOT_PREPARED, cargo, status, target_directory};
+use crate::workspace::{NOT_PREPARED, build_volproof};
 
 /// Builds, then replaces this process: Ctrl-C, the terminal and the exit code are volproof's own.
 pub(crate) fn run(flags: Conformance) -> Result<ExitCode> {
@@ -16,11 +16,7 @@ pub(crate) fn run(flags: Conformance) -> Result<ExitCode> {
     if let Err(code) = packages::prepare(no_install, in_guests(&args))? {
         return Ok(code);
     }
-    let built = status(cargo().args(["build", "--release", "--locked", "--package", "conformance"]))?;
-    if !built.success() {
-        return Ok(ExitCode::from(NOT_PREPARED));
-    }
-    let volproof = target_directory()?.join("release/volproof");
+    let Some(volproof) = build_volproof()? else { return Ok(ExitCode::from(NOT_PREPARED)) };
     let error = Command::new(&volproof)
         .arg("run")
         .args(args)

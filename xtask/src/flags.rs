@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Bench(Bench),
 }
 
-/// Build volproof in release and run its cases: every argument goes to `volproof run`.
+/// Build volproof and run its cases: every argument goes to `volproof run`.
 ///
 /// With no arguments the driver is fake-csi, the one that comes with this repository.
 /// `cargo xtask conformance -- --help` shows what `volproof run` understands.
@@ -95,7 +95,7 @@ impl LaneName {
     }
 }
 
-/// Build volproof in release, fetch the kernels of guests, and run all cases on each.
+/// Build volproof, fetch the kernels of guests, and run all cases on each.
 ///
 /// Leaves `KERNEL/junit.xml`, `summary.md` and `matrix.json` in `target/xtask/nightly`. The exit code is 0 if
 /// every case of every kernel passed or was skipped, 1 if one did not, 4 if a kernel could not be run.

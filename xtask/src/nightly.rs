@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::flags::Nightly;
 use crate::packages;
-use crate::workspace::{NOT_PREPARED, cargo, root, status, target_directory};
+use crate::workspace::{NOT_PREPARED, build_volproof, root, status, target_directory};
 
 /// What a summary shows for a status. A status that is not here is shown as it is.
 const SIGNS: [(&str, &str); 4] = [("passed", "✓"), ("skipped_host", "–"), ("skipped_driver", "–"), ("", " ")];
@@ -33,13 +33,8 @@ pub(crate) fn run(flags: Nightly) -> Result<ExitCode> {
     if let Err(code) = packages::prepare(flags.no_install, true)? {
         return Ok(code);
     }
-    let built = status(cargo().args(["build", "--release", "--locked", "--package", "conformance"]))?;
-    if !built.success() {
-        return Ok(ExitCode::from(NOT_PREPARED));
-    }
-    let target = target_directory()?;
-    let volproof = target.join("release/volproof");
-    let directory = target.join("xtask/nightly");
+    let Some(volproof) = build_volproof()? else { return Ok(ExitCode::from(NOT_PREPARED)) };
+    let directory = target_directory()?.join("xtask/nightly");
     // Yesterday's results must never be taken for today's.
     if directory.exists() {
         fs::remove_dir_all(&directory).with_context(|| format!("cannot remove `{}`", directory.display()))?;

@@ -28,6 +28,17 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// Builds the `volproof` that cases run with, and names it; nothing if it does not build.
+pub(crate) fn build_volproof() -> Result<Option<PathBuf>> {
+    let volproof = target_directory()?.join("conformance/volproof");
+    if !volproof.exists() {
+        eprintln!("{:>12} volproof from its sources: some minutes the first time, seconds after", "Building");
+    }
+    let arguments = ["build", "--profile", "conformance", "--locked", "--package", "conformance"];
+    let built = status(cargo().args(arguments))?;
+    Ok(built.success().then_some(volproof))
+}
+
 /// Runs a command to its end with our own terminal.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
     command.status().with_context(|| format!("cannot run `{}`", command.get_program().display()))
