@@ -1,30 +1,25 @@
 //! `report.html`: the run as one file that opens without a network.
 //!
-//! No script: what folds is `<details>`. What is shown of a failing case is what the terminal shows.
+//! All of it is said without its script, which filters, copies commands and draws timelines.
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::Context;
+use contracts::promise::Strength;
 use harness::private;
 
-use super::line::{Details, Palette, count, label};
-use crate::event::{CaseReport, RunRecord, Status};
-use crate::finding::Party;
+use super::line::{count, label};
+use crate::event::{CaseReport, Header, RunRecord, Status};
+use crate::finding::{Party, RunFinding};
 use crate::promises::{Counts, Standing};
 
-const STYLE: &str = "\
-:root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --odd: #9a6700; --quiet: #6e7781 }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
-td { padding: .2rem .6rem; border-bottom: 1px solid #8884; vertical-align: top }
-code, pre, summary { font-family: ui-monospace, monospace; font-size: 13px }
-pre { overflow-x: auto; padding: .8rem; background: #8881; border-radius: 6px }
-.passed, .xfail { color: var(--good) } .leaked { color: var(--odd) }
-.failed, .error, .driver_exited, .xpass { color: var(--bad) }
-.skipped_driver, .skipped_host, .quiet { color: var(--quiet) }
-.status { font-weight: 600; white-space: nowrap } .time { text-align: right; white-space: nowrap }
-";
+mod case;
+mod timeline;
+
+const STYLE: &str = include_str!("html/style.css");
+const SCRIPT: &str = include_str!("html/report.js");
 
 /// Writes `report.html` into a report directory.
 pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
@@ -32,42 +27,127 @@ pub fn write(run: &RunRecord, directory: &Path) -> anyhow::Result<()> {
     private::write(&path, render(run)).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// The whole page.
+/// The whole page. Timelines and logs come from the directories of its cases.
 pub fn render(run: &RunRecord) -> String {
-    let header = &run.header;
     let mut page = String::new();
-    let title = escape(&format!("{} {}", header.driver, header.driver_version));
+    head(&mut page, &run.header);
+    start_here(&mut page, run);
     // Writing to a string cannot fail, so the results of `write!` are not looked at.
-    let _ = write!(
-        page,
-        "<!doctype html>\n<html lang=en><meta charset=utf-8><title>volproof: {title}</title>\n<style>{STYLE}</style>\n\
-         <h1>{title}</h1>\n<p>{}, {}; abilities: {}</p>\n<p>{}</p>\n",
-        escape(&header.kernel),
-        escape(&header.privilege),
-        escape(&header.abilities.join(", ")),
-        tally(run),
-    );
+    let _ = writeln!(page, "<p>{}</p>", tally(run));
     if !run.findings.is_empty() {
         page += "<h2>Findings</h2>\n";
-        run.findings.iter().for_each(|found| {
-            let also = found.also_in.iter().map(|id| escape(id.as_str())).collect::<Vec<_>>().join(", ");
-            let also = if also.is_empty() { also } else { format!("<br>also in {also}") };
-            let _ = writeln!(
-                page,
-                "<p><b>{}</b><br>{}<br><span class=quiet>{} in <a href=\"#{id}\">{id}</a>{also}</span></p>",
-                escape(&found.finding.sentence),
-                escape(&found.finding.cites),
-                escape(&found.finding.contract),
-                id = escape(found.case.as_str()),
-            );
-        });
+        run.findings.iter().for_each(|found| finding(&mut page, found));
     }
+    run.kernel.iter().for_each(|defect| {
+        let _ = writeln!(page, "<p class=\"box failed\">The kernel: {}</p>", escape(defect));
+    });
     promises(&mut page, run);
-    page += "<h2>Cases</h2>\n<table>\n";
+    cases(&mut page, run);
+    let _ = writeln!(page, "</main><script>{SCRIPT}</script></body></html>");
+    page
+}
+
+fn head(page: &mut String, header: &Header) {
+    let title = escape(&format!("{} {}", header.driver, header.driver_version));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let _ = writeln!(
+        page,
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\
+         <title>volproof: {title}</title>\n<style>{STYLE}</style></head>\n<body><main>\n<h1>{title}</h1>\n\
+         <p class=quiet>volproof {} · <time data-unix={now}></time></p>\n<details><summary>driver and machine</summary><dl>",
+        env!("CARGO_PKG_VERSION"),
+    );
+    let mut host = vec![header.kernel.clone(), header.privilege.clone()];
+    host.extend(header.has.iter().cloned());
+    let rows = [
+        ("The driver has", header.abilities.join(", ")),
+        ("The machine has", host.join(", ")),
+        ("It lacks", header.lacks.join(", ")),
+        ("Guests", header.guests.clone()),
+        ("Seed", header.seed.to_string()),
+        ("Odd", header.odd.join("; ")),
+        ("Contained", header.machine.join("; ")),
+        ("Limits", header.limits.join("; ")),
+    ];
+    for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = writeln!(page, "<dt>{name}<dd>{}", escape(value));
+    }
+    *page += "</dl></details>\n";
+}
+
+/// The finding to mend first, with its command.
+fn start_here(page: &mut String, run: &RunRecord) {
+    let Some(first) = run.findings.iter().find(|found| found.finding.is_fault()) else { return };
+    let _ = writeln!(page, "<div class=\"box start\"><b>Start here:</b> {}", escape(&first.finding.sentence));
+    if let Some(case) = run.cases.iter().find(|case| case.id == first.case) {
+        command(page, &case.again);
+    }
+    *page += "</div>\n";
+}
+
+fn finding(page: &mut String, found: &RunFinding) {
+    let finding = &found.finding;
+    let class = match (finding.strength, finding.consequence_of.is_empty()) {
+        (_, false) => "quiet",
+        (Some(Strength::Should), _) => "should",
+        (Some(Strength::Advice), _) => "advice",
+        (Some(Strength::Must) | None, _) => "must",
+    };
+    let kind = match (finding.strength, finding.consequence_of.as_str()) {
+        (Some(strength), "") => strength.to_string(),
+        (None, "") => String::new(),
+        (_, cause) => format!("consequence of {}", escape(cause)),
+    };
+    let link = |id: &str| format!("<a href=\"#{0}\">{0}</a>", escape(id));
+    let cases = std::iter::once(&found.case).chain(&found.also_in).map(|id| link(id.as_str()));
+    let _ = writeln!(
+        page,
+        "<div class=box><b>{}</b><br><span class={class}>{kind}</span> <code>{}</code> {}<br><span class=quiet>{}</span>\
+         <details><summary>{}</summary>{}</details></div>",
+        escape(&finding.sentence),
+        escape(&finding.contract),
+        escape(&finding.method),
+        escape(&finding.cites),
+        count(1 + found.also_in.len(), "case"),
+        cases.collect::<Vec<_>>().join("<br>"),
+    );
+}
+
+/// A command with a button that copies it.
+fn command(page: &mut String, line: &str) {
+    let _ = writeln!(
+        page,
+        "<div class=command><code>{}</code><button class=copy type=button>copy</button></div>",
+        escape(line)
+    );
+}
+
+/// All cases, those that did not pass first.
+fn cases(page: &mut String, run: &RunRecord) {
+    *page += "<h2 id=cases>Cases</h2>\n<div class=filters>";
+    for status in Status::ALL.iter().filter(|status| run.count(**status) > 0) {
+        let _ = write!(
+            page,
+            "<button type=button aria-pressed=false data-status={status}>{} {}</button>",
+            run.count(*status),
+            words(*status)
+        );
+    }
+    *page += "<input id=search type=search placeholder=\"case, sentence or promise\" aria-label=\"search cases\">\
+              <span id=shown class=quiet role=status></span></div>\n";
     let mut cases: Vec<&CaseReport> = run.cases.iter().collect();
-    cases.sort_by_key(|case| &case.id);
-    cases.into_iter().for_each(|case| row(&mut page, case));
-    page + "</table>\n</html>\n"
+    cases.sort_by_key(|case| (!case.status.is_bad(), case.status.is_skip(), &case.id));
+    cases.into_iter().for_each(|case| case::write(page, case));
+}
+
+/// A status for people.
+fn words(status: Status) -> String {
+    match status {
+        Status::SkippedDriver => "skipped for the driver".to_owned(),
+        Status::SkippedHost => "skipped for the machine".to_owned(),
+        status => label(status).to_lowercase(),
+    }
 }
 
 /// Every promise with what became of it, those of the driver first.
@@ -78,7 +158,7 @@ fn promises(page: &mut String, run: &RunRecord) {
     let counts = Counts(&run.promises);
     let _ = write!(page, "<h2>Promises</h2>\n<p>Of the driver: {counts}</p>\n");
     for (party, of) in [(Party::Driver, "of the driver"), (Party::Manager, "of the volume manager")] {
-        let _ = writeln!(page, "<details><summary>{of}</summary><table>");
+        let _ = writeln!(page, "<details><summary>{of}</summary><dl>");
         for record in run.promises.iter().filter(|record| record.binds == party) {
             let class = match record.standing {
                 Standing::Broken => "failed",
@@ -89,44 +169,26 @@ fn promises(page: &mut String, run: &RunRecord) {
             let cases = if record.judged_in == 0 { String::new() } else { count(record.judged_in, "case") };
             let _ = writeln!(
                 page,
-                "<tr><td class=\"status {class}\">{}<td class=time>{cases}<td><code>{}</code><br>{strength}{}",
+                "<dt><span class=\"status {class}\">{}</span><code>{}</code><dd>{strength}{} <span class=quiet>{cases}</span>",
                 record.standing,
                 escape(&record.id),
                 escape(&record.sentence),
             );
         }
-        *page += "</table></details>\n";
+        *page += "</dl></details>\n";
     }
 }
 
 fn tally(run: &RunRecord) -> String {
     let parts = Status::ALL.iter().filter(|status| run.count(**status) > 0);
-    let parts = parts.map(|status| format!("<span class={status}>{} {status}</span>", run.count(*status)));
-    format!("{} cases in {:.1} s: {}", run.cases.len(), run.seconds, parts.collect::<Vec<_>>().join(", "))
-}
-
-fn row(page: &mut String, case: &CaseReport) {
-    let id = escape(case.id.as_str());
-    let time = if case.status.is_skip() { String::new() } else { format!("{:.2} s", case.seconds) };
-    let _ = write!(
-        page,
-        "<tr id=\"{id}\"><td class=\"status {}\">{}<td class=time>{time}<td><code>{id}</code><br>{}",
-        case.status,
-        label(case.status),
-        escape(&case.proves).replace("\n\n", "<br>"),
-    );
-    if !case.reasons.is_empty() {
-        let _ = write!(page, "<br><span class=quiet>{}</span>", escape(&case.reasons.join("; ")));
-    }
-    if case.status.is_bad() {
-        let details = Details { palette: Palette::plain(), case, told: &[] }.to_string();
-        let _ = write!(
-            page,
-            "<details open><summary>what happened</summary><pre>{}</pre></details>",
-            escape(&details)
-        );
-    }
-    *page += "\n";
+    let parts =
+        parts.map(|status| format!("<span class={status}>{} {}</span>", run.count(*status), words(*status)));
+    format!(
+        "{} in {:.1} s: {}",
+        count(run.cases.len(), "case"),
+        run.seconds,
+        parts.collect::<Vec<_>>().join(", ")
+    )
 }
 
 fn escape(text: &str) -> String {
@@ -156,6 +218,7 @@ mod tests {
         let page = render(&run);
         assert!(page.contains("<title>volproof: &lt;script&gt; </title>"), "{page}");
         assert!(page.contains("bind &lt;publish:data/web&gt; &amp; &quot;more&quot;"), "{page}");
-        assert!(!page.contains("http"), "it must open without a network");
+        let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!elsewhere.contains("http"), "it must open without a network");
     }
 }

@@ -1,0 +1,157 @@
+//! One case of the page: what happened, the story as a difference, its timeline, its logs.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use super::timeline::Timeline;
+use super::{command, escape};
+use crate::event::CaseReport;
+use crate::report::line::label;
+
+/// How much of the end of a log is shown.
+const TAIL: u64 = 16 << 10;
+
+/// Writes a case as a section that folds; one that did not pass is open and has its timeline.
+pub(super) fn write(page: &mut String, case: &CaseReport) {
+    let id = escape(case.id.as_str());
+    let bad = case.status.is_bad();
+    let time = if case.status.is_skip() { String::new() } else { format!("{:.2} s", case.seconds) };
+    let findings = case.findings.iter().map(|finding| finding.contract.as_str());
+    let words: Vec<&str> = [case.id.as_str(), &case.proves].into_iter().chain(findings).collect();
+    let _ = writeln!(
+        page,
+        "<details class=case id=\"{id}\" data-status={status} data-words=\"{words}\"{open}>\
+         <summary><span class=\"status {status}\">{label}</span><span class=time>{time}</span><code>{id}</code></summary><div>",
+        status = case.status,
+        words = escape(&words.join(" ").to_lowercase()),
+        open = if bad { " open" } else { "" },
+        label = label(case.status),
+    );
+    let _ = writeln!(page, "<p>{}</p>", escape(&case.proves).replace("\n\n", "<br>"));
+    if !case.reasons.is_empty() {
+        let _ = writeln!(page, "<p class=quiet>{}</p>", escape(&case.reasons.join("; ")));
+    }
+    if bad {
+        failure(page, case);
+    }
+    *page += "</div></details>\n";
+}
+
+fn failure(page: &mut String, case: &CaseReport) {
+    breakage(page, case);
+    for finding in &case.findings {
+        let _ = writeln!(
+            page,
+            "<p><b>{}</b><br><span class=quiet>{}</span></p>",
+            escape(&finding.sentence),
+            escape(&finding.cites)
+        );
+    }
+    list(page, "left behind", &case.left_behind);
+    list(page, "the kernel said", &case.kernel);
+    list(page, "not checked", &case.unchecked);
+    *page += "<p class=quiet>again</p>";
+    command(page, &case.again);
+    if let Some(look) = &case.look {
+        *page += "<p class=quiet>look around in it</p>";
+        command(page, look);
+    }
+    if let Some(logs) = &case.logs {
+        timeline(page, logs);
+        case.log_files.iter().filter(|file| *file != "trace.jsonl").for_each(|file| log(page, logs, file));
+    }
+}
+
+/// The step at which the story broke, with the expected story beside the one that was seen.
+fn breakage(page: &mut String, case: &CaseReport) {
+    let Some(broken) = &case.breakage else { return };
+    let after = if broken.after.is_empty() {
+        "at the beginning".to_owned()
+    } else {
+        format!("after {}", broken.after)
+    };
+    let _ = writeln!(page, "<p><code>{}</code> <span class=quiet>{}</span></p>", escape(&after), broken.at);
+    match (&broken.expected, &broken.actual) {
+        (Some(expected), Some(actual)) => {
+            *page += "<p class=quiet>The expected story, with what was missing (-) and what came (+):</p><pre class=diff>";
+            for change in similar::TextDiff::from_lines(expected, actual).iter_all_changes() {
+                let (mark, class) = match change.tag() {
+                    similar::ChangeTag::Equal => ("  ", ""),
+                    similar::ChangeTag::Delete => ("- ", "gone"),
+                    similar::ChangeTag::Insert => ("+ ", "new"),
+                };
+                let _ = writeln!(
+                    page,
+                    "<span class=\"{class}\">{mark}{}</span>",
+                    escape(change.value().trim_end())
+                );
+            }
+            *page += "</pre>";
+        }
+        (_, Some(seen)) if !seen.is_empty() => {
+            let _ = writeln!(page, "<p class=quiet>Seen until then:</p><pre>{}</pre>", escape(seen));
+        }
+        _ => {}
+    }
+    if broken.expected.is_none() || case.findings.is_empty() {
+        broken.cause.iter().for_each(|cause| _ = writeln!(page, "<p>{}</p>", escape(cause)));
+    }
+    if let Some(event) = &broken.event {
+        let _ = writeln!(page, "<p>The first event of a pod: <code>{}</code></p>", escape(event));
+    }
+}
+
+fn list(page: &mut String, title: &str, lines: &[String]) {
+    if !lines.is_empty() {
+        let _ = writeln!(page, "<p class=quiet>{title}</p><pre>{}</pre>", escape(&lines.join("\n")));
+    }
+}
+
+fn timeline(page: &mut String, logs: &Path) {
+    let Some(timeline) = Timeline::of(&logs.join("trace.jsonl")) else { return };
+    let _ = writeln!(
+        page,
+        "<details class=timeline><summary>timeline</summary>\
+         <div class=filters><button data-zoom=2>zoom in</button><button data-zoom=0.5>zoom out</button>\
+         <button data-zoom=fit>whole case</button></div><div class=chart tabindex=0 role=region aria-label=timeline></div>\
+         <div class=told aria-live=polite>Point at an event, or go to it with Tab.</div>\
+         <script type=\"application/json\">{}</script></details>",
+        timeline.json()
+    );
+    let mounted = timeline
+        .mounted
+        .iter()
+        .flat_map(|(path, shown)| shown.iter().map(move |shown| format!("+ {path}  =  {shown}")));
+    list(
+        page,
+        "mounts that the case has more at its end than at its beginning",
+        &mounted.collect::<Vec<_>>(),
+    );
+}
+
+/// The end of a log; what is longer is in the directory of the case.
+fn log(page: &mut String, logs: &Path, name: &str) {
+    let path = logs.join(name);
+    let Ok((text, cut)) = tail(&path) else { return };
+    if text.is_empty() {
+        return;
+    }
+    let cut = if cut { format!(" (its last {} KiB)", TAIL >> 10) } else { String::new() };
+    let _ = writeln!(
+        page,
+        "<details><summary><code>{}</code>{cut}</summary><pre tabindex=0>{}</pre></details>",
+        escape(name),
+        escape(&text)
+    );
+}
+
+fn tail(path: &Path) -> std::io::Result<(String, bool)> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), length > TAIL))
+}
