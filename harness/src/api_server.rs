@@ -137,6 +137,11 @@ impl ApiServer {
         self.store().watch(kind)
     }
 
+    /// Hangs up on all that watch a kind, as an API server does from time to time. They may watch again.
+    pub fn hang_up(&self, kind: Kind) {
+        self.store().hang_up(kind);
+    }
+
     /// Spoils requests from now on, those of the node only.
     pub fn disturb(&self, disturbance: Disturbance) {
         self.disturbances.add(disturbance);

@@ -14,13 +14,12 @@ mod reports;
 mod state;
 mod unidentified;
 pub mod waits;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use api::Bytes;
+use api::{Bytes, Kind};
 use api::clock::Instant;
 use api::names::{Namespaced, VolumeName};
 use api::timely::Timely;
@@ -39,6 +38,10 @@ use crate::reconciler::{self, Step, Worlds};
 
 pub use config::Parts;
 pub use handle::{VolumeManager, WAIT_LIMIT};
+
+/// Kinds that are followed: drivers and the node because plans depend on them; claims and volumes to resolve
+/// pods again that failed on them; attachments for the text of attach errors.
+const FOLLOWED: [Kind; 5] = [Kind::CsiDriver, Kind::Node, Kind::Claim, Kind::Volume, Kind::Attachment];
 
 impl VolumeManager {
     /// Starts a manager on the current runtime. It reconstructs the volumes that a previous run left on disk,

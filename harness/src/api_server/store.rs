@@ -69,6 +69,10 @@ impl Store {
         watch
     }
 
+    pub(super) fn hang_up(&mut self, kind: Kind) {
+        self.watchers.remove(&kind);
+    }
+
     pub(super) fn create(&mut self, mut object: Object, by: Client) -> Result<Object, ApiError> {
         if let Object::Notification(notification) = &object {
             // The version never comes again, so neither does the name.

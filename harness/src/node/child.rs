@@ -111,7 +111,7 @@ async fn serve(settings: Settings, layout: Layout, said_before: &OnceLock<Barrie
         let _ = tokio::time::timeout(MOMENT, surroundings.services.read()).await;
         Pods::follow(surroundings.clone(), gone).await
     };
-    let pods = while_passing(&mut orders, &barrier, begun).await??;
+    let pods = while_passing(&mut orders, &barrier, begun).await?;
     tokio::spawn(orphans::remove(surroundings.clone(), pods.clone()));
     // If the harness has ended, the next read fails.
     let _ = heard.send(Heard::Answer { id, said: Said::Done });

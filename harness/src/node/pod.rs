@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
 use api::clock::Clock;
+use api::follow::{Following, News};
 use api::names::PodUid;
-use api::{ApiError, Change, Key, Kind, Notification, Object, Pod, Reference, Resource, Severity, Watch};
+use api::{ApiError, Key, Kind, Notification, Object, Pod, Reference, Resource, Severity};
 use tokio::sync::{Notify, watch};
 use volume_manager::PodState;
 use volume_manager::manager::waits::{WaitCause, WaitError};
@@ -61,45 +61,61 @@ enum Progress {
 }
 
 impl Pods {
-    /// Takes up all pods of the node, tells the manager that those are all, and follows changes.
-    pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Result<Self> {
-        let mut watch = around.api.watch(Kind::Pod).await?;
+    /// Takes up all pods of the node, tells the manager that those are all, and follows changes for ever.
+    pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Self {
+        let mut changes =
+            Following::new(Kind::Pod, Arc::clone(&around.api), Arc::new(around.clock.clone()));
         let gone = Arc::new(Mutex::new(gone));
         let pods = Self { around, known: Arc::default(), gone, orphans_gone: watch::Sender::new(false) };
-        while let Some(change) = watch.recv().await {
-            if change == Change::Synced {
+        loop {
+            let news = changes.next().await;
+            let is_all = matches!(news, News::Only(_));
+            pods.take(news).await;
+            if is_all {
                 break;
             }
-            pods.take(change).await;
         }
         pods.around.manager.sources_ready();
-        tokio::spawn(pods.clone().follow_changes(watch));
-        Ok(pods)
+        tokio::spawn(pods.clone().follow_changes(changes));
+        pods
     }
 
-    async fn follow_changes(self, mut watch: Watch) {
-        while let Some(change) = watch.recv().await {
-            self.take(change).await;
+    async fn follow_changes(self, mut changes: Following) {
+        loop {
+            self.take(changes.next().await).await;
         }
     }
 
-    async fn take(&self, change: Change) {
-        match change {
-            Change::Applied(object) => {
-                let mine = |pod: &Arc<Pod>| pod.node == self.around.settings.name;
-                if let Some(pod) = Pod::from_object(object).filter(mine) {
+    async fn take(&self, news: News) {
+        match news {
+            News::Applied(object) => {
+                let Some(pod) = Pod::from_object(object) else { return };
+                // Another pod of the same name: the one before was deleted while the watch was down.
+                self.delete_known(|known| known.key() == pod.key() && known.uid() != pod.uid());
+                if pod.node == self.around.settings.name {
                     self.apply(pod).await;
                 }
             }
-            Change::Deleted(object) => {
-                let uid = PodUid::new(&object.meta().uid);
-                // A pod whose object is deleted may still have containers; their end is reported separately.
-                self.around.manager.remove_pod(&uid);
-                if let Some(worker) = lock(&self.known).get(&uid) {
-                    worker.deleted.store(true, Ordering::Relaxed);
-                }
-            }
-            Change::Synced => {}
+            News::Deleted(object) => self.deleted(&PodUid::new(&object.meta().uid)),
+            News::Only(there) => self.delete_known(|known| !there.contains(&known.key())),
+        }
+    }
+
+    /// Takes in that the objects of some pods are deleted, which this process was not told.
+    fn delete_known(&self, is_deleted: impl Fn(&Pod) -> bool) {
+        let known = lock(&self.known);
+        let there = known.iter().filter(|(_, worker)| !worker.deleted.load(Ordering::Relaxed));
+        let deleted = there.filter(|(_, worker)| is_deleted(&worker.pod.borrow()));
+        let deleted: Vec<_> = deleted.map(|(uid, _)| uid.clone()).collect();
+        drop(known);
+        deleted.iter().for_each(|uid| self.deleted(uid));
+    }
+
+    /// A pod whose object is deleted may still have containers; their end is reported separately.
+    fn deleted(&self, uid: &PodUid) {
+        self.around.manager.remove_pod(uid);
+        if let Some(worker) = lock(&self.known).get(uid) {
+            worker.deleted.store(true, Ordering::Relaxed);
         }
     }
 
@@ -454,19 +470,4 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_is_told_unless_its_time_was_over_or_its_pod_went_away() {
-        let wait = |cause| WaitError::NotMounted {
-            unmounted: Vec::new(),
-            unattached: Vec::new(),
-            unprocessed: Vec::new(),
-            cause,
-        };
-        assert!(is_told(&wait(WaitCause::Errors("the claim is gone".to_owned()))));
-        assert!(!is_told(&wait(WaitCause::Deadline)));
-        assert!(!is_told(&wait(WaitCause::Canceled)));
-    }
-}
+mod tests;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use crate::clock::{Clock, Instant};
 use crate::{ApiSource, Change, Key, Kind, Object, Watch};
 
@@ -74,6 +76,11 @@ impl Following {
                 }
             }
         }
+    }
+
+    /// Sends all that is heard as events, until nobody receives them.
+    pub async fn send_to<T>(mut self, events: mpsc::UnboundedSender<T>, event: impl Fn(Kind, News) -> T) {
+        while events.send(event(self.kind, self.next().await)).is_ok() {}
     }
 
     async fn begin(&mut self) {

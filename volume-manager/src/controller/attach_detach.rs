@@ -134,7 +134,8 @@ struct Controller {
 impl Controller {
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         for kind in cluster::FOLLOWED {
-            self.tasks.spawn(follow(kind, self.hands.clone(), self.sender.clone()));
+            let following = Following::new(kind, Arc::clone(&self.hands.api), Arc::clone(&self.hands.clock));
+            self.tasks.spawn(following.send_to(self.sender.clone(), Event::Seen));
         }
         loop {
             let (due, clock) = (self.next_due(), Arc::clone(&self.hands.clock));
@@ -431,11 +432,6 @@ async fn missing(
         }
     }
     missing
-}
-
-async fn follow(kind: Kind, hands: Hands, sender: mpsc::UnboundedSender<Event>) {
-    let mut following = Following::new(kind, hands.api, hands.clock);
-    while sender.send(Event::Seen(kind, following.next().await)).is_ok() {}
 }
 
 async fn sleep_until(clock: &dyn Clock, due: Option<Instant>) {

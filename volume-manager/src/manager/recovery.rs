@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::clock::Instant;
+use api::follow::Following;
 use api::names::{PodUid, SpecName, VolumeName};
 use api::{ApiError, Node, Volume, VolumeMode};
 use plugin_api::error::Failure;
 use plugin_api::registry::Registry;
 use plugin_api::{Found, PodRecord, Scene, UnidentifiedStage};
 
-use super::{Manager, watch};
+use super::{FOLLOWED, Manager};
 use crate::event::{Event, Identified};
 use crate::reconstruct::{self, Reconstruction, Recovered};
 
@@ -190,10 +191,10 @@ impl Manager {
     pub(super) fn start_background_tasks(&mut self) {
         let cx = self.executor.context().clone();
         if cx.config.watch_api {
-            for kind in watch::FOLLOWED {
-                let (api, clock) = (Arc::clone(&cx.api), Arc::clone(&cx.clock));
+            for kind in FOLLOWED {
+                let following = Following::new(kind, Arc::clone(&cx.api), Arc::clone(&cx.clock));
                 let sender = self.executor.sender().clone();
-                self.executor.background(watch::follow(kind, api, clock, sender));
+                self.executor.background(following.send_to(sender, Event::Api));
             }
         } else {
             self.change_facts(|facts| facts.csi_drivers_known = true);
