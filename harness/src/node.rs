@@ -34,8 +34,8 @@ use oci_spec::runtime::Spec;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use volume_manager::ClientStyle;
+use volume_manager::Dump;
 use volume_manager::MountedVolume;
-use volume_manager::manager::dump::Dump;
 
 use crate::Layout;
 use crate::api_server::{ApiServer, NAMESPACE};

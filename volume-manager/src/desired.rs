@@ -181,8 +181,9 @@ impl DesiredState {
         }
     }
 
-    pub fn has_errors(&self, pod: &PodUid) -> bool {
-        self.errors.contains_key(pod)
+    /// The errors of a pod, sorted.
+    pub fn errors_of(&self, pod: &PodUid) -> Option<&BTreeSet<String>> {
+        self.errors.get(pod)
     }
 
     /// Takes the errors of a pod, sorted.
@@ -371,17 +372,17 @@ mod tests {
     fn a_pod_has_each_error_once_and_eleven_at_most() {
         let mut book = DesiredState::default();
         let web: PodUid = "web".into();
-        assert!(!book.has_errors(&web));
+        assert_eq!(book.errors_of(&web), None);
         for error in ["b", "a", "b"] {
             book.add_error(&web, error.to_owned());
         }
-        assert!(book.has_errors(&web) && !book.has_errors(&"db".into()));
+        assert!(book.errors_of(&web).is_some() && book.errors_of(&"db".into()).is_none());
         assert_eq!(book.take_errors(&web), ["a", "b"]);
-        assert!(!book.has_errors(&web) && book.take_errors(&web).is_empty());
+        assert!(book.errors_of(&web).is_none() && book.take_errors(&web).is_empty());
 
         (10..40).for_each(|number| book.add_error(&web, number.to_string()));
         assert_eq!(book.errors()[&web].len(), 11);
         book.remove_pod(&web);
-        assert!(!book.has_errors(&web));
+        assert_eq!(book.errors_of(&web), None);
     }
 }

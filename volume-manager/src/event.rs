@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use api::follow::News;
 use api::names::{DriverName, OuterName, PluginName, PodUid, SpecName, VolumeName};
-use api::{ApiError, Kind, Node, Pod, Volume, VolumeMode};
-use plugin_api::error::{Failure, Withdrawn};
-use plugin_api::{Found, Mounted, OperationId, ReportQueue, Told, Transition};
+use api::{Kind, Pod, VolumeMode};
+use plugin_api::error::Withdrawn;
+use plugin_api::{Mounted, OperationId, ReportQueue, Told, Transition};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::manager::dump::Dump;
-use crate::manager::waits::WaitError;
+use crate::dump::Dump;
 use crate::operation::{Failed, OperationName};
-use crate::populator::Resolved;
-use crate::reconstruct::{Reconstruction, Recovered};
+use crate::populator::{PodState, Resolved};
+use crate::recovery;
+use crate::waits::WaitError;
 
 /// An event for the manager's loop.
 #[derive(Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// A command of the manager's owner.
     Command(Command),
     /// A followed API object has changed, or all objects of a kind have been listed.
@@ -37,29 +37,10 @@ pub enum Event {
     Driver(Registration),
     /// The volumes of a pod were resolved.
     Resolved(PodUid, Resolved),
-    /// The volumes on disk were reconstructed.
-    Reconstructed(Reconstruction),
-    /// The node's object was read, for recovery.
-    NodeRead(Result<Arc<Node>, ApiError>),
-    /// The search for the volume of an unidentified directory has ended.
-    Identified(Found, Identified),
-    /// The search for the PersistentVolume of an unidentified stage has ended; the path is the staging path or
-    /// global map.
-    StageSearched(PathBuf, Result<Option<Arc<Volume>>, ApiError>),
+    /// Something about the volumes that a previous run left on this node.
+    Recovery(recovery::Event),
     /// Whether the node enforces SELinux.
     SeLinux(bool),
-}
-
-/// The result of a search for the volume of an unidentified directory.
-#[derive(Debug)]
-pub enum Identified {
-    /// The volume is known now.
-    Recovered(Recovered),
-    /// Nothing is mounted there.
-    Nothing,
-    /// Something is mounted there, and its volume is still unknown. The failure is that of the search, if it
-    /// failed.
-    Unknown(Option<Failure>),
 }
 
 /// Commands of the manager's owner. Each question carries the sender for its answer; an owner that no longer
@@ -92,19 +73,6 @@ pub enum Command {
     Subscribe(mpsc::UnboundedSender<Notice>),
     /// Ends the manager; operations under way are dropped.
     Shutdown(oneshot::Sender<()>),
-}
-
-/// The state of a pod's containers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PodState {
-    /// Its containers may run.
-    #[default]
-    Running,
-    /// The containers are being stopped: no new volume is mounted, mounted volumes stay.
-    Terminating,
-    /// All containers are gone for good: the volumes may be unmounted.
-    RuntimeGone,
 }
 
 /// A report of a running operation.

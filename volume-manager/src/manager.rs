@@ -7,34 +7,39 @@
 mod changes;
 mod commands;
 pub mod config;
-pub mod dump;
 pub mod handle;
-mod recovery;
+mod known;
+mod notices;
+mod recover;
 mod reports;
 mod state;
-mod unidentified;
-pub mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use api::{Bytes, Kind};
+use api::Kind;
 use api::clock::Instant;
-use api::names::{Namespaced, VolumeName};
+use api::follow::Following;
+use api::names::VolumeName;
 use api::timely::Timely;
 use plugin_api::paths::Paths;
 use plugin_api::{Config, EventSink, Facts, Mark, OperationContext, OperationId, ReportQueue};
-use tokio::sync::{mpsc, watch as latest};
+use tokio::sync::mpsc;
 
 use crate::actual::ActualState;
 use crate::desired::DesiredState;
 use crate::event::{Event, EventQueue, Notice};
-use crate::operation::executor::Executor;
+use crate::executor::Executor;
+use crate::in_use::InUse;
 use crate::operation::pending::{Admission, Pending};
 use crate::operation::{Key, Operation};
 use crate::populator::{Populator, lookup};
 use crate::reconciler::{self, Step, Worlds};
+use crate::recovery::{Progress, Recovery};
+use crate::waits::{self, Waits};
+use known::Known;
+use notices::Notices;
 
 pub use config::Parts;
 pub use handle::{VolumeManager, WAIT_LIMIT};
@@ -51,7 +56,7 @@ impl VolumeManager {
         let (sender, events) = mpsc::unbounded_channel();
         let manager = Manager::new(config, parts, sender.clone());
         let task = tokio::spawn(manager.run(events)).abort_handle();
-        Self { sender, task }
+        Self::new(sender, task)
     }
 }
 
@@ -59,30 +64,21 @@ struct Manager {
     desired: DesiredState,
     actual: ActualState,
     populator: Populator,
+    recovery: Recovery,
     pending: Pending,
     executor: Executor,
+    known: Known,
     /// Volumes for which something has changed since the last plan.
     dirty: BTreeSet<VolumeName>,
-    facts: latest::Sender<Arc<Facts>>,
-    recovery: recovery::Recovery,
-    waits: waits::Waits,
-    subscribers: Vec<mpsc::UnboundedSender<Notice>>,
-    /// The node's `volumesInUse`, updated for each volume that changes.
-    in_use: BTreeSet<VolumeName>,
-    /// Whether subscribers have not been sent `in_use` since it changed.
-    in_use_changed: bool,
-    /// Volumes that the node's object was last seen to list in `volumesInUse` and that are still in `in_use`.
-    reported: BTreeSet<VolumeName>,
-    /// Claims in `NodeResizePending`, with the size allocated to them.
-    resize_pending: BTreeMap<Namespaced, Option<Bytes>>,
+    in_use: InUse,
+    waits: Waits,
+    notices: Notices,
     counters: BTreeMap<&'static str, u64>,
-    registrations: u64,
 }
 
 impl Manager {
     fn new(config: Config, parts: Parts, sender: mpsc::UnboundedSender<Event>) -> Self {
-        let facts = Facts { node_unfollowed: !config.watch_api, ..Facts::default() };
-        let facts = latest::Sender::new(Arc::new(facts));
+        let known = Known::new(Facts { node_unfollowed: !config.watch_api, ..Facts::default() });
         let queue = Arc::new(EventQueue(sender.clone()));
         let template = OperationContext {
             host: parts.host,
@@ -95,25 +91,21 @@ impl Manager {
             events: EventSink::new(Arc::clone(&queue) as Arc<dyn ReportQueue>),
             // The executor gives each operation a mark of its own.
             mark: Mark::new(VolumeName::new(""), OperationId(0), None, queue),
-            facts: facts.subscribe(),
+            facts: known.subscribe(),
         };
         Self {
             desired: DesiredState::default(),
             actual: ActualState::default(),
             populator: Populator::default(),
+            recovery: Recovery::default(),
             pending: Pending::default(),
             executor: Executor::new(template, Arc::new(parts.registry), sender),
+            known,
             dirty: BTreeSet::new(),
-            facts,
-            recovery: recovery::Recovery::default(),
-            waits: waits::Waits::default(),
-            subscribers: Vec::new(),
-            in_use: BTreeSet::new(),
-            in_use_changed: true,
-            reported: BTreeSet::new(),
-            resize_pending: BTreeMap::new(),
+            in_use: InUse::default(),
+            waits: Waits::default(),
+            notices: Notices::default(),
             counters: BTreeMap::new(),
-            registrations: 0,
         }
     }
 
@@ -142,6 +134,23 @@ impl Manager {
         }
     }
 
+    /// Starts the tasks that run as long as the manager does, and the reconstruction.
+    fn start_background_tasks(&mut self) {
+        let cx = self.executor.context().clone();
+        if cx.config.watch_api {
+            for kind in FOLLOWED {
+                let following = Following::new(kind, Arc::clone(&cx.api), Arc::clone(&cx.clock));
+                let sender = self.executor.sender().clone();
+                self.executor.background(following.send_to(sender, Event::Api));
+            }
+        } else {
+            self.known.change(|facts| facts.csi_drivers_known = true);
+        }
+        let host = Arc::clone(&cx.host);
+        self.executor.look_up(async move { Event::SeLinux(host.selinux_enabled().await) });
+        self.reconstruct();
+    }
+
     /// Takes in one event. Starts no operation: volumes that it concerns become dirty.
     fn handle(&mut self, event: Event) -> ControlFlow<tokio::sync::oneshot::Sender<()>> {
         match event {
@@ -151,11 +160,8 @@ impl Manager {
             Event::Tell(told) => self.tell(told),
             Event::Driver(registration) => self.registered(registration),
             Event::Resolved(pod, resolved) => self.resolved(&pod, resolved),
-            Event::SeLinux(enabled) => self.change_facts(|facts| facts.selinux = enabled),
-            Event::Reconstructed(reconstruction) => self.reconstructed(reconstruction),
-            Event::NodeRead(read) => self.node_read(read),
-            Event::Identified(found, identified) => self.directory_search_ended(found, identified),
-            Event::StageSearched(at, found) => self.stage_search_ended(&at, found),
+            Event::SeLinux(enabled) => self.known.change(|facts| facts.selinux = enabled),
+            Event::Recovery(event) => self.recovery.observe(event),
         }
         ControlFlow::Continue(())
     }
@@ -166,16 +172,21 @@ impl Manager {
         self.populator.expire(now);
         let due = self.pending.take_due(now);
         self.dirty.extend(due);
-        self.read_node_if_needed(now);
-        self.look_at_pods();
-        if self.populator.settle() {
-            self.all_dirty();
+        // Recovery before pods: the pods that want a volume which it adopts are resolved again. And once more
+        // after them: they may identify volumes, and after the last of them searches start.
+        loop {
+            let (recovered, looked) = (self.recover(now), self.look_at_pods());
+            let settled = self.populator.settle();
+            if settled {
+                self.all_dirty();
+            }
+            if !(recovered || looked || settled) {
+                break;
+            }
         }
-        self.search_unidentified_directories();
-        self.search_unidentified_stages();
         // Nothing is planned before the volumes on disk are reconstructed: a volume that is already mounted
         // would be mounted again.
-        while self.recovery.is_read_back() && !self.dirty.is_empty() {
+        while self.recovery.progress() > Progress::Reconstructing && !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);
             self.count_many("volumes_planned", dirty.len());
             self.update_in_use(&dirty);
@@ -184,19 +195,19 @@ impl Manager {
             }
         }
         self.publish_in_use();
-        self.wake_waiters(now);
+        self.end_waits(|waits, view| waits.decide(view, now));
     }
 
     fn plan(&self, dirty: &BTreeSet<VolumeName>) -> Vec<Step> {
-        let facts = self.facts.borrow();
+        let facts = self.known.facts();
         let worlds = Worlds {
             desired: &self.desired,
             actual: &self.actual,
             facts: &facts,
             registry: self.executor.registry(),
-            complete: self.populator.all_added() && self.recovery.is_corrected(),
+            complete: self.populator.all_added() && self.recovery.progress() >= Progress::Identifying,
             explained: !self.recovery.is_searching(),
-            orphans: &self.recovery.orphans(),
+            orphans: &self.recovery.unidentified_names(),
         };
         reconciler::plan(worlds, dirty, |pod| self.populator.may_run(pod))
     }
@@ -207,7 +218,7 @@ impl Manager {
             Step::Forget(volume) => self.forget(&volume),
             Step::Fail(pod, error) => {
                 self.desired.add_error(&pod, error);
-                self.waits.concern(&pod);
+                self.waits.observe(waits::Event::Changed(&pod));
             }
         }
     }
@@ -219,14 +230,16 @@ impl Manager {
         let Admission::Started(id) = admission else { return };
         let volume = operation.volume().clone();
         tracing::debug!(operation = %name, %volume, pod = pod.as_ref().map(tracing::field::display), "operation started");
-        self.notify(|| Notice::Started { name, volume, pod });
+        self.notices.send(|| Notice::Started { name, volume, pod });
         self.executor.start(id, operation);
     }
 
     /// Resolves the volumes of the pods that are due: at once if that takes no API call, otherwise in a task.
-    fn look_at_pods(&mut self) {
-        let facts = Arc::clone(&self.facts.borrow());
-        for look in self.populator.take_due(&facts) {
+    /// Returns whether there were any.
+    fn look_at_pods(&mut self) -> bool {
+        let due = self.populator.take_due(&self.known.facts());
+        let any = !due.is_empty();
+        for look in due {
             let uid = look.pod.uid();
             let local = lookup::is_local(&look.pod);
             let api = Arc::clone(&self.executor.context().api);
@@ -237,6 +250,37 @@ impl Manager {
                 self.resolved(&uid, resolved);
             } else {
                 self.executor.look_up(async move { Event::Resolved(uid, look.await) });
+            }
+        }
+        any
+    }
+
+    /// Ends the waits that are over.
+    fn end_waits(&mut self, decide: impl FnOnce(&mut Waits, waits::View<'_>) -> Vec<waits::Step>) {
+        let view = waits::View {
+            desired: &self.desired,
+            actual: &self.actual,
+            pods: &self.populator,
+            pending: &self.pending,
+            recovery: &self.recovery,
+            facts: &self.known.facts(),
+            node: &self.executor.context().config.node,
+        };
+        for step in decide(&mut self.waits, view) {
+            match step {
+                waits::Step::ForgetErrors(pod) => drop(self.desired.take_errors(&pod)),
+                waits::Step::End { goal, result, answer } => {
+                    let error = result.as_ref().err().map(ToString::to_string);
+                    if let Some((what, pod)) = goal.about_pod() {
+                        self.notices.send(|| Notice::Waited {
+                            what: what.to_owned(),
+                            pod: pod.clone(),
+                            error,
+                        });
+                    }
+                    // The send fails when the caller no longer waits.
+                    let _ = answer.send(result);
+                }
             }
         }
     }

@@ -8,12 +8,12 @@
 pub(crate) mod attach;
 pub(crate) mod detach;
 mod device;
-pub mod executor;
 mod expand;
 pub mod key;
 mod map;
 mod mount;
 pub mod pending;
+mod run;
 mod unmap;
 mod unmount;
 pub mod verify;
@@ -28,6 +28,7 @@ use plugin_api::{Before, Mounted, PodRecord, Reason, Spec};
 
 pub(crate) use expand::NODE_RESIZE_PENDING;
 pub use key::{Key, OperationName};
+pub(crate) use run::run;
 
 /// An operation on one volume.
 #[derive(Debug, Clone)]

@@ -20,10 +20,10 @@ use api::names::{Namespaced, OuterName, PodUid, SpecName, VolumeName, is_path_co
 use api::{Bytes, Pod};
 use plugin_api::registry::{PickError, Registry};
 use plugin_api::{Facts, Spec, VolumePlugin};
+use serde::{Deserialize, Serialize};
 
 use crate::actual::ActualState;
 use crate::desired::{DesiredState, Wanted};
-use crate::event::PodState;
 use crate::operation::pending::delay_after;
 
 pub use lookup::{Found, Resolved};
@@ -47,6 +47,19 @@ pub struct Populator {
     unseen: BTreeSet<PodUid>,
     /// Whether every pod of `unseen` has been resolved, once for all.
     all_added: bool,
+}
+
+/// The state of a pod's containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodState {
+    /// Its containers may run.
+    #[default]
+    Running,
+    /// The containers are being stopped: no new volume is mounted, mounted volumes stay.
+    Terminating,
+    /// All containers are gone for good: the volumes may be unmounted.
+    RuntimeGone,
 }
 
 /// What is known about a pod.

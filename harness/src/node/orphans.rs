@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::names::PodUid;
 use host::{FileKind, Host};
 use tokio::task::JoinSet;
-use volume_manager::manager::waits::WaitError;
+use volume_manager::WaitError;
 
 use super::child::{LIMIT, Surroundings};
 use super::pod::Pods;

@@ -13,8 +13,7 @@ use api::follow::{Following, News};
 use api::names::PodUid;
 use api::{ApiError, Key, Kind, Notification, Object, Pod, Reference, Resource, Severity};
 use tokio::sync::{Notify, watch};
-use volume_manager::PodState;
-use volume_manager::manager::waits::{WaitCause, WaitError};
+use volume_manager::{PodState, WaitCause, WaitError};
 
 use super::child::{LIMIT, RETRY, Surroundings};
 use super::sweep;
@@ -63,8 +62,7 @@ enum Progress {
 impl Pods {
     /// Takes up all pods of the node, tells the manager that those are all, and follows changes for ever.
     pub(super) async fn follow(around: Surroundings, gone: BTreeSet<String>) -> Self {
-        let mut changes =
-            Following::new(Kind::Pod, Arc::clone(&around.api), Arc::new(around.clock.clone()));
+        let mut changes = Following::new(Kind::Pod, Arc::clone(&around.api), Arc::new(around.clock.clone()));
         let gone = Arc::new(Mutex::new(gone));
         let pods = Self { around, known: Arc::default(), gone, orphans_gone: watch::Sender::new(false) };
         loop {

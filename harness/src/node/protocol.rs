@@ -8,7 +8,7 @@ use api::Sensitive;
 use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
 use volume_manager::ClientStyle;
-use volume_manager::manager::dump::Dump;
+use volume_manager::Dump;
 use volume_manager::{MountedVolume, Notice};
 
 use super::{NodeOptions, Wanted};

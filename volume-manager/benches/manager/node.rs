@@ -94,7 +94,7 @@ impl Node {
             tokio::spawn(async move {
                 manager.wait_unmounted(&uid(number), LIMIT).await?;
                 manager.remove_pod(&uid(number));
-                Ok::<_, volume_manager::manager::waits::WaitError>(())
+                Ok::<_, volume_manager::WaitError>(())
             })
         });
         for wait in waits.collect::<Vec<_>>() {

@@ -8,11 +8,12 @@ use api::names::{AttachmentName, DriverName, SpecName};
 use api::{
     Attachment, Claim, CsiDriver, Key, Kind, Node, Object, PersistentSource, Resource, Volume, VolumeSource,
 };
-use plugin_api::{RegisteredDriver, Spec};
+use plugin_api::Spec;
 
 use super::Manager;
 use crate::event::Registration;
-use crate::operation::{NODE_RESIZE_PENDING, OperationName};
+use crate::operation::OperationName;
+use crate::recovery;
 
 impl Manager {
     pub(super) fn api_changed(&mut self, kind: Kind, news: News) {
@@ -23,7 +24,7 @@ impl Manager {
             News::Applied(Object::Node(node)) => self.node_changed(node),
             News::Applied(Object::Claim(claim)) => self.claim_changed(&claim),
             News::Deleted(Object::Claim(claim)) => {
-                _ = self.resize_pending.remove(&claim.key().namespaced_name())
+                self.known.claim_deleted(&claim.key().namespaced_name());
             }
             News::Applied(Object::Volume(volume)) => self.volume_changed(&volume),
             News::Applied(Object::Attachment(attachment)) => self.attachment_changed(attachment, true),
@@ -35,13 +36,13 @@ impl Manager {
     /// A list of all objects of a kind has arrived: known objects that it lacks were deleted while the watch
     /// was down.
     fn others_gone(&mut self, kind: Kind, there: &BTreeSet<Key>) {
-        let facts = Arc::clone(&self.facts.borrow());
+        let facts = self.known.facts();
         match kind {
             Kind::CsiDriver => {
                 for driver in facts.csi_drivers.values().filter(|driver| !there.contains(&driver.key())) {
                     self.driver_changed(driver, false);
                 }
-                self.change_facts(|facts| facts.csi_drivers_known = true);
+                self.known.change(|facts| facts.csi_drivers_known = true);
             }
             Kind::Attachment => {
                 for gone in facts.attachments.values().filter(|attachment| !there.contains(&attachment.key()))
@@ -49,23 +50,21 @@ impl Manager {
                     self.attachment_changed(Arc::clone(gone), false);
                 }
             }
-            Kind::Claim => self.resize_pending.retain(|claim, _| {
-                there.contains(&Key::namespaced(Kind::Claim, &claim.namespace, &claim.name))
-            }),
+            Kind::Claim => self.known.claims_listed(there),
             _ => {}
         }
     }
 
     fn driver_changed(&mut self, driver: &Arc<CsiDriver>, exists: bool) {
         let name = DriverName::new(&driver.meta.name);
-        self.change_facts(|facts| {
+        self.known.change(|facts| {
             if exists {
                 facts.csi_drivers.insert(name.clone(), Arc::clone(driver));
             } else {
                 facts.csi_drivers.remove(&name);
             }
         });
-        let facts = Arc::clone(&self.facts.borrow());
+        let facts = self.known.facts();
         let registry = Arc::clone(self.executor.registry());
         let concerned = self.desired.volumes().filter(|(_, wanted)| {
             let spec = wanted.pods.values().next().map(|by| &by.spec);
@@ -88,15 +87,14 @@ impl Manager {
         if node.meta.name != self.executor.context().config.node.as_str() {
             return;
         }
-        let dirty = &mut self.dirty;
-        self.facts.send_modify(|facts| dirty.extend(Arc::make_mut(facts).see_node(node)));
+        self.dirty.extend(self.known.change(|facts| facts.see_node(node)));
     }
 
     /// Resolves pods again that failed on the claim, and ends the expansion back-off of its volume if the claim
     /// has become `NodeResizePending`.
     fn claim_changed(&mut self, claim: &Claim) {
         self.populator.request_claim(&claim.key().namespaced_name(), false);
-        if !self.becomes_resize_pending(claim) {
+        if !self.known.becomes_resize_pending(claim) {
             return;
         }
         let actual = &self.actual;
@@ -108,22 +106,9 @@ impl Manager {
         self.dirty.extend(concerned);
     }
 
-    /// Whether the claim has newly become `NodeResizePending`, or for another size. A repeated status is not
-    /// new, and neither are the statuses that the node writes itself while it expands: a failed expansion must
-    /// not end its own back-off.
-    fn becomes_resize_pending(&mut self, claim: &Claim) -> bool {
-        let name = claim.key().namespaced_name();
-        if claim.status.resize != NODE_RESIZE_PENDING {
-            self.resize_pending.remove(&name);
-            return false;
-        }
-        let size = claim.status.allocated;
-        self.resize_pending.insert(name, size) != Some(size)
-    }
-
     /// Resolves pods again whose volume has grown.
-    fn volume_changed(&mut self, volume: &Volume) {
-        self.search_for_volume_again(volume);
+    fn volume_changed(&mut self, volume: &Arc<Volume>) {
+        self.recovery.observe(recovery::Event::VolumeSeen(Arc::clone(volume)));
         let Some(reference) = &volume.claim else { return };
         let inner = SpecName::new(&volume.meta.name);
         let grown = self.populator.pods_of(&reference.claim).any(|pod| {
@@ -140,8 +125,8 @@ impl Manager {
         }
         let name = AttachmentName::new(&attachment.meta.name);
         let failed = exists && attachment.attach_error.is_some();
-        if failed || self.facts.borrow().attachments.contains_key(&name) {
-            self.change_facts(|facts| {
+        if failed || self.known.facts().attachments.contains_key(&name) {
+            self.known.change(|facts| {
                 if failed {
                     facts.attachments.insert(name, attachment);
                 } else {
@@ -156,14 +141,10 @@ impl Manager {
     pub(super) fn registered(&mut self, registration: Registration) {
         match registration {
             Registration::Removed { driver } => {
-                self.change_facts(|facts| drop(facts.registered.remove(&driver)));
+                self.known.change(|facts| drop(facts.registered.remove(&driver)));
             }
             Registration::Added { driver, endpoint } => {
-                self.registrations += 1;
-                let instance = self.registrations;
-                self.change_facts(|facts| {
-                    facts.registered.insert(driver.clone(), RegisteredDriver { endpoint, instance });
-                });
+                self.known.register(driver.clone(), endpoint);
                 let (actual, desired) = (&self.actual, &self.desired);
                 let concerned = self.pending.end_back_off(|rung| {
                     let volume = &rung.key.volume;

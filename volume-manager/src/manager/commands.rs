@@ -1,28 +1,30 @@
 //! Commands from the owner of the manager, and their answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use api::names::{OuterName, PodUid, VolumeName};
 use tokio::sync::oneshot;
 
 use super::Manager;
-use super::dump::{Dump, Waiting};
-use super::waits::Goal;
 use crate::actual::PodEntry;
-use crate::desired;
-use crate::event::{Command, MountedVolume, PodState};
-use crate::operation::pending::{Rung, Running};
+use crate::dump::{Dump, Waiting};
+use crate::event::{Command, MountedVolume};
+use crate::populator::PodState;
+use crate::recovery::Progress;
+use crate::waits::Goal;
+use crate::{desired, in_use, waits};
 
 impl Manager {
     pub(super) fn command(&mut self, command: Command) -> ControlFlow<oneshot::Sender<()>> {
         match command {
             Command::SetPod(pod) => {
-                self.waits.concern(&pod.uid());
+                self.waits.observe(waits::Event::Changed(&pod.uid()));
                 self.populator.set_pod(pod);
             }
             Command::RemovePod(pod) => {
-                self.waits.concern(&pod);
+                self.waits.observe(waits::Event::Changed(&pod));
                 self.populator.remove_pod(&pod);
                 self.desired.take_errors(&pod);
                 // After `RuntimeGone` the pod wants nothing; this may have been the last reason to remember it.
@@ -32,7 +34,7 @@ impl Manager {
                 self.populator.set_state(&pod, state);
                 if state != PodState::Running {
                     // Before `RuntimeGone` removes its volumes: the answer names those that are missing.
-                    self.cancel_waits_for_volumes_of(&pod);
+                    self.end_waits(|waits, view| waits.cancel(view, &pod));
                 }
                 if state == PodState::RuntimeGone {
                     self.remove_wishes(&pod);
@@ -42,20 +44,28 @@ impl Manager {
             Command::WaitMounted(pod, limit, answer) => {
                 self.populator.request(&pod, true);
                 let object = self.populator.pod(&pod).cloned();
-                self.waits.add(Goal::Mounted(pod, object), self.now() + limit, answer);
+                self.begin_wait(Goal::Mounted(pod, object), limit, answer);
             }
             Command::WaitUnmounted(pod, limit, answer) => {
-                self.waits.add(Goal::Unmounted(pod), self.now() + limit, answer);
+                self.begin_wait(Goal::Unmounted(pod), limit, answer);
             }
-            Command::WaitIdle(limit, answer) => self.waits.add(Goal::Idle, self.now() + limit, answer),
+            Command::WaitIdle(limit, answer) => self.begin_wait(Goal::Idle, limit, answer),
             Command::MountedVolumes(pod, answer) => drop(answer.send(self.mounted_volumes(&pod))),
-            Command::VolumesInUse(answer) => drop(answer.send(self.volumes_in_use())),
-            Command::MarkReportedInUse(volumes) => self.mark_reported(volumes),
+            Command::VolumesInUse(answer) => drop(answer.send(self.in_use.list(self.recovery.progress()))),
+            Command::MarkReportedInUse(volumes) => {
+                self.in_use.observe(in_use::Event::Reported(volumes));
+                self.update_in_use(&BTreeSet::new());
+            }
             Command::Dump(answer) => drop(answer.send(self.dump())),
-            Command::Subscribe(subscriber) => self.subscribers.push(subscriber),
+            Command::Subscribe(subscriber) => self.notices.subscribe(subscriber),
             Command::Shutdown(ended) => return ControlFlow::Break(ended),
         }
         ControlFlow::Continue(())
+    }
+
+    fn begin_wait(&mut self, goal: Goal, limit: Duration, answer: waits::Answer) {
+        let deadline = self.now() + limit;
+        self.waits.observe(waits::Event::Begun { goal, deadline, answer });
     }
 
     /// The volumes that are certainly mounted for a pod, by their current names in the pod.
@@ -87,9 +97,9 @@ impl Manager {
         let now = self.now();
         let mut dump = Dump {
             sources_ready: self.populator.sources_ready(),
-            states_synced: self.recovery.is_corrected(),
-            unexplained: self.recovery.unexplained(),
-            running: self.pending.running().map(running).collect(),
+            states_synced: self.recovery.progress() >= Progress::Identifying,
+            unexplained: self.recovery.unidentified(),
+            running: self.pending.running().map(ToString::to_string).collect(),
             expansion_failed: self.actual.expansions_failed().map(ToString::to_string).collect(),
             counters: self.counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             ..Dump::default()
@@ -115,7 +125,7 @@ impl Manager {
             .pending
             .ladders()
             .map(|(rung, ladder)| Waiting {
-                operation: waiting(rung),
+                operation: rung.to_string(),
                 failures: ladder.failures,
                 due_in_ms: ladder
                     .due
@@ -127,14 +137,4 @@ impl Manager {
             .collect();
         dump
     }
-}
-
-pub(super) fn running(running: &Running) -> String {
-    let pod = running.pod.as_ref().map(|pod| format!(" {pod}")).unwrap_or_default();
-    format!("{} {}{pod}", running.name, running.key.volume)
-}
-
-fn waiting(rung: &Rung) -> String {
-    let pod = rung.key.pod.as_ref().map(|pod| format!(" {pod}")).unwrap_or_default();
-    format!("{} {}{pod}", rung.name, rung.key.volume)
 }

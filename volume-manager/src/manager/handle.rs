@@ -9,9 +9,10 @@ use api::names::{DriverName, OuterName, PodUid, VolumeName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use super::dump::Dump;
-use super::waits::WaitError;
-use crate::event::{Command, Event, MountedVolume, Notice, PodState, Registration};
+use crate::dump::Dump;
+use crate::event::{Command, Event, MountedVolume, Notice, Registration};
+use crate::populator::PodState;
+use crate::waits::WaitError;
 
 /// How long the kubelet waits until the volumes of a pod are mounted, and until they are unmounted.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(123);
@@ -23,15 +24,20 @@ pub const WAIT_LIMIT: Duration = Duration::from_secs(123);
 /// ended: they do nothing, and waiting methods return [`WaitError::Gone`], `None` or nothing.
 #[derive(Debug, Clone)]
 pub struct VolumeManager {
-    pub(super) sender: mpsc::UnboundedSender<Event>,
-    pub(super) task: AbortHandle,
+    sender: mpsc::UnboundedSender<Event>,
+    task: AbortHandle,
 }
 
 impl VolumeManager {
+    /// A handle whose events go to a loop that runs in this task.
+    pub(super) fn new(sender: mpsc::UnboundedSender<Event>, task: AbortHandle) -> Self {
+        Self { sender, task }
+    }
+
     /// A handle whose events go to the given channel instead of a manager.
     #[cfg(test)]
     pub(crate) fn heard_by(sender: mpsc::UnboundedSender<Event>) -> Self {
-        Self { sender, task: tokio::spawn(async {}).abort_handle() }
+        Self::new(sender, tokio::spawn(async {}).abort_handle())
     }
 
     /// Adds a pod that is bound to this node.

@@ -8,6 +8,7 @@ use super::Manager;
 use crate::event::{Notice, Outcome, Report};
 use crate::operation::OperationName;
 use crate::operation::pending::Ended;
+use crate::waits;
 
 impl Manager {
     pub(super) fn reported(&mut self, id: OperationId, report: Report) {
@@ -89,7 +90,7 @@ impl Manager {
         let Some(running) = self.pending.finish(id, ended, self.now()) else { return };
         let (name, volume, pod) = (running.name, running.key.volume, running.pod);
         if let Some(pod) = &pod {
-            self.waits.concern(pod);
+            self.waits.observe(waits::Event::Changed(pod));
         }
         match &error {
             None => tracing::debug!(operation = %name, %volume, "operation done"),
@@ -100,7 +101,7 @@ impl Manager {
         // share of it.
         self.actual.settle(&volume, pod.as_ref());
         let error = error.map(|(_, said)| said);
-        self.notify(|| Notice::Ended { name, volume: volume.clone(), pod: pod.clone(), error });
+        self.notices.send(|| Notice::Ended { name, volume: volume.clone(), pod: pod.clone(), error });
         if self.desired.volume(&volume).is_none() && self.actual.volume(&volume).is_none() {
             self.pending.forget(&volume);
         }

@@ -5,6 +5,7 @@
 //! operation on the same key neither waits for that ladder nor resets it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use api::clock::Instant;
@@ -41,6 +42,28 @@ pub struct Running {
     pub key: Key,
     /// The pod, for an operation on a pod's share of the volume.
     pub pod: Option<PodUid>,
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.name, &self.key.volume, self.pod.as_ref())
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.name, &self.key.volume, self.key.pod.as_ref())
+    }
+}
+
+fn write(
+    f: &mut fmt::Formatter<'_>,
+    name: OperationName,
+    volume: &VolumeName,
+    pod: Option<&PodUid>,
+) -> fmt::Result {
+    write!(f, "{name} {volume}")?;
+    pod.map_or(Ok(()), |pod| write!(f, " {pod}"))
 }
 
 /// The operation and key that a ladder belongs to.

@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use self::driver::{Story, ToyDriver};
 use self::toy_api::ToyApi;
 use crate::event::{Event, EventQueue, Outcome, Report};
-use crate::operation::executor::Executor;
+use crate::executor::Executor;
 use crate::operation::{MountVolume, Operation, UnmountDevice, UnmountVolume};
 use crate::plugin::registry::kubelet;
 

@@ -184,7 +184,7 @@ fn failures_climb_a_ladder_that_a_success_ends() {
     for wait in [500, 1000, 2000] {
         f.look(&web, wrong());
         assert_eq!(f.retry(), Some(Duration::from_millis(wait)));
-        assert!(f.desired.has_errors(&web.uid()));
+        assert!(f.desired.errors_of(&web.uid()).is_some());
         f.pass(wait - 1);
         assert_eq!(f.looks(), []);
         f.pass(1);
@@ -192,7 +192,7 @@ fn failures_climb_a_ladder_that_a_success_ends() {
     }
     f.look(&web, vec![]);
     assert_eq!(f.retry(), None);
-    assert!(!f.desired.has_errors(&web.uid()), "what was wrong is right");
+    assert_eq!(f.desired.errors_of(&web.uid()), None, "what was wrong is right");
     f.populator.request(&web.uid(), false);
     f.look(&web, wrong());
     assert_eq!(f.retry(), Some(Duration::from_millis(500)));
@@ -547,7 +547,7 @@ fn a_second_pod_cannot_have_another_label_and_the_same_pod_keeps_its_own() {
     ] {
         f.populator.set_pod(Arc::new(pod.clone()));
         f.look(&pod, vec![("data".into(), found(single.clone()))]);
-        assert_eq!(f.desired.has_errors(&pod.uid()), errors, "{}", pod.meta.name);
+        assert_eq!(f.desired.errors_of(&pod.uid()).is_some(), errors, "{}", pod.meta.name);
     }
 }
 

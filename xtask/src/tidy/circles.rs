@@ -39,11 +39,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         ],
         "a simulated world: each part can be hit by any other",
     ),
-    (
-        "volume-manager",
-        &["event", "manager", "operation", "populator", "reconciler"],
-        "an event carries what its sender found: a dump, the outcome of an operation, a resolved pod",
-    ),
 ];
 
 /// The modules of a crate, each with those that it uses.

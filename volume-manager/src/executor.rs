@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use api::Pod;
 use futures::FutureExt;
-use plugin_api::error::{Sign, Unfit};
+use plugin_api::error::Sign;
 use plugin_api::registry::Registry;
-use plugin_api::{Mark, OperationContext, OperationId, Reason};
+use plugin_api::{Mark, OperationContext, OperationId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{Failed, Operation, device, expand, map, mount, unmap, unmount, verify};
 use crate::event::{Event, EventQueue, Outcome, Report};
+use crate::operation::{self, Failed, Operation};
 
 /// Runs operations. Dropping it stops each at its current await.
 #[derive(Debug)]
-pub struct Executor {
+pub(crate) struct Executor {
     /// The context that each operation gets a copy of; its mark is replaced.
     template: OperationContext,
     registry: Arc<Registry>,
@@ -26,7 +26,7 @@ pub struct Executor {
 
 impl Executor {
     /// An executor whose operations get copies of `template`.
-    pub fn new(
+    pub(crate) fn new(
         template: OperationContext,
         registry: Arc<Registry>,
         sender: mpsc::UnboundedSender<Event>,
@@ -35,21 +35,21 @@ impl Executor {
     }
 
     /// The context that each operation gets a copy of.
-    pub fn context(&self) -> &OperationContext {
+    pub(crate) fn context(&self) -> &OperationContext {
         &self.template
     }
 
     /// The queue that all events come through.
-    pub fn sender(&self) -> &mpsc::UnboundedSender<Event> {
+    pub(crate) fn sender(&self) -> &mpsc::UnboundedSender<Event> {
         &self.sender
     }
 
-    pub fn registry(&self) -> &Arc<Registry> {
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
     /// Starts an operation. Its last report is [`Report::Finished`], even if it panics.
-    pub fn start(&mut self, id: OperationId, operation: Operation) {
+    pub(crate) fn start(&mut self, id: OperationId, operation: Operation) {
         while self.tasks.try_join_next().is_some() {}
         let record = match &operation {
             Operation::Mount(mount) | Operation::Map(mount) => Some(mount.record()),
@@ -61,7 +61,7 @@ impl Executor {
         let registry = Arc::clone(&self.registry);
         let sender = self.sender.clone();
         self.tasks.spawn(async move {
-            let done = AssertUnwindSafe(run_where_registered(&operation, &cx, &registry)).catch_unwind();
+            let done = AssertUnwindSafe(operation::run(&operation, &cx, &registry)).catch_unwind();
             let outcome = match done.await {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(failed)) => Outcome::Failed(failed),
@@ -76,13 +76,13 @@ impl Executor {
     }
 
     /// Runs a task without a result.
-    pub fn background(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn background(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(work);
     }
 
     /// Runs a look-up whose result is an event.
-    pub fn look_up(&mut self, answer: impl Future<Output = Event> + Send + 'static) {
+    pub(crate) fn look_up(&mut self, answer: impl Future<Output = Event> + Send + 'static) {
         while self.tasks.try_join_next().is_some() {}
         let sender = self.sender.clone();
         self.tasks.spawn(async move {
@@ -90,61 +90,6 @@ impl Executor {
             // The send fails when the manager has ended.
             let _ = sender.send(event);
         });
-    }
-}
-
-/// Runs the operation on the host where its plugin's mount tools are registered.
-async fn run_where_registered(
-    operation: &Operation,
-    cx: &OperationContext,
-    registry: &Registry,
-) -> Result<(), Failed> {
-    let (plugin, step, reason, volume) = match operation {
-        Operation::Mount(mount) | Operation::Map(mount) => {
-            let step = "MountVolume.NewMounter initialization failed";
-            (&mount.plugin, step, Some(Reason::FailedMount), mount.spec.name().to_string())
-        }
-        Operation::Unmount(unmount) | Operation::Unmap(unmount) => {
-            (&unmount.plugin, "UnmountVolume.NewUnmounter failed", None, unmount.volume.to_string())
-        }
-        Operation::UnmountDevice(device) | Operation::UnmapDevice(device) => {
-            (&device.plugin, "UnmountDevice.NewDeviceUnmounter failed", None, device.volume.to_string())
-        }
-        Operation::Expand(expand) => {
-            (&expand.plugin, "NodeExpandVolume.NewMounter failed", None, expand.volume.to_string())
-        }
-        // These operations mount nothing.
-        Operation::Verify(_) | Operation::Attach(_) | Operation::Detach(_) => {
-            return run(operation, cx, registry).await;
-        }
-    };
-    match cx.for_plugin(plugin).await {
-        Ok(cx) => run(operation, &cx, registry).await,
-        Err(source) => Err(Failed { step, volume, reason, source }),
-    }
-}
-
-async fn run(operation: &Operation, cx: &OperationContext, registry: &Registry) -> Result<(), Failed> {
-    match operation {
-        Operation::Verify(verify) => verify::run(verify, cx).await,
-        Operation::Mount(mount) => mount::run(mount, cx, registry).await,
-        Operation::Map(mount) => map::run(mount, cx, registry).await,
-        Operation::Unmount(unmount) => unmount::run(unmount, cx, registry).await,
-        Operation::Unmap(unmount) => unmap::run(unmount, cx, registry).await,
-        Operation::UnmountDevice(request) => device::unmount(request, cx, registry).await,
-        Operation::UnmapDevice(request) => device::unmap(request, cx, registry).await,
-        Operation::Expand(expand) => expand::run(expand, cx, registry).await,
-        // Only the attach/detach controller runs these.
-        Operation::Attach(attach) => Err(Failed::quiet(
-            "AttachVolume.Attach failed",
-            attach.spec.name(),
-            Unfit::NoAbility { plugin: attach.plugin.to_string(), ability: "attach from the node" },
-        )),
-        Operation::Detach(detach) => Err(Failed::quiet(
-            "DetachVolume.Detach failed",
-            &detach.volume,
-            Unfit::NoAbility { plugin: detach.volume.to_string(), ability: "detach from the node" },
-        )),
     }
 }
 
