@@ -1,12 +1,12 @@
-//! What a container gets of its pod's volumes, and what else its runtime must be told.
+//! The configuration of a container: its pod's volumes, and everything else that its runtime needs.
 //!
 //! [`configure`] makes one [`ContainerConfig`] out of a pod, one of its containers and the volumes the
-//! manager has mounted. It touches the pod's directory: sub-paths are bound, the hosts file and the file for
-//! the last words are written. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts
-//! file and the names, [`environment`] variables, [`services`] those of services, [`expand`] variables in words,
-//! [`resources`] limits, [`security`] users, groups and what is masked, `capabilities` what root may do, `ports` its
-//! network, `labels` what the runtime keeps for the node, [`termination`] the last words. [`oci`] writes it all down
-//! as an OCI runtime reads it.
+//! manager has mounted. It touches the pod's directory: it binds sub-paths, and writes the hosts file and the
+//! termination message file. The parts: [`mounts`] and [`devices`] are the volumes, [`hosts`] the hosts file and the
+//! host name, [`environment`] the variables, [`services`] those of services, [`expand`] variables in arguments and
+//! sub-paths, [`resources`] limits, [`security`] users, groups and masked paths, `capabilities` the capabilities,
+//! `ports` mapped ports, `labels` labels and annotations, [`termination`] the termination message. [`oci`] writes the
+//! configuration as an OCI runtime reads it.
 
 mod capabilities;
 pub mod devices;
@@ -41,37 +41,37 @@ use self::security::{Security, User};
 use self::services::Services;
 use crate::event::MountedVolume;
 
-/// What a configuration is made of.
+/// The input of a configuration.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     pub pod: &'a Pod,
-    /// Which of its containers.
+    /// One of the pod's containers.
     pub container: &'a Container,
     /// The pod's volumes, all of them mounted.
     pub volumes: &'a BTreeMap<OuterName, MountedVolume>,
-    /// How often the container was started before.
+    /// The number of earlier starts of the container.
     pub attempt: u32,
-    /// The user that its image says it runs as.
+    /// The image's user.
     pub image_user: &'a User,
     pub node: &'a NodeFacts,
-    /// Where the objects are that variables come from.
+    /// For the objects that variables take their values from.
     pub api: &'a dyn ApiSource,
-    /// The services that variables tell of.
+    /// For the variables of services.
     pub services: &'a Services,
 }
 
-/// What the configuration of a container must know of its node.
+/// The properties of a node that configurations of containers depend on.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
     /// The domain of the cluster's services.
     pub cluster_domain: String,
-    /// The node's memory, by which a container's right to it is judged.
+    /// The node's memory: a container's OOM score depends on its share.
     pub memory: Bytes,
-    /// The hosts file pods in the node's network are given a copy of.
+    /// The hosts file that pods in the node's network get a copy of.
     pub hosts: PathBuf,
-    /// Sizes of huge pages the node has, as Kubernetes writes them.
+    /// The node's sizes of huge pages, as Kubernetes writes them.
     pub huge_pages: Vec<String>,
-    /// Whether the runtime can make mounts read-only with all below them.
+    /// Whether the runtime supports recursive read-only mounts.
     pub recursive_read_only: bool,
 }
 
@@ -87,66 +87,58 @@ impl Default for NodeFacts {
     }
 }
 
-/// What a runtime is told about a container.
+/// The configuration of a container, for its runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerConfig {
-    /// The container's name.
     pub name: String,
-    /// How often it was started before.
+    /// The number of earlier starts.
     pub attempt: u32,
-    /// What runs in it, with the environment's values in place of their names: some may be secret.
+    /// The command and its arguments, with variables expanded: values may be secret.
     pub program: Sensitive<Program>,
-    /// What is mounted into it, in order.
+    /// The mounts, in order.
     pub mounts: Vec<Mount>,
-    /// The devices it may use.
     pub devices: Vec<Device>,
     pub environment: Environment,
-    /// The pod's host name.
     pub hostname: String,
     /// Its log below the pod's log directory.
     pub log_path: PathBuf,
-    /// Who it is.
+    /// Labels, by which the node finds the container again.
     pub labels: BTreeMap<&'static str, String>,
-    /// What its runtime keeps for the node.
+    /// Annotations that the runtime keeps for the node.
     pub annotations: BTreeMap<&'static str, String>,
-    /// The ports that are mapped.
+    /// The mapped ports.
     pub ports: Vec<Port>,
-    /// What it may do, and as whom.
+    /// User, groups, capabilities and confinement.
     pub security: Security,
-    /// What it may use.
+    /// Limits.
     pub resources: Resources,
 }
 
 /// Why a container cannot be configured. The texts go to the pod's events and name no path of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// A device is wanted at a path that is not absolute.
     #[error("error DevicePath `{0}` must be an absolute path")]
     RelativeDevice(String),
-    /// A volume that is to be passed in as a device is not there.
     #[error("cannot find volume \"{volume}\" to pass into container \"{container}\"")]
     NoDevice { volume: String, container: String },
-    /// A volume that is to be mounted is not there.
     #[error("cannot find volume \"{volume}\" to mount into container \"{container}\"")]
     NoVolume { volume: String, container: String },
-    /// Nobody knows yet which services there are.
+    /// The services were never listed.
     #[error("services have not yet been read at least once, cannot construct envvars")]
     ServicesUnknown,
-    /// An object that all of is to be in the environment could not be read.
+    /// An object of `envFrom` could not be read.
     #[error("cannot read the environment: {0}")]
     Import(#[source] ApiError),
-    /// A variable whose value cannot be told.
     #[error("no value for variable {name:?}: {why}")]
     Variable {
-        /// The variable.
         name: String,
         #[source]
         why: NoValue,
     },
-    /// A sub-path names variables the container does not have.
+    /// A sub-path contains variables that the container lacks.
     #[error("missing value for {}", .0.join(", "))]
     MissingValue(Vec<String>),
-    /// A sub-path that cannot be one.
+    /// A sub-path is absolute or leaves the volume.
     #[error(transparent)]
     SubPath(crate::subpath::SubPathError),
     /// The directory of a sub-path could not be made.
@@ -155,29 +147,25 @@ pub enum ContainerError {
     /// A sub-path could not be bound.
     #[error("failed to prepare subPath for volumeMount \"{volume}\" of container \"{container}\"")]
     PrepareSubPath { volume: String, container: String },
-    /// A propagation nobody knows.
     #[error("invalid MountPropagation mode: \"{0}\"")]
     Propagation(String),
-    /// A mount that is to be read-only with all below it, and cannot be.
+    /// A recursive read-only mount is required and impossible.
     #[error("failed to resolve recursive read-only mode: {0}")]
     RecursiveReadOnly(&'static str),
-    /// The pod asks to be called what the DNS knows no name for: the field, the name, what it should be.
+    /// A host name or domain is no valid DNS name: the field, the name, and the kind of name that it has to be.
     #[error("pod {0} {1:?} is not a valid DNS {2}")]
     Hostname(&'static str, String, &'static str),
     /// The hosts file could not be written.
     #[error("failed to write the hosts file of the pod")]
     Hosts(#[source] HostError),
-    /// A capability nobody can have.
     #[error("the kernel knows no capability {0:?}")]
     Capability(String),
-    /// The user is root, or may be, and must not be.
+    /// The user is root, or may be, and `runAsNonRoot` is set.
     #[error("container has runAsNonRoot and {0}")]
     Root(String),
 }
 
 /// Makes the configuration of one container.
-///
-/// The last words come last: a runtime that mounts in order must not have them covered by a volume.
 pub async fn configure(
     host: &dyn Host,
     paths: &Paths,
@@ -192,6 +180,7 @@ pub async fn configure(
     let environment = environment::of(request.api, pod, container, told).await?;
     let mut mounts = mounts::of(host, paths, request, &environment).await?;
     mounts.extend(hosts::mount(host, paths, request, &names).await?);
+    // Last: a runtime that mounts in order must not cover the termination message file with a volume.
     mounts.extend(termination::mount(host, paths, request).await);
     let expanded =
         |words: &[String]| words.iter().map(|word| expand::known(word, &environment)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What root may do in a container. Pure.
+//! Capabilities of a container's root user. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use api::runtime::Powers;
 
 use super::ContainerError;
 
-/// What an ordinary container may do.
+/// The capabilities of a container that asks for none.
 const USUAL: &str = "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID \
     SETPCAP SETUID SYS_CHROOT";
 
-/// What the kernel has a name for.
+/// All capabilities of the kernel.
 const ALL: &str = "AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN DAC_OVERRIDE \
     DAC_READ_SEARCH FOWNER FSETID IPC_LOCK IPC_OWNER KILL LEASE LINUX_IMMUTABLE MAC_ADMIN \
     MAC_OVERRIDE MKNOD NET_ADMIN NET_BIND_SERVICE NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID \
     SETPCAP SETUID SYSLOG SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE \
     SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG WAKE_ALARM";
 
-/// The usual and what is added, less what is dropped; everything if it is privileged.
+/// The default and the added capabilities without the dropped ones; all if the container is privileged.
 pub(super) fn of(privileged: bool, powers: &Powers) -> Result<BTreeSet<String>, ContainerError> {
     let set = |names: &str| names.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
     let every = set(ALL);

@@ -8,14 +8,14 @@ use plugin_api::paths::Paths;
 
 use super::{ContainerError, Request};
 
-/// A device a container may use.
+/// A device of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The link on the node that leads to it.
+    /// The link to it on the node.
     pub host_path: PathBuf,
-    /// Where it is in the container.
+    /// Its path in the container.
     pub container_path: PathBuf,
-    /// What may be done with it: `r`, or `mrw`.
+    /// The permissions in its control group: `r`, or `mrw`.
     pub permissions: &'static str,
 }
 

@@ -1,4 +1,5 @@
-//! The variables of a container. Reads the objects their values come from, and the node's where an amount is wanted.
+//! The variables of a container. Reads the objects that values come from, and the node's object for amounts of
+//! resources.
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +19,13 @@ pub type Environment = BTreeMap<String, Sensitive<String>>;
 /// Why a variable has no value.
 #[derive(Debug, thiserror::Error)]
 pub enum NoValue {
-    /// An object it comes from could not be read.
+    /// The object could not be read.
     #[error(transparent)]
     Api(#[from] ApiError),
     /// An object lacks the key.
     #[error("couldn't find key {key} in {kind:?} {object}")]
     NoKey {
         key: String,
-        /// What lacks it.
         kind: HolderKind,
         /// Its namespace and name.
         object: String,
@@ -33,23 +33,19 @@ pub enum NoValue {
     /// Pods have no such field.
     #[error("unsupported fieldPath: {0}")]
     NoField(String),
-    /// The amount of a resource cannot be told.
+    /// The amount of a resource is unknown.
     #[error("cannot tell resource {resource} of container {container}")]
-    NoAmount {
-        resource: String,
-        /// Whose.
-        container: String,
-    },
-    /// Variables are text.
+    NoAmount { resource: String, container: String },
+    /// The value is not UTF-8, and variables are text.
     #[error("it is not UTF-8")]
     NotText,
-    /// This manager does not look there.
+    /// The source is not supported.
     #[error("values from {0} are not supported: take it from a field, a resource, a config map or a secret")]
     Unsupported(String),
 }
 
-/// All that the container has: what it is told of services, over that what it imports, and over that its own, each
-/// with those before it in it.
+/// The container's variables: those of services, over them those of `envFrom`, and over them its own, in which those
+/// before are expanded.
 pub(super) async fn of(
     api: &dyn ApiSource,
     pod: &Pod,
@@ -76,7 +72,7 @@ pub(super) async fn of(
     Ok(environment)
 }
 
-/// `None` for what is not there and need not be.
+/// The value of a variable; `None` if its optional source does not exist.
 async fn value(
     api: &dyn ApiSource,
     pod: &Pod,
@@ -114,7 +110,7 @@ async fn value(
     }
 }
 
-/// A field of the pod. Variables know more of them than volumes do.
+/// The value of a pod's field. More fields are available to variables than to volumes.
 fn field(pod: &Pod, path: &str) -> Option<String> {
     let first = |ips: &[String]| ips.first().cloned().unwrap_or_default();
     match path {
@@ -128,8 +124,8 @@ fn field(pod: &Pod, path: &str) -> Option<String> {
     }
 }
 
-/// What an object holds; `None` if there is none and need not be one. Of a config map only its text: its bytes
-/// are for files.
+/// The content of a config map or secret; `None` if an optional one does not exist. Of a config map only `data`:
+/// `binaryData` is for files.
 async fn held(
     api: &dyn ApiSource,
     pod: &Pod,
@@ -150,7 +146,7 @@ async fn held(
     }
 }
 
-/// What the pod's node has; nothing is known of a node without an object.
+/// The node's allocatable resources; empty for a node without an object.
 async fn allocatable(api: &dyn ApiSource, pod: &Pod) -> Result<Allocatable, ApiError> {
     match api::get::<Node>(api, "", &pod.node).await {
         Ok(node) => Ok(node.allocatable.clone()),

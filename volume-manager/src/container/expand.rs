@@ -1,12 +1,11 @@
-//! Variables in words and sub-paths: `$(NAME)`, and `$$` for a dollar. Pure.
+//! Expands variables in arguments and sub-paths: `$(NAME)`, and `$$` for a dollar. Pure.
 
 use api::Sensitive;
 
 use super::ContainerError;
 use super::environment::Environment;
 
-/// Puts the environment's values in place of its names. A name without a value, or with an empty one, is an
-/// error that names all of them.
+/// Expands all variables. Variables without a value, or with an empty one, are an error that names them all.
 pub fn expand(text: &str, environment: &Environment) -> Result<String, ContainerError> {
     let mut missing = Vec::new();
     let expanded = replace(text, |name| {
@@ -19,7 +18,7 @@ pub fn expand(text: &str, environment: &Environment) -> Result<String, Container
     if missing.is_empty() { Ok(expanded) } else { Err(ContainerError::MissingValue(missing)) }
 }
 
-/// Puts the values of those names in their place that have one, and leaves the others as they are.
+/// Expands the variables that have a value, and leaves the others as they are.
 pub fn known(text: &str, environment: &Environment) -> String {
     let value = |name: &str| environment.get(name).map(|value| value.reveal().clone());
     replace(text, |name| value(name).unwrap_or_else(|| format!("$({name})")))

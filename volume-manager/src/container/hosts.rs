@@ -9,24 +9,23 @@ use plugin_api::paths::Paths;
 use super::mounts::{Mount, Propagation, Source};
 use super::{ContainerError, Request};
 
-/// Where a container has it.
+/// The path of the hosts file in a container.
 const PATH: &str = "/etc/hosts";
 
-/// What the pod is called on its network.
+/// The names of a pod on its network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// Its host name.
     pub host: String,
-    /// Its domain; empty for none.
+    /// The domain; empty for none.
     pub domain: String,
 }
 
-/// The most letters the kernel takes for a host name.
+/// The kernel's limit for the length of a host name.
 const LONGEST: usize = 64;
 
 impl Names {
-    /// The names a pod has: one that overrides all others, then without a domain; else the host name it asks
-    /// for, else its own, in at most 63 letters.
+    /// The names of a pod: `hostnameOverride` without a domain, else its `hostname`, else its name, cut to 63
+    /// letters.
     pub fn of(pod: &Pod, cluster_domain: &str) -> Result<Self, ContainerError> {
         if let Some(name) = &pod.hostname_override {
             let fine = name.len() <= LONGEST && name.split('.').all(is_label);

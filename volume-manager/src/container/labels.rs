@@ -1,12 +1,12 @@
-//! What a container's runtime keeps for the node and gives back as it was: who the container is, and what a node
-//! that has forgotten everything must know to end it. Pure.
+//! Labels and annotations that a runtime keeps for the node: by them a node that has restarted recognises a container
+//! and can end it. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use api::{Container, Pod};
 
-/// Who it is.
+/// The labels: container, pod and uid.
 pub(super) fn labels(pod: &Pod, container: &Container) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         ("io.kubernetes.pod.name", pod.meta.name.clone()),
@@ -16,7 +16,7 @@ pub(super) fn labels(pod: &Pod, container: &Container) -> BTreeMap<&'static str,
     ])
 }
 
-/// What is to be known of it later.
+/// The annotations: what ending the container depends on.
 pub(super) fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<&'static str, String> {
     let path = container.termination_message_path.clone();
     let mut annotations = BTreeMap::from([
@@ -39,7 +39,7 @@ pub(super) fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTr
     annotations
 }
 
-/// Tells a container that has become another: by its name and image alone, since all else may change under it.
+/// A hash that changes with the container's name and image alone: another hash is another container.
 ///
 /// FNV-1a over how the kubelet's `HashContainer` prints the bytes of its JSON: nodes agree across versions.
 fn hash(container: &Container) -> u32 {

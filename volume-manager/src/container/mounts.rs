@@ -17,45 +17,40 @@ use crate::subpath::{self, SubPath, SubPathError};
 /// One mount of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Its name: that of the volume, or of what else it is.
+    /// The name of the volume, or of the pod's file that it shows.
     pub name: String,
-    /// What is mounted.
     pub source: Source,
-    /// Where in the container.
+    /// The mount point in the container.
     pub container_path: PathBuf,
-    /// Whether it is read-only there.
     pub read_only: bool,
-    /// Whether what is mounted below it is, too.
+    /// Whether mounts below it are read-only, too.
     pub recursive_read_only: bool,
-    /// How mounts travel between the node and the container.
+    /// Propagation between the node and the container.
     pub propagation: Propagation,
-    /// Whether its files have to be labelled for the container.
+    /// Whether the runtime has to label its files for SELinux.
     pub selinux_relabel: bool,
 }
 
-/// What a mount shows.
+/// The source of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A path of the node.
     Path(PathBuf),
-    /// The content of an image, or a part of it: the runtime's business.
+    /// The content of an image, which the runtime mounts.
     Image {
-        /// Which.
         reference: String,
-        /// The part; empty for all.
+        /// A path in the image; empty for all of it.
         sub_path: String,
     },
 }
 
-/// How mounts travel between the node and a container.
+/// Propagation of mounts between the node and a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// Not at all.
     #[default]
     Private,
-    /// Into the container.
+    /// From the node to the container.
     HostToContainer,
-    /// Both ways.
     Bidirectional,
 }
 
@@ -115,7 +110,7 @@ fn as_written(error: SubPathError, wanted: &VolumeMount) -> ContainerError {
     })
 }
 
-/// A path of the container, from its root.
+/// A path in the container, made absolute.
 pub(super) fn absolute(path: &str) -> PathBuf {
     Path::new("/").join(path)
 }
@@ -162,7 +157,7 @@ fn image<'a>(request: &Request<'a>, wanted: &VolumeMount) -> Option<&'a str> {
     }
 }
 
-/// What users are told: which mount, and nothing of the host. The rest goes to the log.
+/// The error for the user, who learns the mount and no path of the host. The cause goes to the log.
 fn generic(error: SubPathError, request: &Request<'_>, wanted: &VolumeMount) -> ContainerError {
     tracing::warn!(error = api::error::chain(&error), volume = wanted.volume, "no sub-path");
     let (volume, container) = (wanted.volume.clone(), request.container.name.clone());
@@ -173,7 +168,7 @@ fn generic(error: SubPathError, request: &Request<'_>, wanted: &VolumeMount) -> 
     }
 }
 
-/// Whether what is mounted below the mount is read-only, too.
+/// Whether mounts below the mount are read-only, too.
 fn recursive(
     wanted: &VolumeMount,
     propagation: Propagation,

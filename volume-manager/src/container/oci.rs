@@ -1,6 +1,6 @@
 //! A container's configuration as the `config.json` of an OCI runtime.
 //!
-//! Looks at devices, whose numbers a runtime has to be told; touches nothing.
+//! Reads the numbers of devices, which a runtime needs; touches nothing.
 
 #![expect(clippy::disallowed_types, reason = "the types of the crate that defines the format")]
 
@@ -24,42 +24,42 @@ use super::devices::Device;
 use super::mounts::{self, Propagation, Source};
 use super::security::{Namespaces, Scope, Security, User};
 
-/// What an OCI runtime needs beside the configuration.
+/// The rest of the input for an OCI runtime.
 #[derive(Debug, Clone)]
 pub struct Bundle {
     /// The root file system.
     pub rootfs: PathBuf,
-    /// What the image runs, unless the container says something else.
+    /// The image's command; the container's replaces it.
     pub command: Vec<String>,
-    /// The arguments the image gives it.
+    /// The image's arguments.
     pub args: Vec<String>,
-    /// The group of its user, unless the pod says something else.
+    /// The group of the image's user; the pod's replaces it.
     pub group: u32,
 }
 
 /// Why there is no `config.json`.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
-    /// A device could not be looked at, or is none.
+    /// The numbers of a device could not be read.
     #[error("cannot pass a device into the container")]
     Device(#[source] HostError),
-    /// What is to be passed in as a device is something else: where it was wanted.
+    /// A file to be passed in as a device is none; with its path in the container.
     #[error("`{0}` is not a device")]
     NotADevice(PathBuf),
-    /// The user is a name, and only an image with users in it could say whose.
+    /// The user is a name that the image does not resolve.
     #[error("cannot run as `{0}`: the image has no user of this name")]
     UserName(String),
-    /// There is a group and nobody to be in it.
+    /// A group is set without a user.
     #[error("cannot run as a group without a user")]
     GroupWithoutUser,
-    /// A part of it is not as the specification wants it.
+    /// A part of it does not conform to the OCI specification.
     #[error("cannot write the container's configuration")]
     Spec(#[from] OciSpecError),
 }
 
 /// The `config.json` of a container.
 ///
-/// Volumes of images and filters of system calls are left out: it is the runtime that makes them.
+/// It has no volumes of images and no seccomp filters: the runtime makes them.
 pub async fn spec(host: &dyn Host, config: &ContainerConfig, bundle: &Bundle) -> Result<Spec, OciError> {
     let devices = devices(host, &config.devices).await?;
     let mut mounts = standard_mounts(config.security.privileged)?;
@@ -103,7 +103,7 @@ fn process(config: &ContainerConfig, bundle: &Bundle) -> Result<Process, OciErro
         .build()?;
     let environment = config.environment.iter().map(|(name, value)| format!("{name}={}", value.reveal()));
     let program = config.program.reveal();
-    // A command of the container's own makes the image's arguments meaningless.
+    // The image's arguments belong to the image's command.
     let (command, args) = match (program.command.as_slice(), program.args.as_slice()) {
         ([], []) => (&bundle.command[..], &bundle.args[..]),
         ([], args) => (&bundle.command[..], args),
@@ -141,7 +141,7 @@ fn capabilities(security: &Security) -> Result<LinuxCapabilities, OciSpecError> 
         .build()
 }
 
-/// What every container has of the kernel's own file systems.
+/// The mounts of the kernel's file systems that each container has.
 fn standard_mounts(privileged: bool) -> Result<Vec<Mount>, OciSpecError> {
     let read_only = if privileged { "rw" } else { "ro" };
     let mount = |at: &str, fs_type: &str, options: &[&str]| {
@@ -157,7 +157,7 @@ fn standard_mounts(privileged: bool) -> Result<Vec<Mount>, OciSpecError> {
     ])
 }
 
-/// A volume, with everything mounted below it.
+/// The mount of a volume, with everything mounted below it.
 fn bind(mount: &mounts::Mount) -> Result<Option<Mount>, OciSpecError> {
     let Source::Path(source) = &mount.source else { return Ok(None) };
     let propagation = match mount.propagation {
@@ -180,7 +180,7 @@ fn bind(mount: &mounts::Mount) -> Result<Option<Mount>, OciSpecError> {
     Ok(Some(bind))
 }
 
-/// Those of its own. The network, and what is the pod's, are made before the container.
+/// The namespaces of the container alone. The network and those of the pod are made before it.
 fn namespaces(shared: &Namespaces) -> Result<Vec<LinuxNamespace>, OciSpecError> {
     let kinds = [
         (LinuxNamespaceType::Pid, shared.pid != Scope::Node),
@@ -226,7 +226,7 @@ fn resources(config: &ContainerConfig, devices: &[LinuxDevice]) -> Result<LinuxR
         memory = memory.limit(i64::try_from(wanted.memory_limit).unwrap_or(i64::MAX));
     }
     let huge_pages = wanted.huge_pages.iter().map(|(size, limit)| {
-        // The kernel writes a `B` behind what Kubernetes writes an `i` behind.
+        // The kernel writes `2MB` for the `2Mi` of Kubernetes.
         let size = size.replace('i', "B");
         LinuxHugepageLimitBuilder::default()
             .page_size(size)
@@ -241,7 +241,8 @@ fn resources(config: &ContainerConfig, devices: &[LinuxDevice]) -> Result<LinuxR
         .build()
 }
 
-/// Nothing, then what was asked for; everything for the privileged.
+/// The rules for devices: all are denied, then those of the container allowed; all are allowed if it is
+/// privileged.
 fn device_rules(
     config: &ContainerConfig,
     devices: &[LinuxDevice],
@@ -261,7 +262,7 @@ fn device_rules(
     Ok(rules)
 }
 
-/// Where a container has its volumes, for a look at them from inside.
+/// The mount points of volumes in the container, for checks from inside.
 pub fn destinations(spec: &Spec) -> Vec<&Path> {
     let mounts = spec.mounts().iter().flatten();
     mounts

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::runtime::Port;
 
-/// The ports that are mapped: of two with one name, or without a name and alike in all else, the first.
+/// The mapped ports. Of two with the same name, or two equal ones without a name, the first counts.
 pub(super) fn of(ports: &[Port]) -> Vec<Port> {
     let mut names = BTreeSet::new();
     let name = |port: &Port| match port.name.as_str() {

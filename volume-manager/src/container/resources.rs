@@ -1,4 +1,4 @@
-//! What a container may use of its node's processors and memory. Pure.
+//! Limits of a container for processors and memory. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use api::{Bytes, Container, ContainerKind, Pod};
 
 use super::NodeFacts;
 
-/// Limits as the kernel's control groups take them; zero is no limit.
+/// Limits in the units of control groups; zero is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Its weight among others.
+    /// CPU shares: the weight among other containers.
     pub cpu_shares: u64,
-    /// The length of a period, in microseconds.
+    /// The CPU period in microseconds.
     pub cpu_period: u64,
-    /// How much of a period it may run.
+    /// The CPU time that it may use in a period, in microseconds.
     pub cpu_quota: u64,
-    /// How much memory it may have.
+    /// The memory limit in bytes.
     pub memory_limit: u64,
-    /// How willingly it is killed when memory is short.
+    /// The OOM score adjustment: a higher score is killed first.
     pub oom_score_adj: i32,
-    /// How much it may have of each size of huge pages.
+    /// The limit in bytes for each size of huge pages.
     pub huge_pages: BTreeMap<String, u64>,
 }
 
 const PERIOD: u64 = 100_000;
 
-/// How a pod is treated when the node is short of something.
+/// The QoS class of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quality {
     Guaranteed,
@@ -35,7 +35,6 @@ enum Quality {
 }
 
 impl Resources {
-    /// The limits of a container.
     pub fn of(pod: &Pod, container: &Container, node: &NodeFacts) -> Self {
         let amount = |name: &str| container.resources.get(name).and_then(|text| thousandths(text));
         let limit = amount("limits.cpu");

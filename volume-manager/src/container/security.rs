@@ -1,6 +1,6 @@
-//! Users and groups of a container, what it may do, and what it does not get to see.
+//! User, groups, capabilities and confinement of a container.
 //!
-//! Looks at the node's processors, of which containers are not shown everything; touches nothing.
+//! Reads the list of the node's processors, to mask their thermal state; touches nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +15,7 @@ use plugin_api::paths::Paths;
 use super::{ContainerError, Request, capabilities};
 use crate::event::MountedVolume;
 
-/// Paths an ordinary container does not see.
+/// Paths that are masked unless the container is privileged.
 pub const MASKED: &[&str] = &[
     "/proc/asound",
     "/proc/acpi",
@@ -31,78 +31,68 @@ pub const MASKED: &[&str] = &[
     "/sys/devices/virtual/powercap",
 ];
 
-/// Paths an ordinary container cannot write to.
+/// Paths that are read-only unless the container is privileged.
 pub const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Where the node's processors are.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 
-/// Who a container is, what it may do, and what confines it.
+/// User, groups, capabilities and confinement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Security {
-    /// The user it runs as.
     pub user: User,
-    /// The group it runs as, unless that is the image's business.
+    /// The primary group; `None` leaves it to the image.
     pub group: Option<u32>,
-    /// Its groups beside its user's own.
     pub supplemental_groups: Vec<u32>,
-    /// Whether the image may add to them, as the pod says it.
+    /// Whether the image may add supplemental groups: the pod's `supplementalGroupsPolicy`.
     pub supplemental_groups_policy: String,
-    /// Whether it may do anything.
     pub privileged: bool,
-    /// The capabilities it has as root.
+    /// The capabilities of its root user.
     pub capabilities: BTreeSet<String>,
-    /// Whether it never gets more than it has at first.
+    /// Whether its processes cannot gain privileges.
     pub no_new_privileges: bool,
-    /// Whether it cannot write to its root.
+    /// Whether its root file system is read-only.
     pub read_only_root: bool,
-    /// Which system calls it may make; one of the node's by its path.
+    /// The seccomp profile; one of the node's by its path.
     pub seccomp: Profile,
-    /// Which files it may use, beside all other rules.
+    /// The AppArmor profile.
     pub apparmor: Profile,
-    /// Its SELinux label; `None` leaves it to the runtime.
+    /// The SELinux label; `None` leaves it to the runtime.
     pub selinux: Option<SeLinuxOptions>,
-    /// What it shares with others.
     pub namespaces: Namespaces,
-    /// Paths it does not see; none if it is privileged.
+    /// The masked paths; none if it is privileged.
     pub masked_paths: Vec<String>,
-    /// Paths it cannot write to; none if it is privileged.
+    /// The read-only paths; none if it is privileged.
     pub read_only_paths: &'static [&'static str],
 }
 
-/// The user a container runs as, or that an image says its containers run as.
+/// The user of a container or of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
-    /// By number.
     Number(u32),
-    /// By a name that only the image can resolve.
+    /// A name that only the image can resolve.
     Name(String),
-    /// Not at all.
+    /// Neither pod nor image sets one.
     Unknown,
 }
 
-/// With whom a container shares a namespace.
+/// The scope of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// With nobody.
+    /// The container alone.
     Container,
-    /// With the containers of its pod.
+    /// The containers of the pod.
     Pod,
-    /// With the node.
     Node,
-    /// With one container of its pod, which it is to look into.
+    /// One container of the pod, the target of an ephemeral container.
     Target(String),
 }
 
-/// What a container shares with others.
+/// The scopes of a container's namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespaces {
     pub network: Scope,
-    /// Processes.
     pub pid: Scope,
-    /// Shared memory.
     pub ipc: Scope,
-    /// Users.
     pub user: Scope,
 }
 
@@ -121,7 +111,7 @@ impl Namespaces {
 }
 
 impl Security {
-    /// What a container says of itself, and where it says nothing what its pod says.
+    /// The container's settings, over those of its pod.
     pub(super) async fn of(
         host: &dyn Host,
         paths: &Paths,
@@ -134,7 +124,7 @@ impl Security {
             verify_non_root(user, image_user)?;
         }
         let privileged = container.privileged;
-        // The privileged is confined by nothing, whatever it asks for.
+        // A privileged container is not confined, even if it asks for it.
         let profile = |wanted: Option<Profile>, default| match privileged {
             true => Profile::Unconfined,
             false => wanted.unwrap_or(default),
@@ -166,7 +156,7 @@ impl Security {
     }
 }
 
-/// What is hidden, with how hot each processor is, by which one container could watch the others work.
+/// The masked paths. The thermal state of each processor is one of them: it shows the work of other containers.
 async fn masked(host: &dyn Host) -> Vec<String> {
     let processors = host.read_dir(Path::new(PROCESSORS)).await.unwrap_or_default().into_iter();
     let mut throttles: Vec<String> = processors
@@ -178,20 +168,19 @@ async fn masked(host: &dyn Host) -> Vec<String> {
     MASKED.iter().map(|path| (*path).to_owned()).chain(throttles).collect()
 }
 
-/// The groups of a container beside its user's own: the volumes' group, the pod's, and those that volumes
-/// bring along, in this order.
+/// The supplemental groups: `fsGroup`, those of the pod, and those of its volumes' annotations, in this order.
 fn supplemental_groups(pod: &Pod, volumes: &BTreeMap<OuterName, MountedVolume>) -> Vec<u32> {
     let mut groups: Vec<u32> = pod.security.fs_group.into_iter().collect();
     groups.extend(&pod.security.supplemental_groups);
     for volume in volumes.values() {
-        // What is no number is nobody's group.
+        // An annotation that is no number is ignored.
         let group = volume.gid.as_deref().and_then(|gid| gid.parse().ok());
         groups.extend(group.filter(|group| !groups.contains(group)));
     }
     groups
 }
 
-/// Makes sure that a container that must not run as root does not.
+/// Refuses a container with `runAsNonRoot` that runs as root, or may.
 fn verify_non_root(user: Option<u32>, image: &User) -> Result<(), ContainerError> {
     let root = |text: String| Err(ContainerError::Root(text));
     match (user, image) {

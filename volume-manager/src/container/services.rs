@@ -1,4 +1,4 @@
-//! The services a container is told of, as they were last seen: it starts also while the API is away.
+//! Services as they were last seen, for the variables of containers: a container also starts while the API is away.
 
 mod links;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use api::names::Namespaced;
 use api::{ApiSource, Kind, Resource, Service};
 use tokio::sync::watch;
 
-/// The namespace and the name of the service that is the API. Every container is told of it.
+/// The namespace and the name of the API's own service. Every container has its variables.
 const API: (&str, &str) = ("default", "kubernetes");
 
 type Known = BTreeMap<Namespaced, Arc<Service>>;
@@ -23,7 +23,7 @@ type Known = BTreeMap<Namespaced, Arc<Service>>;
 pub struct Services(watch::Receiver<Option<Known>>);
 
 impl Services {
-    /// Follows them for as long as anybody has this.
+    /// Follows services until the last clone is dropped.
     pub fn follow(api: Arc<dyn ApiSource>, clock: Arc<dyn Clock>) -> Self {
         let (known, services) = watch::channel(None);
         tokio::spawn(async move {
@@ -35,26 +35,26 @@ impl Services {
         Self(services)
     }
 
-    /// These, which never change.
+    /// A fixed set of services.
     pub fn fixed(services: impl IntoIterator<Item = Service>) -> Self {
         let mut known = Known::new();
         services.into_iter().for_each(|service| note(&mut known, Arc::new(service)));
         Self(watch::channel(Some(known)).1)
     }
 
-    /// Nobody has read them.
+    /// Services that are never listed.
     #[cfg(test)]
     pub(super) fn unread() -> Self {
         Self(watch::channel(None).1)
     }
 
-    /// Returns once they have been read.
+    /// Waits until all services have been listed.
     pub async fn read(&self) {
-        // It fails only when nobody follows them any more, and whoever does goes on as long as this is there.
+        // The sender is dropped only after the last receiver.
         let _ = self.0.clone().wait_for(Option::is_some).await;
     }
 
-    /// What the containers of a pod are told; `None` as long as the services have not been read.
+    /// The variables of services for the containers of a pod; `None` until all services have been listed.
     pub(super) fn variables(&self, namespace: &str, alone: bool) -> Option<BTreeMap<String, String>> {
         let known = self.0.borrow();
         let told = told(known.as_ref()?, namespace, alone);
@@ -62,7 +62,7 @@ impl Services {
     }
 }
 
-/// The services of a namespace by their names, and the API. One of the same name in the namespace itself is nearer.
+/// The services of a namespace by name, and the API's, unless the namespace has one of the same name.
 fn told<'a>(known: &'a Known, namespace: &str, alone: bool) -> BTreeMap<&'a str, &'a Service> {
     let is_api = |name: &Namespaced| (name.namespace.as_str(), name.name.as_str()) == API;
     let is_near = |name: &Namespaced| name.namespace == namespace && !alone;
@@ -73,7 +73,7 @@ fn told<'a>(known: &'a Known, namespace: &str, alone: bool) -> BTreeMap<&'a str,
     api.chain(near).collect()
 }
 
-/// Keeps up with them. None is known before all are.
+/// Follows the services. None is known before all are listed.
 async fn keep(mut services: Following, known: &watch::Sender<Option<Known>>) {
     let mut first = Known::new();
     loop {

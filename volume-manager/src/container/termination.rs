@@ -1,4 +1,4 @@
-//! A container's last words: a file it may write to, and what is read from it afterwards.
+//! The termination message of a container: the file that it may write, and its end, which is read afterwards.
 //!
 //! Touches `pods/<uid>/containers/<container>`.
 
@@ -11,11 +11,11 @@ use plugin_api::paths::Paths;
 use super::Request;
 use super::mounts::{Mount, Propagation, Source, absolute};
 
-/// How much of them is read.
+/// The most bytes that are read.
 const LONGEST: u64 = 4096;
 
-/// The mount of the file; `None` if none is wanted, or it could not be made, which keeps no container from
-/// starting.
+/// The mount of the file; `None` if the container has none, or if the file could not be made: the container starts
+/// all the same.
 pub(super) async fn mount(host: &dyn Host, paths: &Paths, request: &Request<'_>) -> Option<Mount> {
     let wanted = request.container.termination_message_path.as_str();
     if wanted.is_empty() {
@@ -39,7 +39,7 @@ pub(super) async fn mount(host: &dyn Host, paths: &Paths, request: &Request<'_>)
     }
 }
 
-/// One file for each start: the words of the one before are still to be read.
+/// The path of the file for this start: the message of the start before may not have been read yet.
 async fn file(host: &dyn Host, paths: &Paths, request: &Request<'_>) -> Result<PathBuf, HostError> {
     let dir = paths.pod_container(&request.pod.uid(), &ContainerName::new(&request.container.name));
     host.make_dir_all(&dir, 0o750).await?;
@@ -49,7 +49,7 @@ async fn file(host: &dyn Host, paths: &Paths, request: &Request<'_>) -> Result<P
     Ok(path)
 }
 
-/// The end of what a container has left in its file, as long as it may be; nothing if there is none.
+/// The end of the message; empty if there is no file.
 pub async fn message(host: &dyn Host, path: &Path) -> Result<Vec<u8>, HostError> {
     match host.read_end(path, LONGEST).await {
         Ok(words) => Ok(words),

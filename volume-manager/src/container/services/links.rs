@@ -1,4 +1,4 @@
-//! The variables that tell of one service: Kubernetes' own, and those of Docker's links. Pure.
+//! The variables of a service: those of Kubernetes, and those of Docker's links. Pure.
 
 use api::Service;
 
@@ -11,7 +11,7 @@ pub(super) fn of(service: &Service) -> Vec<(String, String)> {
         let number = port.number.to_string();
         let protocol = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
         let url = format!("{}://{}:{number}", protocol.to_lowercase(), in_url(address));
-        // The first port stands for the service.
+        // The service's variables without a port use its first.
         if index == 0 {
             variables.push((format!("{name}_SERVICE_PORT"), number.clone()));
             variables.push((format!("{name}_PORT"), url.clone()));
@@ -30,12 +30,12 @@ pub(super) fn of(service: &Service) -> Vec<(String, String)> {
     variables
 }
 
-/// A name as variables have it.
+/// A service's name in a variable's name.
 fn in_capitals(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }
 
-/// An address before a port.
+/// An address for a URL, before its port.
 fn in_url(address: &str) -> String {
     if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
 }
