@@ -40,14 +40,20 @@ fn manifests() -> Volproof {
 
 /// The same story, however the sandbox's paths are spelled.
 const STORY: &str = "\
-event  Normal SuccessfulAttachVolume pod/web: AttachVolume.Attach succeeded for volume \"pv-data\"\x20
+event  Normal ExternalProvisioning pvc/data: Waiting for a volume to be created either by the external provisioner \
+'fake.csi.volproof.dev' or manually by the system administrator. If volume creation is delayed, please verify that the \
+provisioner is running and correctly registered.
+event  Normal Provisioning pvc/data: External provisioner is provisioning volume for claim \"default/data\"
+event  Normal ProvisioningSucceeded pvc/data: Successfully provisioned volume pvc-persistentvolumeclaim-data-8
+event  Normal SuccessfulAttachVolume pod/web: AttachVolume.Attach succeeded for volume \
+\"pvc-persistentvolumeclaim-data-8\"\x20
 csi    Stage data
 csi    Publish data web
 mount  <publish:data/web>
 mkdir  <web>/s
 mount  <web>/s             tmpfs
 all pods have their volumes
-  web/d  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount
+  web/d  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pvc-persistentvolumeclaim-data-8/mount
   web/s  /var/lib/kubelet/pods/uid-web/volumes/kubernetes.io~secret/s
 csi    Unpublish data web
 umount <publish:data/web>
@@ -110,6 +116,118 @@ fn volumes_that_cannot_come_are_waited_for_so_long_only() {
         assert!(ended.stderr.contains(told), "{told}\n{}", ended.told());
     }
     assert_eq!(ended.temporary_files(), Vec::<String>::new());
+}
+
+/// A volume that is written down, a claim that waits for its pod, a copy, a claim of the pod's own, and a volume without
+/// any claim.
+const ALL_KINDS: &str = "\
+kind: StorageClass
+metadata: {name: local}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: local
+  local: {path: ROOTPATH}
+  nodeAffinity:
+    required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node-1]}]}]}
+---
+kind: PersistentVolumeClaim
+metadata: {name: local}
+spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 32Mi}}}
+---
+kind: PersistentVolumeClaim
+metadata: {name: copy}
+spec:
+  accessModes: [ReadWriteOnce]
+  dataSource: {kind: PersistentVolumeClaim, name: data}
+  resources: {requests: {storage: 20Mi}}
+---
+kind: Pod
+metadata: {name: all}
+spec:
+  containers:
+  - name: c
+    image: x
+    volumeMounts: [{name: l, mountPath: /l}, {name: c, mountPath: /c}, {name: e, mountPath: /e}, {name: i, mountPath: /i}]
+  volumes:
+  - {name: l, persistentVolumeClaim: {claimName: local}}
+  - {name: c, persistentVolumeClaim: {claimName: copy}}
+  - {name: i, csi: {driver: fake.csi.volproof.dev}}
+  - name: e
+    ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 32Mi}}}}}
+";
+
+#[test]
+#[file_serial(root)]
+fn claims_are_bound_and_provisioned_as_in_a_cluster() {
+    if !has_root() {
+        return;
+    }
+    let run = Volproof::new().file("all.yaml", ALL_KINDS).file("claim.yaml", CLAIM);
+    let ended = run.args("play all.yaml claim.yaml --once").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    for told in [
+        "bind   <all>/disk ",
+        "csi    Publish copy all\n",
+        "csi    Publish all-e all\n",
+        "csi    Publish i all\n",
+        "event  Normal WaitForFirstConsumer pvc/local: ",
+    ] {
+        assert!(ended.stdout.contains(told), "{told}\n{}", ended.told());
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn claim_that_no_volume_fits_is_told_and_not_bound() {
+    if !has_root() {
+        return;
+    }
+    let small = "\
+kind: PersistentVolume
+metadata: {name: small}
+spec:
+  capacity: {storage: 1Mi}
+  accessModes: [ReadOnlyMany]
+  hostPath: {path: /tmp}
+  claimRef: {namespace: default, name: data}
+";
+    let claim = CLAIM.replace("spec: {", "spec: {storageClassName: \"\", ");
+    let run = Volproof::new().file("pod.yaml", POD).file("claim.yaml", &claim).file("small.yaml", small);
+    let ended = run.args("play pod.yaml claim.yaml small.yaml --once --timeout 6s").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let told = "event  Normal FailedBinding pvc/data: no persistent volumes available for this claim and no storage class is set";
+    assert!(ended.stdout.contains(told), "{}", ended.told());
+    assert!(ended.stderr.contains("error processing PVC default/data: PVC is not bound"), "{}", ended.told());
+}
+
+#[test]
+#[file_serial(root)]
+fn attachment_that_is_refused_is_told_in_the_words_of_the_driver() {
+    if !has_root() {
+        return;
+    }
+    let volume = "\
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 20Mi}
+  accessModes: [ReadWriteOnce]
+  csi: {driver: fake.csi.volproof.dev, volumeHandle: unheard-of}
+  claimRef: {namespace: default, name: data}
+";
+    let claim = CLAIM.replace("spec: {", "spec: {storageClassName: \"\", ");
+    let run = Volproof::new().file("pod.yaml", POD).file("claim.yaml", &claim).file("disk.yaml", volume);
+    let ended = run.args("play pod.yaml claim.yaml disk.yaml --once --timeout 6s").run();
+    assert_eq!(ended.code, Some(1), "{}", ended.told());
+    let told = "event  Warning FailedAttachVolume pod/web: AttachVolume.Attach failed for volume \"disk\" : \
+                rpc error: code = NotFound desc = there is no volume `<volume:data>`";
+    assert!(ended.stdout.contains(told) && ended.stderr.contains(told), "{}", ended.told());
 }
 
 const SCENARIO: &str = "\

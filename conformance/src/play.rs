@@ -5,6 +5,7 @@
 //! [compared](crate::compare). Time is the world's: where nothing is under way it skips. [`files`] reads manifests;
 //! their pods are given what they want, it is told live, and taken down again when whoever looks on has seen enough.
 
+mod claims;
 pub(crate) mod files;
 mod live;
 pub(crate) mod manifest;
@@ -103,6 +104,7 @@ async fn play_files(
     let mut world = World::put_up(orders, sandbox, &files.scenario, Some(&files)).await?;
     voice.hide(world.journal.masks().clone());
     let tell = |line: &str| voice.say(&Said::Told(line.to_owned()));
+    world.claims_are_bound().await;
     world.add_all().map_err(|chain| anyhow::anyhow!(chain.join(": ")))?;
     let (enough, begun) = (orders.directory.join(ENOUGH), Instant::now());
     // Whoever looks on decides himself how long he waits; the other half is for taking everything down.

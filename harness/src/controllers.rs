@@ -3,6 +3,7 @@
 
 mod attaching;
 mod growth;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::driver::Capabilities;
 
 pub use attaching::Attaching;
 pub use growth::GrowError;
+pub use volumes::Volumes;
 
 /// The pause after a first failure. A cluster's controllers begin with a second, which helps no one here.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -45,6 +45,11 @@ command = ["./my-driver", "--endpoint={endpoint}", "--nodeid={node}"]
 # Where the controller service is another process.
 # controller_socket = "/run/my-driver/controller.sock"
 
+# It may be started once more beside itself, for a second node. With the state "shared" both have the same {state} and
+# reach the same volumes; with "per_node" each has its own.
+# nodes = 2
+# state = "shared"
+
 # Volumes live outside {state}, in a cloud or a pool that all cases would share: cases go one at a time.
 # shared_backend = true
 

@@ -1,16 +1,15 @@
 //! Ordinary manifests as something that can be played: pods with their claims, classes, secrets, config maps and
 //! services.
 //!
-//! Claims become volumes of the driver, as a provisioner would make them; persistent volumes that are written down
-//! are taken as they are. Reads texts and nothing else.
+//! Claims are bound to persistent volumes that are written down, or to volumes that the driver makes for them. Reads texts
+//! and nothing else.
 
 use std::collections::BTreeMap;
 
-use api::{Bytes, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::scenario::{Bad, DriverOptions, Scenario, VolumeConf, known};
+use super::scenario::{Bad, DriverOptions, Scenario, known};
 use super::{manifest, names, yaml};
 
 /// What stands in the files.
@@ -20,8 +19,8 @@ pub(crate) struct Files {
     pub(crate) scenario: Scenario,
     /// What the driver's object says, if somebody wrote it down.
     pub(crate) driver: Option<Value>,
-    /// Persistent volumes that exist already, and the claims that are bound to them.
-    pub(crate) bound: Vec<(Value, Value)>,
+    /// Claims, classes and persistent volumes.
+    pub(crate) claims: Vec<Value>,
     /// The provisioners that classes name, with the classes.
     pub(crate) provisioners: BTreeMap<String, String>,
 }
@@ -38,6 +37,9 @@ const KINDS: &[&str] = &[
     "Service",
     "List",
 ];
+
+/// The provisioner of classes whose volumes are written down.
+pub(super) const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The one namespace.
 const NAMESPACE: &str = "default";
@@ -86,26 +88,12 @@ impl Files {
                 .collect(),
             ..Self::default()
         };
-        let mut volumes = Vec::new();
-        for claim in of_kind("PersistentVolumeClaim") {
-            let wanted = text(claim, "/spec/volumeName");
-            let exists = of_kind("PersistentVolume").find(|volume| {
-                let reserved = text(volume, "/spec/claimRef/name") == manifest::name(claim);
-                reserved || (!wanted.is_empty() && manifest::name(volume) == wanted)
-            });
-            match exists {
-                Some(volume) => files.bound.push((volume.clone(), claim.clone())),
-                None => {
-                    let class = text(claim, "/spec/storageClassName");
-                    volumes
-                        .push(conf(claim, of_kind("StorageClass").find(|one| manifest::name(one) == class)));
-                }
-            }
-        }
+        let of_claims = ["PersistentVolumeClaim", "PersistentVolume", "StorageClass"];
+        let of_claims = documents.iter().filter(|document| of_claims.contains(&text(document, "/kind")));
+        files.claims = of_claims.cloned().collect();
         files.scenario = Scenario {
             name: "files".to_owned(),
             driver: DriverOptions::default(),
-            volumes,
             pods,
             config_maps: of_kind("ConfigMap").cloned().collect(),
             secrets: of_kind("Secret").cloned().collect(),
@@ -117,7 +105,11 @@ impl Files {
 
     /// Why these cannot be played with this driver, if they cannot.
     pub(crate) fn refuse(&self, driver: &str) -> Result<(), Bad> {
-        match self.provisioners.iter().find(|(provisioner, _)| *provisioner != driver) {
+        match self
+            .provisioners
+            .iter()
+            .find(|(provisioner, _)| ![driver, NO_PROVISIONER].contains(&provisioner.as_str()))
+        {
             None => Ok(()),
             Some((provisioner, class)) => Err(Bad {
                 line: 0,
@@ -174,36 +166,6 @@ fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
     document.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What a provisioner would be asked for.
-fn conf(claim: &Value, class: Option<&Value>) -> VolumeConf {
-    let amount = claim.pointer("/spec/resources/requests/storage");
-    let amount = amount.map(|amount| amount.as_str().map_or_else(|| amount.to_string(), str::to_owned));
-    let bytes = amount.and_then(|amount| Bytes::from_quantity(&amount)).unwrap_or_default();
-    let list = |document: Option<&Value>, pointer: &str| {
-        let items = document.and_then(|document| document.pointer(pointer)).and_then(Value::as_array);
-        let texts = items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-        texts.collect::<Vec<_>>()
-    };
-    let fs_type = class.and_then(|class| class.pointer("/parameters/csi.storage.k8s.io~1fstype"));
-    VolumeConf {
-        name: manifest::name(claim).to_owned(),
-        size_mi: bytes.0.div_ceil(1 << 20).max(1),
-        block: text(claim, "/spec/volumeMode") == "Block",
-        access_modes: list(Some(claim), "/spec/accessModes"),
-        fs_type: fs_type.and_then(Value::as_str).unwrap_or_default().to_owned(),
-        pv_read_only: false,
-        mount_options: list(class, "/mountOptions"),
-    }
-}
-
-/// The objects of a volume that exists and of the claim that is bound to it.
-pub(super) fn bound(volume: &Value, claim: &Value) -> Vec<Object> {
-    let read = |document: &Value| manifest::objects(document.clone(), "").unwrap_or_default();
-    let mut objects = read(claim);
-    objects.extend(read(volume));
-    objects
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,14 +200,9 @@ spec:
     }
 
     #[test]
-    fn a_claim_becomes_what_its_class_says() {
+    fn class_of_another_provisioner_is_refused() {
         let files = files(&[POD, CLAIM]).expect("they can be played");
-        let volume = &files.scenario.volumes[0];
-        assert_eq!((volume.name.as_str(), volume.size_mi, volume.fs_type.as_str()), ("data", 20, "xfs"));
-        assert_eq!(
-            (&volume.access_modes[..], &volume.mount_options[..]),
-            (&["ReadWriteMany".to_owned()][..], &["noatime".to_owned()][..])
-        );
+        assert_eq!(files.claims.len(), 2);
         assert!(files.refuse("a.example.com").is_ok());
         let bad = files.refuse("b.example.com").expect_err("it is another driver");
         assert_eq!(
@@ -255,15 +212,10 @@ spec:
     }
 
     #[test]
-    fn a_volume_that_is_written_down_is_not_made() {
-        let volume = "\
-kind: PersistentVolume
-metadata: {name: disk}
-spec: {claimRef: {namespace: default, name: data}, hostPath: {path: /x}}
-";
-        let files = files(&[POD, CLAIM, volume]).expect("they can be played");
-        assert!(files.scenario.volumes.is_empty());
-        assert_eq!(bound(&files.bound[0].0, &files.bound[0].1).len(), 2);
+    fn class_without_a_provisioner_is_for_volumes_that_are_written_down() {
+        let class =
+            "kind: StorageClass\nmetadata: {name: local}\nprovisioner: kubernetes.io/no-provisioner\n";
+        assert!(files(&[POD, CLAIM, class]).expect("they can be played").refuse("a.example.com").is_ok());
     }
 
     #[test]

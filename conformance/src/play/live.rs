@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::VolumeSource;
 use contracts::event::{Emitted, Event, TraceLine};
 
 use super::manifest;
@@ -19,6 +20,15 @@ impl World {
         for document in self.scenario.pods.clone() {
             let pod = manifest::pod(&document, &root).map_err(|error| chain(&error))?;
             let name = pod.meta.name.clone();
+            for volume in &pod.volumes {
+                if let VolumeSource::Csi(_) = &volume.source {
+                    let (symbols, uid) = (self.journal.symbols(), format!("uid-{name}"));
+                    symbols.name_inline(
+                        volume.name.as_str(),
+                        if pod.meta.uid.is_empty() { &uid } else { &pod.meta.uid },
+                    );
+                }
+            }
             self.node.add_pod(pod).map_err(|error| chain(&error))?;
             self.pods.insert(name);
         }

@@ -1,12 +1,12 @@
 //! The objects of a played world, from what a scenario or manifests say. Writes to the cluster and nothing else.
 
 use anyhow::Result;
-use api::storage::{ClaimReference, DriverToken, FsGroupPolicy, LifecycleMode};
-use api::{AccessMode, Claim, ClaimPhase, ConfigMap, CsiDriver, Meta, Object};
-use api::{PersistentSource, Resource, Secret, Service, Volume};
+use api::storage::{DriverToken, FsGroupPolicy, LifecycleMode};
+use api::{AccessMode, ConfigMap, CsiDriver, Meta, Object, Resource, Secret, Service};
 use harness::Layout;
 use harness::api_server::{ApiServer, VolumeRequest};
 use harness::driver::Capabilities;
+use harness::manifest::Manifest;
 
 use super::files::Files;
 use super::manifest;
@@ -35,7 +35,11 @@ pub(super) fn driver_object(name: &str, scenario: &Scenario) -> CsiDriver {
 }
 
 /// What an author has installed, or would have.
-pub(super) fn driver_as_written(capabilities: &Capabilities, files: &Files) -> Result<CsiDriver> {
+pub(super) fn driver_as_written(
+    capabilities: &Capabilities,
+    manifest: &Manifest,
+    files: &Files,
+) -> Result<CsiDriver> {
     let written = files.driver.as_ref().map(|driver| manifest::objects(driver.clone(), "")).transpose()?;
     let written = written.unwrap_or_default().into_iter().find_map(CsiDriver::from_object);
     match written {
@@ -47,28 +51,12 @@ pub(super) fn driver_as_written(capabilities: &Capabilities, files: &Files) -> R
                 capabilities.name
             )
         }
-        None => Ok(harness::api_server::driver_object(capabilities)),
+        // Without it a node publishes no inline volume.
+        None => Ok(CsiDriver {
+            pod_info: manifest.volume.inline,
+            ..harness::api_server::driver_object(capabilities)
+        }),
     }
-}
-
-/// Makes a volume and the claim that is bound to it, whatever they say of that themselves.
-pub(super) fn create_bound(api: &ApiServer, objects: Vec<Object>) -> Result<()> {
-    let mut claims = objects.iter().cloned().filter_map(Claim::from_object);
-    let mut volumes = objects.iter().cloned().filter_map(Volume::from_object);
-    let (Some(claim), Some(volume)) = (claims.next(), volumes.next()) else { return Ok(()) };
-    let (mut claim, mut volume) = (Claim::clone(&claim), Volume::clone(&volume));
-    claim.spec.volume = volume.meta.name.clone();
-    claim.status.phase = ClaimPhase::Bound;
-    claim.status.capacity = volume.capacity;
-    let claim = api.create(claim)?;
-    let reference = ClaimReference { claim: claim.key().namespaced_name(), uid: claim.meta.uid.clone() };
-    (volume.claim, volume.phase) = (Some(reference), "Bound".to_owned());
-    if let PersistentSource::Csi(csi) = &volume.source {
-        let symbols = api.journal().symbols();
-        symbols.name_volume(&claim.meta.name, &volume.meta.name, csi.handle.as_str());
-    }
-    api.create(volume)?;
-    Ok(())
 }
 
 /// What is asked of the driver for a volume of a scenario.
@@ -85,7 +73,7 @@ pub(super) fn request(volume: &VolumeConf) -> VolumeRequest {
         block: volume.block,
         access_modes: volume.access_modes.iter().map(mode).collect(),
         fs_type: volume.fs_type.clone(),
-        mount_options: volume.mount_options.clone(),
+        mount_options: Vec::new(),
         read_only: volume.pv_read_only,
         source: None,
     }

@@ -80,9 +80,6 @@ pub(crate) struct VolumeConf {
     pub(crate) fs_type: String,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) pv_read_only: bool,
-    /// Options of its mounts, which a class may have and a scenario has not.
-    #[serde(skip)]
-    pub(crate) mount_options: Vec<String>,
 }
 
 /// Why a scenario cannot be played.

@@ -394,6 +394,7 @@ impl World {
             // Its objects may be gone; then the sandbox's end takes what the driver has.
             drop(self.provisioner.delete(&volume).await);
         }
+        left.extend(self.claims_leave().await);
         // Somebody waits at the terminal, and not each driver ends at SIGTERM.
         self.end(ENDING).await;
         left

@@ -21,8 +21,9 @@ use harness::testbed::{Builder, Surroundings, Testbed, TestbedError};
 use serde_json::{Value, json};
 use testbed::message::Orders;
 
-use super::files::{self, Files};
-use super::objects::{create_bound, create_objects, driver_as_written, driver_object, request};
+use super::claims;
+use super::files::Files;
+use super::objects::{create_objects, driver_as_written, driver_object, request};
 use super::scenario::{Scenario, VolumeConf};
 use super::time::Time;
 use super::trace::Log;
@@ -97,8 +98,8 @@ impl World {
         log.line("driver_started", json!({ "args": null }));
         let volumes = create_volumes(&around, scenario, files, &mut log).await?;
         create_objects(&around.api_server, scenario, &around.layout)?;
-        for (volume, claim) in files.iter().flat_map(|files| &files.bound) {
-            create_bound(&around.api_server, files::bound(volume, claim))?;
+        if let Some(files) = files {
+            claims::create(&around, files)?;
         }
         let options = match files {
             Some(_) => around.node_options(),
@@ -120,6 +121,10 @@ impl World {
             volumes,
         };
         world.announce_after(scenario.driver.register_after_ms).await?;
+        if files.is_some() {
+            // Where a volume may be made is known once the node has told where it is.
+            world.bind_volumes();
+        }
         Ok(world)
     }
 
@@ -300,7 +305,7 @@ fn add_objects(around: &Surroundings, scenario: &Scenario, files: Option<&Files>
         files.refuse(around.driver_name()).map_err(|bad| anyhow::anyhow!(bad.what))?;
     }
     around.api_server.add_driver(match files {
-        Some(files) => driver_as_written(around.capabilities(), files)?,
+        Some(files) => driver_as_written(around.capabilities(), around.manifest(), files)?,
         None => driver_object(around.driver_name(), scenario),
     })?;
     if let Some(proxy) = around.try_proxy() {

@@ -214,6 +214,31 @@ impl Provisioner {
         self.api.delete::<Volume>("", &volume.meta.name).map_err(failed)
     }
 
+    /// The parameters of a class with the driver's secrets, which become objects.
+    ///
+    /// # Errors
+    /// When a secret cannot be read.
+    pub fn secret_parameters(&self) -> Result<BTreeMap<String, String>, ProvisionError> {
+        let files = &self.manifest.secrets;
+        let named = [
+            ("provisioner", &files.provision),
+            ("controller-publish", &files.controller_publish),
+            ("node-stage", &files.node_stage),
+            ("node-publish", &files.node_publish),
+            ("controller-expand", &files.controller_expand),
+            ("node-expand", &files.node_expand),
+        ];
+        let mut parameters = BTreeMap::new();
+        for (name, file) in named {
+            if let Some(secret) = self.secret(name, file.as_deref())? {
+                let key = |end: &str| format!("csi.storage.k8s.io/{name}-secret-{end}");
+                parameters.insert(key("name"), secret.name);
+                parameters.insert(key("namespace"), secret.namespace);
+            }
+        }
+        Ok(parameters)
+    }
+
     async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
         let here = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
         let somewhere = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS");

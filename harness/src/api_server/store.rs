@@ -113,6 +113,15 @@ impl Store {
         }
     }
 
+    /// Tells the record which claim a volume is for: stories call it by that.
+    fn name_volume(&self, object: &Object) {
+        let Object::Volume(volume) = object else { return };
+        if let (PersistentSource::Csi(csi), Some(reference)) = (&volume.source, &volume.claim) {
+            let symbols = self.records.first().symbols();
+            symbols.name_volume(&reference.claim.name, &volume.meta.name, csi.handle.as_str());
+        }
+    }
+
     pub(super) fn update(&mut self, object: Object, by: Client) -> Result<Object, ApiError> {
         let key = object.key();
         self.expect_version(&key, &object.meta().resource_version)?;
@@ -183,6 +192,7 @@ impl Store {
             }
             self.confided.extend(secret.data.values().cloned());
         }
+        self.name_volume(&object);
         let key = object.key();
         self.records.write(verb, &object, shape(&object), by);
         self.objects.insert(key.clone(), object.clone());

@@ -150,6 +150,8 @@ impl Builder {
         );
         Ok(Surroundings {
             attaching: attaching.into(),
+            volumes: None.into(),
+            channel: channel.clone(),
             provisioner: provisioner.tagged(self.tag),
             _controllers: Controllers::start(&api_server, shared_clock, channel, &capabilities),
             proxy,

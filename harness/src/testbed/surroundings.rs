@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::clock::AdvancingClock;
+use api::clock::{AdvancingClock, Clock};
 use tokio::sync::{Mutex, Notify};
+use tonic::transport::Channel;
 
 use super::TestbedError;
 use crate::Layout;
 use crate::api_server::{ApiServer, Provisioner, Served};
 use crate::cgroup::Cgroup;
-use crate::controllers::{Attaching, Controllers};
+use crate::controllers::{Attaching, Controllers, Volumes};
 use crate::driver::{Capabilities, Driver, Exit};
 use crate::journal::Journal;
 use crate::manifest::Manifest;
@@ -24,8 +25,11 @@ pub struct Surroundings {
     // Fields are dropped in this order: first who asks, then who answers. A controller calls the driver through the
     // proxy, on account of the API's objects, and is in the middle of that at any time.
     pub(super) attaching: RefCell<Option<Attaching>>,
+    pub(super) volumes: RefCell<Option<Volumes>>,
     pub provisioner: Provisioner,
     pub(super) _controllers: Controllers,
+    /// Leads to the driver's controller.
+    pub(super) channel: Channel,
     pub(super) proxy: Option<Proxy>,
     pub(super) served: Option<Served>,
     // After the proxy: calls that it passes on are refused by nobody but itself.
@@ -94,6 +98,13 @@ impl Surroundings {
         let attaching = Attaching::start(&self.api_server, clock, channel, &self.capabilities, delay);
         self.attaching.replace(Some(attaching));
         Ok(())
+    }
+
+    /// Has volumes bound, made and deleted from now on, as claims ask for it.
+    pub fn bind_volumes(&self) {
+        let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
+        let volumes = Volumes::start(&self.api_server, &clock, self.channel.clone(), &self.capabilities);
+        self.volumes.replace(Some(volumes));
     }
 
     /// Kills the driver, at once and with all its processes.
