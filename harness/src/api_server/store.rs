@@ -1,13 +1,12 @@
 //! Objects by key, their versions, and who watches them. Every change is recorded before it is seen.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::shape::shape;
 use api::{
-    ApiError, Attachment, Change, Key, Kind, Object, Patch, PatchBody, PersistentSource, Reference,
-    Sensitive, Token, TokenRequest, Watch,
+    ApiError, Attachment, Change, Key, Kind, Object, Patch, PersistentSource, Reference, Sensitive, Token,
+    TokenRequest, Watch,
 };
 use contracts::event::{Client, Verb};
 use serde_json::{Value, json};
@@ -135,7 +134,7 @@ impl Store {
         let Patch { key, resource_version, body } = patch;
         self.expect_version(&key, &resource_version)?;
         let mut object = self.get(&key)?;
-        apply(&mut object, body)
+        body.apply(&mut object)
             .map_err(|reason| ApiError::Refused { key: key.clone(), reason: reason.to_owned() })?;
         let held = self.is_held(&key);
         let stored = self.put(Verb::Patch, object, by);
@@ -231,57 +230,6 @@ impl Store {
     fn tell(&mut self, kind: Kind, change: &Change) {
         if let Some(watchers) = self.watchers.get_mut(&kind) {
             watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
-        }
-    }
-}
-
-/// Applies a typed write to the object it is for.
-fn apply(object: &mut Object, body: PatchBody) -> Result<(), &'static str> {
-    match (object, body) {
-        (object, PatchBody::Metadata { labels, annotations }) => {
-            let meta = object.meta_mut();
-            merge(&mut meta.labels, labels);
-            merge(&mut meta.annotations, annotations);
-        }
-        (object, PatchBody::Finalizers(finalizers)) => object.meta_mut().finalizers = finalizers,
-        (Object::Node(node), PatchBody::VolumesInUse(volumes)) => {
-            Arc::make_mut(node).volumes_in_use = volumes;
-        }
-        (Object::Node(node), PatchBody::VolumesAttached(volumes)) => {
-            Arc::make_mut(node).volumes_attached = volumes;
-        }
-        (Object::Claim(claim), PatchBody::ClaimStatus(patch)) => {
-            let status = &mut Arc::make_mut(claim).status;
-            status.capacity = patch.capacity.unwrap_or(status.capacity);
-            status.allocated = patch.allocated.or(status.allocated);
-            status.resize = patch.resize.unwrap_or_else(|| std::mem::take(&mut status.resize));
-            status.conditions = patch.conditions.unwrap_or_else(|| std::mem::take(&mut status.conditions));
-        }
-        (
-            Object::Attachment(attachment),
-            PatchBody::AttachmentStatus { attached, metadata, attach_error, detach_error },
-        ) => {
-            let attachment = Arc::make_mut(attachment);
-            attachment.attached = attached;
-            attachment.metadata = metadata;
-            attachment.attach_error = attach_error;
-            attachment.detach_error = detach_error;
-        }
-        (Object::Volume(volume), PatchBody::Capacity(capacity)) => {
-            Arc::make_mut(volume).capacity = capacity;
-        }
-        (Object::CsiNode(node), PatchBody::CsiNodeDrivers(drivers)) => Arc::make_mut(node).drivers = drivers,
-        (Object::Pod(pod), PatchBody::PodPhase { phase, .. }) => Arc::make_mut(pod).phase = phase,
-        _ => return Err("an object of this kind has no such field"),
-    }
-    Ok(())
-}
-
-fn merge(into: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
-    for (key, value) in changes {
-        match value {
-            Some(value) => _ = into.insert(key, value),
-            None => _ = into.remove(&key),
         }
     }
 }

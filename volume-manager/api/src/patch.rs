@@ -3,13 +3,14 @@
 //! Each is typed: what the manager and its controllers may change is exactly what has a variant here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Key;
 use super::node::{AttachedVolume, CsiNodeDriver};
 use super::object::{Bytes, Meta};
-use super::storage::{AttachmentError, Condition};
+use super::storage::{AttachmentError, ClaimStatus, Condition};
+use super::{Key, Object};
 use crate::names::VolumeName;
 
 /// A write to some fields of one object.
@@ -73,6 +74,54 @@ pub enum PatchBody {
     },
 }
 
+impl PatchBody {
+    /// Applies the write to an object.
+    ///
+    /// # Errors
+    /// When objects of its kind have no such field.
+    pub fn apply(self, object: &mut Object) -> Result<(), &'static str> {
+        match (object, self) {
+            (object, Self::Metadata { labels, annotations }) => {
+                let meta = object.meta_mut();
+                merge(&mut meta.labels, labels);
+                merge(&mut meta.annotations, annotations);
+            }
+            (object, Self::Finalizers(finalizers)) => object.meta_mut().finalizers = finalizers,
+            (Object::Node(node), Self::VolumesInUse(volumes)) => {
+                Arc::make_mut(node).volumes_in_use = volumes;
+            }
+            (Object::Node(node), Self::VolumesAttached(volumes)) => {
+                Arc::make_mut(node).volumes_attached = volumes;
+            }
+            (Object::Claim(claim), Self::ClaimStatus(patch)) => patch.apply(&mut Arc::make_mut(claim).status),
+            (
+                Object::Attachment(attachment),
+                Self::AttachmentStatus { attached, metadata, attach_error, detach_error },
+            ) => {
+                let attachment = Arc::make_mut(attachment);
+                (attachment.attached, attachment.metadata) = (attached, metadata);
+                (attachment.attach_error, attachment.detach_error) = (attach_error, detach_error);
+            }
+            (Object::Volume(volume), Self::Capacity(capacity)) => {
+                Arc::make_mut(volume).capacity = capacity;
+            }
+            (Object::CsiNode(node), Self::CsiNodeDrivers(drivers)) => Arc::make_mut(node).drivers = drivers,
+            (Object::Pod(pod), Self::PodPhase { phase, .. }) => Arc::make_mut(pod).phase = phase,
+            _ => return Err("an object of this kind has no such field"),
+        }
+        Ok(())
+    }
+}
+
+fn merge(into: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => _ = into.insert(key, value),
+            None => _ = into.remove(&key),
+        }
+    }
+}
+
 /// A write to the status of a claim. What is `None` stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClaimStatusPatch {
@@ -84,4 +133,13 @@ pub struct ClaimStatusPatch {
     pub resize: Option<String>,
     /// All its conditions.
     pub conditions: Option<Vec<Condition>>,
+}
+
+impl ClaimStatusPatch {
+    fn apply(self, status: &mut ClaimStatus) {
+        status.capacity = self.capacity.unwrap_or(status.capacity);
+        status.allocated = self.allocated.or(status.allocated);
+        status.resize = self.resize.unwrap_or_else(|| std::mem::take(&mut status.resize));
+        status.conditions = self.conditions.unwrap_or_else(|| std::mem::take(&mut status.conditions));
+    }
 }
