@@ -16,9 +16,6 @@ mod driver;
 #[expect(dead_code, reason = "how often is not asked here")]
 #[path = "manager/memory.rs"]
 mod memory;
-#[expect(dead_code, reason = "nothing fails here")]
-#[path = "../tests/it/world/memory_api.rs"]
-mod memory_api;
 #[path = "manager/node.rs"]
 mod node;
 

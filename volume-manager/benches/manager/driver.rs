@@ -9,8 +9,8 @@ use csi_proto::v1::node_service_capability::{Rpc, Type, rpc::Type as Capability}
 use csi_proto::v1::{self, NodeServiceCapability};
 use host::errno::Errno;
 use host::fake::FakeKernel;
-use hyper_util::rt::TokioIo;
-use tonic::transport::{Channel, Endpoint, Server};
+use testing::pipe;
+use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
 use volume_manager::{DialError, Dialer};
 
@@ -102,17 +102,7 @@ impl Node for Driver {
 #[async_trait]
 impl Dialer for Driver {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
-        let server = Server::builder().add_service(NodeServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(incoming));
-        let mut ours = Some(ours);
-        let connector = tower::service_fn(move |_| {
-            let ours = ours.take();
-            let closed = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-            async move { ours.map(TokioIo::new).ok_or_else(closed) }
-        });
-        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        connected.map_err(|error| DialError { endpoint: endpoint.to_owned(), source: Box::new(error) })
+        let (pipe, _) = pipe::serve(Server::builder().add_service(NodeServer::new(self.clone())));
+        pipe.channel(endpoint).await
     }
 }

@@ -15,12 +15,12 @@ use api::{
 };
 use host::fake::{FakeHost, FakeKernel};
 use plugin_api::registry::Registry;
+use testing::MemoryApi;
 use volume_manager::event::Notice;
 use volume_manager::plugin::csi::CsiPlugin;
 use volume_manager::{ClientStyle, Config, Parts, PodState, VolumeManager};
 
 use super::driver::{Driver, NAME};
-use super::memory_api::MemoryApi;
 
 const ROOT: &str = "/var/lib/kubelet";
 const LIMIT: Duration = Duration::from_secs(3600);

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use api::shape::shape;
 use api::{
-    ApiError, ApiSource, AttachedVolume, Change, Key, Kind, Node, Object, Patch, PatchBody, Resource, Token,
-    TokenRequest, Watch,
+    ApiError, ApiSource, AttachedVolume, Key, Kind, Node, Object, Patch, Resource, Token, TokenRequest, Watch,
 };
 use async_trait::async_trait;
 use contracts::event::{ApiChange, Client, Disturbance, Event, ObjectKind, Verb};
 use serde_json::Value;
+use testing::{Deletion, Store};
 use tokio::sync::mpsc;
 
 use self::pace::Pace;
@@ -41,37 +41,26 @@ pub(crate) struct SimulatedApi {
 
 #[derive(Debug)]
 struct Inner {
-    objects: BTreeMap<Key, Object>,
-    watchers: Vec<Watcher>,
+    /// Each watch with its client; without one, changes arrive even while the API is unreachable.
+    store: Store<Option<Client>>,
     away: bool,
     /// Whether requests hang while the API is unreachable, instead of being refused.
     hangs: bool,
     /// The speed for clients that it is not always fast for.
     paces: BTreeMap<Client, Pace>,
-    version: u64,
-}
-
-#[derive(Debug)]
-struct Watcher {
-    kind: Kind,
-    sender: mpsc::UnboundedSender<Change>,
-    /// The client; without one, changes arrive even while the API is unreachable.
-    of: Option<Client>,
 }
 
 impl SimulatedApi {
     /// An empty API, for the node.
     pub(crate) fn new(trace: Trace, scenario: &Scenario, crash: Crash) -> Self {
         let inner = Inner {
-            objects: BTreeMap::new(),
-            watchers: Vec::new(),
+            store: Store::default(),
             away: false,
             hangs: scenario.api_hangs,
             paces: BTreeMap::from([
                 (Client::Node, Pace::new(scenario.seed, scenario.api_delay)),
                 (Client::Controller, Pace::new(!scenario.seed, scenario.api_delay.min(CLOSE_BY))),
             ]),
-            version: 0,
         };
         Self { trace, by: Client::Node, crash: Some(crash), inner: Arc::new(Mutex::new(inner)) }
     }
@@ -83,9 +72,9 @@ impl SimulatedApi {
 
     /// Creates or replaces an object in the name of `by`.
     pub(crate) fn put(&self, object: Object, by: Client) -> Object {
-        let (verb, object) = self.open().store(object);
-        let body = shape(&object);
-        self.told(verb, &object.key(), by, body);
+        let (is_new, object) = self.open().store.put(object);
+        let verb = if is_new { Verb::Create } else { Verb::Update };
+        self.told(verb, &object.key(), by, shape(&object));
         object
     }
 
@@ -103,15 +92,12 @@ impl SimulatedApi {
 
     /// The present state of an object.
     pub(crate) fn find<R: Resource>(&self, namespace: &str, name: &str) -> Option<Arc<R>> {
-        let key = Key::namespaced(R::KIND, namespace, name);
-        R::from_object(self.open().objects.get(&key).cloned()?)
+        self.open().store.read(namespace, name)
     }
 
     /// The present state of all objects of a kind.
     pub(crate) fn all<R: Resource>(&self) -> Vec<Arc<R>> {
-        let inner = self.open();
-        let of_kind = inner.objects.values().filter(|object| object.kind() == R::KIND);
-        of_kind.cloned().filter_map(R::from_object).collect()
+        self.open().store.list(R::KIND).into_iter().filter_map(R::from_object).collect()
     }
 
     /// All objects of a kind and every change from now on, even while the API is unreachable.
@@ -120,17 +106,9 @@ impl SimulatedApi {
     }
 
     fn listen(&self, kind: Kind, of: Option<Client>) -> Watch {
-        let mut inner = self.open();
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let of_kind = inner.objects.values().filter(|object| object.kind() == kind);
-        let news = of_kind.cloned().map(Change::Applied).chain([Change::Synced]);
-        for change in news {
-            sender.send(change).expect("the receiver is returned below");
-        }
-        inner.watchers.push(Watcher { kind, sender, of });
-        drop(inner);
+        let watch = self.open().store.watch(kind, of);
         self.told_hearing(true, of, kind);
-        receiver
+        watch
     }
 
     /// Records that the node starts or stops to receive changes of a kind.
@@ -145,7 +123,7 @@ impl SimulatedApi {
 
     /// Deletes an object in the name of `by`.
     pub(crate) fn remove(&self, key: &Key, by: Client) {
-        let removed = self.open().remove(key);
+        let removed = self.open().store.remove(key);
         if removed {
             self.told(Verb::Delete, key, by, Value::Null);
         }
@@ -153,12 +131,12 @@ impl SimulatedApi {
 
     /// Makes the API unreachable, so that requests fail and watches end, or reachable again.
     pub(crate) fn set_away(&self, away: bool) {
-        let mut inner = self.open();
-        inner.away = away;
-        let ended = inner.watchers.extract_if(.., |watcher| away && watcher.of.is_some());
-        let ended: Vec<_> = ended.collect();
-        drop(inner);
-        ended.iter().for_each(|watcher| self.told_hearing(false, watcher.of, watcher.kind));
+        let ended = {
+            let mut inner = self.open();
+            inner.away = away;
+            inner.store.hang_up(|of| away && of.is_some())
+        };
+        ended.into_iter().for_each(|(kind, of)| self.told_hearing(false, of, kind));
     }
 
     /// Makes the API reachable and fast.
@@ -237,53 +215,11 @@ impl SimulatedApi {
         receiver
     }
 
-    fn object(&self, key: &Key) -> Result<Object, ApiError> {
-        let inner = self.open();
-        inner.objects.get(key).cloned().ok_or_else(|| ApiError::NotFound { key: key.clone() })
-    }
-
     fn patched(&self, patch: Patch) -> Result<Object, ApiError> {
-        let mut object = self.object(&patch.key)?;
-        let version = &object.meta().resource_version;
-        if !patch.resource_version.is_empty() && patch.resource_version != *version {
-            let reason = format!("it is at version {version} by now");
-            return Err(ApiError::Conflict { key: patch.key, reason });
-        }
-        match (&mut object, patch.body) {
-            (Object::Node(node), PatchBody::VolumesInUse(volumes)) => {
-                Arc::make_mut(node).volumes_in_use = volumes;
-            }
-            (Object::Node(node), PatchBody::VolumesAttached(volumes)) => {
-                Arc::make_mut(node).volumes_attached = volumes;
-            }
-            (Object::Claim(claim), PatchBody::ClaimStatus(status)) => {
-                let known = &mut Arc::make_mut(claim).status;
-                known.capacity = status.capacity.unwrap_or(known.capacity);
-                known.resize = status.resize.unwrap_or_else(|| std::mem::take(&mut known.resize));
-                known.conditions = status.conditions.unwrap_or_else(|| std::mem::take(&mut known.conditions));
-            }
-            (
-                Object::Attachment(attachment),
-                PatchBody::AttachmentStatus { attached, metadata, attach_error, detach_error },
-            ) => {
-                let known = Arc::make_mut(attachment);
-                (known.attached, known.metadata) = (attached, metadata);
-                (known.attach_error, known.detach_error) = (attach_error, detach_error);
-            }
-            (object, PatchBody::Finalizers(finalizers)) => object.meta_mut().finalizers = finalizers,
-            (object, PatchBody::Metadata { annotations, .. }) => {
-                let set = annotations.into_iter().filter_map(|(key, value)| Some((key, value?)));
-                object.meta_mut().annotations.extend(set);
-            }
-            _ => {
-                let reason = "this cluster knows no such patch".to_owned();
-                return Err(ApiError::Refused { key: patch.key, reason });
-            }
-        }
-        let released = object.meta().is_deleting() && object.meta().finalizers.is_empty();
-        let object = self.put(object, self.by);
-        if released {
-            self.remove(&object.key(), self.by);
+        let (object, is_removed) = self.open().store.patch(patch)?;
+        self.told(Verb::Update, &object.key(), self.by, shape(&object));
+        if is_removed {
+            self.told(Verb::Delete, &object.key(), self.by, Value::Null);
         }
         Ok(object)
     }
@@ -293,21 +229,16 @@ impl SimulatedApi {
             // No reader of the API needs Kubernetes events, and the manager's notice of them is in the trace.
             return Ok(object);
         }
-        let key = object.key();
-        if self.open().objects.contains_key(&key) {
-            return Err(ApiError::Conflict { key, reason: "it exists already".to_owned() });
-        }
+        self.open().store.expect_absent(&object.key())?;
         Ok(self.put(object, self.by))
     }
 
     fn deleted(&self, key: &Key) -> Result<(), ApiError> {
-        let mut object = self.object(key)?;
-        let meta = object.meta_mut();
-        if meta.finalizers.is_empty() {
-            self.remove(key, self.by);
-        } else if !meta.is_deleting() {
-            meta.deleted = Some("2026-01-01T00:00:00Z".to_owned());
-            self.put(object, self.by);
+        let deletion = self.open().store.delete(key)?;
+        match deletion {
+            Deletion::Done => self.told(Verb::Delete, key, self.by, Value::Null),
+            Deletion::Marked(object) => self.told(Verb::Update, key, self.by, shape(&object)),
+            Deletion::Awaited => {}
         }
         Ok(())
     }
@@ -318,38 +249,14 @@ fn object_kind(kind: Kind) -> ObjectKind {
     kind.as_str().parse().expect("a trace knows each kind")
 }
 
-impl Inner {
-    fn store(&mut self, mut object: Object) -> (Verb, Object) {
-        self.version += 1;
-        object.meta_mut().resource_version = self.version.to_string();
-        let verb = match self.objects.insert(object.key(), object.clone()) {
-            Some(_) => Verb::Update,
-            None => Verb::Create,
-        };
-        self.tell(object.kind(), &Change::Applied(object.clone()));
-        (verb, object)
-    }
-
-    fn remove(&mut self, key: &Key) -> bool {
-        let Some(object) = self.objects.remove(key) else { return false };
-        self.tell(key.kind, &Change::Deleted(object));
-        true
-    }
-
-    fn tell(&mut self, kind: Kind, change: &Change) {
-        self.watchers.retain(|watcher| watcher.kind != kind || watcher.sender.send(change.clone()).is_ok());
-    }
-}
-
 #[async_trait]
 impl ApiSource for SimulatedApi {
     async fn get(&self, key: &Key) -> Result<Object, ApiError> {
-        self.serve(|| self.object(key)).await
+        self.serve(|| self.open().store.get(key)).await
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Object>, ApiError> {
-        let of_kind = |object: &&Object| object.kind() == kind;
-        self.serve(|| Ok(self.open().objects.values().filter(of_kind).cloned().collect())).await
+        self.serve(|| Ok(self.open().store.list(kind))).await
     }
 
     async fn watch(&self, kind: Kind) -> Result<Watch, ApiError> {
@@ -382,6 +289,6 @@ impl ApiSource for SimulatedApi {
 
 impl fmt::Display for SimulatedApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} objects", self.open().objects.len())
+        write!(f, "{} objects", self.open().store.len())
     }
 }

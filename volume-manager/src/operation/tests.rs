@@ -15,8 +15,8 @@ use plugin_api::{Changes, Facts, Remote};
 use tonic::Code;
 
 use super::*;
-use crate::plugin::testing::toy_api::ToyApi;
 use crate::plugin::testing::{Bench, DRIVER};
+use testing::MemoryApi;
 use words::{expanding, verifying};
 
 /// A node in a zone.
@@ -183,7 +183,7 @@ async fn the_size_of_a_volume_is_what_its_claim_could_hold() {
 async fn a_volume_is_detached_only_if_its_node_does_not_use_it() {
     let volume = VolumeName::new(format!("kubernetes.io/csi/{DRIVER}^h"));
     let detach = async |node: Option<Node>, away: bool, verify_safe: bool| {
-        let api = ToyApi::default();
+        let api = MemoryApi::default();
         node.into_iter().for_each(|node| api.put(node.into_object()));
         api.set_away(away);
         let (clock, facts) = (TokioClock, Facts::default());
@@ -204,7 +204,7 @@ async fn a_volume_is_detached_only_if_its_node_does_not_use_it() {
 
 #[tokio::test]
 async fn nothing_is_detached_from_a_node_whose_object_cannot_be_read() {
-    let api = ToyApi::default();
+    let api = MemoryApi::default();
     let name = AttachmentName::of(&"h".into(), &DRIVER.into(), &"node-1".into());
     api.put(Attachment { meta: Meta::named("", name.as_str()), ..Attachment::default() }.into_object());
     api.hide();

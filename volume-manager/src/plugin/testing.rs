@@ -1,9 +1,6 @@
 //! A bench for tests of single operations: the real executor and plugins on a real directory tree, with a
 //! scripted driver behind in-memory connections, a few API objects, and a recorder instead of the actual state.
 
-pub(crate) mod driver;
-pub(crate) mod toy_api;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,10 +21,9 @@ use plugin_api::{
     Before, ClientStyle, Config, EventSink, Facts, Mark, OperationContext, OperationId, RegisteredDriver,
     Spec, Transition,
 };
+use testing::{MemoryApi, ScriptedDriver, Story};
 use tokio::sync::{mpsc, watch};
 
-use self::driver::{Story, ToyDriver};
-use self::toy_api::ToyApi;
 use crate::event::{Event, EventQueue, Outcome, Report};
 use crate::executor::Executor;
 use crate::operation::{MountVolume, Operation, UnmountDevice, UnmountVolume};
@@ -56,8 +52,8 @@ pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
 pub(crate) struct Bench {
     pub(crate) root: tempfile::TempDir,
     pub(crate) story: Story,
-    pub(crate) driver: ToyDriver,
-    pub(crate) api: Arc<ToyApi>,
+    pub(crate) driver: ScriptedDriver,
+    pub(crate) api: Arc<MemoryApi>,
     pub(crate) facts: watch::Sender<Arc<Facts>>,
     pub(crate) context: OperationContext,
     /// Shared by all operations: a plugin may remember drivers.
@@ -81,9 +77,9 @@ impl Bench {
     pub(crate) fn on(host: Arc<dyn Host>, style: ClientStyle) -> Self {
         let root = tempfile::tempdir().expect("the test machine has a temporary directory");
         let story = Story::new(root.path());
-        let driver = ToyDriver::new(story.clone());
+        let driver = ScriptedDriver::new(story.clone());
         driver.can(&[Capability::StageUnstageVolume]);
-        let api = Arc::new(ToyApi::default());
+        let api = Arc::new(MemoryApi::default());
         let (facts_sender, facts) = watch::channel(Arc::new(known_facts()));
         let (sender, events) = mpsc::unbounded_channel();
         let queue = Arc::new(EventQueue(sender.clone()));

@@ -156,7 +156,7 @@ mod tests {
     use api::{Container, Meta, Owner};
 
     use super::*;
-    use crate::plugin::testing::toy_api::ToyApi;
+    use testing::MemoryApi;
 
     /// A pod whose containers use all its volumes but the last.
     fn pod(sources: Vec<VolumeSource>) -> Pod {
@@ -242,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn inline_volume_is_resolved_from_its_pod() {
         let look = Look { pod: Arc::new(pod(vec![secret(), secret(), secret()])), number: 3 };
-        let resolved = resolve(look, Arc::new(ToyApi::default())).await;
+        let resolved = resolve(look, Arc::new(MemoryApi::default())).await;
         assert_eq!(resolved.number, 3);
         let names: Vec<_> = resolved.volumes.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["v0", "v1"], "no container uses the last");

@@ -87,50 +87,13 @@ fn takes_label(spec: &Spec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::sync::Arc;
 
-    use api::names::{PluginName, PodUid, SpecName};
     use api::pod::{PodVolume, VolumeMount};
     use api::{Container, ContainerKind, Volume, VolumeSource};
-    use async_trait::async_trait;
-    use plugin_api::error::Failure;
-    use plugin_api::paths::Paths;
-    use plugin_api::{Found, Mounted, OperationContext, Rebuilt, Scene, SetUp, TearDown};
+    use testing::Toy;
 
     use super::*;
-
-    /// A plugin that takes labels, or not.
-    #[derive(Debug)]
-    struct Labelled(bool);
-
-    #[async_trait]
-    impl VolumePlugin for Labelled {
-        fn name(&self) -> PluginName {
-            "labelled".into()
-        }
-        fn supports(&self, _: &Spec) -> bool {
-            true
-        }
-        fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
-            Ok(spec.name().to_string())
-        }
-        fn takes_selinux_mount(&self, _: &Spec, _: &Facts) -> bool {
-            self.0
-        }
-        fn target(&self, paths: &Paths, _: &PodUid, _: &SpecName) -> PathBuf {
-            paths.pods()
-        }
-        async fn set_up(&self, _: &OperationContext, _: &SetUp) -> Result<Mounted, Failure> {
-            unreachable!("only its labels are asked for")
-        }
-        async fn tear_down(&self, _: &OperationContext, _: &TearDown) -> Result<(), Failure> {
-            unreachable!("only its labels are asked for")
-        }
-        async fn reconstruct(&self, _: &Scene<'_>, _: &Found) -> Result<Rebuilt, Failure> {
-            unreachable!("only its labels are asked for")
-        }
-    }
 
     fn pod(levels: &[&str]) -> Pod {
         let container = |level: &&str| Container {
@@ -152,7 +115,9 @@ mod tests {
 
     fn effective(pod: &Pod, modes: &[AccessMode], takes: bool, enforced: bool) -> Result<String, String> {
         let facts = Facts { selinux: enforced, ..Facts::default() };
-        labels(pod, &"data".into(), &spec(modes), &Labelled(takes), &facts).map(|labels| labels.effective)
+        let toy = Toy::default();
+        toy.set_takes_labels(takes);
+        labels(pod, &"data".into(), &spec(modes), &toy, &facts).map(|labels| labels.effective)
     }
 
     const ALONE: &[AccessMode] = &[AccessMode::ReadWriteOncePod];
@@ -179,7 +144,7 @@ mod tests {
         }
         let inline = Spec::inline(Arc::new(web.volumes[0].clone()));
         let facts = Facts { selinux: true, ..Facts::default() };
-        let labels = labels(&web, &"data".into(), &inline, &Labelled(true), &facts).unwrap();
+        let labels = labels(&web, &"data".into(), &inline, &Toy::default(), &facts).unwrap();
         assert_eq!((&*labels.effective, &*labels.original), ("", LABEL));
     }
 

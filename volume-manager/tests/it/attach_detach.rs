@@ -17,9 +17,9 @@ use expect_test::{Expect, expect};
 use plugin_api::registry::Registry;
 use volume_manager::controller::attach_detach::{AttachDetach, AttachDetachConfig};
 
-use crate::world::memory_api::MemoryApi;
-use crate::world::toy::Toy;
 use crate::world::{pod, put_volume, unique, volume};
+use testing::MemoryApi;
+use testing::Toy;
 
 struct Control {
     api: Arc<MemoryApi>,

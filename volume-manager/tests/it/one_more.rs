@@ -11,8 +11,6 @@ mod node;
 
 use node::Node;
 
-use crate::world::memory_api;
-
 /// What one pod that comes and goes costs, in what can be counted.
 #[derive(Debug)]
 struct Cost {

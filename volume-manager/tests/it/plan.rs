@@ -8,18 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::error::ErrorClass;
-use api::names::{PluginName, PodUid, SpecName, VolumeName};
+use api::names::{PodUid, SpecName, VolumeName};
 use api::object::Bytes;
-use api::{AttachedVolume, Meta, Node, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
-use async_trait::async_trait;
+use api::{AttachedVolume, Meta, Node, Pod, PodVolume, Volume, VolumeMode, VolumeSource};
 use expect_test::{Expect, expect};
-use plugin_api::error::Failure;
-use plugin_api::paths::Paths;
 use plugin_api::registry::Registry;
-use plugin_api::{
-    Expand, Expander, Facts, Found, Mounted, OperationContext, PodRecord, Rebuilt, Scene, SetUp, Spec,
-    TearDown, Transition, VolumePlugin,
-};
+use plugin_api::{Facts, Mounted, PodRecord, Spec, Transition};
+use testing::{Toy, toy};
 use volume_manager::actual::ActualState;
 use volume_manager::desired::{DesiredState, Wanted};
 use volume_manager::operation::Operation;
@@ -34,17 +29,8 @@ fn check(world: World, expected: Expect) {
         .chain(world.actual.volumes().map(|(volume, _)| volume))
         .cloned()
         .collect();
-    let worlds = Worlds {
-        desired: &world.desired,
-        actual: &world.actual,
-        facts: &world.facts,
-        registry: &Registry::new(vec![Arc::new(Plain::default())]),
-        complete: world.complete,
-        explained: world.explained,
-        orphans: &world.orphans,
-    };
-    let steps = plan(worlds, &dirty, |pod| world.running.contains(pod));
-    let text: String = steps.iter().map(|step| format!("{}\n", describe(step))).collect();
+    let text: String =
+        world.plan(&dirty, Toy::default()).iter().map(|step| format!("{}\n", describe(step))).collect();
     expected.assert_eq(&text);
 }
 
@@ -103,6 +89,20 @@ impl World {
         }
     }
 
+    /// The plan for some of the volumes, which are the toy's.
+    fn plan(&self, dirty: &BTreeSet<VolumeName>, toy: Toy) -> Vec<Step> {
+        let worlds = Worlds {
+            desired: &self.desired,
+            actual: &self.actual,
+            facts: &self.facts,
+            registry: &Registry::new(vec![Arc::new(toy)]),
+            complete: self.complete,
+            explained: self.explained,
+            orphans: &self.orphans,
+        };
+        plan(worlds, dirty, |pod| self.running.contains(pod))
+    }
+
     /// The books are not complete yet.
     fn incomplete(mut self) -> Self {
         self.complete = false;
@@ -125,7 +125,7 @@ impl World {
         let pod = Arc::new(Pod { meta, ..Pod::default() });
         self.running.insert(pod.uid());
         let mut wanted = Wanted {
-            plugin: "plain".into(),
+            plugin: toy::NAME.into(),
             attachable: false,
             device_mountable: true,
             gid: None,
@@ -157,7 +157,7 @@ impl World {
         let spec = spec(volume);
         let attached = Transition::Attached {
             spec,
-            plugin: "plain".into(),
+            plugin: toy::NAME.into(),
             attachable: false,
             device_path: String::new(),
             claim_size: Some(Bytes(1)),
@@ -474,65 +474,4 @@ fn another_label_is_another_volume() {
         unmount_device data at /global/data
     "#]],
     );
-}
-
-/// A plugin that is only asked what it can do.
-#[derive(Debug, Clone, Copy)]
-struct Plain {
-    /// Whether it has anything to grow volumes with.
-    expands: bool,
-    /// Whether that has anything to do on the node.
-    resizes: bool,
-}
-
-impl Default for Plain {
-    fn default() -> Self {
-        Self { expands: true, resizes: true }
-    }
-}
-
-#[async_trait]
-impl VolumePlugin for Plain {
-    fn name(&self) -> PluginName {
-        "plain".into()
-    }
-
-    fn supports(&self, spec: &Spec) -> bool {
-        matches!(spec.persistent_source(), Some(PersistentSource::Other { .. }))
-    }
-
-    fn volume_name(&self, spec: &Spec) -> Result<String, Failure> {
-        Ok(spec.name().to_string())
-    }
-
-    fn target(&self, paths: &Paths, pod: &PodUid, inner: &SpecName) -> PathBuf {
-        paths.pod_volume(pod, &self.name(), inner)
-    }
-
-    async fn set_up(&self, _: &OperationContext, _: &SetUp) -> Result<Mounted, Failure> {
-        unreachable!("a plan does nothing")
-    }
-
-    async fn tear_down(&self, _: &OperationContext, _: &TearDown) -> Result<(), Failure> {
-        unreachable!("a plan does nothing")
-    }
-
-    async fn reconstruct(&self, _: &Scene<'_>, _: &Found) -> Result<Rebuilt, Failure> {
-        unreachable!("a plan does nothing")
-    }
-
-    fn expander(&self) -> Option<&dyn Expander> {
-        self.expands.then_some(self)
-    }
-}
-
-#[async_trait]
-impl Expander for Plain {
-    fn requires_resize(&self) -> bool {
-        self.resizes
-    }
-
-    async fn expand(&self, _: &OperationContext, _: &Expand) -> Result<(), Failure> {
-        unreachable!("a plan does nothing")
-    }
 }

@@ -13,8 +13,8 @@ use volume_manager::event::Registration;
 use volume_manager::operation::OperationName;
 use volume_manager::{WAIT_LIMIT, WaitError};
 
-use crate::world::toy::GrownBy;
 use crate::world::{LONG, World, pod, unique, volume};
+use testing::toy::GrownBy;
 
 /// A node whose pod `web` wants `data`, which has to be attached.
 async fn attachable() -> World {

@@ -1,34 +1,29 @@
 //! A manager with an API in memory, a toy for a plugin, local volumes beside it, and time that passes
 //! only when nothing else does.
 
-pub(crate) mod memory_api;
-pub(crate) mod toy;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::clock::TokioClock;
-use api::names::{Namespaced, PodUid, VolumeName};
-use api::object::Bytes;
+use api::names::{PodUid, VolumeName};
 use api::pod::{SeLinuxOptions, VolumeMount};
-use api::storage::{ClaimReference, ClaimSpec, ClaimStatus, CsiSource};
+use api::storage::{ClaimSpec, ClaimStatus};
 use api::{
-    AccessMode, ApiSource, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch,
-    PatchBody, PersistentSource, Pod, PodVolume, Volume, VolumeMode, VolumeSource, get,
+    ApiSource, AttachedVolume, Claim, ClaimPhase, Container, Kind, Meta, Node, Object, Patch, PatchBody, Pod,
+    PodVolume, Volume, VolumeSource, get,
 };
 use async_trait::async_trait;
 use expect_test::Expect;
 use host::fake::{FakeHost, FakeKernel};
 use plugin_api::registry::Registry;
+pub(crate) use testing::toy::volume;
+use testing::{MemoryApi, Toy};
 use tonic::transport::Channel;
 use volume_manager::event::Notice;
 use volume_manager::operation::OperationName;
 use volume_manager::plugin::local::LocalPlugin;
 use volume_manager::{Config, DialError, Dialer, Parts, PodState, VolumeManager};
-
-use memory_api::MemoryApi;
-use toy::Toy;
 
 /// The manager's root directory.
 pub(crate) const ROOT: &str = "/var/lib/kubelet";
@@ -226,20 +221,6 @@ pub(crate) fn put_volume(api: &MemoryApi, volume: Volume) {
     };
     api.put(Object::Volume(Arc::new(volume)));
     api.put(Object::Claim(Arc::new(claim)));
-}
-
-/// A volume bound to the claim of its name.
-pub(crate) fn volume(name: &str) -> Volume {
-    let source = CsiSource { driver: "toy.example".into(), handle: name.into(), ..CsiSource::default() };
-    Volume {
-        meta: Meta::named("", name),
-        capacity: Bytes(1 << 20),
-        access_modes: vec![AccessMode::ReadWriteMany],
-        claim: Some(ClaimReference { claim: Namespaced::new("default", name), uid: format!("uid-{name}") }),
-        mode: Some(VolumeMode::Filesystem),
-        source: PersistentSource::Csi(Box::new(source)),
-        ..Volume::default()
-    }
 }
 
 /// A pod that uses `data`, and whose containers run with a label of this level.

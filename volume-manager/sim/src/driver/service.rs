@@ -7,8 +7,8 @@ use csi_proto::v1;
 use csi_proto::v1::NodeServiceCapability;
 use csi_proto::v1::node_server::{Node, NodeServer};
 use csi_proto::v1::node_service_capability::{Rpc, Type, rpc::Type as Capability};
-use hyper_util::rt::TokioIo;
-use tonic::transport::{Channel, Endpoint, Server};
+use testing::pipe;
+use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
 use volume_manager::{DialError, Dialer};
 
@@ -108,29 +108,15 @@ impl Node for SimulatedDriver {
 #[async_trait]
 impl Dialer for SimulatedDriver {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let refused = |source: Box<dyn std::error::Error + Send + Sync>| DialError {
-            endpoint: endpoint.to_owned(),
-            source,
-        };
-        let no_listener = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         if !self.open().up {
-            return Err(refused(no_listener().into()));
+            return Err(pipe::refused(endpoint));
         }
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
-        let server = Server::builder().add_service(NodeServer::new(self.clone()));
-        let serving = tokio::spawn(server.serve_with_incoming(incoming)).abort_handle();
+        let (pipe, serving) = pipe::serve(Server::builder().add_service(NodeServer::new(self.clone())));
         {
             let mut inner = self.open();
             inner.tasks.retain(|task| !task.is_finished());
             inner.tasks.push(serving);
         }
-        let mut ours = Some(ours);
-        let connector = tower::service_fn(move |_| {
-            let ours = ours.take();
-            async move { ours.map(TokioIo::new).ok_or_else(no_listener) }
-        });
-        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        connected.map_err(|error| refused(Box::new(error)))
+        pipe.channel(endpoint).await
     }
 }

@@ -4,7 +4,7 @@ use api::environment::{Import, Variable};
 use api::{Meta, Resource, Sensitive};
 
 use super::*;
-use crate::plugin::testing::toy_api::ToyApi;
+use testing::MemoryApi;
 
 fn from(name: &str, origin: Origin) -> Variable {
     Variable { name: name.into(), origin }
@@ -15,8 +15,8 @@ fn holder(kind: HolderKind, name: &str, optional: bool) -> Holder {
 }
 
 /// A node, a config map `cm` and a secret `keys`.
-fn api() -> ToyApi {
-    let api = ToyApi::default();
+fn api() -> MemoryApi {
+    let api = MemoryApi::default();
     let mut node = Node { meta: Meta::named("", "node-1"), ..Node::default() };
     node.allocatable.cpu = 3500;
     api.put(node.into_object());

@@ -212,12 +212,12 @@ mod tests {
     use plugin_api::{Changes, Facts};
 
     use super::*;
-    use crate::plugin::testing::toy_api::ToyApi;
+    use testing::MemoryApi;
 
     #[tokio::test(start_paused = true)]
     async fn poll_interval_grows_up_to_the_deadline() {
         let (api, clock, facts, changes) =
-            (ToyApi::default(), TokioClock, Facts::default(), Changes::default());
+            (MemoryApi::default(), TokioClock, Facts::default(), Changes::default());
         let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &changes };
         let (began, looks) = (clock.now(), RefCell::new(Vec::new()));
         let look = || {
@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn change_that_is_told_ends_a_pause() {
         let (api, clock, facts, changes) =
-            (ToyApi::default(), TokioClock, Facts::default(), Changes::default());
+            (MemoryApi::default(), TokioClock, Facts::default(), Changes::default());
         let remote = Remote { api: &api, clock: &clock, facts: &facts, changes: &changes };
         let (began, looks) = (clock.now(), RefCell::new(0));
         let look = || {

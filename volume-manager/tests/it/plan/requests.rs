@@ -1,29 +1,20 @@
 //! What a planned operation is told: everything the books say, each thing in its place.
 
 use plugin_api::Before;
+use testing::toy::GrownBy;
 
 use super::*;
 
-/// What is planned for a world where `plain` volumes are of this plugin.
-fn planned_with(world: &World, plugin: Plain) -> Vec<Operation> {
-    let dirty = BTreeSet::from([name("data")]);
-    let worlds = Worlds {
-        desired: &world.desired,
-        actual: &world.actual,
-        facts: &world.facts,
-        registry: &Registry::new(vec![Arc::new(plugin)]),
-        complete: world.complete,
-        explained: world.explained,
-        orphans: &world.orphans,
-    };
-    let steps = plan(worlds, &dirty, |pod| world.running.contains(pod)).into_iter();
+/// The operations that are planned where volumes are of this toy.
+fn planned_with(world: &World, toy: Toy) -> Vec<Operation> {
+    let steps = world.plan(&BTreeSet::from([name("data")]), toy).into_iter();
     let started =
         steps.filter_map(|step| if let Step::Start(operation) = step { Some(operation) } else { None });
     started.collect()
 }
 
 fn planned(world: &World) -> Operation {
-    let mut operations = planned_with(world, Plain::default());
+    let mut operations = planned_with(world, Toy::default());
     assert_eq!(operations.len(), 1, "{operations:?}");
     operations.remove(0)
 }
@@ -93,8 +84,11 @@ fn a_growth_is_told_where_the_volume_is_and_what_failed_before() {
 #[test]
 fn only_what_can_grow_on_the_node_does() {
     let world = staged().mounted("data", "web").wants("data", "web", |wanted| wanted.size = Bytes(2));
-    for (expands, resizes, grows) in [(true, true, 1), (true, false, 0), (false, true, 0)] {
-        assert_eq!(planned_with(&world, Plain { expands, resizes }).len(), grows, "{expands} {resizes}");
+    assert_eq!(planned_with(&world, Toy::default()).len(), 1);
+    for grown_by in [GrownBy::Others, GrownBy::Nobody] {
+        let toy = Toy::default();
+        toy.set_grown_by(grown_by);
+        assert_eq!(planned_with(&world, toy).len(), 0, "{grown_by:?}");
     }
 }
 
@@ -105,7 +99,7 @@ fn an_unmount_is_told_what_was_mounted_and_an_unstage_where() {
     assert_eq!(unmount.spec, Some(spec("data")));
     let Operation::UnmountDevice(unstage) = planned(&staged()) else { panic!("it goes") };
     assert_eq!((&*unstage.device_path, &unstage.device_mount_path), ("attachment", &"/global/data".into()));
-    assert_eq!((&unstage.spec, unstage.plugin.as_str()), (&spec("data"), "plain"));
+    assert_eq!((&unstage.spec, unstage.plugin.as_str()), (&spec("data"), toy::NAME));
 }
 
 #[test]

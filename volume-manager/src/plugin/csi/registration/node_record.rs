@@ -202,11 +202,11 @@ fn allocatable(driver: &DriverName, max: i64) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::testing::toy_api::ToyApi;
+    use testing::MemoryApi;
 
     #[tokio::test]
     async fn unregistration_succeeds_without_a_node_and_fails_without_the_api() {
-        let (api, node, driver) = (ToyApi::default(), NodeName::from("n"), DriverName::from("d"));
+        let (api, node, driver) = (MemoryApi::default(), NodeName::from("n"), DriverName::from("d"));
         let record = Record { api: &api, node: &node, driver: &driver };
         for away in [false, true] {
             api.set_away(away);

@@ -99,7 +99,8 @@ async fn an_attachment_is_made_and_names_the_driver_the_node_and_the_volume() {
     let (attached, _) = scene.attach(3.0, || scene.change(|attachment| attachment.attached = true)).await;
     assert_eq!(attached, Ok(String::new()), "only the node knows where the device is");
     let expected = Attachment {
-        meta: Meta::named("", Scene::name()),
+        // As it was created, and as the attacher changed it.
+        meta: Meta { resource_version: "2".to_owned(), ..Meta::named("", Scene::name()) },
         attacher: DRIVER.to_owned(),
         node: "node-2".to_owned(),
         volume: "pv".to_owned(),
@@ -166,7 +167,7 @@ async fn an_attachment_that_cannot_be_made_is_not_waited_for() {
     let scene = Scene::set();
     scene.silence();
     let (result, took) = scene.attach(0.0, || {}).await;
-    assert_eq!(result, Err("the API server did not answer: it is away".to_owned()));
+    assert_eq!(result, Err("the API server did not answer: connection refused".to_owned()));
     assert_eq!(took, Duration::ZERO);
 }
 
@@ -226,7 +227,7 @@ async fn a_detach_that_cannot_be_asked_for_fails_and_what_is_no_name_is_not_gues
     }
     scene.silence();
     let (result, took) = scene.detach("d.example^h", 0.0, || {}).await;
-    assert_eq!(result, Err("the API server did not answer: it is away".to_owned()));
+    assert_eq!(result, Err("the API server did not answer: connection refused".to_owned()));
     assert_eq!(took, Duration::ZERO);
     assert!(scene.attachment().is_some());
 }

@@ -10,7 +10,7 @@ use tonic::Code;
 use crate::operation::Operation;
 use crate::plugin::csi::status::code_name;
 use crate::plugin::testing::Bench;
-use crate::plugin::testing::driver::Answer;
+use testing::Answer;
 
 /// All codes but OK.
 fn codes() -> impl Iterator<Item = Code> {

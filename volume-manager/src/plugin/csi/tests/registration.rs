@@ -13,23 +13,22 @@ use csi_proto::registration::registration_server::{Registration as Desk, Registr
 use csi_proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use csi_proto::v1::node_server::NodeServer;
 use csi_proto::v1::{NodeGetInfoResponse, Topology};
-use hyper_util::rt::TokioIo;
 use plugin_api::{DialError, Dialer};
 use tokio::sync::mpsc;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
 
 use crate::Registration;
 use crate::event::Event;
 use crate::manager::VolumeManager;
 use crate::plugin::csi::registration::{Registrar, RegistrationError};
-use crate::plugin::testing::driver::ToyDriver;
 use crate::plugin::testing::{Bench, DRIVER};
+use testing::{ScriptedDriver, pipe};
 
 /// Dials the registration socket of a driver, or the driver itself.
 #[derive(Debug, Clone)]
 struct Board {
-    driver: ToyDriver,
+    driver: ScriptedDriver,
     desk: ToyDesk,
 }
 
@@ -78,19 +77,10 @@ impl Dialer for Board {
         }
         assert!(endpoint.ends_with("reg.sock"), "{}", endpoint.display());
         self.desk.answers("dial").await;
-        let (ours, theirs) = tokio::io::duplex(1 << 12);
-        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
         // A driver may listen for everything on one socket.
         let server = Server::builder().add_service(RegistrationServer::new(self.desk.clone()));
-        let server = server.add_service(NodeServer::new(self.driver.clone()));
-        tokio::spawn(server.serve_with_incoming(incoming));
-        let mut ours = Some(ours);
-        let connector = tower::service_fn(move |_| {
-            let ours = ours.take().map(TokioIo::new);
-            async move { ours.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::ConnectionRefused)) }
-        });
-        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        connected.map_err(|error| DialError { endpoint: endpoint.to_owned(), source: error.into() })
+        let (pipe, _) = pipe::serve(server.add_service(NodeServer::new(self.driver.clone())));
+        pipe.channel(endpoint).await
     }
 }
 

@@ -17,8 +17,8 @@ use tonic::Code;
 
 use crate::operation::{MountVolume, Operation};
 use crate::plugin::csi::pod_info;
-use crate::plugin::testing::driver::Answer;
 use crate::plugin::testing::{Bench, DRIVER};
+use testing::Answer;
 
 fn calls(story: &str) -> String {
     let calls = story.lines().filter(|line| line.starts_with("call Node") && line.contains('{'));

@@ -7,7 +7,7 @@ use api::{Attachment, CsiDriver, CsiNodeDriver, Owner};
 
 use super::*;
 use crate::plugin::csi::registration::allocatable;
-use crate::plugin::testing::driver::Answer;
+use testing::Answer;
 
 const SOCKET: &str = "/reg.sock";
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use api::error::ErrorClass;
-use api::names::{DriverName, PluginName, PodUid, SpecName};
-use api::{PersistentSource, VolumeMode};
+use api::names::{DriverName, Namespaced, PluginName, PodUid, SpecName};
+use api::storage::{ClaimReference, CsiSource};
+use api::{AccessMode, Bytes, Meta, PersistentSource, Volume, VolumeMode};
 use async_trait::async_trait;
 use plugin_api::error::{Classified, Failure};
 use plugin_api::paths::Paths;
@@ -16,8 +17,11 @@ use plugin_api::{
 };
 use tokio::sync::Notify;
 
+/// The plugin's name.
+pub const NAME: &str = "kubernetes.io/toy";
+
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Toy {
+pub struct Toy {
     shared: Arc<Shared>,
 }
 
@@ -36,6 +40,7 @@ struct State {
     attachable: bool,
     unstaged: bool,
     remounts: bool,
+    unlabelled: bool,
     vanished: bool,
     /// Who grows volumes, if not the toy.
     grown_by: Option<GrownBy>,
@@ -49,7 +54,7 @@ struct State {
 
 /// Who grows volumes, where that is not done on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GrownBy {
+pub enum GrownBy {
     Nobody,
     /// Somebody who leaves nothing to do on the node.
     Others,
@@ -71,80 +76,84 @@ impl Classified for Told {
 
 impl Toy {
     /// The next times `step` (such as `stage data`) is done, it fails like this instead.
-    pub(crate) fn fail(&self, step: &str, classes: &[ErrorClass]) {
+    pub fn fail(&self, step: &str, classes: &[ErrorClass]) {
         self.lock().failures.entry(step.to_owned()).or_default().extend(classes);
     }
 
     /// The next time `step` is done, it panics instead.
-    pub(crate) fn panic(&self, step: &str) {
+    pub fn panic(&self, step: &str) {
         self.lock().panics.insert(step.to_owned());
     }
 
     /// From now on `step` begins and does not end.
-    pub(crate) fn hold(&self, step: &str) {
+    pub fn hold(&self, step: &str) {
         self.lock().held.insert(step.to_owned());
     }
 
     /// What was held ends.
-    pub(crate) fn release(&self, step: &str) {
+    pub fn release(&self, step: &str) {
         self.lock().held.remove(step);
         self.shared.released.notify_waiters();
     }
 
-    pub(crate) fn set_attachable(&self, attachable: bool) {
+    pub fn set_attachable(&self, attachable: bool) {
         self.lock().attachable = attachable;
     }
 
-    pub(crate) fn set_stages(&self, stages: bool) {
+    pub fn set_stages(&self, stages: bool) {
         self.lock().unstaged = !stages;
     }
 
-    pub(crate) fn set_remounts(&self, remounts: bool) {
+    pub fn set_remounts(&self, remounts: bool) {
         self.lock().remounts = remounts;
     }
 
-    pub(crate) fn set_grown_by(&self, grown_by: GrownBy) {
+    pub fn set_takes_labels(&self, takes_labels: bool) {
+        self.lock().unlabelled = !takes_labels;
+    }
+
+    pub fn set_grown_by(&self, grown_by: GrownBy) {
         self.lock().grown_by = Some(grown_by);
     }
 
     /// Every attachment has vanished behind the controller's back.
-    pub(crate) fn set_lost(&self, lost: bool) {
+    pub fn set_lost(&self, lost: bool) {
         self.lock().vanished = lost;
     }
 
     /// A restart finds this staged.
-    pub(crate) fn leave_staged(&self, inner: &str) {
+    pub fn leave_staged(&self, inner: &str) {
         self.leave_staged_for(inner, &[]);
     }
 
     /// The same, and that these pods have it.
-    pub(crate) fn leave_staged_for(&self, inner: &str, pods: &[&str]) {
+    pub fn leave_staged_for(&self, inner: &str, pods: &[&str]) {
         let pods = pods.iter().map(|pod| PodUid::new(*pod)).collect();
         self.lock().staged.insert(inner.into(), pods);
     }
 
     /// A restart finds this staged, and not which volume it is.
-    pub(crate) fn lose_staged(&self, inner: &str) {
+    pub fn lose_staged(&self, inner: &str) {
         self.lose_staged_for(inner, &[]);
     }
 
     /// The same, and that these pods may have it.
-    pub(crate) fn lose_staged_for(&self, inner: &str, pods: &[&str]) {
+    pub fn lose_staged_for(&self, inner: &str, pods: &[&str]) {
         let pods = pods.iter().map(|pod| PodUid::new(*pod)).collect();
         self.lock().lost.insert(inner.into(), pods);
     }
 
     /// The driver that was registered when something was published last.
-    pub(crate) fn driver(&self) -> Option<RegisteredDriver> {
+    pub fn driver(&self) -> Option<RegisteredDriver> {
         self.lock().driver.clone()
     }
 
     /// What was done since the last look, one line each.
-    pub(crate) fn story(&self) -> String {
+    pub fn story(&self) -> String {
         std::mem::take(&mut self.lock().story).iter().map(|line| format!("{line}\n")).collect()
     }
 
-    pub(crate) fn say(&self, line: String) {
+    pub fn say(&self, line: String) {
         self.lock().story.push(line);
     }
 
@@ -188,7 +197,7 @@ fn handle(spec: &Spec) -> Option<&str> {
 #[async_trait]
 impl VolumePlugin for Toy {
     fn name(&self) -> PluginName {
-        PluginName::new("kubernetes.io/toy")
+        PluginName::new(NAME)
     }
 
     fn supports(&self, spec: &Spec) -> bool {
@@ -204,7 +213,7 @@ impl VolumePlugin for Toy {
     }
 
     fn takes_selinux_mount(&self, _: &Spec, _: &Facts) -> bool {
-        true
+        !self.lock().unlabelled
     }
 
     fn can_attach(&self, _: &Spec, facts: &Facts) -> bool {
@@ -294,8 +303,22 @@ impl VolumePlugin for Toy {
     }
 }
 
-pub(crate) fn rebuilt(inner: &SpecName, mode: VolumeMode) -> Rebuilt {
-    let mut volume = super::volume(inner.as_str());
+/// A volume bound to the claim of its name.
+pub fn volume(name: &str) -> Volume {
+    let source = CsiSource { driver: "toy.example".into(), handle: name.into(), ..CsiSource::default() };
+    Volume {
+        meta: Meta::named("", name),
+        capacity: Bytes(1 << 20),
+        access_modes: vec![AccessMode::ReadWriteMany],
+        claim: Some(ClaimReference { claim: Namespaced::new("default", name), uid: format!("uid-{name}") }),
+        mode: Some(VolumeMode::Filesystem),
+        source: PersistentSource::Csi(Box::new(source)),
+        ..Volume::default()
+    }
+}
+
+pub fn rebuilt(inner: &SpecName, mode: VolumeMode) -> Rebuilt {
+    let mut volume = volume(inner.as_str());
     volume.mode = Some(mode);
     Rebuilt {
         spec: Spec::persistent(Arc::new(volume), false),

@@ -1,4 +1,4 @@
-//! A driver that does nearly nothing, writes down what it is asked, and answers as told.
+//! A driver that does nearly nothing, writes down each call, and answers as its script says.
 
 #![expect(clippy::disallowed_methods, reason = "a driver has hands of its own, and no host")]
 
@@ -13,21 +13,22 @@ use csi_proto::v1::node_server::{Node, NodeServer};
 use csi_proto::v1::node_service_capability::rpc::Type as Capability;
 use csi_proto::v1::node_service_capability::{Rpc, Type};
 use csi_proto::v1::*;
-use hyper_util::rt::TokioIo;
 use plugin_api::{DialError, Dialer};
 use prost::Message;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
+
+use crate::pipe;
 
 /// What happened, in order, with the bench's root as `$R`.
 #[derive(Debug, Clone)]
-pub(crate) struct Story {
+pub struct Story {
     root: String,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Story {
-    pub(crate) fn new(root: &Path) -> Self {
+    pub fn new(root: &Path) -> Self {
         Self { root: root.display().to_string(), lines: Arc::default() }
     }
 
@@ -35,25 +36,25 @@ impl Story {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn tell(&self, line: impl AsRef<str>) {
+    pub fn tell(&self, line: impl AsRef<str>) {
         let line = self.symbolic(line.as_ref());
         self.lines().push(line);
     }
 
-    pub(crate) fn symbolic(&self, text: &str) -> String {
+    pub fn symbolic(&self, text: &str) -> String {
         let hash = api::names::VolumeHandle::new("h").hashed();
         text.replace(&self.root, "$R").replace(&hash, "$H")
     }
 
     /// Everything since the last look.
-    pub(crate) fn take(&self) -> String {
+    pub fn take(&self) -> String {
         std::mem::take(&mut *self.lines()).into_iter().map(|line| line + "\n").collect()
     }
 }
 
 /// What a call is answered with.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// As if nothing had been told.
     Work,
     Fail(Code),
@@ -84,13 +85,13 @@ struct State {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct ToyDriver {
+pub struct ScriptedDriver {
     story: Story,
     state: Arc<Mutex<State>>,
 }
 
-impl ToyDriver {
-    pub(crate) fn new(story: Story) -> Self {
+impl ScriptedDriver {
+    pub fn new(story: Story) -> Self {
         Self { story, state: Arc::default() }
     }
 
@@ -99,49 +100,49 @@ impl ToyDriver {
     }
 
     /// Sets what it can do.
-    pub(crate) fn can(&self, capabilities: &[Capability]) {
+    pub fn can(&self, capabilities: &[Capability]) {
         self.can_all(capabilities.iter().map(|capability| *capability as i32));
     }
 
     /// The same by numbers, whether or not they mean anything.
-    pub(crate) fn can_all(&self, capabilities: impl IntoIterator<Item = i32>) {
+    pub fn can_all(&self, capabilities: impl IntoIterator<Item = i32>) {
         self.state().capabilities = capabilities.into_iter().collect();
     }
 
     /// The next calls of a method are answered so.
-    pub(crate) fn answer(&self, method: &'static str, answers: &[Answer]) {
+    pub fn answer(&self, method: &'static str, answers: &[Answer]) {
         self.state().answers.entry(method).or_default().extend(answers.iter().cloned());
     }
 
-    pub(crate) fn fail(&self, method: &'static str, code: Code) {
+    pub fn fail(&self, method: &'static str, code: Code) {
         self.answer(method, &[Answer::Fail(code)]);
     }
 
     /// From now on requests are written down in full.
-    pub(crate) fn tell_all(&self) {
+    pub fn tell_all(&self) {
         self.state().verbose = true;
     }
 
     /// Whether nobody listens any more.
-    pub(crate) fn set_down(&self, down: bool) {
+    pub fn set_down(&self, down: bool) {
         self.state().down = down;
     }
 
     /// How many connections there were.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.state().connections
     }
 
     /// From now on devices are published as a link to this one.
-    pub(crate) fn set_device(&self, device: &Path) {
+    pub fn set_device(&self, device: &Path) {
         self.state().device = Some(device.to_owned());
     }
 
-    pub(crate) fn set_info(&self, info: NodeGetInfoResponse) {
+    pub fn set_info(&self, info: NodeGetInfoResponse) {
         self.state().info = info;
     }
 
-    pub(crate) fn set_stats(&self, stats: NodeGetVolumeStatsResponse) {
+    pub fn set_stats(&self, stats: NodeGetVolumeStatsResponse) {
         self.state().stats = stats;
     }
 
@@ -196,35 +197,22 @@ impl ToyDriver {
 }
 
 #[async_trait]
-impl Dialer for ToyDriver {
+impl Dialer for ScriptedDriver {
     async fn dial(&self, endpoint: &Path) -> Result<Channel, DialError> {
-        let refused = |source: Box<dyn std::error::Error + Send + Sync>| DialError {
-            endpoint: endpoint.to_owned(),
-            source,
-        };
-        if self.state().down {
-            return Err(refused(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))));
-        }
-        self.state().connections += 1;
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let service = NodeServer::new(self.clone());
-        let incoming = futures::stream::iter([Ok::<_, std::io::Error>(theirs)]);
-        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
-        let mut ours = Some(ours);
-        let connector = tower::service_fn(move |_| {
-            let ours = ours.take();
-            async move {
-                let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-                ours.map(TokioIo::new).ok_or_else(refused)
+        {
+            let mut state = self.state();
+            if state.down {
+                return Err(pipe::refused(endpoint));
             }
-        });
-        let connected = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        connected.map_err(|error| refused(Box::new(error)))
+            state.connections += 1;
+        }
+        let (pipe, _) = pipe::serve(Server::builder().add_service(NodeServer::new(self.clone())));
+        pipe.channel(endpoint).await
     }
 }
 
 #[async_trait]
-impl Node for ToyDriver {
+impl Node for ScriptedDriver {
     async fn node_stage_volume(
         &self,
         request: Request<NodeStageVolumeRequest>,

@@ -1,0 +1,13 @@
+//! The toy world of tests: an API in memory, a driver that answers as its script says, and a plugin whose volumes exist
+//! only in a list of what was done to them. The simulation keeps its objects in the same [`Store`].
+
+mod memory_api;
+pub mod pipe;
+mod scripted_driver;
+mod store;
+pub mod toy;
+
+pub use memory_api::MemoryApi;
+pub use scripted_driver::{Answer, ScriptedDriver, Story};
+pub use store::{Deletion, Store};
+pub use toy::Toy;
