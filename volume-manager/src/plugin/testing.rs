@@ -50,6 +50,8 @@ pub(crate) fn volume(name: &str, driver: &str, handle: &str) -> Volume {
 
 /// Everything that an operation needs, with pod `web` (uid `u1`) and volume `pv` (handle `h`).
 pub(crate) struct Bench {
+    /// Detached while the files below the root are still there.
+    _loops: LoopsBelow,
     pub(crate) root: tempfile::TempDir,
     pub(crate) story: Story,
     pub(crate) driver: ScriptedDriver,
@@ -103,6 +105,7 @@ impl Bench {
             facts: facts_sender,
             withdrawn: false,
             outer: "data".into(),
+            _loops: LoopsBelow(root.path().to_owned()),
             root,
             story,
             driver,
@@ -328,7 +331,7 @@ impl Bench {
     }
 }
 
-/// A loop device over a file, released even if the test panics.
+/// A loop device over a file, released with its bench.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) device: PathBuf,
@@ -349,11 +352,20 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+/// All loop devices over files below a directory, whoever has attached them: they outlive a mount namespace.
+struct LoopsBelow(PathBuf);
+
+impl Drop for LoopsBelow {
     #[expect(clippy::disallowed_methods, reason = "there is no awaiting a host in a drop")]
     fn drop(&mut self) {
-        // Best effort: the device vanishes with its last user.
-        let _ = std::process::Command::new("losetup").arg("-d").arg(&self.device).status();
+        for device in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
+            if backing.is_ok_and(|file| Path::new(file.trim_end()).starts_with(&self.0)) {
+                let path = Path::new("/dev").join(device.file_name());
+                // Best effort. A device in use is released by its last user, which ends with the test's thread.
+                let _ = std::process::Command::new("losetup").arg("-d").arg(path).status();
+            }
+        }
     }
 }
 
