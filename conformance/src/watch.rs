@@ -76,7 +76,7 @@ impl Watched {
     /// Whether a line is about the node and the driver, and about a volume whose life was seen from its beginning.
     fn concerns_us(&mut self, event: &Event) -> bool {
         match event {
-            Event::RpcStart(start) if self.earlier.contains(text(&start.req, "volumeId")) => {
+            Event::RpcStart(start) if self.earlier.contains(start.request().volume_id()) => {
                 self.passed_over.insert(start.id);
                 false
             }

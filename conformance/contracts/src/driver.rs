@@ -119,7 +119,7 @@ fn depth(books: &Books, path: &str) -> usize {
 }
 
 fn is_block(call: &Call) -> bool {
-    call.request["volumeCapability"]["block"].is_object()
+    call.request().capability().is_block()
 }
 
 /// Whether a comma-separated list of mount options has one.
@@ -132,8 +132,7 @@ const PLAIN_FLAGS: &[&str] = &["ro", "noatime", "nodiratime", "nosuid", "nodev",
 
 /// The plain flags of a request.
 fn plain_flags(call: &Call) -> Vec<&str> {
-    let flags = call.request["volumeCapability"]["mount"]["mountFlags"].as_array();
-    let flags = flags.into_iter().flatten().filter_map(|flag| flag.as_str());
+    let flags = call.request().capability().mount_flags();
     flags.flat_map(|flag| flag.split(',')).filter(|flag| PLAIN_FLAGS.contains(flag)).collect()
 }
 

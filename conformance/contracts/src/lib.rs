@@ -7,6 +7,7 @@
 //! This crate depends on no kernel, driver or manager, so that the same rule judges a case, the simulation and a
 //! recording of any node.
 
+pub mod csi;
 pub mod driver;
 pub mod event;
 pub mod manager;

@@ -104,8 +104,9 @@ impl View {
     fn shows(&mut self, event: &Event) -> bool {
         match event {
             Event::RpcStart(start) => {
-                let of = start.req["nodeId"].as_str().filter(|_| start.method.starts_with("Controller"));
-                let shown = of.unwrap_or(NODE) == self.node;
+                let of = start.request().node_id();
+                let is_named = !of.is_empty() && start.method.starts_with("Controller");
+                let shown = if is_named { of == self.node } else { self.node == NODE };
                 if !shown {
                     self.calls.insert(start.id);
                 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::csi::{PathField, Request};
 use crate::event::{Event, Role, RpcEnd, RpcStart, TraceLine};
-use crate::rule::books::{is_unknown, text};
+use crate::rule::books::is_unknown;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::{answered, difference, was_made_twice};
@@ -49,7 +50,7 @@ fn again(books: &Books, line: &TraceLine, report: &mut Report, method: &'static 
     };
     report.tried();
     let name = match call.volume() {
-        "" => text(&call.request, "name"),
+        "" => call.request().name(),
         volume => volume,
     };
     if end.code != "OK" && !is_unknown(&end.code) {
@@ -68,7 +69,7 @@ pub(super) static STAGED: Rule = Rule {
     check: Checked::With(|| {
         Box::new(Repeated {
             method: "NodeStageVolume",
-            path_field: "stagingTargetPath",
+            path_field: PathField::Staging,
             undoing: &["NodeUnstageVolume", "ControllerUnpublishVolume", "DeleteVolume"],
             cause: "staging again was refused",
             done: BTreeMap::new(),
@@ -85,7 +86,7 @@ pub(super) static PUBLISHED: Rule = Rule {
     check: Checked::With(|| {
         Box::new(Repeated {
             method: "NodePublishVolume",
-            path_field: "targetPath",
+            path_field: PathField::Target,
             undoing: &[
                 "NodeUnpublishVolume",
                 "NodeUnstageVolume",
@@ -102,7 +103,7 @@ pub(super) static PUBLISHED: Rule = Rule {
 /// Requests of one method that were answered OK, and calls that repeat one of them.
 struct Repeated {
     method: &'static str,
-    path_field: &'static str,
+    path_field: PathField,
     /// Calls that end what one of `method` has done: at the path they name, or for the whole volume.
     undoing: &'static [&'static str],
     cause: &'static str,
@@ -114,17 +115,17 @@ struct Repeated {
 
 impl Repeated {
     fn key(&self, request: &Value) -> (String, String) {
-        (text(request, "volumeId").to_owned(), text(request, self.path_field).to_owned())
+        key(Request::of(request), self.path_field)
     }
 
     fn started(&mut self, start: &RpcStart) {
         if start.method == self.method {
-            let request = without_secrets(&start.req);
+            let request = start.request().without_secrets();
             let again = self.done.get(&self.key(&request)) == Some(&request);
             self.calls.insert(start.id, (request, again));
         } else if self.undoing.contains(&start.method.as_str()) {
-            let volume = text(&start.req, "volumeId");
-            let path = text(&start.req, self.path_field);
+            let volume = start.request().volume_id();
+            let path = start.request().path(self.path_field);
             self.forget(|(of, at), _| of == volume && (path.is_empty() || at == path));
         }
     }
@@ -151,7 +152,7 @@ impl Repeated {
         self.done.retain(|key, request| !ended(key, request));
         let path_field = self.path_field;
         for (request, again) in self.calls.values_mut() {
-            let key = (text(request, "volumeId").to_owned(), text(request, path_field).to_owned());
+            let key = key(Request::of(request), path_field);
             *again &= !ended(&key, request);
         }
     }
@@ -170,13 +171,9 @@ impl Check for Repeated {
     }
 }
 
-/// A request as the specification compares two: secrets may differ.
-fn without_secrets(request: &Value) -> Value {
-    let mut request = request.clone();
-    if let Some(fields) = request.as_object_mut() {
-        fields.remove("secrets");
-    }
-    request
+/// A request's volume and path.
+fn key(request: Request<'_>, path: PathField) -> (String, String) {
+    (request.volume_id().to_owned(), request.path(path).to_owned())
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use crate::event::{Event, Role, TraceLine};
-use crate::rule::{Books, Check, Checked, Report, Rule, Witness, books};
+use crate::csi::Response;
+use crate::event::{Event, Role, RpcEnd, TraceLine};
+use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::said_by_driver;
 
@@ -23,7 +22,7 @@ struct Name(Option<String>);
 
 impl Check for Name {
     fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
-        let Some(name) = text(line, "GetPluginInfo", "name") else { return };
+        let Some(name) = answer(line, "GetPluginInfo").map(Response::plugin_name) else { return };
         report.tried();
         if !is_domain(name) {
             report.broken("GetPluginInfo", "the plugin's name is no domain name", name);
@@ -140,7 +139,7 @@ struct NodeId(Option<String>);
 impl Check for NodeId {
     fn event(&mut self, _books: &Books, line: &TraceLine, report: &mut Report) {
         const METHOD: &str = "NodeGetInfo";
-        let Some(id) = text(line, METHOD, "nodeId") else { return };
+        let Some(id) = answer(line, METHOD).map(Response::node_id) else { return };
         report.tried();
         if id.is_empty() || id.len() > 256 {
             report.broken(METHOD, "the node's id is empty or too long", format!("{} bytes", id.len()));
@@ -151,21 +150,14 @@ impl Check for NodeId {
     }
 }
 
-/// A text in a driver's answer; empty where it is left out.
-fn text<'a>(line: &'a TraceLine, method: &str, field: &str) -> Option<&'a str> {
-    answer(line, method).map(|said| books::text(said, field))
-}
-
 /// The capabilities in a driver's answer.
 fn capabilities(line: &TraceLine, method: &str) -> Option<BTreeSet<String>> {
-    let listed = answer(line, method)?["capabilities"].as_array().into_iter().flatten();
-    let name = |entry: &Value| entry["rpc"]["type"].as_str().map(str::to_owned);
-    Some(listed.filter_map(name).collect())
+    Some(answer(line, method)?.capabilities().map(str::to_owned).collect())
 }
 
 /// What a driver has answered to a call that went well.
-fn answer<'a>(line: &'a TraceLine, method: &str) -> Option<&'a Value> {
-    said_by_driver(line).filter(|end| end.method == method && end.code == "OK").map(|end| &end.resp)
+fn answer<'a>(line: &'a TraceLine, method: &str) -> Option<Response<'a>> {
+    said_by_driver(line).filter(|end| end.method == method && end.code == "OK").map(RpcEnd::response)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(super) static READ_ONLY: Rule = Rule {
     witnesses: &[Witness::Rpc, Witness::Kernel],
     check: Checked::Each(|books, line, report| {
         let Some(call) = succeeded(books, line, PUBLISH) else { return };
-        let read_only = call.request["readonly"] == true && !is_block(call);
+        let read_only = call.request().is_readonly() && !is_block(call);
         let Some(mount) = top(books, call.target()).filter(|_| read_only) else { return };
         report.tried();
         if !has(&mount.opts, "ro") && !has(&mount.super_opts, "ro") {
@@ -184,7 +184,7 @@ pub(super) static SINGLE_WRITER: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, PUBLISH) else { return };
-        let single = call.request["volumeCapability"]["accessMode"]["mode"] == "SINGLE_NODE_SINGLE_WRITER";
+        let single = call.request().capability().mode() == "SINGLE_NODE_SINGLE_WRITER";
         let mut others = books.volume(call.volume()).into_iter().flat_map(|known| &known.published);
         let second = others.find(|(target, step)| *target != call.target() && **step == Progress::Done);
         let Some((other, _)) = second.filter(|_| single) else { return };

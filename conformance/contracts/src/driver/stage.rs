@@ -1,7 +1,7 @@
 //! What an answer to `NodeStageVolume` promises.
 
 use crate::event::Actor;
-use crate::rule::books::{is_unknown, text};
+use crate::rule::books::is_unknown;
 use crate::rule::{Checked, Rule, Witness};
 
 use super::{answered, depth, is_in_force, is_repeated, plain_flags, succeeded, top};
@@ -59,7 +59,7 @@ pub(super) static AS_ASKED: Rule = Rule {
     witnesses: &[Witness::Rpc, Witness::Kernel],
     check: Checked::Each(|books, line, report| {
         let Some(call) = succeeded(books, line, "NodeStageVolume") else { return };
-        let asked = text(&call.request["volumeCapability"]["mount"], "fsType");
+        let asked = call.request().capability().fs_type();
         let Some(mount) = top(books, call.staging()) else { return };
         let comparable = [asked, &mount.fstype].iter().all(|kind| DISK_FILE_SYSTEMS.contains(kind));
         // A directory of some disk, bound, shows the file system of that disk.

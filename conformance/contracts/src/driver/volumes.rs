@@ -1,8 +1,5 @@
 //! What answers about volumes promise.
 
-use serde_json::Value;
-
-use crate::rule::books::text;
 use crate::rule::{Checked, Rule, Witness};
 
 use super::answered;
@@ -14,17 +11,15 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Some((call, end)) = answered(books, line, "CreateVolume") else { return };
-        let range = &call.request["capacityRange"];
-        // Zero is a capacity that nobody knows.
-        let Some(told) = bytes(&end.resp["volume"]["capacityBytes"]).filter(|told| *told > 0) else { return };
-        let least = bytes(&range["requiredBytes"]).unwrap_or(0);
-        let most = bytes(&range["limitBytes"]).filter(|limit| *limit > 0).unwrap_or(i64::MAX);
+        let Some(told) = end.response().created_bytes() else { return };
+        let (least, most) = call.request().capacity_range();
+        let (least, most) = (least.unwrap_or(0), most.unwrap_or(i64::MAX));
         if least == 0 && most == i64::MAX {
             return;
         }
         report.tried();
         if told < least || told > most {
-            let name = text(&call.request, "name");
+            let name = call.request().name();
             report.broken(
                 &call.method,
                 "a volume is outside of the range asked for",
@@ -33,11 +28,6 @@ pub(super) static LARGE_ENOUGH: Rule = Rule {
         }
     }),
 };
-
-/// A number of 64 bits, which JSON has as text.
-fn bytes(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| value.as_str()?.parse().ok())
-}
 
 #[cfg(test)]
 mod tests {

@@ -68,7 +68,7 @@ pub(super) fn is_for_one_pod(books: &Books, volume: &str) -> bool {
 fn begins_for(line: &TraceLine) -> Option<(&str, &str)> {
     let Event::RpcStart(start) = &line.event else { return None };
     matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume")
-        .then(|| (start.method.as_str(), text(&start.req, "volumeId")))
+        .then(|| (start.method.as_str(), start.request().volume_id()))
 }
 
 /// INV-002.
@@ -206,12 +206,12 @@ fn single_pod(books: &Books, line: &TraceLine, report: &mut Report) {
     if start.method != "NodePublishVolume" {
         return;
     }
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     if !is_for_one_pod(books, volume) {
         return;
     }
     report.tried();
-    let target = text(&start.req, "targetPath");
+    let target = start.request().target_path();
     let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
     let other = targets.find(|other| *other != target && !is_unknowable(books, volume, other));
     if let Some(other) = other {
@@ -247,7 +247,7 @@ impl Check for DetachedWhenUnused {
             self.reported(books, change);
         }
         let Event::RpcStart(start) = &line.event else { return };
-        let volume = text(&start.req, "volumeId");
+        let volume = start.request().volume_id();
         let detaches = start.method == "ControllerUnpublishVolume" && !books.any_node_is_lost();
         if detaches {
             report.tried();
@@ -307,7 +307,7 @@ pub(super) static NOT_ATTACHED_WHEN_DETACHING: Rule = Rule {
 fn not_attached_when_detaching(books: &Books, line: &TraceLine, report: &mut Report) {
     let (by, volume) = match &line.event {
         Event::RpcStart(start) if start.method == "ControllerUnpublishVolume" => {
-            (start.method.as_str(), text(&start.req, "volumeId"))
+            (start.method.as_str(), start.request().volume_id())
         }
         Event::Api(change) => match told_to_go(books, change) {
             Some(volume) => ("", volume),

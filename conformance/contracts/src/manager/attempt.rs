@@ -6,7 +6,6 @@ use std::path::Path;
 use crate::event::{
     Disturbance, Edge, EffectKind, Event, OperationEdge, OperationName, Role, RpcEnd, TraceLine,
 };
-use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 use super::staging::handle;
@@ -86,7 +85,7 @@ impl Check for NothingRisked {
         }
         match &line.event {
             Event::RpcStart(start) if RISKS.contains(&start.method.as_str()) => {
-                self.attempts.remove(text(&start.req, "volumeId"));
+                self.attempts.remove(start.request().volume_id());
             }
             Event::Effect(effect)
                 if matches!(effect.effect, EffectKind::Mkdir | EffectKind::Write | EffectKind::Link) =>

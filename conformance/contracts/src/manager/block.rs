@@ -1,7 +1,7 @@
 //! Raw block volumes: bound, linked and held open while used, and let go from the outside in.
 
 use crate::event::{EffectKind, Event, TraceLine, World};
-use crate::rule::books::{Entry, text};
+use crate::rule::books::Entry;
 use crate::rule::place::{Of, Place, map_directory};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
@@ -65,7 +65,7 @@ pub(super) static UNMAPPED_FROM_OUTSIDE: Rule = Rule {
 fn unmapped_from_outside(books: &Books, line: &TraceLine, report: &mut Report) {
     match &line.event {
         Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
-            let Some(Place::BlockTarget(of)) = Place::of(text(&start.req, "targetPath")) else { return };
+            let Some(Place::BlockTarget(of)) = Place::of(start.request().target_path()) else { return };
             report.tried();
             let entry = of.map_entry();
             if books.locks.contains_key(&entry) {
@@ -116,7 +116,7 @@ fn unstaged_when_unmapped(books: &Books, line: &TraceLine, report: &mut Report) 
     if start.method != "NodeUnstageVolume" {
         return;
     }
-    let Some(Place::BlockStaging { root, inner }) = Place::of(text(&start.req, "stagingTargetPath")) else {
+    let Some(Place::BlockStaging { root, inner }) = Place::of(start.request().staging_path()) else {
         return;
     };
     report.tried();

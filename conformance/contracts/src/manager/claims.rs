@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::csi::Request;
 use crate::event::{ApiChange, Client, Event, ObjectKind, RpcStart, TraceLine, Verb};
 use crate::rule::books::{Progress, text};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
@@ -21,10 +22,10 @@ fn volume_and_claim<'a>(books: &'a Books, handle: &str) -> Option<(&'a Value, &'
 /// A stage or publish that is not the repetition of one that has worked.
 fn first_use<'a>(books: &Books, line: &'a TraceLine) -> Option<&'a RpcStart> {
     let Event::RpcStart(start) = &line.event else { return None };
-    let known = books.volume(text(&start.req, "volumeId"));
+    let known = books.volume(start.request().volume_id());
     let done = match start.method.as_str() {
-        "NodeStageVolume" => known.and_then(|known| known.staged.get(text(&start.req, "stagingTargetPath"))),
-        "NodePublishVolume" => known.and_then(|known| known.published.get(text(&start.req, "targetPath"))),
+        "NodeStageVolume" => known.and_then(|known| known.staged.get(start.request().staging_path())),
+        "NodePublishVolume" => known.and_then(|known| known.published.get(start.request().target_path())),
         _ => return None,
     };
     done.is_none().then_some(start)
@@ -41,7 +42,7 @@ pub(super) static NOT_WHILE_GOING: Rule = Rule {
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(start) = first_use(books, line) else { return };
-        let handle = text(&start.req, "volumeId");
+        let handle = start.request().volume_id();
         let Some((_, claim)) = volume_and_claim(books, handle) else { return };
         report.tried();
         if !claim["metadata"]["deletionTimestamp"].is_null() && !is_protected(claim) {
@@ -57,7 +58,7 @@ pub(super) static ONLY_WHAT_IS_BOUND: Rule = Rule {
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(start) = first_use(books, line) else { return };
-        let handle = text(&start.req, "volumeId");
+        let handle = start.request().volume_id();
         let Some((_, claim)) = volume_and_claim(books, handle) else { return };
         let phase = text(&claim["status"], "phase");
         if phase.is_empty() {
@@ -77,11 +78,11 @@ pub(super) static AS_IT_IS_MEANT: Rule = Rule {
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some(start) = first_use(books, line) else { return };
-        let handle = text(&start.req, "volumeId");
+        let handle = start.request().volume_id();
         let Some((volume, _)) = volume_and_claim(books, handle) else { return };
         report.tried();
         let is_block = volume["spec"]["volumeMode"] == "Block";
-        if start.req["volumeCapability"]["block"].is_object() != is_block {
+        if start.request().capability().is_block() != is_block {
             report.broken(&start.method, "called with the other volume mode", handle);
         }
     }),
@@ -97,16 +98,16 @@ pub(super) static READ_ONLY_DOES_NOT_GROW: Rule = Rule {
 
 fn read_only_does_not_grow(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let Some(known) = books.volume(text(&start.req, "volumeId")) else { return };
+    let Some(known) = books.volume(start.request().volume_id()) else { return };
     if start.method != "NodeExpandVolume" || known.published.is_empty() {
         return;
     }
     report.tried();
     let mut targets = known.published.iter().filter(|(_, progress)| **progress == Progress::Done);
-    if targets
-        .all(|(target, _)| known.publish_requests.get(target).is_some_and(|sent| sent["readonly"] == true))
-    {
-        report.broken(&start.method, "expanded while it was used read-only", text(&start.req, "volumeId"));
+    if targets.all(|(target, _)| {
+        known.publish_requests.get(target).is_some_and(|sent| Request::of(sent).is_readonly())
+    }) {
+        report.broken(&start.method, "expanded while it was used read-only", start.request().volume_id());
     }
 }
 

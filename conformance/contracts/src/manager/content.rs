@@ -1,5 +1,6 @@
 //! What is in a volume is not the manager's: it shows no more of it than it should, and takes away nothing.
 
+use crate::csi::Request;
 use crate::event::{Effect, EffectKind, Event, Mount, ObjectKind, TraceLine};
 use crate::rule::books::text;
 use crate::rule::place::{Place, parent};
@@ -130,8 +131,8 @@ pub(super) static NOT_OURS_TO_OWN: Rule = Rule {
             return;
         };
         report.tried();
-        let delegated = text(&request["volumeCapability"]["mount"], "volumeMountGroup");
-        if request["readonly"] == true {
+        let delegated = Request::of(request).capability().mount_group();
+        if Request::of(request).is_readonly() {
             report.broken("", "files of a read-only volume were given away", effect.path.as_str());
         } else if !delegated.is_empty() {
             report.broken(

@@ -33,7 +33,7 @@ fn lists(books: &Books, pod: &str, field: &str, volume: &str) -> bool {
 /// The pod that a publish is for.
 fn published_for(line: &TraceLine) -> Option<(&RpcStart, &str)> {
     let Event::RpcStart(start) = &line.event else { return None };
-    let pod = Place::of(text(&start.req, "targetPath")).and_then(Place::pod)?;
+    let pod = Place::of(start.request().target_path()).and_then(Place::pod)?;
     (start.method == "NodePublishVolume").then_some((start, pod))
 }
 
@@ -48,12 +48,12 @@ pub(super) static ONLY_WHAT_IS_USED: Rule = Rule {
             report.tried();
         }
         if let Some((start, pod)) = published_for(line)
-            && lists(books, pod, "unused", text(&start.req, "volumeId"))
+            && lists(books, pod, "unused", start.request().volume_id())
         {
             report.broken(
                 &start.method,
                 "published for a pod that does not use it",
-                text(&start.req, "targetPath"),
+                start.request().target_path(),
             );
         }
         if let Event::State(change) = &line.event
@@ -74,7 +74,7 @@ pub(super) static OWN_CLAIM_ONLY: Rule = Rule {
     witnesses: &[Witness::Rpc, Witness::Api],
     check: Checked::Each(|books, line, report| {
         let Some((start, pod)) = published_for(line) else { return };
-        let volume = text(&start.req, "volumeId");
+        let volume = start.request().volume_id();
         let owners =
             claim_of(books, volume).and_then(|(_, claim)| claim["metadata"]["ownerReferences"].as_array());
         let Some(owners) = owners.filter(|_| lists(books, pod, "ephemeral", volume)) else { return };
@@ -95,7 +95,7 @@ pub(super) static WITHIN_REACH: Rule = Rule {
 
 fn within_reach(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let reached = || {
         let (_, body) = persistent_volume(books, volume)?;
         let terms = body["spec"]["nodeAffinity"].as_array()?;

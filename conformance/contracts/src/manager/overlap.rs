@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::event::{Edge, Event, OperationEdge, OperationName, Role, StateChange, TraceLine, World};
-use crate::rule::books::text;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
 /// Calls that an operation on the whole volume makes.
@@ -86,7 +85,7 @@ fn single_operation_for_each_volume(books: &Books, line: &TraceLine, report: &mu
         return;
     }
     report.tried();
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     if books.methods_in_flight(volume).any(|method| WHOLE.contains(&method)) {
         report.broken(&start.method, "two operations ran on one volume at the same time", volume);
     }
@@ -102,7 +101,7 @@ pub(super) static NO_UNMOUNT_DURING_MOUNT: Rule = Rule {
 
 fn no_unmount_during_mount(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let mut others = books.methods_in_flight(volume);
     if start.method == UNMOUNT || WHOLE.contains(&start.method.as_str()) {
         report.tried();

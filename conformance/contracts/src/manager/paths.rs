@@ -1,7 +1,7 @@
 //! Paths: one a volume, the target left to the driver, and what is needed to undo kept until it is undone.
 
+use crate::csi::Request;
 use crate::event::{Effect, EffectKind, Event, ObjectKind, RpcStart, TraceLine};
-use crate::rule::books::text;
 use crate::rule::place::{Place, parent};
 use crate::rule::{Books, Checked, Report, Rest, Rule, Witness};
 
@@ -17,14 +17,14 @@ pub(super) static ONE_PATH_A_VOLUME: Rule = Rule {
 
 fn path_for_each_volume(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     if matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume") {
         report.tried();
     }
     let others = |path| books.volumes_at(path).filter(|(other, _)| *other != volume).map(|(_, known)| known);
     match start.method.as_str() {
         "NodeStageVolume" => {
-            let path = text(&start.req, "stagingTargetPath");
+            let path = start.request().staging_path();
             if others(path).any(|other| other.staged.contains_key(path)) {
                 report.broken(&start.method, "staged at the path of another volume", path);
             }
@@ -35,7 +35,7 @@ fn path_for_each_volume(books: &Books, line: &TraceLine, report: &mut Report) {
             }
         }
         "NodePublishVolume" => {
-            let path = text(&start.req, "targetPath");
+            let path = start.request().target_path();
             if others(path).any(|other| other.published.contains_key(path)) {
                 report.broken(&start.method, "published at the target of another volume", path);
             }
@@ -60,7 +60,7 @@ fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
     match start.method.as_str() {
         "NodePublishVolume" => {
             report.tried();
-            let target = text(&start.req, "targetPath");
+            let target = start.request().target_path();
             if books.entries.contains_key(target) {
                 report.broken(&start.method, "the target was made before the driver was asked", target);
             }
@@ -70,7 +70,7 @@ fn target_is_the_drivers(books: &Books, line: &TraceLine, report: &mut Report) {
         }
         "NodeStageVolume" => {
             report.tried();
-            let staging = text(&start.req, "stagingTargetPath");
+            let staging = start.request().staging_path();
             if told_all && Place::of(staging).is_some() && !books.entries.contains_key(staging) {
                 report.broken(&start.method, "the staging directory was not there", staging);
             }
@@ -97,8 +97,8 @@ fn metadata_outlives(books: &Books, line: &TraceLine, report: &mut Report) {
 
 fn written_before(books: &Books, start: &RpcStart, report: &mut Report) {
     let path = match start.method.as_str() {
-        "NodeStageVolume" => text(&start.req, "stagingTargetPath"),
-        "NodePublishVolume" => text(&start.req, "targetPath"),
+        "NodeStageVolume" => start.request().staging_path(),
+        "NodePublishVolume" => start.request().target_path(),
         _ => return,
     };
     let Some(place) = Place::of(path) else { return };
@@ -173,7 +173,7 @@ fn unknowable_directories(books: &Books) -> Vec<&str> {
 fn any_path_is_mounted(books: &Books) -> bool {
     let mounted = |path: &str| books.mounts.contains_key(path);
     books.volumes.values().any(|known| {
-        let staging = known.stage_request.as_ref().map(|sent| text(sent, "stagingTargetPath"));
+        let staging = known.stage_request.as_ref().map(|sent| Request::of(sent).staging_path());
         staging.is_some_and(mounted) || known.publish_requests.keys().any(|target| mounted(target))
     })
 }

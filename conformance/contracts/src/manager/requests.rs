@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::csi::{PathField, Request, VOLUME_ID};
 use crate::event::{Event, ObjectKind, RpcStart, TraceLine};
-use crate::rule::books::text;
 use crate::rule::place::Place;
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
@@ -20,14 +20,14 @@ pub(super) static CONTEXT_IS_THE_VOLUMES: Rule = Rule {
 
 fn context_is_the_volumes(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(start) = with_context(line) else { return };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let mut volumes = books.objects_of(ObjectKind::Volume);
     let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
     };
     report.tried();
     let own = object(&body["spec"]["csi"]["volumeAttributes"]);
-    let mut sent = object(&start.req["volumeContext"]);
+    let mut sent = start.request().volume_context();
     sent.retain(|key, _| !key.starts_with(ADDED) || own.contains_key(key));
     if sent != own {
         report.broken(&start.method, "volume_context is not the volume's attributes", volume);
@@ -44,7 +44,7 @@ pub(super) static PUBLISH_CONTEXT_IS_THE_ATTACHMENTS: Rule = Rule {
 
 fn publish_context_is_the_attachments(books: &Books, line: &TraceLine, report: &mut Report) {
     let Some(start) = with_context(line) else { return };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let mut volumes = books.objects_of(ObjectKind::Volume);
     let Some((name, _)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
@@ -53,7 +53,7 @@ fn publish_context_is_the_attachments(books: &Books, line: &TraceLine, report: &
     let mut attachments = books.objects_of(ObjectKind::Attachment);
     let of_it = attachments.find(|(_, body)| body["spec"]["source"]["persistentVolumeName"] == name);
     let metadata = of_it.map(|(_, body)| object(&body["status"]["attachmentMetadata"])).unwrap_or_default();
-    if object(&start.req["publishContext"]) != metadata {
+    if start.request().publish_context() != metadata {
         report.broken(&start.method, "publish_context is not the attachment's metadata", volume);
     }
 }
@@ -83,26 +83,14 @@ pub(super) static SAME_CAPABILITY: Rule = Rule {
 
 fn same_capability(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let staged = books.volume(volume).and_then(|known| known.stage_request.as_ref());
     let Some(staged) = staged.filter(|_| start.method == "NodePublishVolume") else { return };
     report.tried();
-    if without_the_pods(&staged["volumeCapability"]) != without_the_pods(&start.req["volumeCapability"]) {
+    if Request::of(staged).capability().without_the_pods() != start.request().capability().without_the_pods()
+    {
         report.broken(&start.method, "published with another capability than it was staged with", volume);
     }
-}
-
-/// A capability without its volume mount group and SELinux label, which differ by pod.
-fn without_the_pods(capability: &Value) -> Value {
-    let mut capability = capability.clone();
-    if let Some(mount) = capability.get_mut("mount").and_then(Value::as_object_mut) {
-        mount.remove("volumeMountGroup");
-        if let Some(flags) = mount.get_mut("mountFlags").and_then(Value::as_array_mut) {
-            flags.retain(|flag| !flag.as_str().is_some_and(|flag| flag.starts_with("context=")));
-        }
-        mount.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty) && value != "");
-    }
-    capability
 }
 
 /// INV-057.
@@ -115,17 +103,17 @@ pub(super) static SAME_CONTEXT_AGAIN: Rule = Rule {
 
 fn same_context_again(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let target = text(&start.req, "targetPath");
-    let known = books.volume(text(&start.req, "volumeId"));
+    let target = start.request().target_path();
+    let known = books.volume(start.request().volume_id());
     let before = known.and_then(|known| known.publish_requests.get(target));
     let Some(before) = before.filter(|_| start.method == "NodePublishVolume") else { return };
-    let lasting = |request: &Value| {
-        let mut context = object(&request["volumeContext"]);
+    let lasting = |request: Request<'_>| {
+        let mut context = request.volume_context();
         context.retain(|key, _| !key.ends_with("serviceAccount.tokens"));
         context
     };
     report.tried();
-    if lasting(before) != lasting(&start.req) {
+    if lasting(Request::of(before)) != lasting(start.request()) {
         report.broken(&start.method, "published again with another context", target);
     }
 }
@@ -140,19 +128,21 @@ pub(super) static NOTHING_IS_EMPTY: Rule = Rule {
 
 fn nothing_is_empty(_: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let needed: &[&str] = match start.method.as_str() {
-        "NodeStageVolume" | "NodeUnstageVolume" => &["volumeId", "stagingTargetPath"],
-        "NodePublishVolume" | "NodeUnpublishVolume" => &["volumeId", "targetPath"],
-        "NodeExpandVolume" | "NodeGetVolumeStats" => &["volumeId", "volumePath"],
-        "ControllerPublishVolume" | "ControllerUnpublishVolume" | "DeleteVolume" => &["volumeId"],
-        _ => &[],
+    let path = match start.method.as_str() {
+        "NodeStageVolume" | "NodeUnstageVolume" => Some(PathField::Staging),
+        "NodePublishVolume" | "NodeUnpublishVolume" => Some(PathField::Target),
+        "NodeExpandVolume" | "NodeGetVolumeStats" => Some(PathField::Volume),
+        "ControllerPublishVolume" | "ControllerUnpublishVolume" | "DeleteVolume" => None,
+        _ => return,
     };
-    if !needed.is_empty() {
-        report.tried();
-    }
-    if let Some(field) = needed.iter().find(|field| text(&start.req, field).is_empty()) {
-        report.broken(&start.method, "a call was sent with an empty field", *field);
-    }
+    report.tried();
+    let request = start.request();
+    let empty = match path {
+        _ if request.volume_id().is_empty() => VOLUME_ID,
+        Some(path) if request.path(path).is_empty() => path.as_str(),
+        _ => return,
+    };
+    report.broken(&start.method, "a call was sent with an empty field", empty);
 }
 
 /// INV-037.
@@ -162,13 +152,13 @@ pub(super) static ONE_PUBLISH_A_POD: Rule = Rule {
     witnesses: &[Witness::Rpc],
     check: Checked::Each(|books, line, report| {
         let Event::RpcStart(start) = &line.event else { return };
-        let target = text(&start.req, "targetPath");
+        let target = start.request().target_path();
         let Some(pod) = Place::of(target).and_then(Place::pod) else { return };
         if start.method != "NodePublishVolume" {
             return;
         }
         report.tried();
-        let known = books.volume(text(&start.req, "volumeId"));
+        let known = books.volume(start.request().volume_id());
         let mut others = known.into_iter().flat_map(|known| known.published.keys());
         let twice = others.any(|other| other != target && Place::of(other).and_then(Place::pod) == Some(pod));
         if twice {
@@ -185,11 +175,11 @@ pub(super) static UNDONE_AS_DONE: Rule = Rule {
     check: Checked::Each(|books, line, report| {
         let Event::RpcStart(start) = &line.event else { return };
         let (field, published) = match start.method.as_str() {
-            "NodeUnpublishVolume" => ("targetPath", true),
-            "NodeUnstageVolume" => ("stagingTargetPath", false),
+            "NodeUnpublishVolume" => (PathField::Target, true),
+            "NodeUnstageVolume" => (PathField::Staging, false),
             _ => return,
         };
-        let (volume, path) = (text(&start.req, "volumeId"), text(&start.req, field));
+        let (volume, path) = (start.request().volume_id(), start.request().path(field));
         let mut done = books.volumes_at(path).filter(|(_, known)| match published {
             true => known.published.contains_key(path),
             false => known.staged.contains_key(path),
@@ -218,7 +208,7 @@ fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Repor
         "NodeExpandVolume" => "nodeExpandSecretRef",
         _ => return,
     };
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let mut volumes = books.objects_of(ObjectKind::Volume);
     let Some((_, body)) = volumes.find(|(_, body)| body["spec"]["csi"]["volumeHandle"] == volume) else {
         return;
@@ -227,7 +217,7 @@ fn secrets_where_they_belong(books: &Books, line: &TraceLine, report: &mut Repor
     let Some(named) = body["spec"]["csi"].get(named) else { return };
     report.tried();
     // Tokens may go the same way, and belong to no secret.
-    let sent = object(&start.req["secrets"]).keys().any(|key| !key.ends_with("serviceAccount.tokens"));
+    let sent = start.request().secret_keys().any(|key| !key.ends_with("serviceAccount.tokens"));
     match (named.is_null(), sent) {
         (true, true) => report.broken(&start.method, "sent a secret that is not for this call", volume),
         (false, false) => report.broken(&start.method, "sent without its secret", volume),

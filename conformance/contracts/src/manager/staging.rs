@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::csi::Request;
 use crate::event::{Awaited, Event, Role, TraceLine, World};
-use crate::rule::books::{Progress, text};
+use crate::rule::books::Progress;
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rule, Witness};
 
@@ -17,12 +18,12 @@ pub(super) static PUBLISH_AFTER_STAGE: Rule = Rule {
 
 fn publish_after_stage(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
-    let staging = text(&start.req, "stagingTargetPath");
+    let staging = start.request().staging_path();
     if start.method != "NodePublishVolume" || staging.is_empty() || books.stages == Some(false) {
         return;
     }
     report.tried();
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let staged = books.volume(volume).and_then(|known| known.staged.get(staging)).copied();
     match staged {
         None => report.broken(&start.method, "published before it was staged", volume),
@@ -52,9 +53,8 @@ fn staged_once(books: &Books, line: &TraceLine, report: &mut Report) {
         return;
     }
     report.tried();
-    let volume = text(&start.req, "volumeId");
-    let staged =
-        books.volume(volume).and_then(|known| known.staged.get(text(&start.req, "stagingTargetPath")));
+    let volume = start.request().volume_id();
+    let staged = books.volume(volume).and_then(|known| known.staged.get(start.request().staging_path()));
     let uncertain = books.actual.iter().any(|(key, state)| {
         key.strip_prefix("volume ").and_then(handle) == Some(volume)
             && state.starts_with("DeviceMountUncertain")
@@ -132,7 +132,7 @@ pub(super) static WANTED_STAYS: Rule = Rule {
         if start.method != "NodeUnpublishVolume" {
             return;
         }
-        let (volume, target) = (text(&start.req, "volumeId"), text(&start.req, "targetPath"));
+        let (volume, target) = (start.request().volume_id(), start.request().target_path());
         let Some(pod) = Place::of(target).and_then(Place::pod) else { return };
         report.tried();
         if books.desired.keys().any(|key| pod_and_handle(key) == Some((pod, volume))) {
@@ -152,21 +152,20 @@ pub(super) static ONE_LABEL_AT_A_TIME: Rule = Rule {
 fn same_label_everywhere(books: &Books, line: &TraceLine, report: &mut Report) {
     let Event::RpcStart(start) = &line.event else { return };
     let uses = matches!(start.method.as_str(), "NodeStageVolume" | "NodePublishVolume");
-    let Some(known) = books.volume(text(&start.req, "volumeId")).filter(|_| uses) else { return };
+    let Some(known) = books.volume(start.request().volume_id()).filter(|_| uses) else { return };
     report.tried();
-    let wanted = label(&start.req);
+    let wanted = label(start.request());
     let staged = known.stage_request.iter().filter(|_| !known.staged.is_empty());
     let published = known.publish_requests.iter().filter(|(target, _)| known.published.contains_key(*target));
     let mut held = staged.chain(published.map(|(_, request)| request));
-    if held.any(|request| label(request) != wanted) {
-        report.broken(&start.method, "used with a label while it had another", text(&start.req, "volumeId"));
+    if held.any(|request| label(Request::of(request)) != wanted) {
+        report.broken(&start.method, "used with a label while it had another", start.request().volume_id());
     }
 }
 
 /// The label in the mount flags of a request; empty for none.
-fn label(request: &serde_json::Value) -> &str {
-    let flags = request["volumeCapability"]["mount"]["mountFlags"].as_array().into_iter().flatten();
-    let mut flags = flags.filter_map(|flag| flag.as_str());
+fn label(request: Request<'_>) -> &str {
+    let mut flags = request.capability().mount_flags();
     flags.find_map(|flag| flag.strip_prefix("context=")).unwrap_or_default()
 }
 
@@ -184,7 +183,7 @@ fn expanded_when_published(books: &Books, line: &TraceLine, report: &mut Report)
         return;
     }
     report.tried();
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let published = books
         .volume(volume)
         .is_some_and(|known| known.published.values().any(|step| *step == Progress::Done));
@@ -211,7 +210,7 @@ impl Check for RefusedInUseIsFinal {
     fn event(&mut self, books: &Books, line: &TraceLine, report: &mut Report) {
         match &line.event {
             Event::RpcStart(start) if start.method == "NodeExpandVolume" => {
-                let volume = text(&start.req, "volumeId");
+                let volume = start.request().volume_id();
                 if self.refused.contains(volume) {
                     report.broken(&start.method, "asked again to grow a volume in use", volume);
                 }

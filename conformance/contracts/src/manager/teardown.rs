@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::event::{Awaited, Event, PodPhase, TraceLine};
-use crate::rule::books::text;
 use crate::rule::place::Place;
 use crate::rule::{Books, Check, Checked, Report, Rest, Rule, Witness};
 
@@ -23,7 +22,7 @@ fn unstage_last(books: &Books, line: &TraceLine, report: &mut Report) {
         return;
     }
     report.tried();
-    let volume = text(&start.req, "volumeId");
+    let volume = start.request().volume_id();
     let mut targets = books.volume(volume).into_iter().flat_map(|known| known.published.keys());
     if let Some(target) = targets.find(|target| !is_unknowable(books, volume, target)) {
         report.broken(&start.method, "unstaged before its last target was unpublished", target.as_str());
@@ -109,7 +108,7 @@ impl Check for NotWhileItRuns {
                 PodPhase::Running | PodPhase::Terminating => {}
             },
             Event::RpcStart(start) if start.method == "NodeUnpublishVolume" => {
-                let target = text(&start.req, "targetPath");
+                let target = start.request().target_path();
                 let pod = Place::of(target).and_then(Place::pod);
                 if pod.is_some() {
                     report.tried();
@@ -181,7 +180,7 @@ fn subpaths_first(books: &Books, line: &TraceLine, report: &mut Report) {
     if start.method != "NodeUnpublishVolume" {
         return;
     }
-    let Some(Place::Target(of)) = Place::of(text(&start.req, "targetPath")) else { return };
+    let Some(Place::Target(of)) = Place::of(start.request().target_path()) else { return };
     report.tried();
     let below = of.subpaths();
     if let Some(mount) =

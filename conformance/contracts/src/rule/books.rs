@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::csi::Request;
 use crate::event::{
     ApiChange, Disturbance, Edge, Effect, EffectKind, Event, Lifecycle, Mount, ObjectKind, OperationEdge,
     ProcessEdge, Role, RpcEnd, RpcStart, StateChange, TraceLine, Verb, World,
@@ -48,19 +49,23 @@ impl Call {
         (&self.method, self.volume(), self.life) == (&other.method, other.volume(), other.life)
     }
 
+    pub fn request(&self) -> Request<'_> {
+        Request::of(&self.request)
+    }
+
     /// The volume it is about.
     pub fn volume(&self) -> &str {
-        text(&self.request, "volumeId")
+        self.request().volume_id()
     }
 
     /// The target it names.
     pub fn target(&self) -> &str {
-        text(&self.request, "targetPath")
+        self.request().target_path()
     }
 
     /// The staging path it names.
     pub fn staging(&self) -> &str {
-        text(&self.request, "stagingTargetPath")
+        self.request().staging_path()
     }
 }
 
@@ -289,10 +294,10 @@ impl Books {
 
     fn end(&mut self, end: &RpcEnd) {
         if end.method == "NodeGetCapabilities" && end.code == "OK" {
-            self.stages = Some(declares(&end.resp, "STAGE_UNSTAGE_VOLUME"));
+            self.stages = Some(end.response().capabilities().any(|name| name == "STAGE_UNSTAGE_VOLUME"));
         }
         if end.method == "CreateVolume" && end.code == "OK" {
-            let id = text(&end.resp["volume"], "volumeId");
+            let id = end.response().created_volume();
             self.exists(id);
             self.volumes.entry(id.to_owned()).or_default().created = true;
         }
@@ -491,12 +496,6 @@ fn done(before: Option<Progress>, code: &str, heard: bool) -> Option<Progress> {
 /// Where a step stands after an attempt to undo it: a failed one may have undone half of it.
 fn undone(before: Option<Progress>, worked: bool) -> Option<Progress> {
     if worked { None } else { before.map(|_| Progress::Uncertain) }
-}
-
-/// Whether a capability is in the answer of `NodeGetCapabilities`.
-fn declares(answer: &Value, capability: &str) -> bool {
-    let listed = answer["capabilities"].as_array().into_iter().flatten();
-    listed.into_iter().any(|entry| entry["rpc"]["type"] == capability)
 }
 
 /// The list in a node's status, if the change carries one.

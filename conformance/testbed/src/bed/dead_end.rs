@@ -101,8 +101,8 @@ impl Search {
     }
 
     fn call_begins(&mut self, start: &RpcStart) {
-        let handle = start.req.get("volumeId").and_then(serde_json::Value::as_str);
-        if let Some(handle) = handle.filter(|_| is_work(&start.method)) {
+        let handle = start.request().volume_id();
+        if !handle.is_empty() && is_work(&start.method) {
             self.calls.insert(start.id, (start.method.clone(), handle.to_owned()));
         }
     }

@@ -1,0 +1,236 @@
+//! CSI messages as rules read them: the one place that names their fields.
+//!
+//! A trace has messages as JSON in the protobuf mapping, whole: what a newer CSI adds stays in them, unread. A field
+//! that is not there reads as its default, as in protobuf.
+
+use serde_json::{Map, Value};
+
+use crate::event::{RpcEnd, RpcStart};
+
+macro_rules! fields {
+    ($($name:ident = $field:literal in $message:literal,)*) => {
+        $(pub(crate) const $name: &str = $field;)*
+
+        /// Each field that is read here, after the message it is of.
+        pub const FIELDS: &[(&str, &str)] = &[$(($message, $field),)*];
+    };
+}
+
+fields! {
+    VOLUME_ID = "volumeId" in "NodeStageVolumeRequest",
+    STAGING = "stagingTargetPath" in "NodeStageVolumeRequest",
+    TARGET = "targetPath" in "NodePublishVolumeRequest",
+    VOLUME_PATH = "volumePath" in "NodeExpandVolumeRequest",
+    READONLY = "readonly" in "NodePublishVolumeRequest",
+    SECRETS = "secrets" in "NodePublishVolumeRequest",
+    VOLUME_CONTEXT = "volumeContext" in "NodePublishVolumeRequest",
+    PUBLISH_CONTEXT = "publishContext" in "NodePublishVolumeRequest",
+    CAPABILITY = "volumeCapability" in "NodePublishVolumeRequest",
+    NODE_ID = "nodeId" in "ControllerPublishVolumeRequest",
+    NAME = "name" in "CreateVolumeRequest",
+    RANGE = "capacityRange" in "CreateVolumeRequest",
+    REQUIRED = "requiredBytes" in "CapacityRange",
+    LIMIT = "limitBytes" in "CapacityRange",
+    BLOCK = "block" in "VolumeCapability",
+    MOUNT = "mount" in "VolumeCapability",
+    ACCESS_MODE = "accessMode" in "VolumeCapability",
+    MODE = "mode" in "VolumeCapability.AccessMode",
+    FS_TYPE = "fsType" in "VolumeCapability.MountVolume",
+    FLAGS = "mountFlags" in "VolumeCapability.MountVolume",
+    GROUP = "volumeMountGroup" in "VolumeCapability.MountVolume",
+    VOLUME = "volume" in "CreateVolumeResponse",
+    CREATED_ID = "volumeId" in "Volume",
+    CAPACITY = "capacityBytes" in "Volume",
+    CAPABILITIES = "capabilities" in "NodeGetCapabilitiesResponse",
+    RPC = "rpc" in "NodeServiceCapability",
+    TYPE = "type" in "NodeServiceCapability.RPC",
+    PLUGIN_NAME = "name" in "GetPluginInfoResponse",
+    INFO_NODE_ID = "nodeId" in "NodeGetInfoResponse",
+}
+
+/// A path that a request names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathField {
+    Target,
+    Staging,
+    Volume,
+}
+
+impl PathField {
+    /// The name of the field.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Target => TARGET,
+            Self::Staging => STAGING,
+            Self::Volume => VOLUME_PATH,
+        }
+    }
+}
+
+/// The fields of a request, whichever call it is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a>(&'a Value);
+
+impl RpcStart {
+    pub fn request(&self) -> Request<'_> {
+        Request(&self.req)
+    }
+}
+
+impl<'a> Request<'a> {
+    pub fn of(json: &'a Value) -> Self {
+        Self(json)
+    }
+
+    pub fn volume_id(self) -> &'a str {
+        text(self.0, VOLUME_ID)
+    }
+
+    pub fn target_path(self) -> &'a str {
+        self.path(PathField::Target)
+    }
+
+    pub fn staging_path(self) -> &'a str {
+        self.path(PathField::Staging)
+    }
+
+    pub fn path(self, field: PathField) -> &'a str {
+        text(self.0, field.as_str())
+    }
+
+    /// The node that a volume is to be attached to or detached from.
+    pub fn node_id(self) -> &'a str {
+        text(self.0, NODE_ID)
+    }
+
+    /// The name of a volume to be made.
+    pub fn name(self) -> &'a str {
+        text(self.0, NAME)
+    }
+
+    pub fn is_readonly(self) -> bool {
+        self.0[READONLY] == true
+    }
+
+    pub fn volume_context(self) -> Map<String, Value> {
+        object(&self.0[VOLUME_CONTEXT])
+    }
+
+    pub fn publish_context(self) -> Map<String, Value> {
+        object(&self.0[PUBLISH_CONTEXT])
+    }
+
+    /// The keys of the secrets that the request carries.
+    pub fn secret_keys(self) -> impl Iterator<Item = &'a String> {
+        self.0[SECRETS].as_object().into_iter().flat_map(Map::keys)
+    }
+
+    pub fn capability(self) -> Capability<'a> {
+        Capability(&self.0[CAPABILITY])
+    }
+
+    /// The least and the most bytes that were asked for; none where there is no limit.
+    pub fn capacity_range(self) -> (Option<i64>, Option<i64>) {
+        let range = &self.0[RANGE];
+        let positive = |field: &str| bytes(&range[field]).filter(|bytes| *bytes > 0);
+        (positive(REQUIRED), positive(LIMIT))
+    }
+
+    /// The request as the specification compares two: secrets may differ.
+    pub fn without_secrets(self) -> Value {
+        let mut request = self.0.clone();
+        if let Some(fields) = request.as_object_mut() {
+            fields.remove(SECRETS);
+        }
+        request
+    }
+}
+
+/// The way a volume is to be used.
+#[derive(Debug, Clone, Copy)]
+pub struct Capability<'a>(&'a Value);
+
+impl<'a> Capability<'a> {
+    pub fn is_block(self) -> bool {
+        self.0[BLOCK].is_object()
+    }
+
+    /// The access mode by its name in the specification.
+    pub fn mode(self) -> &'a str {
+        text(&self.0[ACCESS_MODE], MODE)
+    }
+
+    pub fn fs_type(self) -> &'a str {
+        text(&self.0[MOUNT], FS_TYPE)
+    }
+
+    pub fn mount_group(self) -> &'a str {
+        text(&self.0[MOUNT], GROUP)
+    }
+
+    pub fn mount_flags(self) -> impl Iterator<Item = &'a str> {
+        self.0[MOUNT][FLAGS].as_array().into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// The capability without its volume mount group and SELinux label, which differ by pod.
+    pub fn without_the_pods(self) -> Value {
+        let mut capability = self.0.clone();
+        if let Some(mount) = capability.get_mut(MOUNT).and_then(Value::as_object_mut) {
+            mount.remove(GROUP);
+            if let Some(flags) = mount.get_mut(FLAGS).and_then(Value::as_array_mut) {
+                flags.retain(|flag| !flag.as_str().is_some_and(|flag| flag.starts_with("context=")));
+            }
+            mount.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty) && value != "");
+        }
+        capability
+    }
+}
+
+/// The fields of an answer that went well.
+#[derive(Debug, Clone, Copy)]
+pub struct Response<'a>(&'a Value);
+
+impl RpcEnd {
+    pub fn response(&self) -> Response<'_> {
+        Response(&self.resp)
+    }
+}
+
+impl<'a> Response<'a> {
+    /// The handle of a volume that was made.
+    pub fn created_volume(self) -> &'a str {
+        text(&self.0[VOLUME], CREATED_ID)
+    }
+
+    /// How large a volume that was made is. Zero is a size that is not known.
+    pub fn created_bytes(self) -> Option<i64> {
+        bytes(&self.0[VOLUME][CAPACITY]).filter(|bytes| *bytes > 0)
+    }
+
+    /// The calls that a node or a controller service reports as its capabilities.
+    pub fn capabilities(self) -> impl Iterator<Item = &'a str> {
+        let listed = self.0[CAPABILITIES].as_array().into_iter().flatten();
+        listed.filter_map(|entry| entry[RPC][TYPE].as_str())
+    }
+
+    pub fn plugin_name(self) -> &'a str {
+        text(self.0, PLUGIN_NAME)
+    }
+
+    pub fn node_id(self) -> &'a str {
+        text(self.0, INFO_NODE_ID)
+    }
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// A number of 64 bits, which JSON has as text.
+fn bytes(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
