@@ -25,6 +25,7 @@ mod init;
 mod list;
 mod look;
 mod play;
+mod report;
 mod run;
 mod sabotage;
 mod sim;
@@ -72,6 +73,8 @@ enum Command {
     Watch(watch::Flags),
     /// Hold what was recorded, here or beside somebody else's node, against every promise
     Check(check::Flags),
+    /// Write the reports of finished runs again, as those of one run
+    Report(report::Flags),
     /// Show the cases
     List(list::Flags),
     /// Say what a case, a promise or a need is about
@@ -216,6 +219,7 @@ pub(crate) fn main(arguments: Vec<OsString>, called: Option<String>) -> ExitCode
         Command::Compare(flags) => compare::run(&flags),
         Command::Watch(flags) => watch::run(&flags, colour),
         Command::Check(flags) => check::run(&flags),
+        Command::Report(flags) => report::run(&flags),
         Command::List(flags) => list::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Doctor(flags) => doctor::run(&flags),

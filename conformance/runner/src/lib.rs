@@ -15,6 +15,7 @@ pub mod first_questions;
 mod gather;
 mod judge;
 pub mod logs;
+pub mod merge;
 pub mod message;
 pub mod promises;
 pub mod report;
