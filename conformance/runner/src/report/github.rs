@@ -1,39 +1,108 @@
-//! Annotations that GitHub shows beside the lines of a pull request.
+//! Annotations that GitHub shows beside the lines of a pull request, and the summary of a job.
 //!
-//! The annotation stands on the line of the case: the file is ours, but it is what the reader can open.
+//! An annotation stands in a file of the reader's repository: the driver's manifest. A driver of a command line has
+//! none, and fake-csi's are shown where the case is written.
 
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
 
 use super::Reporter;
 use super::junit::headline;
 use super::line::label;
-use crate::event::{CaseReport, Event};
+use crate::event::{CaseReport, Event, RunRecord, Status};
+
+/// The file in which annotations stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stands {
+    /// The source of the case.
+    Case,
+    /// The driver's manifest.
+    Manifest(PathBuf),
+    /// No file of the reader's.
+    Nowhere,
+}
 
 /// Writes workflow commands between the lines of another reporter.
-pub struct Annotations<W>(pub W);
+pub struct Annotations<W> {
+    out: W,
+    stands: Stands,
+    /// Where the job's summary is collected.
+    summary: Option<PathBuf>,
+}
+
+impl<W: Write> Annotations<W> {
+    /// `summary` is what GitHub names in `GITHUB_STEP_SUMMARY`.
+    pub fn new(out: W, stands: Stands, summary: Option<PathBuf>) -> Self {
+        Self { out, stands, summary }
+    }
+}
 
 impl<W: Write> Reporter for Annotations<W> {
     fn report(&mut self, event: &Event) -> anyhow::Result<()> {
-        if let Event::CaseFinished(case) = event
-            && case.status.is_bad()
-        {
-            writeln!(self.0, "{}", annotation(case))?;
-            self.0.flush()?;
+        match event {
+            Event::CaseFinished(case) if case.status.is_bad() => {
+                writeln!(self.out, "{}", annotation(case, &self.stands))?;
+                self.out.flush()?;
+            }
+            Event::RunFinished(run) => {
+                let Some(path) = &self.summary else { return Ok(()) };
+                let failed = || format!("cannot write the job's summary to `{}`", path.display());
+                let mut file =
+                    OpenOptions::new().append(true).create(true).open(path).with_context(failed)?;
+                file.write_all(summary(run).as_bytes()).with_context(failed)?;
+            }
+            _ => {}
         }
         Ok(())
     }
 }
 
-fn annotation(case: &CaseReport) -> String {
+fn annotation(case: &CaseReport, stands: &Stands) -> String {
     let at = case.breakage.as_ref().map_or(&case.at, |broken| &broken.at);
-    let title = format!("{} {}", label(case.status), case.id);
-    format!(
-        "::error file={},line={},title={}::{}",
-        property(&at.file),
-        at.line,
-        property(&title),
-        data(&format!("{}\n{}", headline(case), case.again))
-    )
+    let title = property(&format!("{} {}", label(case.status), case.id));
+    let place = match stands {
+        Stands::Case => format!("file={},line={},title={title}", property(&at.file), at.line),
+        Stands::Manifest(path) => {
+            format!("file={},line=1,title={title}", property(&path.display().to_string()))
+        }
+        Stands::Nowhere => format!("title={title}"),
+    };
+    format!("::error {place}::{}", data(&format!("{}\n{}", headline(case), case.again)))
+}
+
+/// The run in Markdown: how many cases ended how, and each finding once.
+fn summary(run: &RunRecord) -> String {
+    let mut text =
+        format!("### volproof: {} {}\n\n", cell(&run.header.driver), cell(&run.header.driver_version));
+    let counts = Status::ALL.iter().filter(|status| run.count(**status) > 0);
+    let counts: Vec<_> = counts.map(|status| format!("{} {status}", run.count(*status))).collect();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{} cases in {:.1} s: {}\n", run.cases.len(), run.seconds, counts.join(", "));
+    if !run.findings.is_empty() {
+        text += "| promise | finding | cases | again |\n|---|---|---|---|\n";
+    }
+    for found in &run.findings {
+        let again = run.cases.iter().find(|case| case.id == found.case).map_or("", |case| &case.again);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | `{}` |",
+            cell(&found.finding.contract),
+            cell(&found.finding.sentence),
+            1 + found.also_in.len(),
+            cell(again).replace('`', "'"),
+        );
+    }
+    text + "\n"
+}
+
+/// A cell of a table: no line ends it, and nothing in it is markup.
+fn cell(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
 /// What follows the second `::`: only these three would end it.
@@ -55,7 +124,28 @@ mod tests {
     fn end_of_an_annotation_is_escaped() {
         let mut case = CaseReport::sample("csi::publish::a", Status::Leaked);
         case.left_behind = vec!["100% of\nit".into()];
+        let shown = |stands: &Stands| annotation(&case, stands);
         expect_test::expect!["::error file=conformance/cases/src/csi/block.rs,line=12,title=LEAK csi%3A%3Apublish%3A%3Aa::left behind: 100%25 of%0Ait%0Avolproof run csi::publish::a"]
-            .assert_eq(&annotation(&case));
+            .assert_eq(&shown(&Stands::Case));
+        expect_test::expect!["::error file=ci/driver.toml,line=1,title=LEAK csi%3A%3Apublish%3A%3Aa::left behind: 100%25 of%0Ait%0Avolproof run csi::publish::a"]
+            .assert_eq(&shown(&Stands::Manifest("ci/driver.toml".into())));
+        assert!(shown(&Stands::Nowhere).starts_with("::error title=LEAK"));
+    }
+
+    #[test]
+    fn summary_is_appended_and_no_driver_can_break_its_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("summary.md");
+        std::fs::write(&path, "of the step before\n").unwrap();
+        let finding = crate::judge::promise_broken("DRV-060", "NodeUnpublishVolume", "a|b\n<script>");
+        let case = CaseReport::sample("a", Status::Failed).with_findings([finding]);
+        let findings = crate::gather::gather(std::slice::from_ref(&case));
+        let run = RunRecord { cases: vec![case], findings, ..RunRecord::default() };
+        let mut annotations = Annotations::new(vec![], Stands::Case, Some(path.clone()));
+        annotations.report(&Event::RunFinished(Box::new(run))).unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.starts_with("of the step before\n### volproof"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("| DRV-060")).expect("a row");
+        assert!(row.contains("a\\|b &lt;script&gt;") && row.ends_with("`volproof run a` |"), "{row}");
     }
 }

@@ -134,8 +134,21 @@ pub(super) fn reporters(flags: &Flags, colour: bool) -> Vec<Box<dyn Reporter>> {
     match flags.format {
         Format::Human => vec![human()],
         Format::Json => vec![Box::new(json::Lines(io::stdout()))],
-        Format::Github => vec![human(), Box::new(github::Annotations(io::stdout()))],
+        Format::Github => vec![human(), Box::new(annotations(flags))],
     }
+}
+
+/// For the driver's own repository, its manifest is the file that a reader can open.
+fn annotations(flags: &Flags) -> github::Annotations<io::Stdout> {
+    let driver = &flags.driver;
+    let manifest = driver.driver.clone().or_else(|| driver.testdriver.clone());
+    let stands = match manifest {
+        Some(manifest) => github::Stands::Manifest(manifest),
+        None if driver.is_ours() => github::Stands::Case,
+        None => github::Stands::Nowhere,
+    };
+    let summary = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty());
+    github::Annotations::new(io::stdout(), stands, summary.map(PathBuf::from))
 }
 
 #[cfg(test)]
