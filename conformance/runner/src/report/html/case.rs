@@ -75,7 +75,7 @@ fn breakage(page: &mut String, case: &CaseReport) {
     let _ = writeln!(page, "<p><code>{}</code> <span class=quiet>{}</span></p>", escape(&after), broken.at);
     match (&broken.expected, &broken.actual) {
         (Some(expected), Some(actual)) => {
-            *page += "<p class=quiet>The expected story, with what was missing (-) and what came (+):</p><pre class=diff>";
+            *page += "<p class=quiet>The expected story, with what was missing (-) and what came (+):</p><pre class=diff tabindex=0>";
             for change in similar::TextDiff::from_lines(expected, actual).iter_all_changes() {
                 let (mark, class) = match change.tag() {
                     similar::ChangeTag::Equal => ("  ", ""),
@@ -91,7 +91,8 @@ fn breakage(page: &mut String, case: &CaseReport) {
             *page += "</pre>";
         }
         (_, Some(seen)) if !seen.is_empty() => {
-            let _ = writeln!(page, "<p class=quiet>Seen until then:</p><pre>{}</pre>", escape(seen));
+            let _ =
+                writeln!(page, "<p class=quiet>Seen until then:</p><pre tabindex=0>{}</pre>", escape(seen));
         }
         _ => {}
     }
@@ -105,7 +106,8 @@ fn breakage(page: &mut String, case: &CaseReport) {
 
 fn list(page: &mut String, title: &str, lines: &[String]) {
     if !lines.is_empty() {
-        let _ = writeln!(page, "<p class=quiet>{title}</p><pre>{}</pre>", escape(&lines.join("\n")));
+        let _ =
+            writeln!(page, "<p class=quiet>{title}</p><pre tabindex=0>{}</pre>", escape(&lines.join("\n")));
     }
 }
 

@@ -77,14 +77,14 @@ const draw = (box, data, zoom) => {
   const chart = box.querySelector(".chart"), told = box.querySelector(".told");
   const events = data.events.map(([at, took, lane, colour, text, cause]) => ({ at, took, lane, colour, text, cause }));
   const end = Math.max(1, ...events.map(event => event.at + Math.max(event.took, 0)));
-  const width = Math.max(240, (chart.clientWidth - LEFT - 16) * zoom);
+  const width = Math.max(240, (chart.clientWidth - LEFT - 52) * zoom);
   const x = at => LEFT + at / end * width;
   const rows = stacked(events, data.lanes);
   const heights = data.lanes.map((_, lane) => 1 + Math.max(0, ...events.map((event, i) => event.lane === lane ? rows[i] : 0)));
   const tops = heights.map((_, lane) => TOP + ROW * heights.slice(0, lane).reduce((a, b) => a + b, 0) + 4 * lane);
   const height = tops.at(-1) + ROW * heights.at(-1) + 8;
   chart.replaceChildren();
-  const svg = make("svg", { width: LEFT + width + 12, height, role: "group", "aria-label": "events over time" }, chart);
+  const svg = make("svg", { width: LEFT + width + 48, height, role: "group", "aria-label": "events over time" }, chart);
   for (let i = 0; i <= 8 * zoom; i++) {
     const at = end * i / (8 * zoom);
     make("text", { x: x(at) - 10, y: 13, class: "quiet" }, svg).textContent = `${Math.round(at)} ms`;
