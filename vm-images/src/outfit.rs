@@ -139,7 +139,7 @@ pub struct Outfit {
 
 /// A guest that can be booted. While this value exists, no other run removes its files.
 #[derive(Debug)]
-pub struct Fitted {
+pub struct BuiltGuest {
     /// Its directory in the cache.
     pub dir: PathBuf,
     /// The output of `uname -r` in the guest.
@@ -169,7 +169,7 @@ pub enum OutfitError {
     },
 }
 
-impl Fitted {
+impl BuiltGuest {
     /// The kernel image.
     pub fn kernel(&self) -> PathBuf {
         self.dir.join("vmlinuz")
@@ -183,7 +183,7 @@ impl Fitted {
 
 impl Outfit {
     /// Takes the guest from the cache, or builds it if none was built from the same inputs.
-    pub fn fit(&self, cache: &Cache) -> Result<Fitted, OutfitError> {
+    pub fn build_or_reuse(&self, cache: &Cache) -> Result<BuiltGuest, OutfitError> {
         let guests = cache.dir("guests")?;
         let dir = guests.join(self.key()?);
         for _ in 0..3 {
@@ -287,7 +287,7 @@ fn tools() -> impl Iterator<Item = (&'static str, PathBuf)> {
     })
 }
 
-fn hold(dir: &Path) -> Result<Option<Fitted>, OutfitError> {
+fn hold(dir: &Path) -> Result<Option<BuiltGuest>, OutfitError> {
     let path = dir.join("release");
     let held = match File::open(&path) {
         Ok(held) => held,
@@ -301,7 +301,7 @@ fn hold(dir: &Path) -> Result<Option<Fitted>, OutfitError> {
     // The modification time says when the guest was last used. If it cannot be set, the guest is only removed earlier.
     let _ = held.set_modified(SystemTime::now());
     let release = fs::read_to_string(&path).map_err(io(&path))?;
-    Ok(Some(Fitted { dir: dir.to_owned(), release, _held: held }))
+    Ok(Some(BuiltGuest { dir: dir.to_owned(), release, _held: held }))
 }
 
 /// Removes the guests that were unused for longest. A guest that a run holds stays. A failed removal is ignored: it

@@ -16,7 +16,7 @@ use std::time::Duration;
 use harness::facts::Facts;
 use harness::private;
 use tokio::sync::{Notify, mpsc, oneshot};
-use vm_images::outfit::Fitted;
+use vm_images::outfit::BuiltGuest;
 use vm_images::protocol::Run;
 use vm_images::qemu::{Accelerator, Boot, Disk, Machine, Verdict};
 
@@ -58,7 +58,7 @@ pub struct Kind {
     /// How they are started.
     pub machine: Machine,
     /// What they are built of; held so that no other run takes it away.
-    pub fitted: Arc<Fitted>,
+    pub fitted: Arc<BuiltGuest>,
     /// What runs their instructions, and why.
     pub verdict: Verdict,
 }

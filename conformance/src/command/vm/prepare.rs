@@ -8,7 +8,7 @@ use harness::manifest::Manifest;
 use vm_images::cache::Cache;
 use vm_images::fetch;
 use vm_images::images::Images;
-use vm_images::outfit::{Fitted, Outfit};
+use vm_images::outfit::{BuiltGuest, Outfit};
 use vm_images::qemu::{self, Boot, Machine, Verdict};
 
 use super::super::Exit;
@@ -89,7 +89,7 @@ pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result
     let program = std::env::current_exe().map_err(|error| Exit::environment(error.to_string()))?;
     let failed = |chain: Vec<String>| Exit::environment("cannot build a guest").details(chain);
     let outfit = Outfit { packages: kernel.packages, program, files };
-    let fitted = outfit.fit(&cache).map_err(|error| failed(chain(&error)))?;
+    let fitted = outfit.build_or_reuse(&cache).map_err(|error| failed(chain(&error)))?;
     let boot = boot(&fitted, qemu, init);
     let kept = cache.dir("guests").map_err(|error| failed(chain(&error)))?.join("accelerator");
     let verdict = verdict(&boot, &kept);
@@ -98,7 +98,7 @@ pub(super) fn kind(kernel: Chosen, files: Vec<PathBuf>, init: &[&str]) -> Result
     Ok(Kind { machine, fitted: Arc::new(fitted), verdict })
 }
 
-fn boot(fitted: &Fitted, qemu: PathBuf, init: &[&str]) -> Boot {
+fn boot(fitted: &BuiltGuest, qemu: PathBuf, init: &[&str]) -> Boot {
     Boot {
         qemu,
         kernel: fitted.kernel(),
