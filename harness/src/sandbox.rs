@@ -161,7 +161,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// When the ledger cannot be written.
-    pub fn stays(&self) -> Result<(), LedgerError> {
+    pub fn record_kept(&self) -> Result<(), LedgerError> {
         self.ledger.iter().try_for_each(|ledger| ledger.record(&Entry::Stays { init: self.init }))
     }
 

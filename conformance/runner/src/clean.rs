@@ -97,9 +97,10 @@ mod tests {
         let masks = Masks::default();
         ["hunter2", "failed"].iter().for_each(|secret| masks.add("key", secret));
         let chain = vec!["hunter2 \u{1b}[2J failed".to_owned()];
-        let mut said = Said::Refused(Refusal { chain: chain.clone(), hint: None, log: chain, driver: true });
-        clean(&mut said, std::slice::from_ref(&masks));
-        let Said::Refused(Refusal { chain, log, .. }) = said else { panic!("{said:?}") };
+        let mut message =
+            Said::Refused(Refusal { chain: chain.clone(), hint: None, log: chain, driver: true });
+        clean(&mut message, std::slice::from_ref(&masks));
+        let Said::Refused(Refusal { chain, log, .. }) = message else { panic!("{message:?}") };
         assert_eq!(chain, [r"*** \u{1b}[2J ***"]);
         assert_eq!(chain, log);
 
@@ -114,9 +115,9 @@ mod tests {
             unchecked: vec![],
             dead_ends: std::collections::BTreeSet::new(),
         };
-        let mut said = Said::Outcome(Box::new(outcome));
-        clean(&mut said, &[masks]);
-        let text = serde_json::to_string(&said).unwrap();
+        let mut message = Said::Outcome(Box::new(outcome));
+        clean(&mut message, &[masks]);
+        let text = serde_json::to_string(&message).unwrap();
         assert!(text.contains(r#""status":"failed""#) && text.contains("it says ***"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
     }

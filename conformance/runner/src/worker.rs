@@ -178,7 +178,7 @@ async fn run_case(
     if stays {
         voice.say(&said);
         // Without it the sandbox is there all the same, and has to be asked for by its run.
-        drop(sandbox.stays());
+        drop(sandbox.record_kept());
         voice.say(&Said::Kept);
         // The bed goes on meanwhile: what still runs in it has its calls answered.
         return std::future::pending().await;
