@@ -45,7 +45,7 @@ pub struct Populator {
     sources_ready: bool,
     /// Pods that were known when the sources became ready and have not been resolved since.
     unseen: BTreeSet<PodUid>,
-    /// Whether every pod of `unseen` has been resolved, once for all.
+    /// Whether every pod of `unseen` has been resolved. Stays set from then on.
     all_added: bool,
 }
 
