@@ -257,9 +257,7 @@ impl Bed {
 
     /// Gives a pod to the node.
     pub(crate) async fn add_pod(&self, spec: &PodSpec) -> Result {
-        if spec.on_other_node {
-            self.put_on_other(&spec.name);
-        }
+        self.put_on(&spec.name, spec.on_other_node);
         self.node_of(&spec.name).add_pod(spec.pod()).map_err(|error| StepError::ours(&error))?;
         self.pods.borrow_mut().insert(spec.name.clone());
         Ok(())

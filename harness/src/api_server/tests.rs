@@ -130,6 +130,43 @@ async fn the_other_end_of_a_socket_sees_the_same_objects() {
 }
 
 #[test]
+fn change_about_a_node_is_written_to_its_own_journal_and_any_other_to_all() {
+    let first = api_server();
+    first.add_node("node-1").unwrap();
+    first.create(claim("data")).unwrap();
+    let other = Journal::new(Symbols::new(Layout::standard()), None);
+    let second = first.recorded_in("node-2", other.clone());
+    second.add_node("node-2").unwrap();
+    for node in ["node-1", "node-2"] {
+        first.create(Pod { node: node.to_owned(), ..pod(node, "data") }).unwrap();
+    }
+    first.change::<Claim>("default", "data", |claim| claim.spec.volume = "pv".into()).unwrap();
+    let told = |journal: &Journal| -> Vec<String> {
+        let changes = journal.trace().into_iter().filter_map(|line| match line.event {
+            contracts::event::Event::Api(change) => Some(change),
+            _ => None,
+        });
+        changes.map(|change| format!("{} {} {}", change.verb, change.kind, change.object)).collect()
+    };
+    let claim = "PersistentVolumeClaim default/data";
+    let first = told(first.journal());
+    assert_eq!(
+        first[2..],
+        [format!("create {claim}"), "create Pod default/node-1".into(), format!("update {claim}")]
+    );
+    assert!(first.iter().all(|line| !line.contains("node-2")), "{first:?}");
+    let expected = [
+        // What was there when it began.
+        format!("create {claim}"),
+        "create Node node-2".into(),
+        "create CSINode node-2".into(),
+        "create Pod default/node-2".into(),
+        format!("update {claim}"),
+    ];
+    assert_eq!(told(&other), expected);
+}
+
+#[test]
 fn trace_knows_each_kind() {
     for kind in Kind::ALL {
         let word: Result<contracts::event::ObjectKind, _> = kind.as_str().parse();

@@ -63,6 +63,25 @@ fn check(journal: &Journal, expected: Expect) {
 }
 
 #[test]
+fn mount_below_another_nodes_root_is_in_no_line() {
+    let (journal, kernel) = journal();
+    journal.leave_out(Path::new("/var/lib/volproof/node-2/kubelet"));
+    let elsewhere = "/var/lib/volproof/node-2/kubelet/pods/uid-web/volumes/kubernetes.io~csi/pv-data/mount";
+    kernel.send(added(elsewhere, NODE)).unwrap();
+    kernel.send(added(TARGET, NODE)).unwrap();
+    assert_eq!(journal.mounted(), [Path::new(TARGET)]);
+    let targets: Vec<String> = journal
+        .trace()
+        .into_iter()
+        .filter_map(|line| match line.event {
+            Event::MountAdd(mount) => Some(mount.target),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(targets, [TARGET]);
+}
+
+#[test]
 fn a_mount_stands_between_the_edges_of_the_call_that_made_it() {
     let (journal, kernel) = journal();
     let call = journal.rpc_start(

@@ -50,6 +50,49 @@ async fn data_move_to_another_node(cx: &mut Cx) -> Result {
         .await
 }
 
+/// A pod that moves keeps its name, its claim and its data, block volumes as well as file systems.
+///
+/// Kubernetes, StatefulSet: a pod that is rescheduled keeps its identity and its volumes.
+#[case(needs = [Filesystem, Block, Root, Persistent, TwoVolumes, TwoNodes])]
+async fn pod_moves_with_its_volumes(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").create().await?;
+    let disk = cx.volume("disk").block().create().await?;
+    let db = cx.pod("db").volume(&data, "/data").device(&disk, "/dev/disk").start().await?;
+    db.writes("/data/greeting", "hello").await?;
+    cx.forget().await?;
+
+    let moved = db.moves_to(&other).await?;
+    moved.reads("/data/greeting", "hello").await?;
+    cx.sees(expect![[r#"
+        csi    Unpublish data db
+        umount <publish:data/db>
+        csi    Unstage data
+        unlock <map:disk/db>
+        unlink <db>/disk
+        umount <map:disk/db>
+        csi    Unpublish disk db
+        umount <publish:disk/db>
+        csi    Unstage disk
+        rmdir  <map:disk>
+    "#]])
+        .await?;
+    other
+        .sees(expect![[r#"
+        csi    Stage data
+        csi    Publish data db
+        mount  <publish:data/db>
+        csi    Stage disk
+        csi    Publish disk db
+        bind   <publish:disk/db>   =  <device:disk>
+        bind   <map:disk/db>       =  <device:disk>
+        link   <db>/disk           ->  <publish:disk/db>
+        lock   <map:disk/db>
+    "#]])
+        .await?;
+    moved.stop().await
+}
+
 /// Pods on two nodes see what each of them writes.
 ///
 /// CSI, VolumeCapability: MULTI_NODE_MULTI_WRITER can be published as read/write at multiple nodes simultaneously.

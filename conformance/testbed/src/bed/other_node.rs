@@ -41,9 +41,13 @@ impl Bed {
         Some((root, volumes))
     }
 
-    /// Notes that a pod is for the other node.
-    pub(crate) fn put_on_other(&self, pod: &str) {
-        self.on_other.borrow_mut().insert(pod.to_owned());
+    /// Notes which node a pod is for.
+    pub(super) fn put_on(&self, pod: &str, other: bool) {
+        let mut on_other = self.on_other.borrow_mut();
+        match other {
+            true => on_other.insert(pod.to_owned()),
+            false => on_other.remove(pod),
+        };
     }
 
     /// The node that a pod is for.

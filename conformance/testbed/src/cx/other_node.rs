@@ -83,6 +83,17 @@ impl OtherNode {
 }
 
 impl Pod {
+    /// Stops it and starts it on the other node, under the same name and with the same volumes.
+    #[track_caller]
+    pub fn moves_to(&self, _other: &OtherNode) -> impl Future<Output = Result<Pod>> {
+        let stopped = self.stop();
+        let started = PodBuilder::of(self).on_other_node().start();
+        async move {
+            stopped.await?;
+            started.await
+        }
+    }
+
     /// Takes its object away by force, as is done with pods of a node that is lost.
     #[track_caller]
     pub fn is_taken_away(&self) -> impl Future<Output = Result> {

@@ -32,6 +32,11 @@ impl PodBuilder {
         Self { shared, spec: PodSpec { name: name.to_owned(), ..PodSpec::default() } }
     }
 
+    /// A pod like this one.
+    pub(super) fn of(pod: &Pod) -> Self {
+        Self { shared: Rc::clone(&pod.shared), spec: pod.spec.clone() }
+    }
+
     pub(super) fn on_other_node(mut self) -> Self {
         self.spec.on_other_node = true;
         self
