@@ -6,6 +6,7 @@ mod pod;
 mod runtime;
 mod service;
 mod storage;
+mod strict;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+pub use strict::UnknownField;
 
 /// Why a manifest could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,14 @@ pub enum ConvertError {
         name: String,
         /// What is wrong.
         source: serde_json::Error,
+    },
+    /// It has a field that its kind does not have.
+    #[error("cannot read {kind} `{name}`: {field}")]
+    UnknownField {
+        kind: String,
+        /// The object.
+        name: String,
+        field: UnknownField,
     },
     /// A value in it means nothing.
     #[error("cannot read `{text}` as {what} in {kind} `{name}`")]
@@ -113,8 +123,9 @@ impl Of<'_> {
         convert: impl FnOnce(K, Meta) -> Result<R, Bad>,
     ) -> Result<Object, ConvertError> {
         let (kind, name) = (self.kind.to_owned(), self.meta.name.clone());
-        let shaped: K = match serde_json::from_value(document) {
-            Ok(shaped) => shaped,
+        let shaped: K = match strict::read(document) {
+            Ok((shaped, None)) => shaped,
+            Ok((_, Some(field))) => return Err(ConvertError::UnknownField { kind, name, field }),
             Err(source) => return Err(ConvertError::Shape { kind, name, source }),
         };
         match convert(shaped, self.meta.clone()) {

@@ -364,3 +364,27 @@ fn a_container_keeps_what_its_runtime_is_told() {
         look.target,
     ));
 }
+
+#[test]
+fn field_that_a_kind_does_not_have_is_told_with_the_nearest() {
+    let pod = |container: Value| {
+        let spec =
+            json!({"containers": [{"name": "a"}, container], "volumes": [{"name": "v", "emptyDir": {}}]});
+        objects(json!({"kind": "Pod", "metadata": {"name": "web"}, "spec": spec})).map(|all| all.len())
+    };
+    let told = |error: ConvertError| error.to_string();
+    assert_eq!(
+        pod(json!({"name": "c", "volumeMount": [{"name": "v", "mountPath": "/v"}]})).map_err(told),
+        Err("cannot read Pod `web`: there is no field `spec.containers[1].volumeMount`; the nearest is \
+             `volumeMounts`"
+            .to_owned())
+    );
+    // One without a value is one that was left out, and a map has the names that its author gives.
+    assert_eq!(pod(json!({"name": "c", "volumeMount": null})).map_err(told), Ok(1));
+    assert_eq!(
+        pod(json!({"name": "c", "resources": {"limits": {"example.com/x": "1"}}})).map_err(told),
+        Ok(1)
+    );
+    let claim = json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "d", "label": {}}, "spec": {}});
+    assert!(told(objects(claim).unwrap_err()).contains("`metadata.label`; the nearest is `labels`"));
+}
