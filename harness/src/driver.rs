@@ -10,12 +10,13 @@ mod questions;
 mod registrar;
 pub(crate) mod rooted;
 
+use std::cell::RefCell;
 use std::fs;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use contracts::event::{Lifecycle, Role};
 use nix::unistd::Pid;
@@ -30,6 +31,7 @@ pub use registrar::{Registrar, RegistrarError};
 use crate::Layout;
 use crate::cgroup::Cgroup;
 use crate::journal::Journal;
+use crate::load::{self, Late};
 use crate::manifest::Manifest;
 use log::Log;
 use process::Process;
@@ -113,6 +115,13 @@ pub enum DriverError {
         /// The last lines it printed.
         tail: Vec<String>,
     },
+    /// It did not become ready, on a machine that was too busy to say anything of it.
+    #[error("cannot use the driver: {late}")]
+    Overloaded {
+        late: Late,
+        #[source]
+        source: Box<DriverError>,
+    },
     /// Its name is not the one in the manifest.
     #[error("cannot use the driver: it calls itself `{found}`, but the manifest says `{expected}`")]
     OtherName {
@@ -146,8 +155,17 @@ impl DriverError {
             | Self::NoSocket { tail, .. }
             | Self::NotReady { tail, .. }
             | Self::Answers { tail, .. } => tail,
+            Self::Overloaded { source, .. } => source.tail(),
             _ => &[],
         }
+    }
+
+    /// Whether the driver's process has ended: where it has not, nobody can say that it was lost.
+    pub fn has_ended(&self) -> bool {
+        matches!(
+            self,
+            Self::Exited { .. } | Self::NoCommand { .. } | Self::Start { .. } | Self::NoRoot { .. }
+        )
     }
 
     /// An action that may help, as one line.
@@ -307,10 +325,7 @@ impl Driver {
     }
 
     async fn become_ready(&mut self) -> Result<(), DriverError> {
-        let within = self.options.manifest.start_timeout();
-        let end = Instant::now() + within;
-        self.wait_for_socket(end, within).await?;
-        self.wait_for_probe(end, within).await?;
+        self.start_in_time().await?;
         let call = self.options.manifest.call_timeout();
         let controller = self.options.manifest.controller_socket.as_deref();
         let Answers { capabilities, wrong } =
@@ -327,7 +342,33 @@ impl Driver {
         Ok(())
     }
 
-    async fn wait_for_socket(&self, end: Instant, within: Duration) -> Result<(), DriverError> {
+    /// Waits for the socket and for the answer that it is ready, by a clock that goes slower on a busy machine.
+    async fn start_in_time(&self) -> Result<(), DriverError> {
+        let within = self.options.manifest.start_timeout();
+        let heard = RefCell::default();
+        let ready = async {
+            self.wait_for_socket().await?;
+            self.wait_for_probe(within, &heard).await
+        };
+        let late = match load::within(within, ready).await {
+            Ok(ready) => return ready,
+            Err(late) => late,
+        };
+        let tail = self.log_tail(TAIL);
+        let slow = match heard.into_inner() {
+            Some(source) => DriverError::NotReady { within, source, tail },
+            None => {
+                let (socket, is_told) = (self.socket.clone(), self.options.manifest.names_the_socket());
+                DriverError::NoSocket { socket, within, is_told, tail }
+            }
+        };
+        Err(match late.is_cut_short {
+            true => DriverError::Overloaded { late, source: Box::new(slow) },
+            false => slow,
+        })
+    }
+
+    async fn wait_for_socket(&self) -> Result<(), DriverError> {
         // Nobody tells when a socket begins to listen, so it is tried. The first tries come quickly, since a
         // good driver needs a few milliseconds.
         let mut pause = Duration::from_millis(1);
@@ -335,33 +376,35 @@ impl Driver {
             if tokio::net::UnixStream::connect(&self.socket).await.is_ok() {
                 return Ok(());
             }
-            if let Some(exit) = self.exit() {
-                return Err(DriverError::Exited { exit, tail: self.log_tail(TAIL) });
-            }
-            if Instant::now() >= end {
-                let (socket, tail) = (self.socket.clone(), self.log_tail(TAIL));
-                let is_told = self.options.manifest.names_the_socket();
-                return Err(DriverError::NoSocket { socket, within, is_told, tail });
-            }
+            self.lives()?;
             self.pause(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
 
-    async fn wait_for_probe(&self, end: Instant, within: Duration) -> Result<(), DriverError> {
-        let mut last = None;
-        while Instant::now() < end {
-            match questions::probe(&self.socket, end - Instant::now()).await {
+    /// `heard` is the last answer, or that there was none yet.
+    async fn wait_for_probe(
+        &self,
+        within: Duration,
+        heard: &RefCell<Option<Option<Status>>>,
+    ) -> Result<(), DriverError> {
+        loop {
+            heard.borrow_mut().get_or_insert_default();
+            match questions::probe(&self.socket, within).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(status) => last = Some(status),
+                Err(status) => drop(heard.replace(Some(Some(status)))),
             }
-            if let Some(exit) = self.exit() {
-                return Err(DriverError::Exited { exit, tail: self.log_tail(TAIL) });
-            }
+            self.lives()?;
             self.pause(Duration::from_millis(20)).await;
         }
-        Err(DriverError::NotReady { within, source: last, tail: self.log_tail(TAIL) })
+    }
+
+    fn lives(&self) -> Result<(), DriverError> {
+        match self.exit() {
+            Some(exit) => Err(DriverError::Exited { exit, tail: self.log_tail(TAIL) }),
+            None => Ok(()),
+        }
     }
 
     /// Waits, but not longer than the driver lives.

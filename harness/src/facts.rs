@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 mod probe;
 
-pub use crate::standing::{Standing, is_root, standing};
+pub use crate::standing::{Standing, in_guest, is_root, standing};
 pub(crate) use probe::program;
 
 /// Something that a case can need of the machine.
@@ -102,12 +102,6 @@ impl Fact {
             Fact::PowerCut => "power cut",
         }
     }
-}
-
-/// Whether this is a guest of the suite.
-pub fn in_guest() -> bool {
-    // What a guest's PID 1 was called with stands on its kernel's command line.
-    std::fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest")
 }
 
 impl fmt::Display for Fact {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::facts;
+use crate::standing;
 
 /// How often the load is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -76,7 +76,7 @@ async fn passed_by(limit: Duration, started: Instant, load: impl Fn() -> f64) ->
 
 /// How many tasks there are for each processor that could run now.
 fn load() -> f64 {
-    if facts::in_guest() {
+    if standing::in_guest() {
         // The load of the machine around a guest does not show inside.
         return 1.0;
     }

@@ -1,4 +1,4 @@
-//! The privileges of this process on the machine.
+//! The privileges of this process on the machine, and whether that is a guest.
 
 use std::fs;
 
@@ -28,6 +28,12 @@ pub fn standing() -> Standing {
 /// Whether this process is root of the machine.
 pub fn is_root() -> bool {
     standing() == Standing::Root
+}
+
+/// Whether this is a guest of the suite.
+pub fn in_guest() -> bool {
+    // What a guest's PID 1 was called with stands on its kernel's command line.
+    fs::read_to_string("/proc/cmdline").unwrap_or_default().contains(" -- __guest")
 }
 
 /// The user id of this process on the machine.

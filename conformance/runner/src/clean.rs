@@ -19,7 +19,7 @@ pub(crate) fn clean(message: &mut Said, masks: &[Masks]) {
         // An expectation is written into the suite's source unchanged.
         Said::Progress(Progress::Expectation(_) | Progress::CutPower) | Said::Ready | Said::Kept => {}
         Said::Abilities(abilities) => cleaner.abilities(abilities),
-        Said::Refused(Refusal { chain, hint, log, driver: _ }) => {
+        Said::Refused(Refusal { chain, hint, log, driver_has_ended: _ }) => {
             cleaner.texts(chain);
             cleaner.texts(hint);
             cleaner.texts(log);
@@ -98,7 +98,7 @@ mod tests {
         ["hunter2", "failed"].iter().for_each(|secret| masks.add("key", secret));
         let chain = vec!["hunter2 \u{1b}[2J failed".to_owned()];
         let mut message =
-            Said::Refused(Refusal { chain: chain.clone(), hint: None, log: chain, driver: true });
+            Said::Refused(Refusal { chain: chain.clone(), hint: None, log: chain, driver_has_ended: true });
         clean(&mut message, std::slice::from_ref(&masks));
         let Said::Refused(Refusal { chain, log, .. }) = message else { panic!("{message:?}") };
         assert_eq!(chain, [r"*** \u{1b}[2J ***"]);

@@ -93,7 +93,7 @@ fn enter(lifeline: OwnedFd, voice: &Voice) -> Result<(Assignment, Sandbox), Refu
     // From here on this is another process, and the one that was started only waits for it.
     let sandbox = Sandbox::enter(options).map_err(|error| {
         let hint = error.hint().map(str::to_owned);
-        Refusal { chain: testbed::failure::chain(&error), hint, log: vec![], driver: false }
+        Refusal { chain: testbed::failure::chain(&error), hint, log: vec![], driver_has_ended: false }
     })?;
     Ok((assignment, sandbox))
 }
@@ -140,7 +140,12 @@ fn work(assignment: Assignment, sandbox: Sandbox, player: Player, voice: &Voice)
 /// A script that was still at work at its deadline.
 fn too_late(timeout: Duration) -> Refusal {
     let chain = vec![format!("It did not end within {} s.", timeout.as_secs_f64())];
-    Refusal { chain, hint: Some("--timeout gives it more time".to_owned()), log: vec![], driver: false }
+    Refusal {
+        chain,
+        hint: Some("--timeout gives it more time".to_owned()),
+        log: vec![],
+        driver_has_ended: false,
+    }
 }
 
 async fn run_case(
@@ -152,7 +157,7 @@ async fn run_case(
 ) -> Said {
     let Some(case) = case::find(id) else {
         let chain = vec![format!("there is no case `{id}` in this binary")];
-        return Said::Refused(Refusal { chain, hint: None, log: vec![], driver: false });
+        return Said::Refused(Refusal { chain, hint: None, log: vec![], driver_has_ended: false });
     };
     let bed = match Bed::put_up(orders, sandbox, abilities).await {
         Ok(bed) => bed,

@@ -65,7 +65,7 @@ pub(super) async fn ask(
 }
 
 pub(super) fn refused(refusal: Refusal) -> Exit {
-    let Refusal { chain, hint, log, driver: _ } = refusal;
+    let Refusal { chain, hint, log, driver_has_ended: _ } = refusal;
     let mut chain = chain.into_iter();
     let exit = Exit::environment(chain.next().unwrap_or_default()).details(chain).maybe_hint(hint);
     if log.is_empty() {

@@ -49,7 +49,7 @@ pub async fn ask(orders: &Orders, sandbox: &Sandbox) -> Result<Abilities, Refusa
     match answer {
         Ok(abilities) if abilities.wrong.is_empty() && abilities.odd.is_empty() => Ok(abilities),
         Ok(abilities) => Ok(Abilities { last_words: log, ..abilities }),
-        Err(chain) => Err(Refusal { chain, hint: None, log, driver: true }),
+        Err(chain) => Err(Refusal { chain, hint: None, log, driver_has_ended: false }),
     }
 }
 

@@ -35,7 +35,7 @@ use api::AccessMode;
 use harness::api_server::{ProvisionError, Provisioned, VolumeRequest};
 use harness::census;
 use harness::cgroup::Cgroup;
-use harness::driver::Exit;
+use harness::driver::{DriverError, Exit};
 use harness::fault_fs::FaultFs;
 use harness::manifest::Sensitive;
 use harness::masks::TELLING;
@@ -144,6 +144,7 @@ impl StepError {
 
     pub(crate) fn of_testbed(error: &TestbedError) -> Self {
         match error {
+            TestbedError::Driver(error @ DriverError::Overloaded { .. }) => Self::Environment(chain(error)),
             TestbedError::Driver(error) => Self::Broken(chain(error)),
             TestbedError::Refused(why) => {
                 Self::Broken(vec!["The node does not take the driver.".to_owned(), why.clone()])

@@ -102,8 +102,8 @@ pub struct Refusal {
     pub hint: Option<String>,
     /// The last lines of the driver's log, where the driver is the reason.
     pub log: Vec<String>,
-    /// Whether the driver, and not the machine, is the reason.
-    pub driver: bool,
+    /// Whether the driver's process has ended, or could not begin.
+    pub driver_has_ended: bool,
 }
 
 /// What the driver answered when it was asked what it can do.
@@ -177,6 +177,6 @@ impl Abilities {
 impl Refusal {
     /// Something that is neither the driver's nor the user's fault.
     pub fn ours(error: &(dyn Error + 'static)) -> Self {
-        Self { chain: chain(error), hint: None, log: vec![], driver: false }
+        Self { chain: chain(error), hint: None, log: vec![], driver_has_ended: false }
     }
 }

@@ -157,7 +157,7 @@ impl Verdict {
         }
         let seconds = if matches!(ended, Some(Ok(Ended::Hung(_)))) { self.timeout } else { 0.0 };
         let status = match &self.refusal {
-            Some(refusal) if refusal.driver => Status::DriverExited,
+            Some(refusal) if refusal.driver_has_ended => Status::DriverExited,
             _ => Status::Error,
         };
         let breakage = Some(self.no_outcome(&blank.at, ended));

@@ -132,7 +132,7 @@ impl Refusal {
             TestbedError::Driver(error) => Self::of_driver(error),
             TestbedError::Refused(why) => {
                 let chain = vec!["The node does not take the driver.".to_owned(), why.clone()];
-                Self { chain, hint: None, log: vec![], driver: true }
+                Self { chain, hint: None, log: vec![], driver_has_ended: false }
             }
             error => Self::ours(error),
         }
@@ -141,6 +141,6 @@ impl Refusal {
     /// A driver that cannot be tested.
     fn of_driver(error: &DriverError) -> Self {
         let (hint, log) = (error.hint().map(str::to_owned), error.tail().to_vec());
-        Self { chain: chain(error), hint, log, driver: true }
+        Self { chain: chain(error), hint, log, driver_has_ended: error.has_ended() }
     }
 }
