@@ -370,3 +370,60 @@ fn driver_of_a_play_is_in_a_control_group_with_limits() {
     let groups = std::fs::read_to_string(&said).expect("the driver said it");
     assert!(groups.contains("/volproof-"), "in no group of ours: {groups}");
 }
+
+/// The files that README plays.
+#[test]
+#[file_serial(root)]
+fn examples_are_played_and_a_misspelled_field_is_not() {
+    let (pod, claim) = (include_str!("../examples/pod.yaml"), include_str!("../examples/claim.yaml"));
+    let play = |pod: &str| {
+        let volproof = Volproof::new().file("pod.yaml", pod).file("claim.yaml", claim);
+        volproof.args("play pod.yaml claim.yaml --once").run()
+    };
+    let misspelled = play(&pod.replace("volumeMounts:", "volumeMount:"));
+    assert_eq!(misspelled.code, Some(2), "{}", misspelled.told());
+    let told = "there is no field `spec.containers[0].volumeMount`; the nearest is `volumeMounts`";
+    assert!(misspelled.stderr.contains(told), "{}", misspelled.told());
+    if has_root() {
+        let played = play(pod);
+        assert_eq!(played.code, Some(0), "{}", played.told());
+        assert!(played.stdout.contains("all pods have their volumes"), "{}", played.told());
+    }
+}
+
+/// What a pod makes on the machine and what a scenario's command writes there is thrown away, unless the user wants a
+/// hostPath to be the machine's.
+#[test]
+#[file_serial(root)]
+fn machine_is_changed_only_where_it_is_allowed() {
+    if !has_root() {
+        return;
+    }
+    // Not below `/tmp`, which is the sandbox's own.
+    let ground = tempfile::tempdir_in("/var/lib").expect("a directory");
+    let made = ground.path().join("made");
+    let pod = format!(
+        "kind: Pod\nmetadata: {{name: web}}\nspec:\n  \
+         containers: [{{name: c, image: x, volumeMounts: [{{name: h, mountPath: /h}}]}}]\n  \
+         volumes: [{{name: h, hostPath: {{path: {}, type: DirectoryOrCreate}}}}]\n",
+        made.display()
+    );
+    let play = |flags: &str| {
+        let ended = Volproof::new().file("pod.yaml", &pod).args("play pod.yaml --once").args(flags).run();
+        assert_eq!(ended.code, Some(0), "{}", ended.told());
+        ended
+    };
+    let contained = play("");
+    assert!(!made.exists(), "{}", contained.told());
+    assert!(contained.stderr.contains("--allow-host-path"), "{}", contained.told());
+
+    let written = ground.path().join("written");
+    let steps = format!("- {{do: sh, cmd: 'echo x >{0} && cat {0}'}}", written.display());
+    let text = format!("{SCENARIO}{steps}\n");
+    let ended = Volproof::new().file("x.yaml", &text).args("play --scenario x.yaml").run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    assert!(!written.exists(), "{}", ended.told());
+
+    let allowed = play("--allow-host-path");
+    assert!(made.is_dir(), "{}", allowed.told());
+}

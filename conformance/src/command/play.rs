@@ -35,6 +35,10 @@ pub(super) struct Flags {
     /// With manifests: take everything down as soon as all pods have their volumes, or cannot get them
     #[arg(long, conflicts_with = "scenario")]
     once: bool,
+    /// With manifests: let pods' hostPath volumes reach this machine itself, and be made there. Otherwise what is made or
+    /// written there is thrown away
+    #[arg(long, conflicts_with = "scenario")]
+    allow_host_path: bool,
     /// Write what happened here, as the recordings have it
     #[arg(long, value_name = "OUT")]
     trace: Option<PathBuf>,
@@ -49,7 +53,7 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let script = script(flags)?;
+    let (script, host_paths) = script(flags)?;
     if let Some(trace) = &flags.trace {
         // Found out before anything is done, and not after it.
         std::fs::write(trace, "").map_err(|error| {
@@ -58,18 +62,39 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     }
     look::can_sandbox(Facts::get())?;
     let rootless = !harness::facts::is_root();
-    let manifest = match flags.driver.is_ours() {
+    let mut manifest = match flags.driver.is_ours() {
         true if flags.scenario.is_some() => flags.driver.ours(&["--hostpath"]),
         true if rootless => flags.driver.ours(&["--backing=directory"]),
         true => flags.driver.ours(&[]),
         false => run::manifest(&flags.driver, rootless)?,
     };
     run::refuse_running(&manifest, "to play with")?;
+    match flags.allow_host_path {
+        true => manifest.host_paths.extend(opened(&host_paths)?),
+        false => host_paths.iter().for_each(|path| {
+            eprintln!("note: what is made or written in `{path}` is thrown away; --allow-host-path leaves it on this machine");
+        }),
+    }
     under_ledger(async |ledger| play(flags, script, manifest, rootless, ledger).await)
 }
 
-/// What is to be played, read and looked through before anything is started.
-fn script(flags: &Flags) -> Result<Script, Exit> {
+/// The directories of the machine in which these paths are, or will be made.
+fn opened(host_paths: &[String]) -> Result<Vec<PathBuf>, Exit> {
+    let opened = |path: &String| {
+        let there = Path::new(path).ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        if there == Path::new("/") {
+            let refused =
+                Exit::usage(format!("cannot open the hostPath `{path}`: it would be all of the machine"));
+            return Err(refused.maybe_hint(Some("make the directory that is to hold it first".to_owned())));
+        }
+        Ok(there.to_owned())
+    };
+    host_paths.iter().map(opened).collect()
+}
+
+/// What is to be played, read and looked through before anything is started; with the paths of the machine that pods
+/// use.
+fn script(flags: &Flags) -> Result<(Script, Vec<String>), Exit> {
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path).map_err(|error| {
             Exit::usage(format!("cannot read `{}`", path.display())).details([error.to_string()])
@@ -78,12 +103,12 @@ fn script(flags: &Flags) -> Result<Script, Exit> {
     if let Some(path) = &flags.scenario {
         let text = read(path)?;
         Scenario::parse(&text).map_err(|bad| refused(path, bad))?;
-        return Ok(Script::Scenario(text));
+        return Ok((Script::Scenario(text), vec![]));
     }
     let named = |path: &PathBuf| Ok((path.display().to_string(), read(path)?));
     let texts = flags.files.iter().map(named).collect::<Result<Vec<_>, Exit>>()?;
-    Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
-    Ok(Script::Manifests { files: texts, once: flags.once })
+    let files = Files::parse(&texts).map_err(|(path, bad)| refused(Path::new(&path), bad))?;
+    Ok((Script::Manifests { files: texts, once: flags.once }, files.host_paths()))
 }
 
 async fn play(

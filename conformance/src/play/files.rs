@@ -103,6 +103,15 @@ impl Files {
         Ok(files)
     }
 
+    /// The paths of the machine that volumes are.
+    pub(crate) fn host_paths(&self) -> Vec<String> {
+        let volumes = |pod: &Value| pod.pointer("/spec/volumes").and_then(Value::as_array).cloned();
+        let in_pods = self.scenario.pods.iter().filter_map(volumes).flatten();
+        let in_pods = in_pods.map(|volume| text(&volume, "/hostPath/path").to_owned());
+        let persistent = self.bound.iter().map(|(volume, _)| text(volume, "/spec/hostPath/path").to_owned());
+        in_pods.chain(persistent).filter(|path| !path.is_empty()).collect()
+    }
+
     /// Why these cannot be played with this driver, if they cannot.
     pub(crate) fn refuse(&self, driver: &str) -> Result<(), Bad> {
         match self
