@@ -298,6 +298,7 @@ const FOUND_BY_NODE_CALLS: &[(&str, &str)] = &[
     ("unstage-succeeds-but-mounted", "csi::staging::pod_deleted_during_stage"),
     ("unpublish-takes-all-targets", "csi::sharing::two_pods_share_one_staging"),
     ("publish-creates-file", "csi::order::teardown_twice_is_ok"),
+    ("publish-creates-file", "csi::stats::statistics_are_of_the_file_system"),
     ("stage-forgets-idempotence", "csi::order::data_outlives_each_call"),
     ("publish-forgets-idempotence", "csi::races::cancelled_call_is_good_the_next_time"),
     ("publish-ignores-mount-flags", "csi::flags::requested_mount_flags_are_in_force"),

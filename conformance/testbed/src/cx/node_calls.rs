@@ -365,7 +365,7 @@ impl NodeCalls {
     #[track_caller]
     pub fn set_up(&self, target: &str) -> impl Future<Output = Result> + use<> {
         let (stage, publish, cx) = (self.stage(), self.publish(target), self.cx());
-        let (staging, caller) = (self.staging(), Location::caller());
+        let (staging, path, caller) = (self.staging(), self.target(target), Location::caller());
         async move {
             stage.await?.succeeds()?;
             let published = publish.await?;
@@ -377,7 +377,13 @@ impl NodeCalls {
                 published.code()
             );
             cx.keeps("DRV-040", "NodeStageVolume", is_staged || !cx.shared.bed.stages(), &told)?;
-            published.succeeds()
+            published.succeeds()?;
+            // No rule judges calls of a case's own.
+            let is_device = |there: std::fs::Metadata| there.file_type().is_block_device();
+            let is_there = !mounts_at(&path).is_ok_and(|mounts| mounts.is_empty())
+                || std::fs::metadata(&path).is_ok_and(is_device);
+            let told = "NodePublishVolume answered OK, and nothing is mounted at the target.";
+            cx.keeps("DRV-055", "NodePublishVolume", is_there, told)
         }
     }
 
