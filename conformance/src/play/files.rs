@@ -108,7 +108,7 @@ impl Files {
         let volumes = |pod: &Value| pod.pointer("/spec/volumes").and_then(Value::as_array).cloned();
         let in_pods = self.scenario.pods.iter().filter_map(volumes).flatten();
         let in_pods = in_pods.map(|volume| text(&volume, "/hostPath/path").to_owned());
-        let persistent = self.bound.iter().map(|(volume, _)| text(volume, "/spec/hostPath/path").to_owned());
+        let persistent = self.claims.iter().map(|volume| text(volume, "/spec/hostPath/path").to_owned());
         in_pods.chain(persistent).filter(|path| !path.is_empty()).collect()
     }
 
