@@ -410,7 +410,7 @@ impl Journal {
     pub fn look(&self) -> Story {
         let mut story = Story::default();
         self.change(|state| {
-            state.tell_strays();
+            state.tell_strays(false);
             let State { teller, lines, looked, .. } = state;
             story = teller.tell(&lines[*looked..]);
             *looked = lines.len();
@@ -434,9 +434,15 @@ impl Journal {
         self.state().lines[lines..].to_vec()
     }
 
-    /// Strays and phantoms so far.
+    /// Waits until the node has said of all that has changed that it was its own doing, or has had the time to.
+    pub async fn suspects_settle(&self) {
+        self.change(State::compare_own);
+        self.wait(own::SOON, |journal| !journal.state().own.has_suspects()).await;
+    }
+
+    /// Strays and phantoms so far. To be asked when the node has had the time to say what it did.
     pub fn irregular(&self) -> Vec<Irregular> {
-        self.change(State::tell_strays);
+        self.change(|state| state.tell_strays(true));
         let irregular = |line: &TraceLine| match &line.event {
             Event::Stray(found) | Event::Phantom(found) => Some(found.clone()),
             _ => None,
@@ -593,7 +599,10 @@ impl State {
 
     /// Mount events that no effect has claimed by now will never be claimed, unless an operation is under way: it
     /// may announce them yet.
-    fn tell_strays(&mut self) {
+    ///
+    /// Of what the node has made and somebody has changed all is told at the end; before it, the node may say in a moment
+    /// that it was its own doing, and not all that it does is an operation.
+    fn tell_strays(&mut self, is_the_end: bool) {
         let is_at_work = !self.operations.is_empty();
         if !is_at_work {
             for stray in self.kernel.take_unclaimed(&self.symbols) {
@@ -602,7 +611,7 @@ impl State {
         }
         self.compare_own();
         let by = self.kernel.actors.driver();
-        for what in self.own.take_suspects(is_at_work) {
+        for what in self.own.take_suspects(!is_the_end) {
             self.push(Event::Stray(Irregular { what, by }));
         }
     }

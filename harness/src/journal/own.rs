@@ -34,7 +34,7 @@ struct Change {
 }
 
 /// So long the node may take to say what it did: a moment, on a machine that lets it run at all.
-const SOON: Duration = Duration::from_secs(3);
+pub(super) const SOON: Duration = Duration::from_secs(3);
 
 impl Own {
     /// Takes note of what the node says it did.
@@ -85,6 +85,10 @@ impl Own {
         for (path, _) in self.changes() {
             self.entries.remove(&path);
         }
+    }
+
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
     }
 
     /// A node that is gone has told nothing of what it did last.

@@ -438,3 +438,16 @@ fn driver_that_covers_or_takes_away_the_nodes_root_has_no_excuse() {
     let told: Vec<String> = journal.irregular().into_iter().map(|found| found.what).collect();
     assert_eq!(told, ["mount /var/lib/kubelet", "mount /var/lib/kubelet/plugins"]);
 }
+
+/// A look in the midst of things does not tell what the node may explain in a moment.
+#[tokio::test]
+async fn node_has_time_to_say_what_it_did() {
+    let (_scratch, journal, record) = with_record();
+    call(&journal);
+    std::fs::remove_file(&record).unwrap();
+    call(&journal);
+    assert!(!journal.look().to_string().contains("stray"));
+    assert!(journal.effect(announce("remove", record.to_str().unwrap())));
+    journal.suspects_settle().await;
+    assert_eq!(journal.irregular(), []);
+}

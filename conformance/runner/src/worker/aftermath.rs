@@ -95,6 +95,9 @@ impl Aftermath {
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), bed.journal.symbols());
         (after.findings, after.judged) = (findings, judged);
+        if let Some(other) = bed.other() {
+            other.journal.suspects_settle().await;
+        }
         after.judge_other(bed, settled);
         if settled && !failed {
             let held = bed.driver_holds();
@@ -108,6 +111,7 @@ impl Aftermath {
                 .unchecked
                 .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
         }
+        bed.journal.suspects_settle().await;
         after.findings.extend(judge::irregular(&bed.journal.irregular(), &trace, bed.journal.symbols()));
         let symbols = bed.journal.symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
