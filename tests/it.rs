@@ -11,6 +11,7 @@ mod keep;
 mod leaks;
 mod play;
 mod promises;
+mod registry;
 mod rooted;
 mod sabotage;
 mod secrets;

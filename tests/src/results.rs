@@ -38,6 +38,8 @@ pub struct Case {
     pub status: String,
     /// What was found, as `contract method: cause`.
     pub findings: Vec<String>,
+    /// The promises that it judges and had no occasion to.
+    pub not_tried: Vec<String>,
 }
 
 impl Results {
@@ -107,6 +109,13 @@ fn case(case: &Value) -> Case {
                     text(finding, "cause")
                 )
             })
+            .collect(),
+        not_tried: case["not_tried"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
             .collect(),
     }
 }

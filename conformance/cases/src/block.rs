@@ -128,7 +128,7 @@ async fn link_to_a_device_is_followed(cx: &mut Cx) -> Result {
 /// the pod, and the volume is unpublished all the same, since it may be published.
 ///
 /// CSI, NodePublishVolume: on success the volume is at target_path.
-#[case(needs = [Block, Root, Loop])]
+#[case(needs = [StageUnstage, Block, Root, Loop])]
 async fn missing_device_at_the_target_is_reported(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let publish = cx.hold(Method::Publish);

@@ -18,7 +18,8 @@ use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, LitStr, Meta, ReturnType, Toke
 ///
 /// The doc comment is the sentence the case proves, and is demanded. The arguments, all optional:
 /// `needs = [Block, …]` (variants of `Need`), `each = [A, B]` (one case for each value, which is handed to
-/// the function as its second parameter), `serial = "why no other case may run meanwhile"`,
+/// the function as its second parameter), `judges = ["DRV-060", …]` (promises that rules or helpers judge in it, beside
+/// those whose ids stand in its body), `serial = "why no other case may run meanwhile"`,
 /// `xfail = "why it is known to fail"`.
 #[proc_macro_attribute]
 pub fn case(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -43,7 +44,8 @@ fn expand(arguments: Tokens, item: Tokens) -> syn::Result<Tokens> {
     let name = function.sig.ident.clone();
     let text = name.to_string();
     let needs = &arguments.needs;
-    let judges = promises_named(quote!(#function));
+    let mut judges = promises_named(quote!(#function));
+    judges.extend(arguments.judges.iter().map(LitStr::value));
     let serial = optional(&arguments.serial);
     let xfail = optional(&arguments.xfail);
     // A span of the source itself, so that `line!` answers with the line of the name.
@@ -96,10 +98,7 @@ fn promises_named(function: Tokens) -> BTreeSet<String> {
             TokenTree::Literal(literal) => {
                 let text = literal.to_string();
                 let id = text.trim_matches('"');
-                let is_id = id.strip_prefix("DRV-").is_some_and(|number| {
-                    number.len() == 3 && number.bytes().all(|digit| digit.is_ascii_digit())
-                });
-                promises.extend(is_id.then(|| id.to_owned()));
+                promises.extend(is_promise(id).then(|| id.to_owned()));
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) => {}
         }
@@ -107,11 +106,18 @@ fn promises_named(function: Tokens) -> BTreeSet<String> {
     promises
 }
 
+/// Whether this is the id of a driver's promise.
+fn is_promise(id: &str) -> bool {
+    let number = id.strip_prefix("DRV-");
+    number.is_some_and(|number| number.len() == 3 && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
 /// What stands in the parentheses.
 #[derive(Default)]
 struct Arguments {
     needs: Vec<Ident>,
     each: Vec<Ident>,
+    judges: Vec<LitStr>,
     serial: Option<LitStr>,
     xfail: Option<LitStr>,
 }
@@ -123,18 +129,20 @@ impl Parse for Arguments {
             let pair = meta.require_name_value().map_err(|_| {
                 Error::new(
                     meta.span(),
-                    "expected `needs = […]`, `each = […]`, `serial = \"…\"` or `xfail = \"…\"`",
+                    "expected `needs = […]`, `each = […]`, `judges = […]`, `serial = \"…\"` or `xfail = \"…\"`",
                 )
             })?;
             let name = pair.path.get_ident().map(Ident::to_string).unwrap_or_default();
             match name.as_str() {
                 "needs" => arguments.needs = idents(&pair.value)?,
                 "each" => arguments.each = idents(&pair.value)?,
+                "judges" => arguments.judges = promises(&pair.value)?,
                 "serial" => arguments.serial = Some(reason(&pair.value)?),
                 "xfail" => arguments.xfail = Some(reason(&pair.value)?),
                 _ => {
-                    let message =
-                        format!("unknown argument `{name}`; there are `needs`, `each`, `serial`, `xfail`");
+                    let message = format!(
+                        "unknown argument `{name}`; there are `needs`, `each`, `judges`, `serial`, `xfail`"
+                    );
                     return Err(Error::new(pair.path.span(), message));
                 }
             }
@@ -156,6 +164,19 @@ fn idents(value: &Expr) -> syn::Result<Vec<Ident>> {
             ident(element).ok_or_else(|| Error::new(element.span(), "expected a bare name, such as `Block`"))
         })
         .collect()
+}
+
+fn promises(value: &Expr) -> syn::Result<Vec<LitStr>> {
+    let refused = |at: Span| Error::new(at, "expected a list of promises, such as `[\"DRV-060\"]`");
+    let Expr::Array(array) = value else { return Err(refused(value.span())) };
+    let promise = |element: &Expr| match element {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(id) if is_promise(&id.value()) => Ok(id.clone()),
+            other => Err(refused(other.span())),
+        },
+        other => Err(refused(other.span())),
+    };
+    array.elems.iter().map(promise).collect()
 }
 
 fn reason(value: &Expr) -> syn::Result<LitStr> {
@@ -248,8 +269,10 @@ mod tests {
                 answer.is("DRV-020", &["DRV-0210", "xDRV-022"])
             }
         };
-        let tokens = expand(quote!(), item).expect("a case").to_string();
+        let tokens = expand(quote!(), item.clone()).expect("a case").to_string();
         assert!(tokens.contains(r#"judges : & ["DRV-020" , "DRV-064"]"#), "{tokens}");
+        let more = expand(quote!(judges = ["DRV-064", "DRV-001"]), item).expect("a case").to_string();
+        assert!(more.contains(r#"judges : & ["DRV-001" , "DRV-020" , "DRV-064"]"#), "{more}");
     }
 
     #[test]
@@ -261,16 +284,21 @@ mod tests {
         refused(
             quote!(need = [Root]),
             good.clone(),
-            "unknown argument `need`; there are `needs`, `each`, `serial`, `xfail`",
+            "unknown argument `need`; there are `needs`, `each`, `judges`, `serial`, `xfail`",
         );
         refused(quote!(needs = Root), good.clone(), "expected a list, such as `[Block, StageUnstage]`");
         refused(quote!(needs = ["Root"]), good.clone(), "expected a bare name, such as `Block`");
         refused(
             quote!(serial),
             good.clone(),
-            "expected `needs = […]`, `each = […]`, `serial = \"…\"` or `xfail = \"…\"`",
+            "expected `needs = […]`, `each = […]`, `judges = […]`, `serial = \"…\"` or `xfail = \"…\"`",
         );
         refused(quote!(serial = ""), good.clone(), "expected the reason, as a string");
+        refused(
+            quote!(judges = ["DRV-60"]),
+            good.clone(),
+            "expected a list of promises, such as `[\"DRV-060\"]`",
+        );
         refused(quote!(each = [A]), good, "a case with `each` takes `cx: &mut Cx` and the value");
     }
 

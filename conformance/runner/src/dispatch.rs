@@ -345,6 +345,7 @@ impl Dispatcher {
             breakage: None,
             findings: vec![],
             judged: Judged::default(),
+            not_tried: vec![],
             left_behind: vec![],
             kernel: vec![],
             unchecked: vec![],

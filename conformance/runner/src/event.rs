@@ -186,6 +186,9 @@ pub struct CaseReport {
     /// What it says of the others; [`RunRecord::promises`] has the sum.
     #[serde(skip)]
     pub judged: Judged,
+    /// The promises that it judges and had no occasion to: neither kept nor broken in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_tried: Vec<String>,
     /// What it left behind, in the words of the story.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<String>,
@@ -263,6 +266,7 @@ impl CaseReport {
             breakage: None,
             findings: vec![],
             judged: Judged::default(),
+            not_tried: vec![],
             left_behind: vec![],
             kernel: vec![],
             unchecked: vec![],

@@ -41,6 +41,7 @@ pub fn report(wrong: &[WrongAnswer], last_words: &[String], total: usize, again:
         breakage: (!last_words.is_empty()).then_some(breakage),
         findings: wrong.iter().map(finding).collect(),
         judged: Judged::default(),
+        not_tried: vec![],
         left_behind: vec![],
         kernel: vec![],
         unchecked: vec![],

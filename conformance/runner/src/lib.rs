@@ -18,6 +18,7 @@ pub mod logs;
 pub mod merge;
 pub mod message;
 pub mod promises;
+pub mod registry;
 pub mod report;
 pub mod select;
 pub mod worker;

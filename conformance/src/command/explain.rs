@@ -1,12 +1,16 @@
 //! `volproof explain`: what a name in a report means.
 
+use std::io::Write;
+
 use clap::Args;
+use contracts::promise::Promise;
 use contracts::rule::Rule;
-use contracts::{driver, manager, promise};
+use contracts::{manager, promise};
+use harness::manifest::Sabotage;
 
 use super::Exit;
 use runner::exit_code;
-use runner::promises;
+use runner::registry::{self, Entry};
 use runner::select;
 use testbed::case::{self, Case, CaseId};
 use testbed::need::{Need, Provider};
@@ -14,14 +18,39 @@ use testbed::need::{Need, Provider};
 /// Say what a case, a promise or a need is about.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// A case's id, a promise such as INV-013 or DRV-031, or a need such as Block
-    name: String,
+    /// A case's id, a promise such as INV-013 or DRV-031, or a need such as Block; without it, their list
+    name: Option<String>,
+    /// Explain every promise of a driver
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
 }
 
 pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
-    let text = explain(&flags.name).ok_or_else(|| unknown(&flags.name))?;
-    println!("{}", text.trim_end());
+    let text = match &flags.name {
+        Some(name) => explain(name).ok_or_else(|| unknown(name))?,
+        None if flags.all => {
+            let promises: Vec<String> = registry::all().iter().map(explain_promise).collect();
+            promises.join("\n\n")
+        }
+        None => overview(),
+    };
+    // A reader that closes the pipe early has seen enough.
+    drop(writeln!(std::io::stdout(), "{}", text.trim_end()));
     Ok(exit_code::OK)
+}
+
+/// Everything that can be explained, a line each.
+fn overview() -> String {
+    let mut text = "Promises of a driver\n".to_owned();
+    for entry in registry::all() {
+        let Promise { id, strength, sentence, .. } = entry.promise;
+        text += &format!("  {id}  {strength:<6}  {sentence}\n");
+    }
+    text += "\nInvariants of the volume manager\n";
+    manager::RULES.iter().for_each(|rule| text += &format!("  {}  {}\n", rule.id, rule.sentence));
+    text += "\nNeeds of cases\n";
+    Need::ALL.iter().for_each(|need| text += &format!("  {:<15} {}\n", need.name(), need.help()));
+    text + "\n`volproof list` has the cases.\n"
 }
 
 fn explain(name: &str) -> Option<String> {
@@ -59,51 +88,61 @@ fn explain_case(case: &Case) -> String {
 
 fn explain_contract(name: &str) -> Option<String> {
     let name = name.to_ascii_uppercase();
-    let rule = rules().find(|(_, rule)| rule.id == name);
-    let promise = promise::find(&name);
-    let binds = if promise.is_some() { "driver" } else { rule?.0 };
-    let sentence =
-        promise.map_or_else(|| rule.map_or("", |(_, rule)| rule.sentence), |promise| promise.sentence);
-    let mut text = format!("{name}   binds the {binds}\n\n  {sentence}\n");
-    if let Some(promise) = promise {
-        text += &format!("\n  {}: {}\n", promise.strength, promise.basis);
-        promise.seen_in.iter().for_each(|seen_in| text += &format!("\n  seen in {seen_in}"));
-    }
-    match rule {
-        Some((_, rule)) => {
-            let says = rule.witnesses.iter().map(|witness| format!("{witness:?}").to_lowercase());
-            text += &format!(
-                "\n  judged in every case that gives an occasion, by what these say: {}\n",
-                says.collect::<Vec<_>>().join(", ")
-            );
-        }
-        None => text += "\n  judged by no rule over traces\n",
-    }
-    text += &judged_elsewhere(&name);
-    Some(text)
+    let invariant = || manager::RULES.iter().find(|rule| rule.id == name);
+    let promise = registry::find(&name).map(|entry| explain_promise(&entry));
+    promise.or_else(|| {
+        let rule = invariant()?;
+        Some(format!("{name}   binds the volume manager\n\n  {}\n{}", rule.sentence, judged_by_rule(rule)))
+    })
 }
 
-/// What judges a promise beside a rule.
-fn judged_elsewhere(id: &str) -> String {
-    let mut text = String::new();
-    promises::judged_by_the_suite(id).for_each(|what| text += &format!("\n  judged by {what}\n"));
-    let all = case::all();
-    let cases: Vec<String> = (all.iter().filter(|case| case.judges.contains(&id)))
-        .map(|case| format!("    {}\n", case.id()))
-        .collect();
-    if !cases.is_empty() {
-        text += &format!("\n  judged by these cases\n{}", cases.concat());
+fn explain_promise(entry: &Entry) -> String {
+    let Promise { id, sentence, strength, basis, seen_in } = entry.promise;
+    let mut text = format!("{id}   binds the driver\n\n  {sentence}\n\n  {strength}: {basis}\n");
+    if !seen_in.is_empty() {
+        text += "\n  broken before, or tested elsewhere\n";
+        seen_in.iter().for_each(|seen_in| text += &format!("    {}\n", address(seen_in)));
     }
-    if !promises::is_judged(id, &all) {
+    text += &entry.rule.map_or_else(|| "\n  judged by no rule over traces\n".to_owned(), judged_by_rule);
+    entry.suite.iter().for_each(|what| text += &format!("\n  judged by {what}\n"));
+    if !entry.cases.is_empty() {
+        text += "\n  judged by these cases\n";
+        entry.cases.iter().for_each(|case| text += &format!("    {}\n", case.id()));
+    }
+    if !entry.is_judged() {
         text += "\n  not observable: nothing here judges it yet\n";
+    }
+    if !entry.sabotages.is_empty() {
+        text += "\n  broken by these sabotages of fake-csi\n";
+        let line = |sabotage: &Sabotage| format!("    {}: {}\n", sabotage.name(), sabotage.bug());
+        text.extend(entry.sabotages.iter().map(line));
+        text += "\n  see it broken\n";
+        text.extend(entry.sabotages.iter().map(|sabotage| format!("    {}\n", command(*sabotage))));
     }
     text
 }
 
-/// Every rule, with whom it binds.
-fn rules() -> impl Iterator<Item = (&'static str, &'static Rule)> {
-    let manager = manager::RULES.iter().map(|rule| ("volume manager", *rule));
-    driver::RULES.iter().map(|rule| ("driver", *rule)).chain(manager)
+/// The thread of an issue, where the name says which.
+fn address(seen_in: &str) -> String {
+    let is_thread = |(repository, number): &(&str, &str)| {
+        repository.split('/').count() == 2 && number.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    match seen_in.split_once('#').filter(is_thread) {
+        Some((repository, number)) => format!("https://github.com/{repository}/issues/{number}"),
+        None => seen_in.to_owned(),
+    }
+}
+
+fn command(sabotage: Sabotage) -> String {
+    let cases = registry::cases_that_see(sabotage);
+    let id = cases.first().map(|case| case.id().to_string()).unwrap_or_default();
+    format!("volproof run --sabotage {} {id}", sabotage.name())
+}
+
+fn judged_by_rule(rule: &Rule) -> String {
+    let says = rule.witnesses.iter().map(|witness| format!("{witness:?}").to_lowercase());
+    let says = says.collect::<Vec<_>>().join(", ");
+    format!("\n  judged in every case that gives an occasion, by what these say: {says}\n")
 }
 
 fn explain_need(need: Need) -> String {
@@ -122,7 +161,7 @@ fn explain_need(need: Need) -> String {
 fn unknown(name: &str) -> Exit {
     let known: Vec<CaseId> = (case::all().iter().map(|case| case.id()))
         .chain(Need::ALL.iter().map(|need| CaseId::new(need.name())))
-        .chain(rules().map(|(_, rule)| CaseId::new(rule.id)))
+        .chain(manager::RULES.iter().map(|rule| CaseId::new(rule.id)))
         .chain(promise::all().map(|promise| CaseId::new(promise.id)))
         .collect();
     let nearest = select::nearest(name, &known);

@@ -3,14 +3,14 @@
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use contracts::promise::{self, Promise};
+use contracts::promise::Promise;
 
 use super::Exit;
 use super::run::{About, no_match};
 use runner::exit_code;
-use runner::promises;
+use runner::registry::{self, Entry};
 use runner::select::{Selection, Shard};
-use testbed::case::{self, Case};
+use testbed::case;
 
 /// Show the cases.
 #[derive(Debug, Args)]
@@ -75,34 +75,35 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
 }
 
 fn list_promises(flags: &Flags) -> u8 {
-    let chosen = |promise: &&Promise| {
-        let says =
-            |filter: &String| promise.id.contains(filter.as_str()) || promise.sentence.contains(filter);
+    let chosen = |entry: &&Entry| {
+        let Promise { id, sentence, .. } = entry.promise;
+        let says = |filter: &String| id.contains(filter.as_str()) || sentence.contains(filter);
         flags.filters.is_empty() || flags.filters.iter().any(says)
     };
-    let cases = case::all();
-    let lines: Vec<String> =
-        promise::all().filter(chosen).map(|promise| promise_line(promise, flags.format, &cases)).collect();
+    let entries = registry::all();
+    let chosen = entries.iter().filter(chosen);
+    let lines: Vec<String> = chosen.map(|entry| promise_line(entry, flags.format)).collect();
     // A reader that closes the pipe early has seen enough.
     drop(std::io::stdout().write_all(lines.concat().as_bytes()));
     if lines.is_empty() { exit_code::NOTHING_RAN } else { exit_code::OK }
 }
 
-fn promise_line(promise: &Promise, format: Format, cases: &[&Case]) -> String {
-    let Promise { id, sentence, strength, basis, .. } = promise;
+fn promise_line(entry: &Entry, format: Format) -> String {
+    let Promise { id, sentence, strength, basis, .. } = entry.promise;
     match format {
         Format::Terse => format!("{id}: {strength}\n"),
         Format::Human => {
-            let unseen = if promises::is_judged(id, cases) { "" } else { " (not observable yet)" };
+            let unseen = if entry.is_judged() { "" } else { " (not observable yet)" };
             format!("{id}  {strength:<6}  {sentence}{unseen}\n")
         }
         Format::Json => {
             let basis = basis.to_string();
-            let judges: Vec<_> =
-                cases.iter().filter(|case| case.judges.contains(id)).map(|case| case.id()).collect();
+            let cases: Vec<_> = entry.cases.iter().map(|case| case.id()).collect();
+            let sabotages: Vec<_> = entry.sabotages.iter().map(|sabotage| sabotage.name()).collect();
             let line = serde_json::json!({
                 "id": id, "strength": strength, "sentence": sentence, "basis": basis,
-                "observable": promises::is_judged(id, cases), "cases": judges,
+                "observable": entry.is_judged(), "rule": entry.rule.is_some(), "suite": entry.suite,
+                "cases": cases, "sabotages": sabotages,
             });
             line.to_string() + "\n"
         }

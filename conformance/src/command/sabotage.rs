@@ -1,13 +1,20 @@
 //! `volproof sabotage`: which broken promises the cases find.
+//!
+//! Each sabotage is tried with the cases that judge its promise, as the registry knows them. All cases against all
+//! sabotages take many times as long, and find the same.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use futures::StreamExt;
 use harness::manifest::Sabotage;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,6 +25,7 @@ use super::{Exit, run, under_ledger};
 use runner::dispatch::Ledger;
 use runner::event::{RunRecord, Status};
 use runner::exit_code;
+use runner::registry;
 use runner::report::line::count;
 
 /// Break each promise of fake-csi in turn, and see whether the cases find it.
@@ -29,10 +37,13 @@ pub(super) struct Flags {
     /// Which; all without any
     #[arg(value_name = "NAME")]
     names: Vec<Sabotage>,
-    /// Only the cases that match: substrings or globs of their ids
+    /// These cases instead of those that judge the promise: substrings or globs of their ids
     #[arg(long = "case", value_name = "FILTER")]
     cases: Vec<String>,
-    /// How many cases run at once
+    /// All cases about the driver against each
+    #[arg(long, conflicts_with = "cases")]
+    thorough: bool,
+    /// How many are tried at once; as many as there are processors if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// How long one case may take: one that waits for what a broken driver never does need not wait long
@@ -74,8 +85,10 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
 async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
     let directory = ledger.scratch()?;
     let names = if flags.names.is_empty() { Sabotage::ALL } else { &flags.names };
+    let interrupted = Cell::new(false);
+    let tries = Tries { flags, directory: &directory, interrupted: &interrupted };
     // What the honest driver is blamed for would be found for each of them.
-    let honest = once(flags, None, &directory).await?;
+    let honest = tries.once(None, &tries.cases_of_all(names)).await?;
     if honest.exit_code != exit_code::OK {
         return Err(Exit::environment(
             "the honest driver does not pass, so nothing can be said of the others",
@@ -87,11 +100,21 @@ async fn all(flags: &Flags, ledger: &Ledger) -> Result<u8, Exit> {
         let (cases, promises) = (count(passed, "case"), count(names.len(), "promise"));
         eprintln!("the honest driver passes {cases}; {promises} to break");
     }
-    let mut rows = Vec::new();
-    for sabotage in names {
-        let row = Row::of(*sabotage, &once(flags, Some(*sabotage), &directory).await?);
-        tell(&row, flags.json);
-        rows.push(row.outcome);
+    let attempts = names.iter().map(|sabotage| tries.row_of(*sabotage));
+    let mut attempts = futures::stream::iter(attempts).buffered(tries.at_once());
+    let (mut rows, mut failed) = (Vec::new(), None);
+    // Where one is cut short the others still end in their own way.
+    while let Some(row) = attempts.next().await {
+        match row {
+            Ok(row) => {
+                tell(&row, flags.json);
+                rows.push(row.outcome);
+            }
+            Err(error) => failed = Some(failed.unwrap_or(error)),
+        }
+    }
+    if let Some(failed) = failed {
+        return Err(failed);
     }
     let of = |outcome| rows.iter().filter(|row| **row == outcome).count();
     let (found, noticed, missed) = (of(Outcome::Found), of(Outcome::Noticed), of(Outcome::Missed));
@@ -160,71 +183,113 @@ fn tell(row: &Row, json: bool) {
     });
 }
 
-/// Runs the cases once, as anybody would.
-async fn once(flags: &Flags, sabotage: Option<Sabotage>, directory: &Path) -> Result<RunRecord, Exit> {
-    let name = sabotage.map_or("honest", Sabotage::name);
-    let report = directory.join(name);
-    let run = start(flags, sabotage, &report)?;
-    let (status, said) = ended(run).await?;
-    let results = std::fs::read(report.join("results.json")).ok();
-    let record = results.and_then(|results| serde_json::from_slice::<RunRecord>(&results).ok());
-    // Its logs are many, and nobody will look at them.
-    drop(std::fs::remove_dir_all(&report));
-    match (record, status.code()) {
-        (Some(record), _) if !record.interrupted => Ok(record),
-        // A driver that cannot even be asked what it can do has been noticed.
-        (None, Some(code)) if sabotage.is_some() && code == i32::from(exit_code::ENVIRONMENT) => {
-            Ok(RunRecord { exit_code: exit_code::ENVIRONMENT, ..RunRecord::default() })
-        }
-        _ => Err(Exit::environment(format!("the run against `{name}` has no results: {status}"))
-            .details(said.lines().map(str::to_owned))),
-    }
+/// Runs against one driver after the other.
+struct Tries<'a> {
+    flags: &'a Flags,
+    directory: &'a Path,
+    /// Whether Ctrl-C was pressed: then nothing more is begun.
+    interrupted: &'a Cell<bool>,
 }
 
-fn start(flags: &Flags, sabotage: Option<Sabotage>, report: &Path) -> Result<Child, Exit> {
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg("run")
-        .arg("--report")
-        .arg(report)
-        .arg("--timeout")
-        .arg(format!("{}s", flags.timeout.as_secs_f64()));
-    flags.jobs.iter().for_each(|jobs| _ = command.args(["--jobs", &jobs.to_string()]));
-    sabotage.iter().for_each(|sabotage| _ = command.args(["--sabotage", sabotage.name()]));
-    command.args(&flags.cases);
-    // In a group of its own: Ctrl-C is passed on once, and not twice.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // SAFETY: prctl is async-signal-safe. Whoever is killed takes the run along, whose janitor does the rest.
-    unsafe {
-        command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
+impl Tries<'_> {
+    async fn row_of(&self, sabotage: Sabotage) -> Result<Row, Exit> {
+        Ok(Row::of(sabotage, &self.once(Some(sabotage), &self.cases_of(sabotage)).await?))
     }
-    Ok(command.spawn().context("cannot start a run")?)
-}
 
-/// How it ended, and what it complained about. Ctrl-C is passed on, and it ends in its own way.
-async fn ended(mut run: Child) -> Result<(ExitStatus, String), Exit> {
-    let pid = run.id().map(|pid| Pid::from_raw(pid.cast_signed()));
-    let mut stderr = run.stderr.take();
-    let said = async {
-        let mut said = String::new();
-        if let Some(stderr) = &mut stderr {
-            drop(tokio::io::AsyncReadExt::read_to_string(stderr, &mut said).await);
-        }
-        said
-    };
-    let mut ending = std::pin::pin!(async { tokio::join!(run.wait(), said) });
-    let mut interrupted = false;
-    let (status, said) = loop {
-        tokio::select! {
-            ended = &mut ending => break ended,
-            _ = tokio::signal::ctrl_c() => {
-                interrupted = true;
-                pid.into_iter().for_each(|pid| _ = kill(pid, Signal::SIGINT));
+    fn at_once(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        self.flags.jobs.map_or(processors, usize::from)
+    }
+
+    fn cases_of(&self, sabotage: Sabotage) -> Vec<String> {
+        match (self.flags.thorough, self.flags.cases.as_slice()) {
+            (true, _) => vec![],
+            (false, []) => {
+                registry::cases_that_see(sabotage).iter().map(|case| case.id().to_string()).collect()
             }
+            (false, chosen) => chosen.to_vec(),
         }
-    };
-    if interrupted {
-        return Err(Exit::new(exit_code::INTERRUPTED, "interrupted"));
     }
-    Ok((status.context("a run is lost")?, said))
+
+    fn cases_of_all(&self, sabotages: &[Sabotage]) -> Vec<String> {
+        let all: BTreeSet<String> = sabotages.iter().flat_map(|sabotage| self.cases_of(*sabotage)).collect();
+        all.into_iter().collect()
+    }
+
+    /// Runs the cases once, as anybody would.
+    async fn once(&self, sabotage: Option<Sabotage>, cases: &[String]) -> Result<RunRecord, Exit> {
+        if self.interrupted.get() {
+            return Err(Exit::new(exit_code::INTERRUPTED, "interrupted"));
+        }
+        let name = sabotage.map_or("honest", Sabotage::name);
+        let report = self.directory.join(name);
+        let run = self.start(sabotage, cases, &report)?;
+        let (status, said) = self.ended(run).await?;
+        let results = std::fs::read(report.join("results.json")).ok();
+        let record = results.and_then(|results| serde_json::from_slice::<RunRecord>(&results).ok());
+        // Its logs are many, and nobody will look at them.
+        drop(std::fs::remove_dir_all(&report));
+        match (record, status.code()) {
+            (Some(record), _) if !record.interrupted => Ok(record),
+            // A driver that cannot even be asked what it can do has been noticed.
+            (None, Some(code)) if sabotage.is_some() && code == i32::from(exit_code::ENVIRONMENT) => {
+                Ok(RunRecord { exit_code: exit_code::ENVIRONMENT, ..RunRecord::default() })
+            }
+            _ => Err(Exit::environment(format!("the run against `{name}` has no results: {status}"))
+                .details(said.lines().map(str::to_owned))),
+        }
+    }
+
+    fn start(&self, sabotage: Option<Sabotage>, cases: &[String], report: &Path) -> Result<Child, Exit> {
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("run")
+            .arg("--report")
+            .arg(report)
+            .arg("--timeout")
+            .arg(format!("{}s", self.flags.timeout.as_secs_f64()));
+        match sabotage {
+            // Several of these run at once, and the machine is theirs together.
+            Some(sabotage) => _ = command.args(["--jobs", "1", "--sabotage", sabotage.name()]),
+            None => self.flags.jobs.iter().for_each(|jobs| _ = command.args(["--jobs", &jobs.to_string()])),
+        }
+        if self.flags.thorough {
+            command.args(["--about", "driver"]);
+        }
+        command.args(cases);
+        // In a group of its own: Ctrl-C is passed on once, and not twice.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // SAFETY: prctl is async-signal-safe. Whoever is killed takes the run along, whose janitor does the rest.
+        unsafe {
+            command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
+        }
+        Ok(command.spawn().context("cannot start a run")?)
+    }
+
+    /// How it ended, and what it complained about. Ctrl-C is passed on, and it ends in its own way.
+    async fn ended(&self, mut run: Child) -> Result<(ExitStatus, String), Exit> {
+        let pid = run.id().map(|pid| Pid::from_raw(pid.cast_signed()));
+        let mut stderr = run.stderr.take();
+        let said = async {
+            let mut said = String::new();
+            if let Some(stderr) = &mut stderr {
+                drop(tokio::io::AsyncReadExt::read_to_string(stderr, &mut said).await);
+            }
+            said
+        };
+        let mut ending = std::pin::pin!(async { tokio::join!(run.wait(), said) });
+        let (status, said) = loop {
+            tokio::select! {
+                ended = &mut ending => break ended,
+                _ = tokio::signal::ctrl_c() => {
+                    self.interrupted.set(true);
+                    pid.into_iter().for_each(|pid| _ = kill(pid, Signal::SIGINT));
+                }
+            }
+        };
+        if self.interrupted.get() {
+            return Err(Exit::new(exit_code::INTERRUPTED, "interrupted"));
+        }
+        Ok((status.context("a run is lost")?, said))
+    }
 }

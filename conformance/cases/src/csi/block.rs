@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// pod outwards, and unstages the volume after its last pod.
 ///
 /// CSI, NodeUnstageVolume: called after every NodeUnpublishVolume on the node succeeded.
-#[case(needs = [Block, Root, Loop])]
+#[case(needs = [Block, Root, Loop], judges = ["DRV-052"])]
 async fn teardown_is_the_reverse_of_setup(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
 

@@ -248,7 +248,7 @@ async fn incompatible_publish_is_refused(cx: &mut Cx) -> Result {
 ///
 /// CSI, NodeGetCapabilities: a plugin that reports a capability implements its call.
 /// CSI, NodeGetVolumeStats: NOT_FOUND if the volume does not exist on the specified path.
-#[case(needs = [Filesystem, Root, Stats, ExpandsOnNode])]
+#[case(needs = [Filesystem, Root, Stats, ExpandsOnNode], judges = ["DRV-002"])]
 async fn reported_node_calls_work(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let web = cx.pod("web").volume(&data, "/data").start().await?;

@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// A clone of a file system has what its source held, keeps it when the source changes, and outlives it.
 ///
 /// CSI, CreateVolume: the volume has the data of the original volume when it is presented by NodePublishVolume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-152"])]
 async fn clone_has_the_files_of_its_source(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -72,7 +72,7 @@ async fn clone_has_the_blocks_of_its_source(cx: &mut Cx) -> Result {
 /// A larger clone has a larger file system, and the files of its source.
 ///
 /// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the original volume.
-#[case(needs = [Clones, Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Clones, Creates, Filesystem, Root, Persistent], judges = ["DRV-015"])]
 async fn larger_clone_has_a_larger_file_system(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_larger(cx, &data, None).await
@@ -81,7 +81,7 @@ async fn larger_clone_has_a_larger_file_system(cx: &mut Cx) -> Result {
 /// A volume that is larger than the snapshot it is from has a larger file system, and the files of the snapshot.
 ///
 /// CSI, CreateVolume: the volume has both the requested (larger) size and the data of the snapshot.
-#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent])]
+#[case(needs = [Snapshots, Creates, Filesystem, Root, Persistent], judges = ["DRV-015"])]
 async fn larger_restore_has_a_larger_file_system(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_larger(cx, &data, Some("one")).await
@@ -152,7 +152,9 @@ async fn copy_is_not_smaller_than_its_source(cx: &mut Cx) -> Result {
         return Ok(());
     }
     let wanted = cx.volume("copy").restored_from(&snapshot).size(cx.ordinary_size());
-    let Ok(copy) = wanted.create_if_supported().await? else { return Ok(()) };
+    let Ok(copy) = wanted.create_if_supported().await? else {
+        return cx.keeps("DRV-149", "CreateVolume", true, "");
+    };
     let stated: u64 = snapshot.said["sizeBytes"].as_str().unwrap_or("0").parse()?;
     let told = "CreateVolume answered OK and a volume that is smaller than the snapshot it is from.";
     cx.keeps("DRV-149", "CreateVolume", cx.size(&copy) >= stated, told)
@@ -191,7 +193,7 @@ async fn clone_is_used_beside_its_source(cx: &mut Cx) -> Result {
 /// A copy of a volume that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.
-#[case(needs = [Clones, Creates, Filesystem])]
+#[case(needs = [Clones, Creates, Filesystem], judges = ["DRV-151"])]
 async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     let (unknown, codes) = cx.unknown_volume();
     let made = cx.volume("copy").copy_of_id(&unknown).create_if_supported().await?;
@@ -201,7 +203,7 @@ async fn clone_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 /// A volume from a snapshot that does not exist is not found.
 ///
 /// CSI, CreateVolume: NOT_FOUND if the source does not exist.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-151"])]
 async fn restore_of_an_unknown_snapshot_is_not_found(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let snapshot = cx.snapshot("one", &data).await?;

@@ -146,7 +146,7 @@ async fn group_goes_as_a_whole(cx: &mut Cx) -> Result {
 /// A group snapshot call without one of its required fields is INVALID_ARGUMENT.
 ///
 /// CSI, CreateVolumeGroupSnapshot and the others: name, source_volume_ids and group_snapshot_id are REQUIRED.
-#[case(needs = [GroupSnapshots, Creates, Filesystem])]
+#[case(needs = [GroupSnapshots, Creates, Filesystem], judges = ["DRV-090"])]
 async fn group_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let one = cx.volume("one").create().await?;
     cx.requires(CREATE, &request(cx, &[&one]), &["name", "sourceVolumeIds"]).await?;

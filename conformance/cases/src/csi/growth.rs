@@ -37,7 +37,7 @@ async fn unused_file_system_grows(cx: &mut Cx) -> Result {
 /// A file system that a pod uses has the new size when the node has answered, or when it is published again.
 ///
 /// CSI, NodeExpandVolume: FAILED_PRECONDITION if the file system does not support expansion of published volumes.
-#[case(needs = [Expands, Filesystem, Creates, Root, Persistent])]
+#[case(needs = [Expands, Filesystem, Creates, Root, Persistent], judges = ["DRV-141"])]
 async fn file_system_grows_in_use(cx: &mut Cx) -> Result {
     if is_offline(cx, "DRV-081") {
         return Ok(());
@@ -89,7 +89,7 @@ async fn grows_in_use(cx: &Cx, volume: &Volume) -> Result {
 /// A device that nobody uses has the new size the next time it is published, and what was on it.
 ///
 /// CSI, CapacityRange: "Volume MUST be at least this big."
-#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent])]
+#[case(needs = [Expands, Block, Creates, Root, Loop, Persistent], judges = ["DRV-080", "DRV-082"])]
 async fn unused_device_grows(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     let node = cx.node_calls(&disk).await?;
@@ -214,7 +214,7 @@ async fn growth_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 /// Growing a volume is refused without each of the required fields.
 ///
 /// CSI, ControllerExpandVolume, NodeExpandVolume: volume_id, capacity_range and volume_path are REQUIRED.
-#[case(needs = [Expands, Filesystem, Creates, Root])]
+#[case(needs = [Expands, Filesystem, Creates, Root], judges = ["DRV-090"])]
 async fn growth_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

@@ -7,7 +7,13 @@ use crate::prelude::*;
 ///
 /// CSI, NodePublishVolume: called when a workload that uses the volume is placed on a node.
 /// CSI, NodeUnpublishVolume: the reverse operation of NodePublishVolume.
-#[case(needs = [Filesystem, Root, Persistent, TwoVolumes])]
+#[case(
+    needs = [Filesystem, Root, Persistent, TwoVolumes],
+    judges = [
+        "DRV-001", "DRV-005", "DRV-055", "DRV-060", "DRV-061", "DRV-065", "DRV-070", "DRV-073", "DRV-074",
+        "DRV-076", "DRV-098",
+    ],
+)]
 async fn file_system_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let logs = cx.volume("logs").create().await?;
@@ -48,7 +54,10 @@ async fn file_system_is_set_up_and_torn_down(cx: &mut Cx) -> Result {
 /// A repeated call has the result of the first: a caller that lost the answer repeats the call.
 ///
 /// CSI, 'Idempotency': requests with the same arguments have the same result, however often they are made.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(
+    needs = [Filesystem, Root, Persistent],
+    judges = ["DRV-010", "DRV-020", "DRV-030", "DRV-034", "DRV-041", "DRV-053", "DRV-062", "DRV-071"],
+)]
 async fn each_repeated_call_succeeds(cx: &mut Cx) -> Result {
     cx.repeat_every_call();
     let data = cx.volume("data").create().await?;

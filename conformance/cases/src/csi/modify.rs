@@ -38,7 +38,7 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
 /// A modification that is made again is OK.
 ///
 /// CSI, ControllerModifyVolume: this operation MUST be idempotent.
-#[case(needs = [Modifies, Creates, Filesystem])]
+#[case(needs = [Modifies, Creates, Filesystem], judges = ["DRV-090"])]
 async fn repeated_modification_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let Some(request) = cx.modify_request(&data) else {

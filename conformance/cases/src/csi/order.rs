@@ -23,7 +23,7 @@ async fn unstaged_volume_is_not_published(cx: &mut Cx) -> Result {
 /// A volume that was staged can be published.
 ///
 /// CSI, NodeStageVolume: the plugin ensures that the CO can use the staged volume as described.
-#[case(needs = [Filesystem, StageUnstage, Root])]
+#[case(needs = [Filesystem, StageUnstage, Root], judges = ["DRV-040"])]
 async fn staged_volume_can_be_published(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;
@@ -89,7 +89,10 @@ async fn data_on_a_device_outlives_each_call(cx: &mut Cx) -> Result {
 /// Unpublishing and unstaging a file system twice are OK, and nothing is mounted or left at the target.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
-#[case(needs = [Filesystem, Root])]
+#[case(
+    needs = [Filesystem, Root],
+    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"],
+)]
 async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     is_torn_down_twice(cx, cx.node_calls(&data).await?).await
@@ -98,7 +101,10 @@ async fn teardown_twice_is_ok(cx: &mut Cx) -> Result {
 /// Unpublishing and unstaging a device twice are OK, and nothing is bound or left at the target.
 ///
 /// CSI, NodeUnpublishVolume, NodeUnstageVolume: this operation MUST be idempotent.
-#[case(needs = [Block, Root, Loop])]
+#[case(
+    needs = [Block, Root, Loop],
+    judges = ["DRV-055", "DRV-060", "DRV-061", "DRV-062", "DRV-070", "DRV-071", "DRV-074"],
+)]
 async fn teardown_of_a_device_twice_is_ok(cx: &mut Cx) -> Result {
     let disk = cx.volume("disk").block().create().await?;
     is_torn_down_twice(cx, cx.node_calls(&disk).await?).await

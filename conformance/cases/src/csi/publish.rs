@@ -6,7 +6,7 @@ use crate::prelude::*;
 /// read.
 ///
 /// CSI, NodePublishVolumeRequest.readonly: the volume is published in read-only mode.
-#[case(needs = [Filesystem, Root, Persistent])]
+#[case(needs = [Filesystem, Root, Persistent], judges = ["DRV-050"])]
 async fn read_only_claim_cannot_be_written(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let writer = cx.pod("writer").volume(&data, "/data").start().await?;

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// Two pods on a node share one staging of a volume, and it is unstaged only after the last pod.
 ///
 /// CSI, NodeUnstageVolume: called after every NodeUnpublishVolume on the node succeeded.
-#[case(needs = [Filesystem, Shared, StageUnstage, Root, Persistent])]
+#[case(needs = [Filesystem, Shared, StageUnstage, Root, Persistent], judges = ["DRV-063"])]
 async fn two_pods_share_one_staging(cx: &mut Cx) -> Result {
     let data = cx.volume("data").shared().create().await?;
 

@@ -253,7 +253,7 @@ async fn snapshot_of_an_unknown_volume_is_not_found(cx: &mut Cx) -> Result {
 /// Taking and deleting a snapshot are refused without each of the required fields.
 ///
 /// CSI, CreateSnapshot, DeleteSnapshot, GetSnapshot: source_volume_id, name and snapshot_id are REQUIRED.
-#[case(needs = [Snapshots, Creates, Filesystem])]
+#[case(needs = [Snapshots, Creates, Filesystem], judges = ["DRV-090"])]
 async fn snapshot_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let request = cx.snapshot_request("one", &data);

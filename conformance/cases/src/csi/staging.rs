@@ -58,7 +58,7 @@ async fn pod_deleted_during_stage(cx: &mut Cx) -> Result {
 /// A volume has the file system type and the mount flags that were asked for.
 ///
 /// CSI, MountVolume: `fs_type` and `mount_flags`.
-#[case(needs = [Filesystem, Root, FsTypes, Persistent])]
+#[case(needs = [Filesystem, Root, FsTypes, Persistent], judges = ["DRV-043", "DRV-044"])]
 async fn file_system_and_mount_flags_are_applied(cx: &mut Cx) -> Result {
     for fs_type in cx.fs_types() {
         let volume = cx.volume(&fs_type).fs_type(&fs_type).mount_option("noatime").create().await?;

@@ -108,7 +108,7 @@ async fn volume_without_its_mount_is_not_well(cx: &mut Cx) -> Result {
 /// Statistics are refused without each of the required fields, and of a volume that does not exist.
 ///
 /// CSI, NodeGetVolumeStats: volume_id and volume_path are REQUIRED; NOT_FOUND if the volume does not exist.
-#[case(needs = [Stats, Filesystem, Root])]
+#[case(needs = [Stats, Filesystem, Root], judges = ["DRV-090"])]
 async fn statistics_need_a_volume_and_its_path(cx: &mut Cx) -> Result {
     let data = cx.volume("data").create().await?;
     let node = cx.node_calls(&data).await?;

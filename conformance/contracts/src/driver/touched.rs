@@ -1,8 +1,9 @@
 //! What a driver does to the paths of the node during a call, beside mounting.
 //!
 //! Told by lines that only the harness writes: it looks at the directory of a call's path before and after the call.
-//! Where nobody looked nothing was tried.
+//! A trace without a witness of files says nothing.
 
+use super::said_by_driver;
 use crate::event::{Event, Touch, Touched, TraceLine};
 use crate::rule::{Books, Checked, Report, Rule, Witness};
 
@@ -10,6 +11,8 @@ use crate::rule::{Books, Checked, Report, Rule, Witness};
 pub const NO_DEVICE: &str = "nothing is mounted at the target, and it is no device";
 
 const UNPUBLISH: &str = "NodeUnpublishVolume";
+const UNSTAGE: &str = "NodeUnstageVolume";
+const MAKING: [&str; 2] = ["NodeStageVolume", "NodePublishVolume"];
 
 /// DRV-061.
 pub(super) static TARGET_IS_DELETED: Rule = Rule {
@@ -17,6 +20,7 @@ pub(super) static TARGET_IS_DELETED: Rule = Rule {
     sentence: "the target itself is gone once it was unpublished",
     witnesses: &[Witness::Rpc, Witness::File],
     check: Checked::Each(|_, line, report| {
+        looked(line, report, |method| method == UNPUBLISH);
         let Some(touched) = touched(line).filter(|touched| touched.how == Touch::Kept) else { return };
         report.broken(&touched.method, "the driver made the target and left it", touched.path.as_str());
     }),
@@ -28,6 +32,7 @@ pub(super) static BESIDE_THE_TARGET: Rule = Rule {
     sentence: "what is beside the target is the caller's and stays untouched",
     witnesses: &[Witness::Rpc, Witness::File],
     check: Checked::Each(|_, line, report| {
+        looked(line, report, |method| method == UNPUBLISH);
         beside(line, report, |method| method == UNPUBLISH);
     }),
 };
@@ -38,8 +43,9 @@ pub(super) static STAGING_STAYS: Rule = Rule {
     sentence: "the staging directory is the caller's: unstaging leaves it where it was",
     witnesses: &[Witness::Rpc, Witness::File],
     check: Checked::Each(|_: &Books, line, report| {
+        looked(line, report, |method| method == UNSTAGE);
         let Some(touched) = touched(line).filter(|touched| touched.named) else { return };
-        if touched.method == "NodeUnstageVolume" && touched.how != Touch::Kept {
+        if touched.method == UNSTAGE && touched.how != Touch::Kept {
             report.broken(&touched.method, cause(touched.how), touched.path.as_str());
         }
     }),
@@ -51,10 +57,11 @@ pub(super) static BESIDE_THE_PATH: Rule = Rule {
     sentence: "what is beside the path of a call is the caller's and stays untouched",
     witnesses: &[Witness::Rpc, Witness::File],
     check: Checked::Each(|_, line, report| {
+        looked(line, report, |method| MAKING.contains(&method) || method == UNSTAGE);
         beside(line, report, |method| method != UNPUBLISH);
         let Some(touched) = touched(line).filter(|touched| touched.named) else { return };
         // At the path itself only this is not the call's own work.
-        if touched.how == Touch::Linked && touched.method != "NodeUnstageVolume" {
+        if touched.how == Touch::Linked && touched.method != UNSTAGE {
             report.broken(&touched.method, cause(touched.how), touched.path.as_str());
         }
     }),
@@ -64,6 +71,13 @@ fn touched(line: &TraceLine) -> Option<&Touched> {
     match &line.event {
         Event::Touched(touched) => Some(touched),
         _ => None,
+    }
+}
+
+/// Notes that the harness looked around the path of a call that worked.
+fn looked(line: &TraceLine, report: &mut Report, of: impl Fn(&str) -> bool) {
+    if said_by_driver(line).is_some_and(|end| end.code == "OK" && of(&end.method)) {
+        report.tried();
     }
 }
 
@@ -87,12 +101,23 @@ fn cause(how: Touch) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rule::script::{keeps, passes_over};
     use crate::rule::{Judge, Violation};
 
     fn judged(rule: &'static Rule, method: &str, how: Touch, named: bool) -> Vec<Violation> {
         let path = "/kl/pods/uid/volumes/kubernetes.io~csi/pv/vol_data.json".to_owned();
         let event = Event::Touched(Touched { method: method.to_owned(), id: 1, path, how, named });
         Judge::new([rule], rule.witnesses).event(&TraceLine { seq: 1, t_ms: 0.0, event })
+    }
+
+    #[test]
+    fn paths_that_were_looked_at_and_not_touched_are_kept() {
+        keeps(&BESIDE_THE_PATH, "publish v1 a", &[]);
+        keeps(&TARGET_IS_DELETED, "unpublish v1 a", &[]);
+        keeps(&BESIDE_THE_TARGET, "unpublish v1 a", &[]);
+        keeps(&STAGING_STAYS, "unstage v1", &[]);
+        passes_over(&TARGET_IS_DELETED, "publish v1 a", &[]);
+        passes_over(&STAGING_STAYS, "unstage v1 Internal", &[]);
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl Verdict {
     ) -> CaseReport {
         let (ended, in_guest) = (self.ended.take(), self.in_guest);
         let mut report = self.raw(blank, ended.as_ref());
+        report.not_tried = not_tried(case, &report);
         if report.status.is_bad() {
             let stalled = || environment::stalled(&report.kernel).filter(|_| in_guest);
             if let Some(shortage) = machine.lacked(&report, ended.as_ref()).or_else(stalled) {
@@ -192,6 +193,16 @@ impl Verdict {
         cause.extend(last_words(&self.directory));
         Breakage { after: self.last_step, at: at.clone(), expected: None, actual: None, cause, event: None }
     }
+}
+
+/// The promises that a case judges and that it neither saw kept nor broken. One that did not come to its end has tried
+/// what it has tried.
+fn not_tried(case: &Case, report: &CaseReport) -> Vec<String> {
+    let is_tried = |id: &str| {
+        report.judged.kept.contains(id) || report.findings.iter().any(|finding| finding.contract == id)
+    };
+    let untried = case.judges.iter().filter(|id| report.status == Status::Passed && !is_tried(id));
+    untried.map(|id| (*id).to_owned()).collect()
 }
 
 /// Turns a failure into an error of the machine: a case that lacked disk space, memory or processes accuses no driver.

@@ -87,7 +87,10 @@ impl Cx {
         async move {
             let limit = cx.shared.bed.patience_of_a_call();
             match load::within(limit, all(calls)).await {
-                Ok(answers) => answers.into_iter().collect(),
+                Ok(answers) => {
+                    cx.keeps("DRV-093", "", true, "")?;
+                    answers.into_iter().collect()
+                }
                 Err(late) if late.is_cut_short => {
                     doing.done(Err(StepError::Environment(vec![late.to_string()])))
                 }
@@ -110,6 +113,7 @@ impl Cx {
             loop {
                 let answer = call().await?;
                 if answer.code() != "Aborted" {
+                    self.keeps("DRV-130", answer.method(), true, "")?;
                     return Ok(answer);
                 }
                 if Instant::now() > end {

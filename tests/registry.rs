@@ -1,0 +1,118 @@
+//! The registry of promises, as the program shows it: each promise is judged, each case has an occasion to judge what
+//! it says it judges, and each sabotage is found under its own promise.
+//!
+//! Nothing is listed here but what is missing, and that may only become less.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use serial_test::file_serial;
+use tests::{Ended, Volproof, has_root, is_thorough};
+
+/// Promises that nothing in the program judges yet.
+const UNJUDGED: &[&str] =
+    &["DRV-004", "DRV-006", "DRV-018", "DRV-019", "DRV-022", "DRV-031", "DRV-032", "DRV-035", "DRV-097"];
+
+/// Sabotages that no case finds under their own promise yet.
+const MISSED: &[&str] = &[
+    "capabilities-flap",
+    "never-ready",
+    "topology-missing",
+    "create-trusts-names",
+    "create-ignores-topology",
+    "delete-leaves-image",
+    "stale-publish-context",
+    "attach-to-many-nodes",
+    "attach-beyond-limit",
+    "secrets-in-log",
+    "secrets-in-errors",
+    "dies-of-unicode",
+];
+
+/// So many findings beside that of its own promise may follow from a sabotage.
+const CONSEQUENCES: usize = 1;
+
+fn rows(ended: &Ended) -> Vec<Value> {
+    let row = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {}", ended.told()));
+    ended.stdout.lines().map(row).collect()
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn listed() -> Vec<Value> {
+    rows(&Volproof::new().args("list --promises --format json").run())
+}
+
+#[track_caller]
+fn check_missing(what: &str, found: &BTreeSet<&str>, known: &[&str]) {
+    let known: BTreeSet<&str> = known.iter().copied().collect();
+    let new: Vec<_> = found.difference(&known).collect();
+    assert!(new.is_empty(), "{what}: {new:?}");
+    let mended: Vec<_> = known.difference(found).collect();
+    assert!(mended.is_empty(), "{what} no more, and still listed in this test: {mended:?}");
+}
+
+#[test]
+fn each_promise_is_judged_and_has_a_sabotage() {
+    let promises = listed();
+    assert!(promises.iter().any(|promise| promise["id"] == "DRV-060"), "{promises:?}");
+    let unjudged = promises.iter().filter(|promise| promise["observable"] == false);
+    let unjudged = unjudged.filter_map(|promise| promise["id"].as_str()).collect();
+    check_missing("judged by nothing", &unjudged, UNJUDGED);
+    for promise in &promises {
+        assert!(!texts(&promise["sabotages"]).is_empty(), "nothing breaks {promise}");
+    }
+}
+
+/// The control of all other runs here: the honest driver passes, and gives each case the occasion to judge.
+#[test]
+#[file_serial(root)]
+fn honest_driver_keeps_each_promise_in_each_case_that_judges_it() {
+    if !has_root() {
+        return;
+    }
+    let promises = listed();
+    let cases: BTreeSet<&str> = promises.iter().flat_map(|promise| texts(&promise["cases"])).collect();
+    let run = Volproof::new().args("run --report out");
+    let ended = cases.iter().fold(run, |run, case| run.arg(case)).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.told());
+    let results = ended.results();
+    assert_eq!(results.findings(), [], "{}", ended.told());
+    let untried: Vec<_> = results.cases().into_iter().filter(|case| !case.not_tried.is_empty()).collect();
+    assert_eq!(untried, [], "these cases had no occasion to judge what they say they judge");
+    for promise in promises.iter().filter_map(|promise| promise["id"].as_str()) {
+        let standing = results.standing(promise).map(|(standing, _)| standing);
+        let is_open = UNJUDGED.contains(&promise);
+        assert!(is_open || standing.as_deref() == Some("kept"), "{promise}: {standing:?}");
+    }
+}
+
+#[test]
+#[file_serial(root)]
+fn each_sabotage_is_found_under_its_own_promise() {
+    if !has_root() {
+        return;
+    }
+    let thorough =
+        is_thorough("all cases against each sabotaged driver, not only those that judge its promise");
+    let ended =
+        Volproof::new().args(if thorough { "sabotage --json --thorough" } else { "sabotage --json" }).run();
+    let rows = rows(&ended);
+    let listed = listed();
+    let all: BTreeSet<&str> = listed.iter().flat_map(|promise| texts(&promise["sabotages"])).collect();
+    let tried: BTreeSet<&str> = rows.iter().filter_map(|row| row["sabotage"].as_str()).collect();
+    assert_eq!(tried, all, "{}", ended.told());
+    // Against all cases more follows from a broken promise than can be told apart.
+    let is_clean = |row: &&Value| thorough || texts(&row["also"]).len() <= CONSEQUENCES;
+    let found = rows.iter().filter(|row| row["outcome"] == "found").filter(is_clean);
+    let found: BTreeSet<&str> = found.filter_map(|row| row["sabotage"].as_str()).collect();
+    let missed: BTreeSet<&str> = all.difference(&found).copied().collect();
+    if thorough {
+        let new: Vec<_> = missed.iter().filter(|name| !MISSED.contains(name)).collect();
+        assert!(new.is_empty(), "{new:?}\n{}", ended.told());
+        return;
+    }
+    check_missing(&format!("not found, or with more than {CONSEQUENCES} beside it"), &missed, MISSED);
+}
