@@ -10,24 +10,10 @@ use serial_test::file_serial;
 use tests::{Ended, Volproof, has_root, is_thorough};
 
 /// Promises that nothing in the program judges yet.
-const UNJUDGED: &[&str] =
-    &["DRV-004", "DRV-006", "DRV-018", "DRV-019", "DRV-022", "DRV-031", "DRV-032", "DRV-035", "DRV-097"];
+const UNJUDGED: &[&str] = &["DRV-032"];
 
 /// Sabotages that no case finds under their own promise yet.
-const MISSED: &[&str] = &[
-    "capabilities-flap",
-    "never-ready",
-    "topology-missing",
-    "create-trusts-names",
-    "create-ignores-topology",
-    "delete-leaves-image",
-    "stale-publish-context",
-    "attach-to-many-nodes",
-    "attach-beyond-limit",
-    "secrets-in-log",
-    "secrets-in-errors",
-    "dies-of-unicode",
-];
+const MISSED: &[&str] = &["attach-to-many-nodes"];
 
 /// So many findings beside that of its own promise may follow from a sabotage.
 const CONSEQUENCES: usize = 1;
@@ -97,22 +83,36 @@ fn each_sabotage_is_found_under_its_own_promise() {
     }
     let thorough =
         is_thorough("all cases against each sabotaged driver, not only those that judge its promise");
-    let ended =
-        Volproof::new().args(if thorough { "sabotage --json --thorough" } else { "sabotage --json" }).run();
-    let rows = rows(&ended);
     let listed = listed();
     let all: BTreeSet<&str> = listed.iter().flat_map(|promise| texts(&promise["sabotages"])).collect();
+    let mut missed = missed(&all, if thorough { "--thorough" } else { "" });
+    // A case that ran out of time on a machine with other work accuses nobody: each is tried alone once more.
+    let again: BTreeSet<&str> = missed.iter().copied().filter(|name| !MISSED.contains(name)).collect();
+    if !again.is_empty() {
+        let names: Vec<&str> = again.iter().copied().collect();
+        let still = self::missed(&again, &format!("--jobs 1 --timeout 30s {}", names.join(" ")));
+        missed.retain(|name| !again.contains(name) || still.contains(name));
+    }
+    if thorough {
+        missed.retain(|name| !MISSED.contains(name));
+        assert!(missed.is_empty(), "missed: {missed:?}");
+    } else {
+        check_missing("missed", &missed, MISSED);
+    }
+}
+
+/// Those of these sabotages that were not found under their own promise, each alone with few findings.
+fn missed<'a>(all: &BTreeSet<&'a str>, arguments: &str) -> BTreeSet<&'a str> {
+    let ended = Volproof::new().args("sabotage --json").args(arguments).run();
+    let rows = rows(&ended);
     let tried: BTreeSet<&str> = rows.iter().filter_map(|row| row["sabotage"].as_str()).collect();
-    assert_eq!(tried, all, "{}", ended.told());
+    assert_eq!(tried, *all, "{}", ended.told());
     // Against all cases more follows from a broken promise than can be told apart.
-    let is_clean = |row: &&Value| thorough || texts(&row["also"]).len() <= CONSEQUENCES;
+    let many = arguments.contains("--thorough");
+    let is_clean = |row: &&Value| many || texts(&row["also"]).len() <= CONSEQUENCES;
     let found = rows.iter().filter(|row| row["outcome"] == "found").filter(is_clean);
     let found: BTreeSet<&str> = found.filter_map(|row| row["sabotage"].as_str()).collect();
-    let missed: BTreeSet<&str> = all.difference(&found).copied().collect();
-    if thorough {
-        let new: Vec<_> = missed.iter().filter(|name| !MISSED.contains(name)).collect();
-        assert!(new.is_empty(), "{new:?}\n{}", ended.told());
-        return;
-    }
-    check_missing(&format!("not found, or with more than {CONSEQUENCES} beside it"), &missed, MISSED);
+    let missed: BTreeSet<&'a str> = all.iter().copied().filter(|name| !found.contains(name)).collect();
+    println!("not found, or with more than {CONSEQUENCES} beside it: {missed:?}\n{}", ended.told());
+    missed
 }

@@ -46,10 +46,13 @@ fn run_against(arguments: &[&str], filters: &[&str]) -> Ended {
 /// Drivers that lack something, each with the cases that it changes most.
 const OTHER_DRIVERS: &[(&[&str], &[&str])] = &[
     (&["--without", "volume-mount-group"], &["csi::group"]),
-    (&["--without", "stage-unstage"], &["csi::order"]),
-    (&["--without", "publish-unpublish"], &["csi::calls"]),
-    (&["--without", "topology", "--without", "told-capacity"], &["csi::capacity"]),
-    (&["--backing", "directory"], &["csi::order"]),
+    (&["--without", "stage-unstage"], &["csi::order", "csi::fields", "csi::secrets"]),
+    (&["--without", "publish-unpublish"], &["csi::fields", "csi::secrets"]),
+    (
+        &["--without", "topology", "--without", "told-capacity"],
+        &["csi::identity", "csi::capacity", "csi::fields"],
+    ),
+    (&["--backing", "directory"], &["csi::order", "csi::paths"]),
 ];
 
 /// No ability stands in the way of a case: one that needs the lack of something runs against a driver that lacks it.

@@ -325,9 +325,14 @@ impl Driver {
     }
 
     async fn become_ready(&mut self) -> Result<(), DriverError> {
-        self.start_in_time().await?;
         let call = self.options.manifest.call_timeout();
         let controller = self.options.manifest.controller_socket.as_deref();
+        if let Err(error) = self.start_in_time().await {
+            let DriverError::NotReady { source: None, .. } = error else { return Err(error) };
+            let wrong = questions::ready_after_all(&self.socket, controller, call).await;
+            let tail = self.log_tail(TAIL);
+            return Err(wrong.map_or(error, |wrong| DriverError::Answers { wrong: vec![wrong], tail }));
+        }
         let Answers { capabilities, wrong } =
             Answers::ask(&self.socket, controller, call).await.map_err(DriverError::Connect)?;
         if wrong.iter().any(|answer| answer.is_fatal) {
@@ -392,7 +397,7 @@ impl Driver {
             heard.borrow_mut().get_or_insert_default();
             match questions::probe(&self.socket, within).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => {}
+                Ok(false) => drop(heard.replace(Some(None))),
                 Err(status) => drop(heard.replace(Some(Some(status)))),
             }
             self.lives()?;

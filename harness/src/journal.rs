@@ -201,6 +201,13 @@ impl Journal {
         &self.masks
     }
 
+    /// Looks for a secret in the error of a call that is not recorded.
+    pub(crate) fn look_for_secrets(&self, method: &str, message: &str) {
+        if let Some(key) = self.masks().confided_in(message) {
+            self.state().told_secrets.insert((method.to_owned(), key));
+        }
+    }
+
     /// The calls whose error repeated a secret that the driver was given, each with the secret's key.
     pub fn told_secrets(&self) -> Vec<(String, String)> {
         self.state().told_secrets.iter().cloned().collect()

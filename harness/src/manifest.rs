@@ -217,6 +217,9 @@ impl Manifest {
                 .map(str::to_owned)
                 .into();
         command.extend_from_slice(arguments);
+        let is_limited =
+            arguments.iter().any(|word| word.starts_with("--max-volumes") || word == "--hostpath");
+        command.extend((!is_limited).then(|| format!("--max-volumes={MOST_VOLUMES}")));
         let on_disks = !arguments.iter().any(|word| word.starts_with("--backing") || word == "--hostpath");
         let fs_types =
             if on_disks { vec!["ext4".to_owned(), "btrfs".to_owned(), "xfs".to_owned()] } else { vec![] };
@@ -303,6 +306,9 @@ fn check_placeholders(command: &[String]) -> Result<(), ManifestError> {
         Some((name, meant)) => Err(ManifestError::UnknownPlaceholder { name: name.to_owned(), meant }),
     }
 }
+
+/// How many volumes a node of the driver inside this binary carries: more than any case but the one about it attaches.
+const MOST_VOLUMES: u32 = 12;
 
 /// Small enough to be quick, large enough for any file system, xfs but for its newest tools included.
 const DEFAULT_SIZE: u64 = 64 << 20;

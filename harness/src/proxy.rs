@@ -192,11 +192,15 @@ impl Proxy {
         let path = csi_proto::descriptor::path(method)
             .ok_or_else(|| JsonError::UnknownMethod { method: method.to_owned() })?;
         let message = csi_proto::json::encode(&path, request)?;
+        self.front.confide(&path, &message);
         let uri = PathAndQuery::try_from(path.as_str()).expect("names have no blanks");
         let answer = self.front.forward(&uri, MetadataMap::new(), message.into()).await;
         Ok(match answer {
             Ok(answer) => Ok(csi_proto::json::response(&path, answer.get_ref())?),
-            Err(status) => Err(status),
+            Err(status) => {
+                self.front.journal.look_for_secrets(method, status.message());
+                Err(status)
+            }
         })
     }
 

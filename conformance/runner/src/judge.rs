@@ -329,10 +329,13 @@ pub(crate) fn machine_written(all: &[Written]) -> Vec<Finding> {
     told.map(|(index, written)| finding(written, if index + 1 == CHANGES { more } else { 0 })).collect()
 }
 
+/// The limits of the machine, where a promise would have its number.
+const LIMITS: &str = "limits";
+
 /// A limit of the machine's that the driver has come to.
 pub(crate) fn used_up(cause: &str, limit: &str) -> Finding {
     let sentence = format!("The driver {cause}: {limit}.");
-    Finding { party: Party::Driver, sentence, ..blank("limits", "", cause) }
+    Finding { party: Party::Driver, sentence, ..blank(LIMITS, "", cause) }
 }
 
 /// What the findings of a case become that the machine could not carry out: nobody knows what they would be on
@@ -357,6 +360,23 @@ pub(crate) fn excuse_slowness(findings: &mut Vec<Finding>) -> bool {
     let is_left = !kept.is_empty();
     findings.extend(kept.into_iter().chain(others));
     is_left
+}
+
+/// The promise not to end by a request.
+const STAYS_UP: &str = "DRV-097";
+
+/// The finding of a driver that has ended though nobody asked it to. One that came to a limit of the machine's is told
+/// that already.
+pub(crate) fn driver_ended(said: &str, others: &[Finding]) -> Option<Finding> {
+    let is_explained = others.iter().any(|finding| finding.contract == LIMITS);
+    let cause = "the driver ended by itself in the middle of a case";
+    let found = Finding { sentence: said.to_owned(), ..promise_broken(STAYS_UP, "", cause) };
+    (!is_explained).then_some(found)
+}
+
+/// What a case found wrong when the driver had ended.
+pub(crate) fn after_the_end(found: &Finding) -> Finding {
+    Finding { consequence_of: STAYS_UP.to_owned(), ..found.clone() }
 }
 
 /// The finding of a machine that has not enough of something: which, and what to do.

@@ -256,9 +256,18 @@ fn outcome(
     judged.kept.extend(claims.kept.iter().map(|id| (*id).to_owned()));
     findings.extend(claims.ignored.iter().map(|ignored| judge::ignored(ignored, symbols)));
     findings.dedup_by(|a, b| a.key() == b.key());
-    if let Some(broken) = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols)) {
-        judge::blame(&mut findings, &broken.contract);
-        findings.push(broken);
+    let broken = failure.as_ref().and_then(|failure| broken_promise(&failure.what, symbols));
+    match (&driver_exited, broken) {
+        // Whatever was found wrong then is the answer of no driver.
+        (Some(said), broken) => {
+            findings.extend(broken.map(|broken| judge::after_the_end(&broken)));
+            findings.extend(judge::driver_ended(said, &findings));
+        }
+        (None, Some(broken)) => {
+            judge::blame(&mut findings, &broken.contract);
+            findings.push(broken);
+        }
+        (None, None) => {}
     }
     if let Some(What::Environment(chain)) = failure.as_ref().map(|failure| &*failure.what) {
         let is_the_drivers = judge::excuse_slowness(&mut findings);

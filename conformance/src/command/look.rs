@@ -89,12 +89,14 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
         (Need::StageUnstage, abilities.stages(), "STAGE_UNSTAGE_VOLUME"),
         (Need::Creates, abilities.creates(), "CREATE_DELETE_VOLUME"),
         (Need::Attaches, abilities.attaches(), "PUBLISH_UNPUBLISH_VOLUME"),
+        (Need::AttachesReadOnly, controller_can("PUBLISH_READONLY"), "PUBLISH_READONLY"),
         (Need::Lists, abilities.lists(), "LIST_VOLUMES"),
         (Need::Stats, abilities.says.node_can("GET_VOLUME_STATS"), "GET_VOLUME_STATS"),
         (Need::ExpandsOnNode, abilities.says.node_can("EXPAND_VOLUME"), "EXPAND_VOLUME"),
         (Need::Expands, controller_can("EXPAND_VOLUME"), "EXPAND_VOLUME of the controller"),
         (Need::Snapshots, controller_can("CREATE_DELETE_SNAPSHOT"), "CREATE_DELETE_SNAPSHOT"),
         (Need::ListsSnapshots, controller_can("LIST_SNAPSHOTS"), "LIST_SNAPSHOTS"),
+        (Need::GetsSnapshots, controller_can("GET_SNAPSHOT"), "GET_SNAPSHOT"),
         (Need::Clones, controller_can("CLONE_VOLUME"), "CLONE_VOLUME"),
         (Need::Modifies, controller_can("MODIFY_VOLUME"), "MODIFY_VOLUME"),
         (Need::TellsCapacity, controller_can("GET_CAPACITY"), "GET_CAPACITY"),
@@ -102,6 +104,13 @@ pub(super) fn ground(facts: &Facts, manifest: &Manifest, abilities: &Abilities) 
     ];
     for (need, _, capability) in reported.into_iter().filter(|(_, reported, _)| !reported) {
         ground.lacks(need, format!("does not report {capability}"));
+    }
+    let has_place = !abilities.says.topology.is_empty();
+    if !(abilities.says.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS") && has_place) {
+        ground.lacks(Need::Topology, "does not report VOLUME_ACCESSIBILITY_CONSTRAINTS and a topology");
+    }
+    if abilities.says.max_volumes < 1 {
+        ground.lacks(Need::AttachLimit, "NodeGetInfo answers no `max_volumes_per_node`");
     }
     match abilities.gives_groups() {
         true => ground.lacks(Need::LeavesGroups, "reports VOLUME_MOUNT_GROUP"),

@@ -78,6 +78,8 @@ pub struct Bed {
     /// What belongs to a driver that somebody else has started.
     foreign: Option<Foreign>,
     secrets: Vec<Sensitive<String>>,
+    /// Secrets of the case's own calls, by method.
+    canaries: RefCell<BTreeMap<String, String>>,
     volumes: RefCell<BTreeMap<String, Provisioned>>,
     pods: RefCell<BTreeSet<String>>,
     /// Pods that were deleted and are not known to be gone.
@@ -498,7 +500,9 @@ impl Bed {
         let confided = self.api_server.confided();
         let confided = confided.iter().map(|secret| String::from_utf8_lossy(secret.reveal()).into_owned());
         let telling = confided.filter(|secret| secret.len() >= TELLING).map(Sensitive::new);
-        self.secrets.iter().cloned().chain(telling).collect()
+        let canaries = self.canaries.borrow();
+        let canaries = canaries.values().cloned().map(Sensitive::new);
+        self.secrets.iter().cloned().chain(telling).chain(canaries).collect()
     }
 }
 

@@ -40,7 +40,7 @@ pub use copies::Snapshot;
 pub use disk::{FaultyDisk, PluggedDisk, SpottyDisk};
 pub use fault::{Fault, Held};
 pub use nfs::{Nfs, NfsServer, ReadError, Reading};
-pub use node_calls::{Call, FileSystem, NodeCalls};
+pub use node_calls::{Call, FileSystem, NodeCalls, OtherDirectory};
 pub use other_node::OtherNode;
 pub use pod::{Pod, PodBuilder};
 pub use volume::{Volume, VolumeBuilder};

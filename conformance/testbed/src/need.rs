@@ -50,6 +50,8 @@ needs! {
     Creates: Driver, "create";
     /// Volumes are attached to nodes: the driver reports PUBLISH_UNPUBLISH_VOLUME.
     Attaches: Driver, "attach";
+    /// Volumes are attached to nodes for reading only: the driver reports PUBLISH_READONLY.
+    AttachesReadOnly: Driver, "attach read-only";
     /// The driver lists its volumes: it reports LIST_VOLUMES.
     Lists: Driver, "list";
     /// The node service tells how full a volume is: it reports GET_VOLUME_STATS.
@@ -62,6 +64,8 @@ needs! {
     Snapshots: Driver, "snapshots";
     /// The driver lists its snapshots: it reports LIST_SNAPSHOTS.
     ListsSnapshots: Driver, "list snapshots";
+    /// The driver tells of one snapshot: it reports GET_SNAPSHOT.
+    GetsSnapshots: Driver, "get snapshots";
     /// The driver copies volumes: it reports CLONE_VOLUME.
     Clones: Driver, "clone";
     /// The driver takes snapshots of several volumes at once: its group controller reports
@@ -71,6 +75,11 @@ needs! {
     Modifies: Driver, "modify";
     /// The driver tells how much space is left for volumes: it reports GET_CAPACITY.
     TellsCapacity: Driver, "capacity";
+    /// Volumes can be reached from some places only: the plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS, and its node
+    /// says where it is.
+    Topology: Driver, "topology";
+    /// The node carries a limited number of volumes: it reports `max_volumes_per_node`.
+    AttachLimit: Driver, "attach limit";
     /// Volumes have file systems of types that can be chosen: the manifest names some (`fs_types`).
     FsTypes: Driver, "fs types";
     /// The driver creates volumes that are raw block devices. There is no capability for it: it is asked
@@ -136,16 +145,20 @@ impl Need {
             Self::StageUnstage
             | Self::Creates
             | Self::Attaches
+            | Self::AttachesReadOnly
             | Self::Lists
             | Self::Stats
             | Self::ExpandsOnNode
             | Self::Expands
             | Self::Snapshots
             | Self::ListsSnapshots
+            | Self::GetsSnapshots
             | Self::Clones
             | Self::GroupSnapshots
             | Self::Modifies
             | Self::TellsCapacity
+            | Self::Topology
+            | Self::AttachLimit
             | Self::FsTypes
             | Self::Block
             | Self::Filesystem

@@ -38,7 +38,9 @@ impl Driver {
             self.supports(volume.backing, &capability).map_err(Status::invalid_argument)?;
             let same = volume.attached.get(node);
             if let Some(attachment) = same.filter(|_| !self.breaks(Sabotage::AttachForgetsIdempotence)) {
-                is_compatible(attachment, &capability, request.readonly)?;
+                if !self.breaks(Sabotage::AttachIgnoresConflict) {
+                    is_compatible(attachment, &capability, request.readonly)?;
+                }
                 return Ok((Vec::new(), attachment.generation));
             }
             self.may_attach(books, volume, node, &capability)?;

@@ -32,12 +32,14 @@ impl Driver {
         if self.breaks(Sabotage::CreateRefusesLongNames) && request.name.len() > 64 {
             return Err(Status::invalid_argument("name is too long"));
         }
-        let capabilities = validate::capabilities(&request.volume_capabilities)?;
+        let capabilities = self.capabilities_of(request)?;
         validate::map("parameters", &request.parameters)?;
         validate::map("mutable_parameters", &request.mutable_parameters)?;
         validate::map("secrets", &request.secrets)?;
         let bounds = range(request.capacity_range.as_ref())?;
-        super::expand::check_mutable(&request.mutable_parameters)?;
+        if !self.breaks(Sabotage::CreateDropsParameters) {
+            super::expand::check_mutable(&request.mutable_parameters)?;
+        }
         let source = self.source_of(request.volume_content_source.as_ref())?;
 
         let _claim = self.in_flight.claim(&[&format!("volume named {}", request.name)])?;
@@ -64,6 +66,19 @@ impl Driver {
             answered.volume_context.insert("padding".to_owned(), "p".repeat(self.options.padding));
         }
         Ok(v1::CreateVolumeResponse { volume: Some(answered) })
+    }
+
+    fn capabilities_of(&self, request: &v1::CreateVolumeRequest) -> Result<Vec<Capability>, Status> {
+        if self.breaks(Sabotage::CreateNeedsSize) && request.capacity_range.is_none() {
+            return Err(Status::invalid_argument("capacity_range is missing"));
+        }
+        let mut capabilities = request.volume_capabilities.clone();
+        if self.breaks(Sabotage::CapabilityWithoutMode) {
+            use v1::volume_capability::{AccessMode, access_mode::Mode};
+            let mode = AccessMode { mode: Mode::SingleNodeWriter.into() };
+            capabilities.iter_mut().for_each(|one| _ = one.access_mode.get_or_insert(mode));
+        }
+        validate::capabilities(&capabilities)
     }
 
     /// The volume as a message of CSI.

@@ -20,6 +20,10 @@ impl Driver {
     ) -> Result<v1::DeleteVolumeResponse, Status> {
         validate::required("volume_id", &request.volume_id)?;
         validate::map("secrets", &request.secrets)?;
+        if self.breaks(Sabotage::DeleteTrustsIds) && request.volume_id.contains('/') {
+            // The bug: the caller's id becomes part of a path.
+            drop(fs::remove_dir_all(self.options.state.join("volumes").join(&request.volume_id)));
+        }
         let _claim = self.in_flight.claim(&[&request.volume_id])?;
         let doomed = self.journal.transact(|books| {
             let Some(volume) = books.volumes.get(&request.volume_id) else {
@@ -88,6 +92,8 @@ impl Driver {
         let refusal =
             capabilities.iter().find_map(|capability| self.supports(volume.backing, capability).err());
         let refusal = refusal.filter(|_| !self.breaks(Sabotage::ValidateConfirmsAnything));
+        let nothing = || "it was not looked at".to_owned();
+        let refusal = refusal.or_else(|| self.breaks(Sabotage::ValidateConfirmsNothing).then(nothing));
         Ok(match refusal {
             Some(message) => v1::ValidateVolumeCapabilitiesResponse { confirmed: None, message },
             None => v1::ValidateVolumeCapabilitiesResponse {

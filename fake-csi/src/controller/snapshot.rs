@@ -25,6 +25,9 @@ impl Driver {
     ) -> Result<v1::CreateSnapshotResponse, Status> {
         validate::required("source_volume_id", &request.source_volume_id)?;
         validate::name("name", &request.name)?;
+        if self.breaks(Sabotage::SnapshotRefusesLongNames) && request.name.len() > 64 {
+            return Err(Status::invalid_argument("name is too long"));
+        }
         validate::map("secrets", &request.secrets)?;
         validate::map("parameters", &request.parameters)?;
 

@@ -241,7 +241,9 @@ impl Provisioner {
 
     async fn create(&self, wanted: &VolumeRequest) -> Result<v1::Volume, ProvisionError> {
         let here = v1::Topology { segments: self.capabilities.topology.clone().into_iter().collect() };
-        let somewhere = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS");
+        // A provisioner that knows no topology of a node asks for none.
+        let somewhere = self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS")
+            && !here.segments.is_empty();
         let reachable = v1::TopologyRequirement { requisite: vec![here.clone()], preferred: vec![here] };
         let request = v1::CreateVolumeRequest {
             name: format!("pvc-{}{}", wanted.name, self.tag),

@@ -185,6 +185,10 @@ impl Answers {
             let cause = "a topology key or value does not have the form that CSI gives it";
             self.broken("NodeGetInfo", "DRV-008", cause, shortened(&format!("{key:?}: {value:?}")), true);
         }
+        if topology.is_empty() && self.capabilities.plugin.contains("VOLUME_ACCESSIBILITY_CONSTRAINTS") {
+            let cause = "no topology, and the plugin reports VOLUME_ACCESSIBILITY_CONSTRAINTS";
+            self.broken("NodeGetInfo", "DRV-006", cause, String::new(), false);
+        }
         self.capabilities.node_id = info.node_id;
         self.capabilities.max_volumes = info.max_volumes_per_node;
         self.capabilities.topology = topology;
@@ -227,6 +231,28 @@ struct Requirement {
     promise: &'static str,
     of: &'static str,
     is_fatal: bool,
+}
+
+/// The wrong answer of a driver that says to the end of its time to start that it is not ready, and works: it has
+/// answered a call about all its volumes.
+pub(super) async fn ready_after_all(
+    socket: &Path,
+    controller: Option<&Path>,
+    limit: Duration,
+) -> Option<WrongAnswer> {
+    let answers = Answers::ask(socket, controller, limit).await.ok()?;
+    if !answers.wrong.is_empty() || !answers.capabilities.controller_can("LIST_VOLUMES") {
+        return None;
+    }
+    let mut client = ControllerClient::new(channel(controller.unwrap_or(socket)).ok()?);
+    client.list_volumes(within(v1::ListVolumesRequest::default(), limit)).await.ok()?;
+    Some(WrongAnswer {
+        method: "Probe".to_owned(),
+        promise: Some("DRV-004".to_owned()),
+        cause: "not ready to the end of the time to start, while ListVolumes is answered".to_owned(),
+        detail: String::new(),
+        is_fatal: true,
+    })
 }
 
 /// Whether the driver says that it is ready. A driver without `Probe` is taken as ready.

@@ -81,15 +81,21 @@ impl UnaryService<Bytes> for Call {
 }
 
 impl Front {
-    async fn pass(self, path: PathAndQuery, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
-        let (metadata, _, message) = request.into_parts();
-        let method = path.path().rsplit('/').next().unwrap_or_default();
-        let told = told(csi_proto::json::request(path.path(), &message), &message);
-        let secrets = csi_proto::json::secrets(path.path(), &message);
+    /// Remembers the secrets of a request. Returns the request without them.
+    pub(super) fn confide(&self, path: &str, message: &[u8]) -> Value {
+        let told = told(csi_proto::json::request(path, message), message);
+        let secrets = csi_proto::json::secrets(path, message);
         if !secrets.is_empty() {
             let beside = told.to_string();
             secrets.iter().for_each(|(key, secret)| self.journal.masks().confide(key, secret, &beside));
         }
+        told
+    }
+
+    async fn pass(self, path: PathAndQuery, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let method = path.path().rsplit('/').next().unwrap_or_default();
+        let told = self.confide(path.path(), &message);
         let handle = told.get("volumeId").and_then(Value::as_str).unwrap_or_default().to_owned();
         let deadline = deadline(&metadata);
         self.journal.called_by(method, self.caller);
@@ -295,7 +301,7 @@ impl Drop for Record<'_> {
 const ON_THE_WAY: Duration = Duration::from_millis(20);
 
 /// A message no contract knows is told by its size.
-fn told(json: Result<Value, csi_proto::json::JsonError>, message: &Bytes) -> Value {
+fn told(json: Result<Value, csi_proto::json::JsonError>, message: &[u8]) -> Value {
     json.unwrap_or_else(|_| json!({ "bytes": message.len() }))
 }
 

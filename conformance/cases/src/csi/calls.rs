@@ -140,6 +140,25 @@ async fn attach_of_an_unknown_volume_or_node_is_not_found(cx: &mut Cx) -> Result
     answer.asked("on a node that does not exist").is("DRV-033", codes)
 }
 
+/// A volume that is attached to a node is not attached to it for reading only as well.
+///
+/// CSI, ControllerPublishVolume: ALREADY_EXISTS if the volume is published to the node and is incompatible.
+#[case(needs = [Creates, Attaches, Filesystem, Root, Persistent, AttachesReadOnly])]
+async fn incompatible_attach_is_refused(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    node.set_up("web").await?;
+    node.writes(&node.target("web"), "before").await?;
+    let mut read_only = cx.attach_request(&data).await?;
+    read_only["readonly"] = json!(true);
+    let answer = cx.call("ControllerPublishVolume", read_only).await?;
+    answer
+        .asked("for reading only, where the volume is attached for writing,")
+        .is("DRV-102", &["AlreadyExists"])?;
+    node.writes(&node.target("web"), "after").await?;
+    node.tear_down("web").await
+}
+
 /// Each call that the driver offers refuses a request that lacks a required field.
 ///
 /// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.

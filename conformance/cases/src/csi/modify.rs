@@ -35,6 +35,20 @@ async fn refused_modification_changes_nothing(cx: &mut Cx) -> Result {
     answer.asked("of a volume that does not exist").is("DRV-099", codes)
 }
 
+/// A volume with a mutable parameter that does not exist is not created.
+///
+/// CSI, ControllerModifyVolume: INVALID_ARGUMENT if a parameter is not supported.
+#[case(needs = [Modifies, Creates, Filesystem])]
+async fn volume_with_an_unknown_parameter_is_refused(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let mut request = cx.last_request("CreateVolume")?;
+    request["name"] = json!(format!("{}-class", request["name"].as_str().unwrap_or_default()));
+    request["mutableParameters"] = json!({ "volproof-no-such-parameter": "yes" });
+    let made = cx.call("CreateVolume", request).await?;
+    cx.unmake(&made).await?;
+    made.asked("with a mutable parameter that does not exist").is("DRV-157", &["InvalidArgument"])
+}
+
 /// A modification that is made again is OK.
 ///
 /// CSI, ControllerModifyVolume: this operation MUST be idempotent.

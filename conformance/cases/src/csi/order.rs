@@ -223,6 +223,30 @@ async fn context_of_an_earlier_attachment_is_refused(cx: &mut Cx) -> Result {
     answer.is_refused("DRV-048")
 }
 
+/// A volume is staged with the publish context of its attachment, also when it was attached before.
+///
+/// CSI, ControllerPublishVolume: the SP MUST ensure the CO can use the published volume as described.
+#[case(needs = [Filesystem, StageUnstage, Attaches, Root])]
+async fn context_of_the_attachment_is_good(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    for attached in ["once", "again"] {
+        let staged = node.stage().await?;
+        // These say that the context does not fit; anything else may have another reason.
+        let is_refused = ["FailedPrecondition", "InvalidArgument", "NotFound"].contains(&staged.code());
+        let told = format!(
+            "NodeStageVolume of a volume that was attached {attached} answered {} to the publish context of that attachment.",
+            staged.code()
+        );
+        cx.keeps("DRV-031", "ControllerPublishVolume", !is_refused, &told)?;
+        staged.succeeds()?;
+        node.unstage().await?.succeeds()?;
+        node.detach().await?;
+        node.attach_again().await?;
+    }
+    Ok(())
+}
+
 /// A failed NodeStageVolume leaves nothing mounted at the staging path.
 ///
 /// Kubernetes: a kubelet takes a final error for nothing done, and forgets the call.

@@ -34,6 +34,29 @@ async fn cycles_leave_the_driver_as_it_was(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// A volume that was used and deleted leaves no file in the driver's directory.
+///
+/// CSI, DeleteVolume: what stays of a volume that nobody knows any more nobody can delete.
+#[case(needs = [Creates, Filesystem, Root, OwnProcess])]
+async fn deleted_volume_leaves_no_file(cx: &mut Cx) -> Result {
+    const CYCLES: usize = 4;
+    let mut before = 0;
+    for cycle in 0..=CYCLES {
+        let data = cx.volume(&format!("data-{cycle}")).create().await?;
+        let node = cx.node_calls(&data).await?;
+        node.set_up("web").await?;
+        node.tear_down("web").await?;
+        node.detach().await?;
+        cx.delete_volume(&data).await?.succeeds()?;
+        // The first makes what a driver has once.
+        if cycle == 0 {
+            before = cx.driver_files()?;
+        }
+    }
+    let told = "With each volume that is created and deleted the driver has more files in its directory.";
+    cx.keeps("DRV-022", "DeleteVolume", cx.driver_files()? < before + CYCLES, told)
+}
+
 /// A driver that is asked to end in the middle of a call comes back, and the call is made again with success.
 ///
 /// Kubernetes: a node plugin is ended by SIGTERM and started again with each update.

@@ -118,6 +118,8 @@ async fn deleting_a_snapshot_twice_is_ok(cx: &mut Cx) -> Result {
     cx.delete_snapshot(&snapshot.id).await?.succeeds()?;
     let again = cx.delete_snapshot(&snapshot.id).await?;
     again.asked("of a snapshot that was deleted").is("DRV-142", &["OK"])?;
+    let never = cx.delete_snapshot("no-such-snapshot").await?;
+    never.asked("of a snapshot that never was").is("DRV-142", &["OK"])?;
     if cx.controller_can("GET_SNAPSHOT") {
         let answer = cx.call("GetSnapshot", json!({ "snapshotId": snapshot.id })).await?;
         answer.asked("of a snapshot that was deleted").is("DRV-039", &["NotFound"])?;
@@ -235,6 +237,39 @@ async fn snapshot_pages_hold_each_once(cx: &mut Cx) -> Result {
     cx.keeps("DRV-145", "ListSnapshots", taken.iter().all(|id| times(id) < 2), told)?;
     let answer = cx.call("ListSnapshots", json!({ "startingToken": "no-such-token" })).await?;
     answer.asked("with a token that was never given out").is("DRV-025", &["Aborted"])
+}
+
+/// GetSnapshot answers a snapshot as it was taken.
+///
+/// CSI, GetSnapshot: the snapshot of the id; source_volume_id and creation_time are REQUIRED.
+#[case(needs = [Snapshots, GetsSnapshots, Creates, Filesystem])]
+async fn snapshot_is_gotten_as_it_was_taken(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let snapshot = cx.snapshot("one", &data).await?;
+    let gotten = cx.call("GetSnapshot", json!({ "snapshotId": snapshot.id })).await?;
+    gotten.is_implemented()?;
+    gotten.succeeds()?;
+    for (field, said) in
+        [("snapshotId", "id"), ("sourceVolumeId", "source"), ("creationTime", "creation_time")]
+    {
+        let told = format!("GetSnapshot answered another {said} than CreateSnapshot.");
+        let is_same = gotten.part("/snapshot")[field] == snapshot.said[field];
+        cx.keeps("DRV-144", "GetSnapshot", is_same, &told)?;
+    }
+    Ok(())
+}
+
+/// CreateSnapshot accepts a name of 128 bytes.
+///
+/// CSI, 'Size Limits': strings may have 128 bytes.
+#[case(needs = [Snapshots, Creates, Filesystem])]
+async fn name_of_128_bytes_is_accepted(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let mut request = cx.snapshot_request("long", &data);
+    let name = request["name"].as_str().unwrap_or_default();
+    request["name"] = json!(format!("{name}{}", "n".repeat(128_usize.saturating_sub(name.len()))));
+    let answer = cx.take("CreateSnapshot", request).await?;
+    answer.asked("of a name of 128 bytes").is("DRV-017", &["OK"])
 }
 
 /// A snapshot of a volume that does not exist is refused.

@@ -120,4 +120,10 @@ pub(super) const PROMISES: &[Promise] = &[
         csi("ControllerModifyVolume", "This operation MUST be idempotent"),
         &["csi-sanity"],
     ),
+    advice(
+        "DRV-157",
+        "a volume with a mutable parameter that does not exist is refused",
+        "CSI gives the error for modifying; a parameter that is only dropped at creation looks as if it were in force",
+        &["csi-sanity"],
+    ),
 ];

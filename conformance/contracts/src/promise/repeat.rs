@@ -21,4 +21,10 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &[],
     ),
+    must(
+        "DRV-102",
+        "publishing to a node again in another way is ALREADY_EXISTS",
+        csi("ControllerPublishVolume, errors", "Volume published but is incompatible | 6 ALREADY_EXISTS"),
+        &["csi-sanity"],
+    ),
 ];

@@ -132,6 +132,24 @@ pub(super) const PROMISES: &[Promise] = &[
         ),
         &[],
     ),
+    advice(
+        "DRV-027",
+        "a capability without an access type or an access mode is refused with INVALID_ARGUMENT",
+        "CSI requires both of the caller, and not each plugin takes something missing for an error",
+        &["csi-sanity"],
+    ),
+    advice(
+        "DRV-028",
+        "what CSI makes optional can be left out of CreateVolume",
+        "CSI lets a plugin choose the size where none is asked for, and does not say that it must be able to",
+        &["csi-sanity"],
+    ),
+    advice(
+        "DRV-029",
+        "the capabilities that a volume was created with are confirmed",
+        "CSI says when a plugin may confirm, and not when it has to; a caller that asks would refuse a good volume",
+        &["csi-sanity"],
+    ),
     must(
         "DRV-030",
         "publishing a volume to a node again gives the same publish context",

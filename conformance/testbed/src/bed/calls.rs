@@ -15,8 +15,27 @@ use super::{Bed, Result, StepError};
 /// Calls that are about all there is, if nothing else is said.
 const MAY_BE_EMPTY: [&str; 3] = ["ListVolumes", "GetCapacity", "ListSnapshots"];
 
+/// Calls whose requests have secrets.
+const CONFIDED: [&str; 15] = [
+    "CreateVolume",
+    "DeleteVolume",
+    "ControllerPublishVolume",
+    "ControllerUnpublishVolume",
+    "ValidateVolumeCapabilities",
+    "ControllerExpandVolume",
+    "ControllerModifyVolume",
+    "CreateSnapshot",
+    "DeleteSnapshot",
+    "ListSnapshots",
+    "CreateVolumeGroupSnapshot",
+    "DeleteVolumeGroupSnapshot",
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeExpandVolume",
+];
+
 /// How long one may take.
-const CALL: Duration = Duration::from_secs(20);
+const CALL: Duration = Duration::from_secs(60);
 
 impl Bed {
     /// Calls the driver.
@@ -39,8 +58,9 @@ impl Bed {
             }
             _ => None,
         };
-        let secrets: BTreeMap<String, String> =
+        let mut secrets: BTreeMap<String, String> =
             Secrets::revealed(file.as_deref()).map_err(|error| StepError::ours(&error))?;
+        secrets.extend(self.canary_of(method));
         if let Some(fields) = request.as_object_mut() {
             // Those of a request that somebody has looked at are masked.
             fields.remove("secrets");
@@ -60,8 +80,20 @@ impl Bed {
             Ok(said) => format!("OK {said}"),
             Err(status) => format!("{} {}", harness::proxy::code_name(status.code()), status.message()),
         };
-        self.journal.step("answered", &format!("{method} {told}"));
+        let told = format!("{method} {told}");
+        self.journal.step("answered", &self.journal.masks().hide(&told));
         Ok(answer)
+    }
+
+    /// Gives each call from now on that takes secrets one of its own.
+    pub(crate) fn confide_in_each_call(&self) {
+        let canary = |method: &str| (method.to_owned(), format!("canary-{:016x}-{method}", self.seed));
+        self.canaries.borrow_mut().extend(CONFIDED.map(canary));
+    }
+
+    fn canary_of(&self, method: &str) -> Option<(String, String)> {
+        let canaries = self.canaries.borrow();
+        Some(("volproof-canary".to_owned(), canaries.get(method)?.clone()))
     }
 
     /// The last request of a method.

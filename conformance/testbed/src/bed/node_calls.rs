@@ -74,6 +74,24 @@ impl Bed {
         Ok(DriverSize { descriptors, threads, processes })
     }
 
+    /// How many files and directories there are in the driver's own.
+    pub(crate) fn driver_files(&self) -> Result<usize> {
+        let mut todo = vec![self.layout.driver_state()];
+        let mut found = 0;
+        while let Some(directory) = todo.pop() {
+            // What is being removed meanwhile is not there.
+            let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+            for entry in entries.flatten() {
+                found += 1;
+                todo.extend(entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| entry.path()));
+            }
+        }
+        match found {
+            0 => Err(StepError::Ours(vec!["the driver's directory is empty".to_owned()])),
+            found => Ok(found),
+        }
+    }
+
     /// What a node would ask for.
     pub(crate) fn asked_of(&self, volume: &str) -> Result<Asked> {
         let made = self.volumes.borrow().get(volume).map(|made| made.volume.clone()).unwrap_or_default();

@@ -45,6 +45,7 @@ impl Bed {
             abilities: abilities.clone(),
             foreign,
             secrets: secrets(&orders.manifest)?,
+            canaries: RefCell::default(),
             volumes: RefCell::default(),
             pods: RefCell::default(),
             leaving: RefCell::default(),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use contracts::promise::{self, Strength};
 use harness::manifest::UnknownIds;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Claims, Cx, Ignored, Shared, Volume};
 use crate::failure::{Failure, Place, Result, What, place, words};
@@ -91,21 +91,46 @@ impl Cx {
         request: &Value,
         fields: &'static [&'static str],
     ) -> impl Future<Output = Result> + use<> {
+        self.refuses_without("DRV-090", method, request, fields)
+    }
+
+    /// The same for a promise of its own, and for fields within fields: `volumeCapability/accessMode`.
+    #[track_caller]
+    pub fn refuses_without(
+        &self,
+        promise: &'static str,
+        method: &'static str,
+        request: &Value,
+        fields: &'static [&'static str],
+    ) -> impl Future<Output = Result> + use<> {
         let (cx, request, at) = (Cx { shared: self.shared() }, request.clone(), Location::caller());
         async move {
             let mut wrong = Vec::new();
             for field in fields {
-                let mut request = request.clone();
-                request.as_object_mut().and_then(|fields| fields.remove(*field));
-                let answer = cx.take(method, request).await?;
+                let answer = cx.take(method, without(request.clone(), field)).await?;
+                cx.unmake(&answer).await?;
                 if answer.code() != "InvalidArgument" {
-                    wrong.push(format!("`{field}` answered {}", answer.code()));
+                    wrong.push(format!("`{}` answered {}", field.replace('/', "."), answer.code()));
                 }
             }
             let told = format!("{method} without {}, and not InvalidArgument.", wrong.join(", without "));
             let broken = (!wrong.is_empty()).then_some(told);
-            cx.shared.claims("DRV-090", method, broken, place(at))
+            cx.shared.claims(promise, method, broken, place(at))
         }
+    }
+
+    /// Deletes the volume that a call has made which should have been refused.
+    pub async fn unmake(&self, answer: &Answer) -> Result {
+        let made = answer.text("/volume/volumeId").to_owned();
+        if answer.method() == "CreateVolume" && answer.is_ok() {
+            drop(self.call("DeleteVolume", json!({ "volumeId": made })).await?);
+        }
+        Ok(())
+    }
+
+    /// From now on gives each call of the case's own, beside its secrets, one that stands nowhere else.
+    pub fn confides_in_each_call(&self) {
+        self.shared().bed.confide_in_each_call();
     }
 
     /// The driver's own name for a volume.
@@ -161,6 +186,14 @@ impl Shared {
             }
         }
     }
+}
+
+/// A request without a field, at whatever depth.
+fn without(mut request: Value, field: &str) -> Value {
+    let (parent, name) = field.rsplit_once('/').map_or(("", field), |(parent, name)| (parent, name));
+    let pointer = if parent.is_empty() { String::new() } else { format!("/{parent}") };
+    request.pointer_mut(&pointer).and_then(Value::as_object_mut).and_then(|fields| fields.remove(name));
+    request
 }
 
 /// A driver whose ids have a form may say so of an id that has not: only of one from its manifest is more known.

@@ -112,6 +112,11 @@ impl Cx {
         self.shared.bed.says().node_can("EXPAND_VOLUME")
     }
 
+    /// Whether the node service tells how full volumes are.
+    pub fn tells_statistics(&self) -> bool {
+        self.shared.bed.says().node_can("GET_VOLUME_STATS")
+    }
+
     /// Whether the node service tells the condition of volumes.
     pub fn tells_condition(&self) -> bool {
         self.shared.bed.says().node_can("VOLUME_CONDITION")

@@ -1,6 +1,7 @@
 //! The calls of a node, made by a case: in any order, twice, at once, with other flags. What the kernel shows then is
 //! the judge.
 
+mod other_directory;
 mod sizes;
 
 use std::cell::{Cell, RefCell};
@@ -26,6 +27,7 @@ use crate::bed::node_calls::{Asked, DriverSize, NodeUse, in_time, mounts_at};
 use crate::bed::pattern;
 use crate::failure::Result;
 
+pub use other_directory::OtherDirectory;
 pub use sizes::FileSystem;
 
 /// How long a driver has to end by itself.
@@ -175,6 +177,31 @@ impl Cx {
         }
     }
 
+    /// How many files and directories there are in the driver's own.
+    #[track_caller]
+    pub fn driver_files(&self) -> Result<usize> {
+        let doing = self.shared.begin("cx.driver_files()", Location::caller());
+        doing.done(self.shared.bed.driver_files())
+    }
+
+    /// What ControllerPublishVolume is asked for a volume and the node.
+    #[track_caller]
+    pub fn attach_request(&self, volume: &Volume) -> impl Future<Output = Result<Value>> + use<> {
+        let caller = Location::caller();
+        let doing = self.shared.begin(&format!("cx.attach_request(\"{}\")", volume.name), caller);
+        let (cx, asked) = (Cx { shared: self.shared() }, self.shared.bed.asked_of(&volume.name));
+        async move {
+            let asked = doing.done(asked)?;
+            let node = cx.call("NodeGetInfo", json!({})).await?;
+            Ok(attach_request(&asked, node.text("/nodeId")))
+        }
+    }
+
+    /// Whether the driver stages volumes.
+    pub fn driver_stages(&self) -> bool {
+        self.shared.bed.stages()
+    }
+
     /// How many descriptors, threads and processes the driver has.
     #[track_caller]
     pub fn driver_size(&self) -> Result<DriverSize> {
@@ -266,12 +293,9 @@ impl NodeCalls {
                 return Ok(());
             }
             let node = cx.call("NodeGetInfo", json!({})).await?;
-            let Asked { handle, capability, context, .. } = self.asked.borrow().clone();
-            let mut request = json!({ "volumeId": handle, "nodeId": node.text("/nodeId") });
-            self.used(|used| used.attached = Some(request.clone()));
-            request["volumeCapability"] = capability;
-            request["volumeContext"] = context;
-            request["readonly"] = json!(false);
+            let request = attach_request(&self.asked.borrow(), node.text("/nodeId"));
+            let undoing = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
+            self.used(|used| used.attached = Some(undoing));
             let answer = cx.call("ControllerPublishVolume", request).await?;
             if !answer.is_ok() {
                 let refused = format!("The volume cannot be attached: {answer:?}");
@@ -558,6 +582,16 @@ impl NodeCalls {
     fn cx(&self) -> Cx {
         Cx { shared: Rc::clone(&self.shared) }
     }
+}
+
+fn attach_request(asked: &Asked, node: &str) -> Value {
+    json!({
+        "volumeId": asked.handle,
+        "nodeId": node,
+        "volumeCapability": asked.capability,
+        "volumeContext": asked.context,
+        "readonly": false,
+    })
 }
 
 /// Writes a file in a directory as a user without rights. A thread of its own does so: the rights of one that is used

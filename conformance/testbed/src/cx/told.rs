@@ -9,6 +9,21 @@ use crate::failure::Result;
 use crate::pages::Pages;
 
 impl Cx {
+    /// Whether the plugin can do something as a whole, by the name of its capability.
+    pub fn plugin_can(&self, capability: &str) -> bool {
+        self.shared.bed.says().plugin.contains(capability)
+    }
+
+    /// Where the node is, as a topology of CSI.
+    pub fn node_topology(&self) -> Value {
+        json!({ "segments": self.shared.bed.says().topology })
+    }
+
+    /// How many volumes the node carries; 0 for any number.
+    pub fn most_volumes(&self) -> usize {
+        usize::try_from(self.shared.bed.says().max_volumes).unwrap_or(0)
+    }
+
     /// Asks how much space there is for volumes such as the last that was created.
     #[track_caller]
     pub fn capacity(&self) -> Result<impl Future<Output = Result<Answer>> + use<>> {

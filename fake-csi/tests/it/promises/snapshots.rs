@@ -9,6 +9,7 @@ use crate::world::{Csi, World, block, create};
 pub(super) const PROBES: Chapter = &[
     probe!("snapshot-shares-blocks", snapshot_keeps_its_data),
     probe!("snapshot-forgets-idempotence", repeated_snapshot_is_the_same),
+    probe!("snapshot-refuses-long-names", long_name_is_accepted),
     probe!("group-misses-one", group_has_all_snapshots),
     probe!("list-snapshots-ignores-filter", list_applies_the_filter),
 ];
@@ -20,6 +21,13 @@ async fn take_snapshot(csi: &mut Csi, name: &str, id: &str) -> v1::Snapshot {
         ..Default::default()
     };
     csi.controller.create_snapshot(request).await.unwrap().into_inner().snapshot.unwrap()
+}
+
+async fn long_name_is_accepted(world: World) -> bool {
+    let mut scene = Scene::block(world).await;
+    let (name, source_volume_id) = ("n".repeat(128), scene.id.clone());
+    let request = v1::CreateSnapshotRequest { name, source_volume_id, ..Default::default() };
+    scene.csi.controller.create_snapshot(request).await.is_ok()
 }
 
 async fn snapshot_keeps_its_data(world: World) -> bool {

@@ -21,6 +21,7 @@ pub(super) const PROBES: Chapter = &[
     probe!("create-accepts-anything", unsupported_capability_is_refused),
     probe!("create-refuses-long-names", long_name_is_accepted),
     probe!("create-trusts-names", name_is_no_path),
+    probe!("delete-trusts-ids", id_is_no_path),
     probe!("create-ignores-topology", unknown_zone_is_refused),
     probe!("delete-forgets-idempotence", repeated_delete_is_ok),
     probe!("delete-while-in-use", volume_in_use_is_not_deleted),
@@ -30,6 +31,10 @@ pub(super) const PROBES: Chapter = &[
     probe!("list-repeats-token", pages_list_all_volumes),
     probe!("list-accepts-any-token", unknown_token_is_refused),
     probe!("capacity-never-shrinks", volume_reduces_capacity),
+    probe!("capability-without-mode", capability_has_a_mode),
+    probe!("create-needs-size", size_is_optional),
+    probe!("create-drops-parameters", unknown_parameter_is_refused),
+    probe!("validate-confirms-nothing", own_capability_is_confirmed),
     probe!("attach-forgets-idempotence", repeated_attach_is_the_same),
     probe!("stale-publish-context", publish_context_is_current),
     probe!("attach-to-many-nodes", single_node_volume_has_one_node),
@@ -114,6 +119,45 @@ async fn name_is_no_path(mut world: World) -> bool {
     let mut csi = world.start(&[]).await;
     drop(made(&mut csi, create("../../escaped", mounted("", WRITER))).await);
     !world.root.join("escaped.json").exists()
+}
+
+async fn id_is_no_path(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let kept = world.root.join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    let request = v1::DeleteVolumeRequest { volume_id: "../../kept".to_owned(), ..Default::default() };
+    csi.controller.delete_volume(request).await.unwrap();
+    kept.exists()
+}
+
+async fn capability_has_a_mode(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let capability = v1::VolumeCapability { access_mode: None, ..mounted("", WRITER) };
+    code(&made(&mut csi, create("data", capability)).await) == Code::InvalidArgument
+}
+
+async fn size_is_optional(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let request = v1::CreateVolumeRequest { capacity_range: None, ..create("data", mounted("", WRITER)) };
+    made(&mut csi, request).await.is_ok()
+}
+
+async fn unknown_parameter_is_refused(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let mutable_parameters = [("no-such-parameter".to_owned(), "yes".to_owned())].into();
+    let request = v1::CreateVolumeRequest { mutable_parameters, ..create("data", mounted("", WRITER)) };
+    made(&mut csi, request).await.is_err()
+}
+
+async fn own_capability_is_confirmed(mut world: World) -> bool {
+    let mut csi = world.start(&[]).await;
+    let volume = csi.create("data", mounted("", WRITER)).await;
+    let request = v1::ValidateVolumeCapabilitiesRequest {
+        volume_id: volume.volume_id,
+        volume_capabilities: vec![mounted("", WRITER)],
+        ..Default::default()
+    };
+    csi.controller.validate_volume_capabilities(request).await.unwrap().into_inner().confirmed.is_some()
 }
 
 async fn unknown_zone_is_refused(mut world: World) -> bool {

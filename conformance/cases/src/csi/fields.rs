@@ -1,0 +1,209 @@
+//! Each field of a request: missing, of something that does not exist, or as odd as a caller can make it.
+
+use serde_json::Value;
+
+use crate::prelude::*;
+
+/// Each call of the controller refuses a request without one of its required fields, and nothing has changed.
+///
+/// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
+#[case(needs = [Creates, Filesystem])]
+async fn controller_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let before = cx.told_of(&data).await?;
+    let create = another(cx, "fields")?;
+    let volume = json!({ "volumeId": cx.handle(&data) });
+    cx.requires("CreateVolume", &create, &["name", "volumeCapabilities"]).await?;
+    cx.requires("DeleteVolume", &volume, &["volumeId"]).await?;
+    let validate =
+        json!({ "volumeId": cx.handle(&data), "volumeCapabilities": create["volumeCapabilities"] });
+    cx.requires("ValidateVolumeCapabilities", &validate, &["volumeId", "volumeCapabilities"]).await?;
+    if cx.controller_can("GET_VOLUME") {
+        cx.requires("ControllerGetVolume", &volume, &["volumeId"]).await?;
+    }
+    if cx.driver_attaches() {
+        let attach = cx.attach_request(&data).await?;
+        cx.requires("ControllerPublishVolume", &attach, &["volumeId", "nodeId", "volumeCapability"]).await?;
+        let detach = json!({ "volumeId": attach["volumeId"], "nodeId": attach["nodeId"] });
+        cx.requires("ControllerUnpublishVolume", &detach, &["volumeId"]).await?;
+    }
+    let told =
+        "Calls without a required field were refused, and the controller tells something else of the volume.";
+    cx.keeps("DRV-090", "", cx.told_of(&data).await? == before, told)
+}
+
+/// Each call of the node refuses a request without one of its required fields, and nothing has changed.
+///
+/// CSI, 'Error Scheme': INVALID_ARGUMENT if required fields are missing.
+#[case(needs = [Filesystem, Root], judges = ["DRV-090"])]
+async fn node_call_without_a_field_is_invalid_argument(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let (staging, target) = (node.staging(), node.target("web"));
+    if cx.driver_stages() {
+        let required = &["volumeId", "stagingTargetPath", "volumeCapability"];
+        cx.requires("NodeStageVolume", &node.stage_request(), required).await?;
+        let told = "NodeStageVolume without a required field was refused, and has mounted the volume.";
+        cx.keeps("DRV-090", "NodeStageVolume", node.mounts_at(&staging)?.is_empty(), told)?;
+    }
+    node.stage().await?.succeeds()?;
+    let publish = node.publish_request("web");
+    cx.requires("NodePublishVolume", &publish, &["volumeId", "targetPath", "volumeCapability"]).await?;
+    let told = "NodePublishVolume without a required field was refused, and has mounted the volume.";
+    cx.keeps("DRV-090", "NodePublishVolume", node.mounts_at(&target)?.is_empty(), told)?;
+
+    node.publish("web").await?.succeeds()?;
+    let before = (node.mounts_at(&staging)?, node.mounts_at(&target)?);
+    let unpublish = json!({ "volumeId": node.handle(), "targetPath": target });
+    cx.requires("NodeUnpublishVolume", &unpublish, &["volumeId", "targetPath"]).await?;
+    if cx.driver_stages() {
+        let unstage = json!({ "volumeId": node.handle(), "stagingTargetPath": staging });
+        cx.requires("NodeUnstageVolume", &unstage, &["volumeId", "stagingTargetPath"]).await?;
+    }
+    let at = json!({ "volumeId": node.handle(), "volumePath": target });
+    if cx.tells_statistics() {
+        cx.requires("NodeGetVolumeStats", &at, &["volumeId", "volumePath"]).await?;
+    }
+    if cx.grows_on_node() {
+        cx.requires("NodeExpandVolume", &at, &["volumeId", "volumePath"]).await?;
+    }
+    let told = "Calls without a required field were refused, and have changed a mount.";
+    let is_same = (node.mounts_at(&staging)?, node.mounts_at(&target)?) == before;
+    cx.keeps("DRV-090", "", is_same, told)?;
+    node.tear_down("web").await
+}
+
+/// A capability without an access type or an access mode is refused by each call that takes one.
+///
+/// CSI, VolumeCapability: one of block and mount MUST be specified, and access_mode is a REQUIRED field.
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-027"])]
+async fn use_without_type_or_mode_is_refused(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let complete = &["volumeCapability/mount", "volumeCapability/accessMode"];
+    let listed = &["volumeCapabilities/0/mount", "volumeCapabilities/0/accessMode"];
+    let create = another(cx, "capabilities")?;
+    cx.refuses_without("DRV-027", "CreateVolume", &create, listed).await?;
+    let validate =
+        json!({ "volumeId": cx.handle(&data), "volumeCapabilities": create["volumeCapabilities"] });
+    cx.refuses_without("DRV-027", "ValidateVolumeCapabilities", &validate, listed).await?;
+    if cx.driver_stages() {
+        cx.refuses_without("DRV-027", "NodeStageVolume", &node.stage_request(), complete).await?;
+        // A driver that does not look has staged the volume.
+        node.unstage().await?.succeeds()?;
+    }
+    node.stage().await?.succeeds()?;
+    cx.refuses_without("DRV-027", "NodePublishVolume", &node.publish_request("web"), complete).await?;
+    node.tear_down("web").await
+}
+
+/// What is optional can be left out, and what it was asked for with can be used.
+///
+/// CSI: fields that are OPTIONAL.
+#[case(needs = [Creates, Filesystem])]
+async fn optional_fields_can_be_left_out(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let full = another(cx, "plain")?;
+    // What a storage class says a driver may well need, and what it is asked for in a cluster is asked for here.
+    let mut plain = json!({});
+    for field in ["name", "volumeCapabilities", "parameters", "accessibilityRequirements"] {
+        plain[field] = full[field].clone();
+    }
+    let made = cx.call("CreateVolume", plain).await?.asked("without a capacity range");
+    made.is("DRV-028", &["OK"])?;
+    if !made.is_ok() {
+        return Ok(());
+    }
+    let id = json!(made.text("/volume/volumeId"));
+    let asked = json!({ "volumeId": id, "volumeCapabilities": full["volumeCapabilities"] });
+    let confirmed = cx.call("ValidateVolumeCapabilities", asked).await?;
+    confirmed.is("DRV-028", &["OK"])?;
+    // A plugin without a message says that it did not look; one that has made the volume so can use it so.
+    let told =
+        "ValidateVolumeCapabilities does not confirm the capabilities that the volume was created with.";
+    cx.keeps("DRV-029", "ValidateVolumeCapabilities", confirmed.has("/confirmed"), told)?;
+    cx.unmake(&made).await
+}
+
+/// A volume that does not exist is not found by the calls about it, and deleting it is OK.
+///
+/// CSI, errors of each call: NOT_FOUND if the volume does not exist. DeleteVolume: OK.
+#[case(needs = [Creates, Filesystem])]
+async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
+    cx.volume("data").create().await?;
+    let (unknown, codes) = cx.unknown_volume();
+    let uses = another(cx, "unknown")?["volumeCapabilities"].clone();
+    let asked = json!({ "volumeId": unknown, "volumeCapabilities": uses });
+    let answer = cx.call("ValidateVolumeCapabilities", asked).await?;
+    answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    if cx.controller_can("GET_VOLUME") {
+        let answer = cx.call("ControllerGetVolume", json!({ "volumeId": unknown })).await?;
+        answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
+    }
+    let gone = cx.call("DeleteVolume", json!({ "volumeId": unknown })).await?;
+    gone.asked("of a volume that does not exist").is("DRV-020", &["OK"])
+}
+
+/// Texts that somebody may send: of letters of all the world, long ones, and such as a path or a shell would read.
+const ODD: [&str; 7] = ["größe-体积-📦", "-rf", "a b\tc", "$(reboot)", "'\"", "%s%n%x", "…/\u{202e}txt"];
+
+/// No call takes the driver down, whatever texts and numbers stand in its fields.
+///
+/// CSI, 'Error Scheme': all calls MUST return a status.
+#[case(needs = [Creates, Filesystem, Root], judges = ["DRV-097"])]
+async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let long = "l".repeat(128);
+    let odd: Vec<&str> = ODD.into_iter().chain([long.as_str()]).collect();
+    let create = another(cx, "odd")?;
+    for text in &odd {
+        spoil(cx, "CreateVolume", &create, &["/name", "/volumeCapabilities/0/mount/fsType"], json!(text))
+            .await?;
+        let (target, staging) = (node.target("web"), node.staging());
+        let uses = &create["volumeCapabilities"];
+        let mut requests = vec![
+            ("DeleteVolume", json!({})),
+            ("ValidateVolumeCapabilities", json!({ "volumeCapabilities": uses })),
+        ];
+        if cx.driver_stages() {
+            requests.push(("NodeStageVolume", node.stage_request()));
+            requests.push(("NodeUnstageVolume", json!({ "stagingTargetPath": staging })));
+        }
+        requests.push(("NodePublishVolume", node.publish_request("web")));
+        requests.push(("NodeUnpublishVolume", json!({ "targetPath": target })));
+        for (method, request) in requests {
+            spoil(cx, method, &request, &["/volumeId"], json!(text)).await?;
+        }
+    }
+    let (least, most) = (i64::MIN.to_string(), i64::MAX.to_string());
+    for (required, limit) in [("-1", "0"), ("0", "-1"), (&*least, &*least), (&*most, &*most), ("2", "1")] {
+        let range = json!({ "requiredBytes": required, "limitBytes": limit });
+        spoil(cx, "CreateVolume", &create, &["/capacityRange"], range).await?;
+    }
+    cx.keeps("DRV-097", "", true, "")?;
+    // It still does what it did before.
+    node.set_up("web").await?;
+    node.tear_down("web").await
+}
+
+/// Makes a call with a value in each of these fields in turn. Any answer is good; what it has made is deleted.
+async fn spoil(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: Value) -> Result {
+    for field in fields {
+        let mut request = request.clone();
+        match request.pointer_mut(field) {
+            Some(old) => *old = value.clone(),
+            None => request[field.trim_start_matches('/')] = value.clone(),
+        }
+        let answer = cx.call(method, request).await?;
+        cx.unmake(&answer).await?;
+    }
+    Ok(())
+}
+
+/// CreateVolume as it was last asked for, under another name.
+fn another(cx: &Cx, name: &str) -> Result<Value> {
+    let mut request = cx.last_request("CreateVolume")?;
+    request["name"] = json!(format!("{}-{name}", request["name"].as_str().unwrap_or_default()));
+    Ok(request)
+}

@@ -1,0 +1,54 @@
+//! What a driver says of itself, asked again.
+
+use crate::prelude::*;
+
+/// The lists of capabilities are the same however often they are asked for.
+///
+/// CSI, GetPluginCapabilities: the same capabilities for all instances of a version of the plugin.
+#[case]
+async fn abilities_stay_the_same(cx: &mut Cx) -> Result {
+    let mut methods = vec!["GetPluginCapabilities", "NodeGetCapabilities"];
+    methods.extend(cx.plugin_can("CONTROLLER_SERVICE").then_some("ControllerGetCapabilities"));
+    methods.extend(cx.plugin_can("GROUP_CONTROLLER_SERVICE").then_some("GroupControllerGetCapabilities"));
+    for method in methods {
+        let mut lists = Vec::new();
+        for _ in 0..4 {
+            let answer = cx.call(method, json!({})).await?;
+            answer.is("DRV-007", &["OK"])?;
+            let mut list: Vec<String> =
+                answer.list("/capabilities").iter().map(ToString::to_string).collect();
+            list.sort();
+            lists.push(list);
+        }
+        let told = format!("{method} answered another list when it was asked again.");
+        let is_same = lists.windows(2).all(|pair| pair[0] == pair[1]);
+        cx.keeps("DRV-003", method, is_same, &told)?;
+    }
+    Ok(())
+}
+
+/// The plugin is ready, and its name, the id of its node and where that is stay the same.
+///
+/// CSI, GetPluginInfo, NodeGetInfo, Probe: these calls MUST be implemented, and the id identifies the node.
+#[case]
+async fn plugin_and_node_stay_the_same(cx: &mut Cx) -> Result {
+    let (mut plugins, mut nodes) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let probe = cx.call("Probe", json!({})).await?;
+        probe.is("DRV-007", &["OK"])?;
+        // Without the field a plugin is ready.
+        let is_ready = probe.part("/ready") != json!(false);
+        let told =
+            "Probe answered that the plugin is not ready, after it had been and while it serves calls.";
+        cx.keeps("DRV-004", "Probe", is_ready, told)?;
+        plugins.push(cx.call("GetPluginInfo", json!({})).await?.part("/name"));
+        nodes.push(cx.call("NodeGetInfo", json!({})).await?);
+    }
+    let told = "GetPluginInfo answered another name when it was asked again.";
+    cx.keeps("DRV-001", "GetPluginInfo", plugins.windows(2).all(|pair| pair[0] == pair[1]), told)?;
+    let is_same = |part: &str| nodes.windows(2).all(|pair| pair[0].part(part) == pair[1].part(part));
+    let told = "NodeGetInfo answered another id when it was asked again.";
+    cx.keeps("DRV-005", "NodeGetInfo", is_same("/nodeId"), told)?;
+    let told = "NodeGetInfo answered another topology when it was asked again.";
+    cx.finds(is_same("/accessibleTopology"), told)
+}

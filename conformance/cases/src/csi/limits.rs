@@ -1,0 +1,30 @@
+//! How many volumes a node carries.
+
+use crate::prelude::*;
+
+/// More volumes than this are not made only to see one refused.
+const MOST: usize = 40;
+
+/// A node that carries so many volumes is given no more.
+///
+/// CSI, ControllerPublishVolume: RESOURCE_EXHAUSTED if the node has its maximum of volumes.
+#[case(needs = [Creates, Attaches, Filesystem, AttachLimit])]
+async fn node_gets_no_more_volumes_than_it_carries(cx: &mut Cx) -> Result {
+    let most = cx.most_volumes();
+    if most > MOST {
+        cx.not_tried("DRV-035", "the node carries more volumes than are made here");
+        return Ok(());
+    }
+    let mut attached = Vec::new();
+    for number in 0..most {
+        let volume = cx.volume(&format!("data-{number}")).create().await?;
+        attached.push(cx.node_calls(&volume).await?);
+    }
+    let one_more = cx.volume("one-more").create().await?;
+    let request = cx.attach_request(&one_more).await?;
+    let answer = cx.call("ControllerPublishVolume", request.clone()).await?;
+    // Before it is judged: no volume may stay attached.
+    let detach = json!({ "volumeId": request["volumeId"], "nodeId": request["nodeId"] });
+    cx.call("ControllerUnpublishVolume", detach).await?.succeeds()?;
+    answer.asked("of one volume more than the node carries").is("DRV-035", &["ResourceExhausted"])
+}

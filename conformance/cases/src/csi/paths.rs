@@ -1,0 +1,50 @@
+//! Names and ids that would lead out of a driver's directories, if it made paths of them.
+
+use crate::prelude::*;
+
+/// A name that leads to another directory of the node makes no file there.
+///
+/// CVE-2026-3864 and others: a caller chooses names, and drivers make paths of them.
+#[case(needs = [Creates, Filesystem, Root])]
+async fn name_leads_to_no_other_directory(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let other = cx.node_calls(&data).await?.lays_out("names")?;
+    let mut request = cx.last_request("CreateVolume")?;
+    for name in other.ways_to("escaped") {
+        request["name"] = json!(name);
+        // It may be refused.
+        let made = cx.call("CreateVolume", request.clone()).await?;
+        let told =
+            "CreateVolume made a file where its name leads to, in a directory that is not the driver's.";
+        cx.keeps("DRV-018", "CreateVolume", other.is_untouched(), told)?;
+        cx.unmake(&made).await?;
+        let told =
+            "DeleteVolume removed what its volume's name leads to, in a directory that is not the driver's.";
+        cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), told)?;
+    }
+    Ok(())
+}
+
+/// An id that leads to another directory of the node removes and mounts nothing there.
+///
+/// CVE-2026-3864 and others: who deletes a volume may have made its id.
+#[case(needs = [Creates, Filesystem, Root])]
+async fn id_leads_to_no_other_directory(cx: &mut Cx) -> Result {
+    let data = cx.volume("data").create().await?;
+    let node = cx.node_calls(&data).await?;
+    let other = node.lays_out("ids")?;
+    for id in other.ways_to("kept") {
+        drop(cx.call("DeleteVolume", json!({ "volumeId": id })).await?);
+        let told = "DeleteVolume removed what its id leads to, in a directory that is not the driver's.";
+        cx.keeps("DRV-018", "DeleteVolume", other.is_untouched(), told)?;
+        let mut publish = node.publish_request("web");
+        publish["volumeId"] = json!(id);
+        let unpublish = json!({ "volumeId": id, "targetPath": publish["targetPath"] });
+        drop(cx.call("NodePublishVolume", publish).await?);
+        drop(cx.call("NodeUnpublishVolume", unpublish).await?);
+        let told =
+            "Node calls changed what their volume's id leads to, in a directory that is not the driver's.";
+        cx.keeps("DRV-018", "NodePublishVolume", other.is_untouched(), told)?;
+    }
+    Ok(())
+}

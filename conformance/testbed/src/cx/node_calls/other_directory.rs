@@ -1,0 +1,53 @@
+//! A directory of the node that no call names: whoever changes it has made a path of a text.
+
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+
+use super::NodeCalls;
+use crate::bed::StepError;
+use crate::failure::Result;
+
+/// In it.
+const KEPT: &str = "kept";
+
+/// A directory with a file and a directory that have to stay, and nothing else.
+#[derive(Debug)]
+pub struct OtherDirectory {
+    path: PathBuf,
+}
+
+impl NodeCalls {
+    /// Makes such a directory.
+    #[track_caller]
+    pub fn lays_out(&self, name: &str) -> Result<OtherDirectory> {
+        let path = self.directory.join(name);
+        let doing = self.begin("laying out a directory", &path, Location::caller());
+        let kept = path.join(KEPT);
+        let made = std::fs::create_dir_all(&kept).and_then(|()| std::fs::write(kept.join("file"), KEPT));
+        doing.done(made.map_err(|error| StepError::ours(&error)))?;
+        Ok(OtherDirectory { path })
+    }
+}
+
+impl OtherDirectory {
+    /// Texts that lead to a name in it, if a driver puts its own directory before them.
+    pub fn ways_to(&self, name: &str) -> [String; 3] {
+        let target = self.path.join(name);
+        let target = target.to_string_lossy();
+        // Deep enough for any directory; above the root is the root.
+        let up = "../".repeat(8);
+        [
+            format!("{up}{}", target.trim_start_matches('/')),
+            format!("a/../{up}{}", &target[1..]),
+            target.to_string(),
+        ]
+    }
+
+    /// Whether it has what it had, and nothing else.
+    pub fn is_untouched(&self) -> bool {
+        let entries = |path: &Path| std::fs::read_dir(path).map_or(0, Iterator::count);
+        let kept = self.path.join(KEPT);
+        let content = std::fs::read(kept.join("file")).unwrap_or_default();
+        entries(&self.path) == 1 && entries(&kept) == 1 && content == KEPT.as_bytes()
+    }
+}
