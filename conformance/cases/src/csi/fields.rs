@@ -135,6 +135,7 @@ async fn unknown_volume_is_not_found(cx: &mut Cx) -> Result {
     let uses = another(cx, "unknown")?["volumeCapabilities"].clone();
     let asked = json!({ "volumeId": unknown, "volumeCapabilities": uses });
     let answer = cx.call("ValidateVolumeCapabilities", asked).await?;
+    answer.is_implemented()?;
     answer.asked("of a volume that does not exist").is("DRV-099", codes)?;
     if cx.controller_can("GET_VOLUME") {
         let answer = cx.call("ControllerGetVolume", json!({ "volumeId": unknown })).await?;
@@ -191,9 +192,10 @@ async fn odd_field_takes_no_driver_down(cx: &mut Cx) -> Result {
 async fn spoil(cx: &Cx, method: &str, request: &Value, fields: &[&str], value: Value) -> Result {
     for field in fields {
         let mut request = request.clone();
-        match request.pointer_mut(field) {
-            Some(old) => *old = value.clone(),
-            None => request[field.trim_start_matches('/')] = value.clone(),
+        let (parent, name) = field.rsplit_once('/').unwrap_or_default();
+        // A field that was not asked for is added.
+        if let Some(parent) = request.pointer_mut(parent) {
+            parent[name] = value.clone();
         }
         let answer = cx.call(method, request).await?;
         cx.unmake(&answer).await?;
