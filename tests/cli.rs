@@ -99,8 +99,8 @@ fn an_unknown_case_selects_nothing() {
             --- stderr
             error: no case matches `csi::publish::read_onyl`
               nearest: csi::publish::read_only_claim_cannot_be_written
+                       csi::publish::volume_is_published_again_by_itself
                        csi::flags::requested_mount_flags_are_in_force
-                       csi::process::publish_cut_by_death_is_undone
 
               hint: `volproof list` shows all cases
         "#]],
@@ -234,8 +234,8 @@ fn an_expected_failure_of_no_case() {
             --- stderr
             error: [expected_failures] names `csi::publish::nothing`, and there is no such case
               nearest: csi::publish::read_only_claim_cannot_be_written
+              nearest: csi::publish::volume_is_published_again_by_itself
               nearest: csi::process::publish_cut_by_death_is_undone
-              nearest: csi::snapshots::snapshot_outlives_its_source
         "#]],
     );
 }
