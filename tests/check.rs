@@ -81,6 +81,41 @@ fn file_without_a_recording_is_refused() {
     assert!(missing.stderr.contains("cannot read the trace `nowhere.jsonl`"), "{}", missing.told());
 }
 
+/// The node's mount and a driver's, the second of which no call explains, and an announcement that nothing shows.
+const UNEXPLAINED: &str = r#"{"ev":"process","who":"node","edge":"start","root":"/kl"}
+{"ev":"effect","effect":"mkdir","path":"/kl/pods/u/volumes","confirmed":true}
+{"ev":"rpc_start","id":1,"method":"GetPluginCapabilities","req":{}}
+{"ev":"rpc_end","id":1,"method":"GetPluginCapabilities","code":"OK","dur_ms":1,"resp":{}}
+{"ev":"mount_del","target":"/kl/pods/u/volumes/kubernetes.io~csi/pv/mount","id":1,"by":"driver","seen_by":"fanotify"}
+{"ev":"effect","effect":"umount","path":"/kl/pods/u/volumes/kubernetes.io~csi/other/mount","confirmed":true}
+"#;
+
+#[test]
+fn unexplained_mounts_of_a_recording_are_found() {
+    let checked = check("x.jsonl", &format!("{HEADER}{UNEXPLAINED}"));
+    assert_eq!(checked.code, Some(1), "{}", checked.told());
+    for told in
+        ["line 6: done, and not announced: umount /kl/pods", "line 7: announced, and not there: umount /kl"]
+    {
+        assert!(checked.stdout.contains(told), "{told}: {}", checked.told());
+    }
+    // A recording without a version does not say who made a mount, but what its recorder made of that.
+    let old = Volproof::new().file("x.jsonl", UNEXPLAINED).args("check --verbose x.jsonl").run();
+    let line = old.stdout.lines().find(|line| line.starts_with("stray"));
+    assert!(line.is_some_and(|line| line.contains("not observable")), "{}", old.told());
+}
+
+const HEADER: &str = "{\"ev\":\"trace\",\"version\":2}\n";
+
+#[test]
+fn unknown_word_of_a_recording_is_reported_with_the_nearest() {
+    let misspelt = UNEXPLAINED.replace("\"umount\"", "\"umuont\"");
+    let checked = check("x.jsonl", &format!("{HEADER}{misspelt}"));
+    assert_eq!(checked.code, Some(2), "{}", checked.told());
+    let told = "line 7 is no event of a trace: unknown word `umuont`, the nearest known is `umount`";
+    assert!(checked.told().contains(told), "{}", checked.told());
+}
+
 /// One call to which no promise says anything but that it is answered.
 const NO_OCCASION: &str = r#"{"seq":1,"t_ms":0,"ev":"rpc_start","id":1,"method":"GetPluginCapabilities","req":{}}
 {"seq":2,"t_ms":1,"ev":"rpc_end","id":1,"method":"GetPluginCapabilities","code":"OK","dur_ms":1,"resp":{}}"#;

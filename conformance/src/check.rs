@@ -12,7 +12,7 @@ use std::fmt;
 use contracts::event::TraceLine;
 use contracts::promise::{self, Strength};
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
-use contracts::{driver, manager};
+use contracts::{driver, manager, witnessed};
 use serde::Serialize;
 
 pub(crate) use read::Recording;
@@ -43,6 +43,8 @@ struct Judged {
 enum Party {
     Driver,
     Manager,
+    /// The one that the finding names.
+    Either,
 }
 
 impl Judgement {
@@ -51,6 +53,7 @@ impl Judgement {
     pub(crate) fn of(trace: &[TraceLine], witnesses: BTreeSet<Witness>, rest: Option<&Rest>) -> Self {
         let mut promises = judge(driver::RULES, Party::Driver, trace, &witnesses, rest);
         promises.extend(judge(manager::RULES, Party::Manager, trace, &witnesses, rest));
+        promises.extend(judge(witnessed::RULES, Party::Either, trace, &witnesses, rest));
         Self { witnesses, promises }
     }
 
@@ -129,6 +132,7 @@ impl fmt::Display for Judgement {
             let party = match promise.binds {
                 Party::Driver => "the driver",
                 Party::Manager => "the node's volume manager",
+                Party::Either => "the one it names",
             };
             let verb = if promise.binds_its_party() { "broken by" } else { "not followed by" };
             writeln!(f, "{}: {}\n  {verb} {party}", promise.head(), promise.sentence)?;
@@ -187,6 +191,7 @@ fn name(witness: Witness) -> &'static str {
         Witness::Api => "objects of the API",
         Witness::Manager => "the manager's books",
         Witness::Operations => "the manager's operations",
+        Witness::Makers => "the process that made each mount",
         Witness::Clock => "the manager's clock",
     }
 }

@@ -85,8 +85,7 @@ impl Watched {
                 Path::new(&mount.target).starts_with(&self.root)
             }
             Event::MountDel(gone) => Path::new(&gone.target).starts_with(&self.root),
-            // Of a node that announces nothing everything would be a stray.
-            Event::Stray(_) | Event::Phantom(_) | Event::Touched(_) => false,
+            Event::Touched(_) => false,
             _ => true,
         }
     }
@@ -143,7 +142,7 @@ fn below(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 #[cfg(test)]
 mod tests {
-    use contracts::event::{Actor, Irregular, MountDel, RpcEnd, RpcStart};
+    use contracts::event::{Actor, MountDel, RpcEnd, RpcStart};
     use serde_json::json;
 
     use super::*;
@@ -159,6 +158,7 @@ mod tests {
             dur_ms: 1.0,
             resp: json!({}),
             injected: None,
+            abandoned: false,
         };
         [Event::RpcStart(start), Event::RpcEnd(end)]
     }
@@ -188,10 +188,10 @@ mod tests {
                 id: 1,
                 by: Actor::Unknown,
                 seen_by: String::new(),
+                unnamed: false,
             })
         };
-        let stray = Event::Stray(Irregular { what: "mount /kl/x".into(), by: Actor::Node });
-        let news = watch(&[], [gone("/home"), gone("/kl/pods/a"), gone("/klaus"), stray]);
+        let news = watch(&[], [gone("/home"), gone("/kl/pods/a"), gone("/klaus")]);
         assert_eq!(news, [News::Happened("    0.000s  umount pods/a".to_owned())]);
     }
 

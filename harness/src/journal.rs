@@ -25,10 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use contracts::csi::Request;
 use contracts::event::{
-    self, Actor, ApiChange, Effect, EffectKind, Event, Irregular, Lifecycle, OperationEdge, OperationName,
-    PodChange, PodPhase, ProcessEdge, Role, RpcEnd, RpcStart, Step, Touched, TraceLine,
+    self, ApiChange, DirectCall, Effect, EffectKind, Event, Lifecycle, Meddled, PodChange, PodPhase,
+    ProcessEdge, Role, RpcEnd, RpcStart, Step, Touched, TraceLine,
 };
+use contracts::witnessed::{self, Found, Unexplained};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -66,14 +68,11 @@ struct State {
     kernel: Kernel,
     own: Own,
     flights: BTreeMap<u64, Flight>,
-    /// The node's operations under way, by name, volume and pod.
-    operations: BTreeSet<(OperationName, String, String)>,
+    unexplained: Unexplained,
     /// It was killed, or has ended, and was not started since.
     node_is_dead: bool,
     /// Whether somebody else touches the node's files, by hand.
     is_by_hand: bool,
-    /// Work that a driver may still do for calls that nobody waits for any more.
-    abandoned: BTreeSet<Work>,
     next_call: u64,
     /// Targets that were not there before a driver was asked to publish at them.
     made: BTreeSet<PathBuf>,
@@ -143,7 +142,12 @@ pub struct Excuse {
 impl Drop for Excuse {
     fn drop(&mut self) {
         // What was done until now is drained first, and excused.
-        self.journal.change(|state| drop(state.flights.remove(&self.call)));
+        self.journal.change(|state| {
+            state.flights.remove(&self.call);
+            let (volume, paths) = Default::default();
+            let call = DirectCall { id: self.call, edge: event::Edge::End, volume, paths };
+            state.push(Event::DirectCall(call));
+        });
     }
 }
 
@@ -170,10 +174,9 @@ impl Journal {
             kernel: Kernel::new(witness),
             own: Own::default(),
             flights: BTreeMap::new(),
-            operations: BTreeSet::new(),
+            unexplained: Unexplained::recording(&symbols.root().to_string_lossy()),
             node_is_dead: false,
             is_by_hand: false,
-            abandoned: BTreeSet::new(),
             next_call: 1,
             made: BTreeSet::new(),
             appeared: BTreeMap::new(),
@@ -247,7 +250,8 @@ impl Journal {
 
     /// Notes who is about to make a call.
     pub(crate) fn called_by(&self, method: &str, caller: Option<i32>) {
-        let Some(caller) = caller.filter(|_| self.state().follows_node && CHANGING.contains(&method)) else {
+        let Some(caller) = caller.filter(|_| self.state().follows_node && witnessed::is_changing(method))
+        else {
             return;
         };
         match self.with_actors(|actors| actors.node.replace(caller)) {
@@ -303,18 +307,19 @@ impl Journal {
 
     /// Records the start or the end of a process.
     pub fn process(&self, who: Role, edge: Lifecycle, status: Option<String>) {
-        let edge = ProcessEdge { who, edge, status };
         self.change(|state| {
-            if edge.edge == Lifecycle::Exit && edge.who == Role::Node {
+            if edge == Lifecycle::Exit && who == Role::Node {
                 // What it did last it could not announce any more: that is no stray.
-                state.kernel.forget_unclaimed();
                 state.own.forget_suspects();
             }
-            if edge.who == Role::Node {
+            if who == Role::Node {
                 // Without the node others may do what they like in its tree.
                 state.own.accept();
             }
-            state.push(Event::Process(edge));
+            let is_node_start = (who, edge) == (Role::Node, Lifecycle::Start);
+            let root = is_node_start.then(|| state.symbols.root().to_string_lossy().into_owned());
+            let hides_driver = is_node_start && state.kernel.actors.driver_is_outside;
+            state.push(Event::Process(ProcessEdge { who, edge, status, root, hides_driver }));
         });
     }
 
@@ -347,6 +352,7 @@ impl Journal {
                 dur_ms: flight.started.elapsed().as_secs_f64() * 1e3,
                 resp: outcome.resp,
                 injected: outcome.injected,
+                abandoned: outcome.abandoned,
             };
             // A call that nobody waits for goes on.
             let touched = match outcome.abandoned {
@@ -357,13 +363,6 @@ impl Journal {
                 && let Some(key) = state.masks.confided_in(&end.message)
             {
                 state.told_secrets.insert((end.method.clone(), key));
-            }
-            if outcome.abandoned {
-                state.abandoned.extend(flight.work);
-            } else if end.is_from_the_driver() && end.code == "OK" {
-                // Any error may come from a retry that was refused while the earlier call still runs: ABORTED says
-                // so outright. Only a driver that is done at this path has done what it was asked there before.
-                state.abandoned.retain(|work| !flight.work.contains(work));
             }
             touched.into_iter().for_each(|touched| state.push(Event::Touched(touched)));
             state.push(Event::RpcEnd(end));
@@ -384,6 +383,11 @@ impl Journal {
             call = state.next_call;
             state.next_call += 1;
             state.flights.insert(call, Flight::new(method, req, &state.symbols));
+            let request = Request::of(req);
+            let paths = witnessed::changed_paths(method, request).unwrap_or_default();
+            let (volume, paths) =
+                (request.volume_id().to_owned(), paths.into_iter().map(str::to_owned).collect());
+            state.push(Event::DirectCall(DirectCall { id: call, edge: event::Edge::Start, volume, paths }));
         });
         Excuse { journal: self.clone(), call }
     }
@@ -393,13 +397,11 @@ impl Journal {
         let mut confirmed = false;
         self.change(|state| {
             state.compare_own();
-            confirmed = state.kernel.claim(&said) && confirm::shows(&said);
-            said.fields.remove(confirm::INODE);
             let path = said.path.to_string_lossy().into_owned();
-            if !confirmed {
-                let what = format!("{} {path}", said.effect);
-                state.push(Event::Phantom(Irregular { what, by: Actor::Node }));
-            }
+            let is_reported =
+                !state.kernel.is_witnessed() || state.unexplained.is_reported(said.effect, &path);
+            confirmed = is_reported && confirm::shows(&said);
+            said.fields.remove(confirm::INODE);
             let effect = Effect {
                 effect: said.effect,
                 path,
@@ -417,7 +419,7 @@ impl Journal {
     pub fn look(&self) -> Story {
         let mut story = Story::default();
         self.change(|state| {
-            state.tell_strays(false);
+            state.look(false);
             let State { teller, lines, looked, .. } = state;
             story = teller.tell(&lines[*looked..]);
             *looked = lines.len();
@@ -448,13 +450,10 @@ impl Journal {
     }
 
     /// Strays and phantoms so far. To be asked when the node has had the time to say what it did.
-    pub fn irregular(&self) -> Vec<Irregular> {
-        self.change(|state| state.tell_strays(true));
-        let irregular = |line: &TraceLine| match &line.event {
-            Event::Stray(found) | Event::Phantom(found) => Some(found.clone()),
-            _ => None,
-        };
-        self.state().lines.iter().filter_map(irregular).collect()
+    pub fn irregular(&self) -> Vec<Found> {
+        self.change(|state| state.look(true));
+        let mut unexplained = Unexplained::recording(&self.symbols.root().to_string_lossy());
+        self.state().lines.iter().flat_map(|line| unexplained.event(line)).collect()
     }
 
     /// How many lines there are, and how many milliseconds after the first moment that is: where somebody who
@@ -525,13 +524,10 @@ impl Journal {
 
 impl State {
     fn push(&mut self, event: Event) {
-        match &event {
-            Event::Operation(operation) => self.follow(operation),
-            Event::Process(edge) if edge.who == Role::Node => {
-                self.node_is_dead = edge.edge != Lifecycle::Start;
-                self.operations.clear();
-            }
-            _ => {}
+        if let Event::Process(edge) = &event
+            && edge.who == Role::Node
+        {
+            self.node_is_dead = edge.edge != Lifecycle::Start;
         }
         let seq = self.lines.len() as u64 + 1;
         let t_ms = (self.started.elapsed().as_secs_f64() * 1e6).round() / 1e3;
@@ -539,27 +535,15 @@ impl State {
         if let Some(kept) = &mut self.kept {
             report::append(kept, &line, &self.masks);
         }
+        // What it finds is judged by whoever reads the lines; here it only keeps what explains the next ones.
+        self.unexplained.event(&line);
         self.lines.push(line);
     }
 
-    fn follow(&mut self, operation: &OperationEdge) {
-        let key = (operation.name, operation.volume.clone(), operation.pod.clone());
-        match operation.edge {
-            event::Edge::Start => self.operations.insert(key),
-            event::Edge::End => self.operations.remove(&key),
-        };
-    }
-
-    /// Records what the kernel has to say, judging who did it.
+    /// Records what the kernel has to say, and who did it.
     fn drain(&mut self) {
-        let working = self.flights.values().flat_map(|flight| &flight.work);
-        let volumes: BTreeSet<String> =
-            working.chain(&self.abandoned).map(|work| work.volume.clone()).collect();
-        for (event, stray) in self.kernel.drain(&self.symbols, &volumes) {
+        for event in self.kernel.drain(&self.unexplained) {
             self.push(event);
-            if let Some(stray) = stray {
-                self.push(Event::Stray(stray));
-            }
         }
     }
 
@@ -604,22 +588,18 @@ impl State {
         touched
     }
 
-    /// Mount events that no effect has claimed by now will never be claimed, unless an operation is under way: it
-    /// may announce them yet.
+    /// Records that somebody looks, if anything was not announced that never will be, and what was meddled with.
     ///
     /// Of what the node has made and somebody has changed all is told at the end; before it, the node may say in a moment
     /// that it was its own doing, and not all that it does is an operation.
-    fn tell_strays(&mut self, is_the_end: bool) {
-        let is_at_work = !self.operations.is_empty();
-        if !is_at_work {
-            for stray in self.kernel.take_unclaimed(&self.symbols) {
-                self.push(Event::Stray(stray));
-            }
+    fn look(&mut self, is_the_end: bool) {
+        if self.unexplained.is_overdue() {
+            self.push(Event::Looked);
         }
         self.compare_own();
         let by = self.kernel.actors.driver();
-        for what in self.own.take_suspects(!is_the_end) {
-            self.push(Event::Stray(Irregular { what, by }));
+        for (how, path) in self.own.take_suspects(!is_the_end) {
+            self.push(Event::Meddled(Meddled { how, path, by }));
         }
     }
 
@@ -630,30 +610,23 @@ impl State {
             return;
         }
         match !self.is_by_hand && !self.node_is_dead {
-            true => self.own.compare(self.abandoned.iter().map(|work| Path::new(&work.path))),
+            true => self.own.compare(self.unexplained.abandoned_paths()),
             false => self.own.accept(),
         }
     }
 }
 
-/// The calls during which a driver may change what the node shows.
-const CHANGING: [&str; 5] =
-    ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeExpandVolume"];
-
-/// The fields of their requests that name a path, the one to be changed first.
-const PATHS: [&str; 3] = ["targetPath", "stagingTargetPath", "volumePath"];
-
 impl Flight {
     fn new(method: &str, req: &Value, symbols: &Symbols) -> Self {
-        let text = |key: &str| req.get(key).and_then(Value::as_str);
+        let request = Request::of(req);
         let mut work = BTreeSet::new();
-        if CHANGING.contains(&method) {
-            let paths: Vec<&str> = PATHS.iter().filter_map(|key| text(key)).collect();
+        if let Some(paths) = witnessed::changed_paths(method, request) {
             let path = paths.first().copied().unwrap_or_default();
             // By its paths, too: the handle of a volume that lives inside a pod has no name.
             let places = paths.iter().filter_map(|path| symbols.place(Path::new(path)));
             let volumes = places.map(|place| place.volume().to_owned());
-            let volumes = volumes.chain(text("volumeId").map(|handle| symbols.volume(handle)));
+            let handle = Some(request.volume_id()).filter(|handle| !handle.is_empty());
+            let volumes = volumes.chain(handle.map(|handle| symbols.volume(handle)));
             work.extend(volumes.map(|volume| Work { volume, path: path.to_owned() }));
         }
         let is_block = Asked::of(method, req).is_block;

@@ -87,6 +87,7 @@ impl Mount {
             id: self.id.0,
             by,
             seen_by: witness.to_string(),
+            unnamed: false,
         }
     }
 
@@ -97,6 +98,7 @@ impl Mount {
             id: self.id.0,
             by,
             seen_by: witness.to_string(),
+            unnamed: false,
         }
     }
 }

@@ -127,19 +127,6 @@ impl Symbols {
         self.layout.root()
     }
 
-    /// Whether all of those directories are below a path: what is mounted there covers them.
-    pub fn is_above_contract(&self, path: &Path) -> bool {
-        let root = self.layout.root();
-        path != Path::new("/") && (root.starts_with(path) || path == root.join("plugins"))
-    }
-
-    /// Whether a mount at a path is never the node's doing: where drivers stage and publish, and above all volumes.
-    pub fn is_mounted_by_drivers(&self, path: &Path) -> bool {
-        let is_csi = path.iter().any(|part| part == "kubernetes.io~csi" || part == "csi");
-        let is_drivers = matches!(self.place(path), Some(Place::Publish { .. } | Place::Stage { .. }));
-        self.is_above_contract(path) || (is_csi && is_drivers)
-    }
-
     pub fn name_pod(&self, uid: &str, name: &str) {
         self.table().pods.insert(uid.to_owned(), name.to_owned());
     }

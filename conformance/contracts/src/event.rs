@@ -14,8 +14,8 @@ mod words;
 
 pub use disturbance::Disturbance;
 pub use words::{
-    Awaited, Client, Edge, EffectKind, Lifecycle, ObjectKind, OperationName, PodPhase, Role, UnknownWord,
-    Verb, World,
+    Awaited, Client, Edge, EffectKind, Lifecycle, Meddling, ObjectKind, OperationName, PodPhase, Role,
+    UnknownWord, Verb, World,
 };
 
 /// One line of `trace.jsonl`.
@@ -58,10 +58,15 @@ pub enum Event {
     Wait(WaitReturned),
     /// A process of the run started or ended.
     Process(ProcessEdge),
-    /// Something happened that nobody announced and nobody had a reason to do.
-    Stray(Irregular),
-    /// Something was announced that the kernel does not show.
-    Phantom(Irregular),
+    /// A call that the case itself makes to the driver, past the proxy.
+    DirectCall(DirectCall),
+    /// The kernel could not report all mounts: the order cannot be vouched for any more.
+    MountsLost(MountsLost),
+    /// The harness looked at what had happened: what the node did before, and has not announced while none of its
+    /// operations is under way, it never will.
+    Looked,
+    /// What the node had made was changed between two calls, and the node did not announce it.
+    Meddled(Meddled),
     /// A driver changed, during a call, what is the node's, or did not change what the call is about.
     Touched(Touched),
     /// What the case, the scenario or the player did: for people, no rule reads it.
@@ -87,8 +92,10 @@ impl Event {
         "event",
         "wait",
         "process",
-        "stray",
-        "phantom",
+        "direct_call",
+        "mounts_lost",
+        "looked",
+        "meddled",
         "touched",
         "case",
         "pod",
@@ -130,6 +137,14 @@ pub struct RpcEnd {
     /// What was changed on the way, when a fault was ordered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<String>,
+    /// Whether the caller went away before the driver had answered, which may go on with it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub abandoned: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl RpcEnd {
@@ -186,6 +201,9 @@ pub struct Mount {
     pub by: Actor,
     /// Which witness saw it: `fanotify`, `poll` or `simulation`.
     pub seen_by: String,
+    /// Whether the witness named no process, so that `by` is the likeliest.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unnamed: bool,
 }
 
 /// A mount that is gone.
@@ -199,6 +217,9 @@ pub struct MountDel {
     pub by: Actor,
     /// Which witness saw it.
     pub seen_by: String,
+    /// Whether the witness named no process.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unnamed: bool,
 }
 
 /// Something the manager announced after it succeeded.
@@ -297,10 +318,42 @@ pub struct ProcessEdge {
     /// Exit status or signal, where it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+    /// The directory that a node works in, where it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+    /// Whether the driver's processes cannot be seen from where the node started.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hides_driver: bool,
+}
+
+/// The start or the end of a call of the case's own, as far as it is a reason for the driver to change mounts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectCall {
+    pub id: u64,
+    pub edge: Edge,
+    /// By its handle.
+    pub volume: String,
+    /// The paths it names, the one to be changed first.
+    pub paths: Vec<String>,
+}
+
+/// See [`Event::MountsLost`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountsLost {
+    pub why: String,
+}
+
+/// See [`Event::Meddled`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meddled {
+    pub how: Meddling,
+    pub path: String,
+    /// Who is left to have done it.
+    pub by: Actor,
 }
 
 /// A stray or a phantom.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Irregular {
     /// What was seen or announced, in the words of the story.
     pub what: String,

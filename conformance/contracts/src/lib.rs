@@ -14,3 +14,4 @@ pub mod manager;
 pub mod promise;
 pub mod recording;
 pub mod rule;
+pub mod witnessed;

@@ -33,6 +33,11 @@ impl Default for Reader {
 }
 
 impl Reader {
+    /// Whether the recording says who made each mount, and not what its recorder made of it.
+    pub fn names_makers(&self) -> bool {
+        self.version >= 2
+    }
+
     /// What the next line tells; none for a header, and for what no rule of an old recording knows.
     ///
     /// # Errors

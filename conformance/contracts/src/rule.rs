@@ -48,6 +48,8 @@ pub enum Witness {
     Manager,
     /// Its operations, as they start and end, in the one order as well.
     Operations,
+    /// The process that made each mount. Recordings of version 1 have what their recorder made of it.
+    Makers,
     /// The manager's own clock: `t_ms` is what it waited by.
     Clock,
 }

@@ -1,11 +1,10 @@
 //! Holds what happened in a case against the numbered promises.
 
-use std::collections::BTreeSet;
-
-use contracts::event::{Actor, Event, Irregular, TraceLine};
+use contracts::event::{Actor, Event, TraceLine};
 use contracts::promise::{self, Strength};
 use contracts::rule::books::is_unknown;
 use contracts::rule::{Rest, Rule, Verdict, Violation, Witness, verdicts};
+use contracts::witnessed::{self, Found, Kind};
 use contracts::{driver, manager};
 use harness::sandbox::Written;
 use harness::symbols::Symbols;
@@ -67,13 +66,15 @@ impl<'a> Suspicion<'a> {
     fn all(trace: &'a [TraceLine], broken: &[(&'static Rule, Violation)]) -> Vec<Suspicion<'a>> {
         let broken = broken.iter().map(|(rule, violation)| (violation.seq, Reason::Broke(rule.id)));
         let seen = trace.iter().filter_map(|line| match &line.event {
-            Event::Stray(stray) if stray.by == Actor::Driver => Some((line.seq, Reason::Strayed)),
             Event::RpcEnd(end) if end.code != "OK" && end.is_from_the_driver() && !is_unknown(&end.code) => {
                 Some((line.seq, Reason::Refused(&end.method)))
             }
             _ => None,
         });
-        broken.chain(seen).map(|(seq, reason)| Suspicion { seq, reason }).collect()
+        let strayed = witnessed::found(trace).into_iter();
+        let strayed = strayed.filter(|found| found.kind == Kind::Stray && found.what.by == Actor::Driver);
+        let strayed = strayed.map(|found| (found.seq, Reason::Strayed));
+        broken.chain(strayed).chain(seen).map(|(seq, reason)| Suspicion { seq, reason }).collect()
     }
 }
 
@@ -238,15 +239,9 @@ pub(crate) fn story_broken(case: &str, cause: &str, sentence: &str) -> Finding {
 const STRAY: &str = "stray";
 
 /// Strays and phantoms: what one of the two witnesses did not see.
-pub(crate) fn irregular(found: &[Irregular], trace: &[TraceLine], symbols: &Symbols) -> Vec<Finding> {
-    let phantoms: BTreeSet<&str> = (trace.iter())
-        .filter_map(|line| match &line.event {
-            Event::Phantom(irregular) => Some(irregular.what.as_str()),
-            _ => None,
-        })
-        .collect();
-    let finding = |irregular: &Irregular| {
-        let phantom = phantoms.contains(irregular.what.as_str());
+pub(crate) fn irregular(found: &[Found], symbols: &Symbols) -> Vec<Finding> {
+    let finding = |Found { kind, what: irregular, .. }: &Found| {
+        let phantom = *kind == Kind::Phantom;
         let (contract, cause) = if phantom {
             ("phantom", "announced, and not there")
         } else {

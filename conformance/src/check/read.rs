@@ -1,9 +1,10 @@
 //! Reading a recording: lines of our own traces, and those in which a recorder beside another node says less.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contracts::event::{Awaited, Event, Lifecycle, ProcessEdge, Role, TraceLine, WaitReturned};
 use contracts::recording::Reader;
+use contracts::rule::Witness;
 use serde_json::{Map, Value};
 
 use crate::compare::{Line, Trace, Unreadable};
@@ -12,6 +13,7 @@ use crate::compare::{Line, Trace, Unreadable};
 #[derive(Debug)]
 pub(crate) struct Recording {
     lines: Vec<TraceLine>,
+    names_makers: bool,
 }
 
 impl Recording {
@@ -34,7 +36,13 @@ impl Recording {
             };
             lines.extend(event.map(|event| TraceLine { seq, t_ms, event }));
         }
-        Ok(Self { lines })
+        Ok(Self { lines, names_makers: reader.names_makers() })
+    }
+
+    /// Who testifies in it.
+    pub(crate) fn witnesses(&self) -> BTreeSet<Witness> {
+        let makers = self.names_makers.then_some(Witness::Makers);
+        Witness::heard_in(&self.lines).into_iter().chain(makers).collect()
     }
 
     pub(crate) fn lines(&self) -> &[TraceLine] {
@@ -63,7 +71,7 @@ fn of_another_recorder(line: &Line) -> Option<Event> {
 }
 
 fn process(who: Role, edge: Lifecycle) -> Event {
-    Event::Process(ProcessEdge { who, edge, status: None })
+    Event::Process(ProcessEdge { who, edge, status: None, root: None, hides_driver: false })
 }
 
 /// What is known of the mounts, for those who read the mount table and tell less of it.

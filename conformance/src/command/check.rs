@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use contracts::rule::{Rest, Witness};
+use contracts::rule::Rest;
 
 use super::{Exit, compare};
 use crate::check::{Judgement, Recording};
@@ -34,7 +34,7 @@ pub(super) fn run(flags: &Flags) -> Result<u8, Exit> {
     let recording = compare::read(&flags.trace, Recording::parse)?;
     let trace = recording.lines();
     let rest = flags.at_rest.then(Rest::default);
-    let judgement = Judgement::of(trace, Witness::heard_in(trace), rest.as_ref());
+    let judgement = Judgement::of(trace, recording.witnesses(), rest.as_ref());
     if flags.json {
         println!("{}", serde_json::to_string_pretty(&judgement).expect("a judgement is made of texts"));
     } else {

@@ -191,7 +191,9 @@ impl Log {
             | Event::MountDel(_)
             | Event::Case(_)
             | Event::Pod(_)
-            | Event::Disturbed(_) => Vec::new(),
+            | Event::Disturbed(_)
+            | Event::DirectCall(_)
+            | Event::Looked => Vec::new(),
             Event::State(state) => {
                 let ev = match state.world {
                     World::Desired => "dsw",

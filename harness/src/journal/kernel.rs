@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Pid, getpgid};
 
-use contracts::event::{Actor, EffectKind, Event, Irregular, Mount, MountDel};
+use contracts::event::{Actor, Event, Mount, MountDel, MountsLost};
+use contracts::witnessed::Unexplained;
 
-use super::Announcement;
 use crate::observe::{self, MountEvent, MountEventKind, MountWatch};
-use crate::symbols::Symbols;
 
 /// Where mount events come from.
 pub trait Witness: Send {
@@ -145,8 +144,6 @@ pub(super) struct Kernel {
     mounts: BTreeMap<u64, Mount>,
     /// The directories of other nodes.
     left_out: Vec<PathBuf>,
-    /// What the node did and has not announced yet.
-    unclaimed: Vec<Unclaimed>,
 }
 
 impl fmt::Debug for Kernel {
@@ -155,47 +152,21 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// What is known about a mount event beside its process.
-#[derive(Debug, Clone, Copy)]
-struct Circumstances {
-    /// Whether the witness named the process.
-    certain: bool,
-    /// Whether a call is under way that is reason enough for the driver.
-    excused: bool,
-    /// Whether it lies where the node puts volumes.
-    contract: bool,
-}
-
-#[derive(Debug)]
-struct Unclaimed {
-    added: bool,
-    target: PathBuf,
-    by: Actor,
-    /// Whether somebody else may as well have done it, with a reason.
-    guess: bool,
-}
-
 impl Kernel {
     pub(super) fn new(witness: Option<Box<dyn Witness>>) -> Self {
-        Self {
-            actors: Actors::default(),
-            witness,
-            mounts: BTreeMap::new(),
-            left_out: Vec::new(),
-            unclaimed: Vec::new(),
-        }
+        Self { actors: Actors::default(), witness, mounts: BTreeMap::new(), left_out: Vec::new() }
     }
 
-    /// What happened since the last time; with each event, the stray it is, if it is one. A call that is
-    /// under way for one of `volumes` is reason enough for a driver to touch that volume's paths.
-    pub(super) fn drain(
-        &mut self,
-        symbols: &Symbols,
-        volumes: &BTreeSet<String>,
-    ) -> Vec<(Event, Option<Irregular>)> {
+    /// Whether anybody looks at mounts at all.
+    pub(super) fn is_witnessed(&self) -> bool {
+        self.witness.is_some()
+    }
+
+    /// What happened since the last time, and who did it, as far as that is known or likely.
+    pub(super) fn drain(&mut self, unexplained: &Unexplained) -> Vec<Event> {
         let seen = self.witness.as_mut().map(|witness| witness.drain()).unwrap_or_default();
         let seen: Vec<Seen> = seen.into_iter().filter(|seen| !self.is_left_out(seen)).collect();
-        seen.into_iter().map(|seen| self.judge(seen, symbols, volumes)).collect()
+        seen.into_iter().map(|seen| self.attribute(seen, unexplained)).collect()
     }
 
     pub(super) fn leave_out(&mut self, directory: &Path) {
@@ -217,101 +188,40 @@ impl Kernel {
         self.mounts.values().rev().filter(theirs).map(|mount| PathBuf::from(&mount.target)).collect()
     }
 
-    fn judge(
-        &mut self,
-        seen: Seen,
-        symbols: &Symbols,
-        volumes: &BTreeSet<String>,
-    ) -> (Event, Option<Irregular>) {
-        let excuses = |target: &str| {
-            let place = symbols.place(Path::new(target));
-            place.map_or(!volumes.is_empty(), |place| volumes.contains(place.volume()))
-        };
-        let at = |target: &str| {
-            // No call is a reason to cover, or to take away, all that the node has.
-            let is_above = symbols.is_above_contract(Path::new(target));
-            Circumstances {
-                certain: true,
-                excused: excuses(target) && !is_above,
-                // Elsewhere a driver may do as it likes, and so may whoever else is on this machine: what goes with a
-                // directory of theirs goes from our namespace, too.
-                contract: is_above || symbols.is_contract(Path::new(target)),
-            }
-        };
+    fn attribute(&mut self, seen: Seen, unexplained: &Unexplained) -> Event {
         match seen {
             Seen::Added { mut mount, pid } => {
-                let at = Circumstances { certain: pid.is_some(), ..at(&mount.target) };
-                mount.by = self.actor_of(pid, at);
+                mount.by = self.actor_of(pid, &mount.target, unexplained);
+                mount.unnamed = pid.is_none();
                 self.mounts.insert(mount.id, mount.clone());
-                let stray = self.stray(true, &mount.target, mount.by, at);
-                (Event::MountAdd(mount), stray)
+                Event::MountAdd(mount)
             }
             Seen::Removed { target, id, pid, seen_by } => {
-                let at = Circumstances { certain: pid.is_some(), ..at(&target) };
-                let by = self.actor_of(pid, at);
+                let by = self.actor_of(pid, &target, unexplained);
                 self.mounts.remove(&id);
-                let stray = self.stray(false, &target, by, at);
-                (Event::MountDel(MountDel { target, id, by, seen_by }), stray)
+                Event::MountDel(MountDel { target, id, by, seen_by, unnamed: pid.is_none() })
             }
             Seen::Changed { mut mount } => {
                 // Nobody is named for a change, and whoever made the mount is the likeliest.
                 mount.by = self.mounts.get(&mount.id).map_or(Actor::Unknown, |known| known.by);
                 self.mounts.insert(mount.id, mount.clone());
-                (Event::MountChg(mount), None)
+                Event::MountChg(mount)
             }
-            Seen::Lost(what) => (Event::Stray(Irregular { what, by: Actor::Unknown }), None),
+            Seen::Lost(why) => Event::MountsLost(MountsLost { why }),
         }
     }
 
     /// A process nobody knows is a child the driver has already reaped, if the driver has a reason to work. If it
     /// has none, a witness that names nobody, as that of a user namespace, leaves only the node.
-    fn actor_of(&mut self, pid: Option<i32>, at: Circumstances) -> Actor {
+    fn actor_of(&mut self, pid: Option<i32>, target: &str, unexplained: &Unexplained) -> Actor {
         match self.actors.actor_of(pid) {
-            Actor::Unknown if at.excused => Actor::Driver,
-            Actor::Unknown if !at.certain && at.contract && self.actors.node.is_some() => Actor::Node,
+            Actor::Unknown if unexplained.excuses(target) => Actor::Driver,
+            Actor::Unknown
+                if pid.is_none() && unexplained.is_contract(target) && self.actors.node.is_some() =>
+            {
+                Actor::Node
+            }
             known => known,
-        }
-    }
-
-    fn stray(&mut self, added: bool, target: &str, by: Actor, at: Circumstances) -> Option<Irregular> {
-        let Circumstances { certain, excused, contract } = at;
-        let guess = !certain && excused;
-        match by {
-            Actor::Harness => None,
-            // Announced in a moment, or found unclaimed when the node is idle. A witness that names nobody
-            // leaves it open whether it was the driver: then an announcement may follow, and need not.
-            _ if by == Actor::Node || guess => {
-                self.unclaimed.push(Unclaimed { added, target: target.into(), by, guess });
-                None
-            }
-            Actor::Driver if excused || !contract => None,
-            Actor::Unknown if !contract => None,
-            // It may have been a child of the node that is gone: then an announcement follows.
-            Actor::Unknown if self.actors.node.is_some() => {
-                self.unclaimed.push(Unclaimed { added, target: target.into(), by, guess });
-                None
-            }
-            _ => Some(irregular(added, target, by)),
-        }
-    }
-
-    /// Whether the kernel reported what the node announces. Only mounts are reported at all.
-    pub(super) fn claim(&mut self, said: &Announcement) -> bool {
-        let added = match said.effect {
-            EffectKind::Mount | EffectKind::Bind => true,
-            EffectKind::Umount => false,
-            _ => return true,
-        };
-        if self.witness.is_none() {
-            return true;
-        }
-        let mine = |event: &Unclaimed| event.added == added && event.target == said.path;
-        match self.unclaimed.iter().position(mine) {
-            Some(at) => {
-                self.unclaimed.remove(at);
-                true
-            }
-            None => false,
         }
     }
 
@@ -319,24 +229,4 @@ impl Kernel {
     pub(super) fn is_mounted(&self, target: &str) -> bool {
         self.mounts.values().any(|mount| mount.target == target)
     }
-
-    pub(super) fn take_unclaimed(&mut self, symbols: &Symbols) -> Vec<Irregular> {
-        let driver = self.actors.driver();
-        // Whoever is gone was a child of the node's or of the driver's, and some mounts are the driver's alone.
-        let by = |event: &Unclaimed| match event.by {
-            Actor::Unknown if symbols.is_mounted_by_drivers(&event.target) => driver,
-            by => by,
-        };
-        let tell = |event: Unclaimed| irregular(event.added, &event.target.to_string_lossy(), by(&event));
-        self.unclaimed.drain(..).filter(|event| !event.guess).map(tell).collect()
-    }
-
-    pub(super) fn forget_unclaimed(&mut self) {
-        self.unclaimed.clear();
-    }
-}
-
-fn irregular(added: bool, target: &str, by: Actor) -> Irregular {
-    let verb = if added { "mount" } else { "umount" };
-    Irregular { what: format!("{verb} {target}"), by }
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use contracts::event::Effect;
+use contracts::event::{Effect, Meddling};
 
 /// What a directory says of an entry: its kind, and which file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Own {
 
 #[derive(Debug, Clone, Copy)]
 struct Change {
-    verb: &'static str,
+    how: Meddling,
     seen: Instant,
 }
 
@@ -72,10 +72,10 @@ impl Own {
     /// Suspects whoever changed something since the last call was answered, but for those `excused` paths and what is
     /// below them.
     pub(super) fn compare<'a>(&mut self, excused: impl Iterator<Item = &'a Path> + Clone) {
-        for (path, verb) in self.changes() {
+        for (path, how) in self.changes() {
             self.entries.remove(&path);
             if !excused.clone().any(|excused| path.starts_with(excused)) {
-                self.suspects.insert(path, Change { verb, seen: Instant::now() });
+                self.suspects.insert(path, Change { how, seen: Instant::now() });
             }
         }
     }
@@ -98,27 +98,27 @@ impl Own {
 
     /// The changes that nobody has announced, the topmost only. A node that `is_at_work` may announce them yet, if they
     /// are new.
-    pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<String> {
+    pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<(Meddling, String)> {
         let is_due = |_: &PathBuf, change: &mut Change| !is_at_work || change.seen.elapsed() > SOON;
-        let mut told: Vec<(PathBuf, &str)> = Vec::new();
+        let mut told: Vec<(PathBuf, Meddling)> = Vec::new();
         for (path, change) in self.suspects.extract_if(.., is_due) {
             if !told.iter().any(|(top, _)| path.starts_with(top)) {
-                told.push((path, change.verb));
+                told.push((path, change.how));
             }
         }
-        told.into_iter().map(|(path, verb)| format!("{verb} {}", path.display())).collect()
+        told.into_iter().map(|(path, how)| (how, path.display().to_string())).collect()
     }
 
-    fn changes(&self) -> Vec<(PathBuf, &'static str)> {
+    fn changes(&self) -> Vec<(PathBuf, Meddling)> {
         let mut directories: BTreeMap<&Path, BTreeMap<OsString, Entry>> = BTreeMap::new();
         let mut changes = Vec::new();
         for (path, before) in &self.entries {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
             let now = directories.entry(parent).or_insert_with(|| listed(parent)).get(name);
             let change = match now {
-                None => "remove",
-                Some(now) if now.is_link && !before.is_link => "link",
-                Some(now) if now != before => "replace",
+                None => Meddling::Remove,
+                Some(now) if now.is_link && !before.is_link => Meddling::Link,
+                Some(now) if now != before => Meddling::Replace,
                 Some(_) => continue,
             };
             changes.push((path.clone(), change));

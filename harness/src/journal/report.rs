@@ -143,8 +143,10 @@ fn told(event: &Event) -> (String, Option<&str>) {
             let status = edge.status.as_deref().unwrap_or_default();
             (format!("process  {} {} {status}", edge.who, edge.edge), None)
         }
-        Event::Stray(found) => (format!("STRAY    {} by {:?}", found.what, found.by), None),
-        Event::Phantom(found) => (format!("PHANTOM  {} by {:?}", found.what, found.by), None),
+        Event::DirectCall(call) => (format!("direct   #{} {} {}", call.id, call.edge, call.volume), None),
+        Event::MountsLost(lost) => (format!("LOST     {}", lost.why), None),
+        Event::Looked => ("looked".to_owned(), None),
+        Event::Meddled(found) => (format!("MEDDLED  {} {} by {:?}", found.how, found.path, found.by), None),
         Event::Touched(found) => {
             (format!("TOUCHED  {:?} {} during #{} {}", found.how, found.path, found.id, found.method), None)
         }

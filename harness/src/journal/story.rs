@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::Path;
 
 use contracts::event::{Actor, Effect, EffectKind, Event, Lifecycle, Mount, Role, TraceLine};
+use contracts::witnessed::{self, Unexplained};
 
 use crate::symbols::{Place, Symbols};
 use call::Call;
@@ -34,6 +35,7 @@ pub struct Teller {
     maps: BTreeSet<String>,
     /// Who was told to end.
     expected: BTreeSet<Role>,
+    unexplained: Unexplained,
     show_private: bool,
 }
 
@@ -53,7 +55,8 @@ impl Teller {
     /// A teller that leaves out what is the driver's own affair.
     pub fn new(symbols: Symbols) -> Self {
         let (open, locks, maps, expected) = Default::default();
-        Self { symbols, open, locks, maps, expected, show_private: false }
+        let unexplained = Unexplained::recording(&symbols.root().to_string_lossy());
+        Self { symbols, open, locks, maps, expected, unexplained, show_private: false }
     }
 
     /// Whether to tell the driver's own affairs, too.
@@ -66,6 +69,13 @@ impl Teller {
         let mut told = Vec::new();
         for line in lines {
             self.add(&line.event, line.t_ms, &mut told);
+            for found in self.unexplained.event(line) {
+                let verb = match found.kind {
+                    witnessed::Kind::Stray => "stray",
+                    witnessed::Kind::Phantom => "phantom",
+                };
+                told.push(self.irregular(verb, &found.what.what));
+            }
         }
         fold_retries(&mut told);
         // A stable sort: within a volume the order stays the journal's. What concerns no volume comes last.
@@ -98,8 +108,6 @@ impl Teller {
                 self.at(&gone.target, "umount", String::new(), told);
             }
             Event::Effect(effect) if effect.confirmed => self.add_effect(effect, told),
-            Event::Stray(found) => told.push(self.irregular("stray", &found.what)),
-            Event::Phantom(found) => told.push(self.irregular("phantom", &found.what)),
             Event::Process(edge) if matches!(edge.edge, Lifecycle::Kill | Lifecycle::Terminate) => {
                 self.expected.insert(edge.who);
             }

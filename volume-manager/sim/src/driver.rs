@@ -135,7 +135,13 @@ impl SimulatedDriver {
     }
 
     fn edge(&self, edge: Lifecycle) {
-        self.trace.record(Event::Process(ProcessEdge { who: Role::Driver, edge, status: None }));
+        self.trace.record(Event::Process(ProcessEdge {
+            who: Role::Driver,
+            edge,
+            status: None,
+            root: None,
+            hides_driver: false,
+        }));
     }
 
     fn open(&self) -> MutexGuard<'_, Inner> {

@@ -196,7 +196,13 @@ impl Inner {
         let before = std::mem::take(&mut self.mounts);
         for (id, entry) in before.iter().filter(|(id, _)| !now.contains_key(id)) {
             let target = entry.mount_point.display().to_string();
-            self.push(Event::MountDel(MountDel { target, id: *id, by, seen_by: "simulation".to_owned() }));
+            self.push(Event::MountDel(MountDel {
+                target,
+                id: *id,
+                by,
+                seen_by: "simulation".to_owned(),
+                unnamed: false,
+            }));
         }
         for (id, entry) in &now {
             match before.get(id) {
@@ -227,6 +233,7 @@ impl Inner {
             id: entry.id,
             by,
             seen_by: "simulation".to_owned(),
+            unnamed: false,
         }
     }
 }

@@ -375,7 +375,13 @@ impl World {
     }
 
     fn node_edge(&self, edge: Lifecycle) {
-        self.trace.record(Event::Process(ProcessEdge { who: Role::Node, edge, status: None }));
+        self.trace.record(Event::Process(ProcessEdge {
+            who: Role::Node,
+            edge,
+            status: None,
+            root: None,
+            hides_driver: false,
+        }));
     }
 
     fn told(&self, pod: &PodUid, to: PodPhase) {

@@ -137,6 +137,13 @@ words! {
         Grow = "grow",
     }
 
+    /// What became of a directory, a record or a link of the node's between two calls.
+    Meddling {
+        Remove = "remove",
+        Replace = "replace",
+        Link = "link",
+    }
+
     /// The manager's two states.
     World {
         Actual = "actual",

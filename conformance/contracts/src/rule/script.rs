@@ -106,6 +106,7 @@ impl Writer {
                 id: 0,
                 by: Actor::Unknown,
                 seen_by: "fanotify".into(),
+                unnamed: false,
             })),
             ["state", key, to] => self.state(World::Actual, key, to),
             ["wants", key, to] => self.state(World::Desired, key, to),
@@ -138,9 +139,13 @@ impl Writer {
                     meant => self.push(meant),
                 }
             }
-            [who @ ("node" | "driver"), edge] => {
-                self.push(Event::Process(ProcessEdge { who: word(who), edge: word(edge), status: None }))
-            }
+            [who @ ("node" | "driver"), edge] => self.push(Event::Process(ProcessEdge {
+                who: word(who),
+                edge: word(edge),
+                status: None,
+                root: None,
+                hides_driver: false,
+            })),
             ["effect", effect, at, source @ ..] | [effect, at, source @ ..] => {
                 self.push(Event::Effect(Effect {
                     effect: word(effect),
@@ -196,6 +201,7 @@ impl Writer {
                 dur_ms: 0.0,
                 resp: json!({}),
                 injected: None,
+                abandoned: false,
             }));
         }
     }
@@ -217,6 +223,7 @@ impl Writer {
             dur_ms: 0.0,
             resp,
             injected: (!injected.is_empty()).then_some(injected),
+            abandoned: false,
         }));
     }
 
@@ -316,6 +323,7 @@ fn mount(target: &str, opts: &[&str]) -> Mount {
         id: 0,
         by: Actor::Driver,
         seen_by: "fanotify".into(),
+        unnamed: false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who is at fault, from traces in which a driver, a manager or nobody known went wrong.
 
-use contracts::event::TraceLine;
+use contracts::event::{Irregular, TraceLine};
 use contracts::promise::Strength;
 use harness::Layout;
 use serde_json::{Value, json};
@@ -96,8 +96,9 @@ fn driver_that_refused_a_call_may_have_led_to_it() {
 
 #[test]
 fn driver_that_unmounts_unasked_is_named() {
-    let stray = json!({"ev": "stray", "what": "umount /kl", "by": "driver"});
-    let mut events = vec![write_record(), stray];
+    let node = json!({"ev": "process", "who": "node", "edge": "start", "root": "/kl"});
+    let stray = json!({"ev": "mount_del", "target": TARGET, "id": 1, "by": "driver", "seen_by": "fanotify"});
+    let mut events = vec![node, write_record(), stray];
     events.extend(call(1, "NodePublishVolume", "OK", None));
     check(&events, "INV-001", Party::Unknown, "stray");
 }
@@ -136,8 +137,9 @@ fn secret_in_the_drivers_log_breaks_its_promise() {
 
 #[test]
 fn slow_machine_excuses_nothing_that_the_driver_did_unasked() {
-    let did = [Irregular { what: "umount /var/lib/kubelet".into(), by: Actor::Driver }];
-    let mut found = irregular(&did, &[], &Symbols::new(Layout::standard()));
+    let what = Irregular { what: "umount /var/lib/kubelet".into(), by: Actor::Driver };
+    let did = [Found { kind: Kind::Stray, seq: 1, what }];
+    let mut found = irregular(&did, &Symbols::new(Layout::standard()));
     assert!(excuse_slowness(&mut found));
     assert!(found[0].is_fault() && found[0].party == Party::Driver, "{found:?}");
 }

@@ -112,7 +112,7 @@ impl Aftermath {
                 .push(format!("{MADE_BEFORE}: what was made before the power was cut is in no trace"));
         }
         bed.journal.suspects_settle().await;
-        after.findings.extend(judge::irregular(&bed.journal.irregular(), &trace, bed.journal.symbols()));
+        after.findings.extend(judge::irregular(&bed.journal.irregular(), bed.journal.symbols()));
         let symbols = bed.journal.symbols();
         after.left_behind = after.left_behind.iter().map(|line| symbols.text(line)).collect();
         if !stays {
@@ -150,7 +150,7 @@ impl Aftermath {
         let rest = Rest::default();
         let (findings, judged) = judge::judgement(&trace, settled.then_some(&rest), symbols);
         self.findings.extend(findings);
-        self.findings.extend(judge::irregular(&other.journal.irregular(), &trace, other.journal.symbols()));
+        self.findings.extend(judge::irregular(&other.journal.irregular(), symbols));
         self.judged.kept.extend(judged.kept);
     }
 

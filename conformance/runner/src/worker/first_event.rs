@@ -46,6 +46,7 @@ mod tests {
             dur_ms: 1.0,
             resp: serde_json::Value::Null,
             injected: injected.map(str::to_owned),
+            abandoned: false,
         })
     }
 

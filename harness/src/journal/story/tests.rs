@@ -1,6 +1,6 @@
 //! What a story looks like, from lines of a trace.
 
-use contracts::event::{Irregular, Lifecycle, MountDel, ProcessEdge, Role, RpcEnd, RpcStart};
+use contracts::event::{Lifecycle, MountDel, ProcessEdge, Role, RpcEnd, RpcStart};
 use expect_test::{Expect, expect};
 use serde_json::json;
 
@@ -38,6 +38,7 @@ impl Trace {
             dur_ms: 1.0,
             resp: json!({}),
             injected: None,
+            abandoned: false,
         }));
     }
 
@@ -78,6 +79,7 @@ fn mount(target: &str, by: Actor, opts: &str, rdev: Option<&str>) -> Mount {
         id: 7,
         by,
         seen_by: "fanotify".into(),
+        unnamed: false,
     }
 }
 
@@ -214,15 +216,29 @@ fn mount_outside_the_pods_is_no_stray() {
     let mut trace = Trace::default();
     let stage = format!("{ROOT}/plugins/kubernetes.io/csi/volumeDevices/staging/pv-data");
     trace.push(Event::MountAdd(mount("/var/lib/volproof/driver/x", Actor::Driver, "rw", None)));
+    let call = trace.start("NodeStageVolume", "data", &stage);
     trace.push(Event::MountAdd(mount(&stage, Actor::Driver, "rw", None)));
-    let del = MountDel { target: publish("data"), id: 7, by: Actor::Driver, seen_by: "fanotify".into() };
+    trace.end(call, "OK", "");
+    let del = MountDel {
+        target: publish("data"),
+        id: 7,
+        by: Actor::Driver,
+        seen_by: "fanotify".into(),
+        unnamed: false,
+    };
     trace.push(Event::MountDel(del));
-    trace.push(Event::Stray(Irregular { what: format!("umount {}", publish("data")), by: Actor::Driver }));
-    let exit = ProcessEdge { who: Role::Driver, edge: Lifecycle::Exit, status: Some("signal 9".into()) };
+    let exit = ProcessEdge {
+        who: Role::Driver,
+        edge: Lifecycle::Exit,
+        status: Some("signal 9".into()),
+        root: None,
+        hides_driver: false,
+    };
     trace.push(Event::Process(exit));
     check(
         &trace,
         expect![[r#"
+            csi    Stage data
             umount <publish:data/web>
             stray  umount <publish:data/web>
             exit   driver              signal 9

@@ -152,6 +152,7 @@ impl End<'_> {
             dur_ms: self.begun.elapsed().as_secs_f64() * 1000.0,
             resp,
             injected: None,
+            abandoned: false,
         }));
     }
 }

@@ -7,8 +7,10 @@ use std::path::Path;
 
 use contracts::event::{
     Actor, Edge, Effect, Event, Lifecycle, Mount, MountDel, OperationEdge, ProcessEdge, RpcEnd, RpcStart,
+    TraceLine,
 };
 use contracts::recording::Reader;
+use contracts::witnessed::{Found, Kind, Unexplained};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -43,11 +45,15 @@ impl Timeline {
     pub(super) fn of(trace: &Path) -> Option<Self> {
         let mut drawing = Drawing::default();
         let mut reader = Reader::default();
+        let mut unexplained = Unexplained::default();
         for line in BufReader::new(File::open(trace).ok()?).lines() {
             let Ok(Value::Object(fields)) = serde_json::from_str(&line.ok()?) else { continue };
             let at = fields.get("t_ms").and_then(Value::as_f64).unwrap_or_default();
             if let Ok(Some(event)) = reader.event(fields) {
                 drawing.event(at, &event);
+                let line = TraceLine { seq: 0, t_ms: at, event };
+                let found = unexplained.event(&line).into_iter().filter(|_| reader.names_makers());
+                found.for_each(|found| drawing.irregular(at, &found));
             }
             if drawing.events.len() >= MOST {
                 break;
@@ -94,8 +100,6 @@ impl Drawing {
                 let colour = if told.kind == "Warning" { "bad" } else { "cluster" };
                 self.point(at, CLUSTER, colour, format!("{} {}: {}", told.reason, told.obj, told.message));
             }
-            Event::Stray(odd) => self.point(at, KERNEL, "bad", format!("stray: {}", odd.what)),
-            Event::Phantom(odd) => self.point(at, KERNEL, "bad", format!("phantom: {}", odd.what)),
             Event::Touched(touched) => {
                 let text = format!("{} in {}: {:?}", touched.path, touched.method, touched.how);
                 self.point(at, KERNEL, "bad", text);
@@ -103,8 +107,23 @@ impl Drawing {
             Event::Wait(wait) => {
                 self.point(at, NODE, "node", format!("waited for {}: {}", wait.pod, wait.err))
             }
-            Event::State(_) | Event::Pod(_) | Event::Disturbed(_) => {}
+            // What is judged of the last four is told beside them.
+            Event::State(_)
+            | Event::Pod(_)
+            | Event::Disturbed(_)
+            | Event::DirectCall(_)
+            | Event::MountsLost(_)
+            | Event::Looked
+            | Event::Meddled(_) => {}
         }
+    }
+
+    fn irregular(&mut self, at: f64, Found { kind, what, .. }: &Found) {
+        let verb = match kind {
+            Kind::Stray => "stray",
+            Kind::Phantom => "phantom",
+        };
+        self.point(at, KERNEL, "bad", format!("{verb}: {}", what.what));
     }
 
     fn point(&mut self, at: f64, lane: usize, colour: &'static str, text: String) {

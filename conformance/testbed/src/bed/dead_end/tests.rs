@@ -39,6 +39,7 @@ impl Trace {
             dur_ms: 1.0,
             resp: json!(null),
             injected,
+            abandoned: false,
         }))
     }
 
@@ -115,7 +116,7 @@ fn another_answer_in_between_begins_the_count_anew() {
 fn steps_of_a_case_begin_the_count_anew() {
     let step = Event::Case(Step { action: "disk.is(Sound)".to_owned(), on: String::new(), at: None });
     let (who, edge) = (Role::Driver, Lifecycle::Start);
-    let start = Event::Process(ProcessEdge { who, edge, status: None });
+    let start = Event::Process(ProcessEdge { who, edge, status: None, root: None, hides_driver: false });
     for cure in [step, start] {
         let mut trace = Trace::default();
         for _ in 0..4 {
