@@ -31,6 +31,8 @@ pub(super) struct Own {
 struct Change {
     how: Meddling,
     seen: Instant,
+    /// Whether the node cannot say any more that it was its own doing.
+    is_sure: bool,
 }
 
 /// So long the node may take to say what it did: a moment, on a machine that lets it run at all.
@@ -41,7 +43,12 @@ impl Own {
     pub(super) fn announced(&mut self, effect: &Effect, root: &Path) {
         let path = Path::new(&effect.path);
         match effect.effect.as_str() {
-            "mkdir" | "write" | "link" => self.made(path, root),
+            "mkdir" | "link" => self.made(path, root),
+            "write" => {
+                // It says each thing before it does the next: had it removed the record itself, it had said so by now.
+                self.suspects.get_mut(path).into_iter().for_each(|change| change.is_sure = true);
+                self.made(path, root);
+            }
             // A tree is announced by its top.
             "rmdir" | "remove" | "unlink" => self.forget(path),
             "rename" => {
@@ -66,7 +73,7 @@ impl Own {
 
     fn forget(&mut self, top: &Path) {
         self.entries.retain(|path, _| !path.starts_with(top));
-        self.suspects.retain(|path, _| !path.starts_with(top));
+        self.suspects.retain(|path, change| change.is_sure || !path.starts_with(top));
     }
 
     /// Suspects whoever changed something since the last call was answered, but for those `excused` paths and what is
@@ -74,8 +81,9 @@ impl Own {
     pub(super) fn compare<'a>(&mut self, excused: impl Iterator<Item = &'a Path> + Clone) {
         for (path, how) in self.changes() {
             self.entries.remove(&path);
-            if !excused.clone().any(|excused| path.starts_with(excused)) {
-                self.suspects.insert(path, Change { how, seen: Instant::now() });
+            let is_told = self.suspects.get(&path).is_some_and(|change| change.is_sure);
+            if !is_told && !excused.clone().any(|excused| path.starts_with(excused)) {
+                self.suspects.insert(path, Change { how, seen: Instant::now(), is_sure: false });
             }
         }
     }
@@ -88,18 +96,19 @@ impl Own {
     }
 
     pub(super) fn has_suspects(&self) -> bool {
-        !self.suspects.is_empty()
+        self.suspects.values().any(|change| !change.is_sure)
     }
 
     /// A node that is gone has told nothing of what it did last.
     pub(super) fn forget_suspects(&mut self) {
-        self.suspects.clear();
+        self.suspects.retain(|_, change| change.is_sure);
     }
 
     /// The changes that nobody has announced, the topmost only. A node that `is_at_work` may announce them yet, if they
     /// are new.
     pub(super) fn take_suspects(&mut self, is_at_work: bool) -> Vec<(Meddling, String)> {
-        let is_due = |_: &PathBuf, change: &mut Change| !is_at_work || change.seen.elapsed() > SOON;
+        let is_due =
+            |_: &PathBuf, change: &mut Change| !is_at_work || change.is_sure || change.seen.elapsed() > SOON;
         let mut told: Vec<(PathBuf, Meddling)> = Vec::new();
         for (path, change) in self.suspects.extract_if(.., is_due) {
             if !told.iter().any(|(top, _)| path.starts_with(top)) {

@@ -345,8 +345,7 @@ fn entry_of_the_node_that_is_removed_between_calls_is_a_stray() {
         std::fs::remove_file(record).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", record).unwrap();
     };
-    let remove: fn(&Path) = |record| std::fs::remove_file(record).unwrap();
-    for (verb, change) in [("remove", remove), ("replace", replace), ("link", link)] {
+    for (verb, change) in [("remove", remove as fn(&Path)), ("replace", replace), ("link", link)] {
         let (_scratch, journal, record) = with_record();
         call(&journal);
         assert_eq!(irregular(&journal), []);
@@ -355,6 +354,14 @@ fn entry_of_the_node_that_is_removed_between_calls_is_a_stray() {
         assert_eq!(irregular(&journal), [Irregular { what, by: Actor::Driver }]);
         assert_eq!(journal.irregular().len(), 1, "it is told once");
     }
+}
+
+fn write(record: &Path) {
+    std::fs::write(record, "{}").unwrap();
+}
+
+fn remove(record: &Path) {
+    std::fs::remove_file(record).unwrap();
 }
 
 fn copy(record: &Path) -> std::path::PathBuf {
@@ -375,6 +382,15 @@ fn record_that_the_node_has_to_write_anew_was_removed() {
     // In place it is the node's own work.
     std::fs::write(&record, "{ }").unwrap();
     assert!(journal.effect(announce("write", record.to_str().unwrap())));
+    assert_eq!(journal.irregular().len(), 1);
+    // That the node takes it away in the end explains nothing of before.
+    let (_scratch, journal, record) = with_record();
+    std::fs::remove_file(&record).unwrap();
+    call(&journal);
+    for (verb, change) in [("write", write as fn(&Path)), ("remove", remove)] {
+        change(&record);
+        assert!(journal.effect(announce(verb, record.to_str().unwrap())));
+    }
     assert_eq!(journal.irregular().len(), 1);
 }
 
