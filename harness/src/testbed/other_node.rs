@@ -95,6 +95,11 @@ impl OtherNode {
         &self.proxy
     }
 
+    /// The node in its driver's words: what a controller call names it.
+    pub async fn driver_node_id(&self) -> String {
+        self.driver.lock().await.capabilities().node_id.clone()
+    }
+
     /// The process groups of its driver, also of one that has ended.
     pub fn driver_groups(&self) -> BTreeSet<i32> {
         self.journal.with_actors(|actors| actors.drivers.clone())

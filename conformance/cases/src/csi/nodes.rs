@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::prelude::*;
 
 /// So long a node that is not ready keeps a volume that no pod wants there.
@@ -187,4 +189,27 @@ async fn volume_of_a_node_out_of_service_is_detached_at_once(cx: &mut Cx) -> Res
     let new = cx.pod("new").volume(&data, "/data").start().await?;
     new.reads("/data/greeting", "hello").await?;
     new.stop().await
+}
+
+/// A volume for one node is not attached to a second one, and is when the first has it no more.
+///
+/// CSI, ControllerPublishVolume: FAILED_PRECONDITION if the volume is published to another node and is not for several.
+#[case(needs = [Attaches, Filesystem, Root, Persistent, TwoNodes])]
+async fn volume_for_one_node_is_not_attached_to_a_second(cx: &mut Cx) -> Result {
+    let other = cx.other_node().await?;
+    let data = cx.volume("data").create().await?;
+    let here = cx.attach_request(&data).await?;
+    let there = other.attach_request(&data).await?;
+    let detach = |from: &Value| json!({ "volumeId": from["volumeId"], "nodeId": from["nodeId"] });
+    cx.call("ControllerPublishVolume", here.clone()).await?.succeeds()?;
+    let second = cx.call("ControllerPublishVolume", there.clone()).await?;
+    // Before it is judged: no volume may stay attached.
+    if second.is_ok() {
+        cx.call("ControllerUnpublishVolume", detach(&there)).await?.succeeds()?;
+    }
+    cx.call("ControllerUnpublishVolume", detach(&here)).await?.succeeds()?;
+    let after = cx.call("ControllerPublishVolume", there.clone()).await?;
+    cx.call("ControllerUnpublishVolume", detach(&there)).await?.succeeds()?;
+    second.asked("of a volume that another node has").is("DRV-032", &["FailedPrecondition"])?;
+    after.asked("of a volume that no node has any more").succeeds()
 }

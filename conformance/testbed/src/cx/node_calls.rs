@@ -584,7 +584,7 @@ impl NodeCalls {
     }
 }
 
-fn attach_request(asked: &Asked, node: &str) -> Value {
+pub(super) fn attach_request(asked: &Asked, node: &str) -> Value {
     json!({
         "volumeId": asked.handle,
         "nodeId": node,

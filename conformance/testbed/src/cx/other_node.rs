@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use expect_test::Expect;
+use serde_json::Value;
 
-use super::{Cx, Pod, PodBuilder, Shared, for_this_driver, unindented};
+use super::node_calls::attach_request;
+use super::{Cx, Pod, PodBuilder, Shared, Volume, for_this_driver, unindented};
 use crate::failure::{Failure, Result, What, place};
 
 /// The node beside the first one.
@@ -35,6 +37,19 @@ impl Cx {
 }
 
 impl OtherNode {
+    /// The request that attaches a volume to this node.
+    #[track_caller]
+    pub fn attach_request(&self, volume: &Volume) -> impl Future<Output = Result<Value>> + use<> {
+        let caller = Location::caller();
+        let doing = self.shared.begin(&format!("other.attach_request(\"{}\")", volume.name), caller);
+        let (shared, asked) = (Rc::clone(&self.shared), self.shared.bed.asked_of(&volume.name));
+        async move {
+            let asked = doing.done(asked)?;
+            let other = doing.done(shared.bed.the_other())?;
+            Ok(attach_request(&asked, &other.driver_node_id().await))
+        }
+    }
+
     /// A pod, to be given to this node.
     pub fn pod(&self, name: &str) -> PodBuilder {
         PodBuilder::new(Rc::clone(&self.shared), name).on_other_node()
