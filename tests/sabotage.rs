@@ -33,8 +33,10 @@ fn run_against(arguments: &[&str], filters: &[&str]) -> Ended {
     ];
     command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let quoted: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
+    // Directories are of no type that could be asked for.
+    let fs_types = if arguments.contains(&"directory") { "" } else { "fs_types = [\"ext4\", \"xfs\"]\n" };
     let manifest = format!(
-        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\ninline = true\n",
+        "name = \"fake.csi.volproof.dev\"\ncommand = [{}]\n[volume]\ninline = true\n{fs_types}",
         quoted.join(", ")
     );
     let run = Volproof::new()

@@ -449,7 +449,8 @@ impl Journal {
         self.wait(own::SOON, |journal| !journal.state().own.has_suspects()).await;
     }
 
-    /// Strays and phantoms so far. To be asked when the node has had the time to say what it did.
+    /// Strays and phantoms so far. To be asked after [`Journal::suspects_settle`]: what has changed since then is not
+    /// looked at.
     pub fn irregular(&self) -> Vec<Found> {
         self.change(|state| state.look(true));
         let mut unexplained = Unexplained::recording(&self.symbols.root().to_string_lossy());
@@ -596,7 +597,10 @@ impl State {
         if self.unexplained.is_overdue() {
             self.push(Event::Looked);
         }
-        self.compare_own();
+        // What changes only now may be the node's own doing, and at the end it would have no time to say so.
+        if !is_the_end {
+            self.compare_own();
+        }
         let by = self.kernel.actors.driver();
         for (how, path) in self.own.take_suspects(!is_the_end) {
             self.push(Event::Meddled(Meddled { how, path, by }));

@@ -132,6 +132,8 @@ fn play_before(witness: Witness, ledger: &Path, scene: impl AsyncFnOnce(&Bed) ->
         let (ledger, logs) = (ledger.to_owned(), logs.path().to_owned());
         let bed = Bed::put_up(&sandbox, witness, ledger, logs).await?;
         let played = tokio::time::timeout(2 * LIMIT, scene(&bed)).await.context("the scene hangs")?;
+        // The node may still have to say what it did last.
+        bed.journal.suspects_settle().await;
         let irregular = bed.journal.irregular();
         if played.is_err() || !irregular.is_empty() {
             bed.journal.write(&bed.logs)?;
