@@ -30,7 +30,11 @@ impl SourceCopy {
         changed.insert("Cargo.toml".into(), another_version());
         let copy = SourceCopy { directory: aside.join("tree"), built: aside.join("built"), _lock: lock };
         let sources = names(&root()).into_iter().map(PathBuf::from);
-        let is_built = |name: &Path| root().join(name).join("CACHEDIR.TAG").exists();
+        // Never the copy itself, which lies in there, even where the mark of a target directory was lost.
+        let is_built = |name: &Path| {
+            let path = root().join(name);
+            path == target() || path.join("CACHEDIR.TAG").exists()
+        };
         for source in
             sources.filter(|name| !is_built(name) && !NOT_COPIED.iter().any(|other| name == Path::new(other)))
         {
