@@ -391,6 +391,21 @@ fn examples_are_played_and_a_misspelled_field_is_not() {
     }
 }
 
+#[test]
+#[file_serial(root)]
+fn snapshot_is_taken_and_restored_by_the_controllers() {
+    if !has_root() {
+        return;
+    }
+    let manifests = include_str!("../examples/snapshot.yaml");
+    let played = Volproof::new().file("all.yaml", manifests).args("play all.yaml --once").run();
+    assert_eq!(played.code, Some(0), "{}", played.told());
+    for line in ["SnapshotReady volumesnapshot/monday", "ProvisioningSucceeded pvc/restored", "web/restored"]
+    {
+        assert!(played.stdout.contains(line), "{line}: {}", played.told());
+    }
+}
+
 /// What a pod makes on the machine and what a scenario's command writes there is thrown away, unless the user wants a
 /// hostPath to be the machine's.
 #[test]

@@ -1,4 +1,4 @@
-//! The claims, classes and volumes of manifests: made as they are written, bound and provisioned by the controllers that
+//! The claims, snapshots, classes and volumes of manifests: made as they are written, bound and provisioned by the controllers that
 //! a cluster has, and deleted at the end. Writes to the API and nothing else.
 
 use std::collections::BTreeSet;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use api::{Claim, ClaimPhase, Class, Kind, Meta, Object, Resource, Volume};
+use api::{
+    AttributesClass, Claim, ClaimPhase, Class, Kind, Meta, Object, Snapshot, SnapshotClass, SnapshotContent,
+    Volume,
+};
 use harness::testbed::Surroundings;
 
 use super::files::{Files, NO_PROVISIONER};
@@ -18,6 +21,9 @@ const DEFAULT: &str = "volproof";
 
 /// Marks the class of claims that name none.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// Marks the class of snapshots that name none.
+const IS_DEFAULT_FOR_SNAPSHOTS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 
 /// The provisioner that made a volume, and deletes it.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -48,6 +54,9 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
                     api.create(Volume::clone(&volume))?;
                 }
                 Object::Claim(claim) => named.extend(claim.spec.class.clone()),
+                Object::AttributesClass(class) => _ = api.create(AttributesClass::clone(&class))?,
+                Object::SnapshotClass(class) => _ = api.create(SnapshotClass::clone(&class))?,
+                Object::SnapshotContent(content) => _ = api.create(SnapshotContent::clone(&content))?,
                 _ => {}
             }
         }
@@ -59,10 +68,43 @@ pub(super) fn create(around: &Surroundings, files: &Files) -> Result<()> {
         api.create(class_of_driver(around, DEFAULT, true)?)?;
     }
     for document in &files.claims {
-        for claim in read(document.clone())?.into_iter().filter_map(Claim::from_object) {
-            api.create(Claim::clone(&claim))?;
+        for object in read(document.clone())? {
+            match object {
+                Object::Claim(claim) => _ = api.create(Claim::clone(&claim))?,
+                Object::Snapshot(snapshot) => {
+                    let snapshot = Snapshot::clone(&snapshot);
+                    add_snapshot_class(around, &snapshot)?;
+                    api.create(snapshot)?;
+                }
+                _ => {}
+            }
         }
     }
+    Ok(())
+}
+
+/// Makes the class that a snapshot names, or the default one, where no file has it.
+fn add_snapshot_class(around: &Surroundings, snapshot: &Snapshot) -> Result<()> {
+    let api = &around.api_server;
+    let is_default =
+        |class: &Arc<SnapshotClass>| class.meta.annotations.contains_key(IS_DEFAULT_FOR_SNAPSHOTS);
+    let (name, is_there) = match &snapshot.class {
+        Some(name) => (name.as_str(), api.get::<SnapshotClass>("", name).is_some()),
+        None => (DEFAULT, api.list::<SnapshotClass>().iter().any(is_default)),
+    };
+    if is_there {
+        return Ok(());
+    }
+    let mut meta = Meta::named("", name);
+    if snapshot.class.is_none() {
+        meta.annotations.insert(IS_DEFAULT_FOR_SNAPSHOTS.to_owned(), "true".to_owned());
+    }
+    api.create(SnapshotClass {
+        meta,
+        driver: around.driver_name().to_owned(),
+        parameters: around.provisioner.snapshot_secret_parameters()?,
+        deletion: "Delete".to_owned(),
+    })?;
     Ok(())
 }
 
@@ -112,19 +154,42 @@ impl World {
         claim.status.phase == ClaimPhase::Bound || waits()
     }
 
-    /// Deletes all claims, and waits until the volumes that were made for them are deleted. Says which are not.
+    /// Deletes all snapshots and claims, and waits until the driver has deleted what was made for them. Returns what it
+    /// has not.
     pub(super) async fn claims_leave(&self) -> Vec<String> {
-        for claim in self.api_server.list::<Claim>() {
-            // A claim of a pod's own may be going already.
-            drop(self.api_server.delete::<Claim>(NAMESPACE, &claim.meta.name));
+        let api = &self.api_server;
+        for snapshot in api.list::<Snapshot>() {
+            drop(api.delete::<Snapshot>(NAMESPACE, &snapshot.meta.name));
         }
-        let is_made = |volume: &Arc<Volume>| {
+        let delete = |claim: &Arc<Claim>| {
+            // A claim of a pod's own may be going already.
+            drop(api.delete::<Claim>(NAMESPACE, &claim.meta.name));
+        };
+        // A snapshot stays as long as a claim waits to be made from it, and many drivers keep a volume that has one.
+        let claims = api.list::<Claim>();
+        claims.iter().filter(|claim| claim.status.phase == ClaimPhase::Pending).for_each(delete);
+        let contents = || {
+            let contents = api.list::<SnapshotContent>();
+            let made = contents.iter().filter(|content| content.deletion == "Delete");
+            made.map(|content| format!("snapshot content {}", content.meta.name)).collect()
+        };
+        let mut left = self.leave(Kind::SnapshotContent, contents).await;
+        claims.iter().for_each(delete);
+        let is_made = |volume: &&Arc<Volume>| {
             volume.reclaim == "Delete" && volume.meta.annotations.contains_key(PROVISIONED_BY)
         };
-        let left = || -> Vec<String> {
-            self.api_server.list::<Volume>().iter().filter(|volume| is_made(volume)).map(told).collect()
+        let volumes = || {
+            let volumes = api.list::<Volume>();
+            let made = volumes.iter().filter(is_made);
+            made.map(|volume| format!("volume {} ({})", volume.meta.name, volume.phase)).collect()
         };
-        let mut changes = self.api_server.watch(Kind::Volume);
+        left.extend(self.leave(Kind::Volume, volumes).await);
+        left
+    }
+
+    /// Waits until objects of a kind are gone. Returns those that are not.
+    async fn leave(&self, kind: Kind, left: impl Fn() -> Vec<String>) -> Vec<String> {
+        let mut changes = self.api_server.watch(kind);
         let gone = async {
             while !left().is_empty() {
                 if changes.recv().await.is_none() {
@@ -135,8 +200,4 @@ impl World {
         drop(tokio::time::timeout(LIMIT, gone).await);
         left()
     }
-}
-
-fn told(volume: &Arc<Volume>) -> String {
-    format!("volume {} ({})", volume.meta.name, volume.phase)
 }

@@ -1,5 +1,5 @@
-//! Ordinary manifests as something that can be played: pods with their claims, classes, secrets, config maps and
-//! services.
+//! Ordinary manifests as something that can be played: pods with their claims, snapshots, classes, secrets, config maps
+//! and services.
 //!
 //! Claims are bound to persistent volumes that are written down, or to volumes that the driver makes for them. Reads texts
 //! and nothing else.
@@ -19,7 +19,7 @@ pub(crate) struct Files {
     pub(crate) scenario: Scenario,
     /// What the driver's object says, if somebody wrote it down.
     pub(crate) driver: Option<Value>,
-    /// Claims, classes and persistent volumes.
+    /// Claims, snapshots, classes and persistent volumes.
     pub(crate) claims: Vec<Value>,
     /// The provisioners that classes name, with the classes.
     pub(crate) provisioners: BTreeMap<String, String>,
@@ -31,11 +31,26 @@ const KINDS: &[&str] = &[
     "PersistentVolumeClaim",
     "PersistentVolume",
     "StorageClass",
+    "VolumeAttributesClass",
+    "VolumeSnapshot",
+    "VolumeSnapshotClass",
+    "VolumeSnapshotContent",
     "CSIDriver",
     "Secret",
     "ConfigMap",
     "Service",
     "List",
+];
+
+/// The kinds that the controllers of claims and volumes act on.
+const OF_CLAIMS: &[&str] = &[
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "VolumeAttributesClass",
+    "VolumeSnapshot",
+    "VolumeSnapshotClass",
+    "VolumeSnapshotContent",
 ];
 
 /// The provisioner of classes whose volumes are written down.
@@ -88,8 +103,7 @@ impl Files {
                 .collect(),
             ..Self::default()
         };
-        let of_claims = ["PersistentVolumeClaim", "PersistentVolume", "StorageClass"];
-        let of_claims = documents.iter().filter(|document| of_claims.contains(&text(document, "/kind")));
+        let of_claims = documents.iter().filter(|document| OF_CLAIMS.contains(&text(document, "/kind")));
         files.claims = of_claims.cloned().collect();
         files.scenario = Scenario {
             name: "files".to_owned(),

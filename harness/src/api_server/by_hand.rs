@@ -42,9 +42,7 @@ impl ApiServer {
             source,
             reclaim: "Retain".to_owned(),
             phase: "Bound".to_owned(),
-            mount_options: Vec::new(),
-            affinity: None,
-            class: String::new(),
+            ..Volume::default()
         })?;
         Ok(())
     }

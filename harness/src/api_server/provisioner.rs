@@ -1,7 +1,7 @@
 //! The provisioner: has the driver make a volume, and binds a claim to it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use api::names::Namespaced;
@@ -228,6 +228,21 @@ impl Provisioner {
             ("controller-expand", &files.controller_expand),
             ("node-expand", &files.node_expand),
         ];
+        self.parameters_of(&named)
+    }
+
+    /// The parameters by which a class of snapshots names the manifest's secret.
+    ///
+    /// # Errors
+    /// When a file of secrets cannot be read.
+    pub fn snapshot_secret_parameters(&self) -> Result<BTreeMap<String, String>, ProvisionError> {
+        self.parameters_of(&[("snapshotter", &self.manifest.secrets.snapshot)])
+    }
+
+    fn parameters_of(
+        &self,
+        named: &[(&'static str, &Option<PathBuf>)],
+    ) -> Result<BTreeMap<String, String>, ProvisionError> {
         let mut parameters = BTreeMap::new();
         for (name, file) in named {
             if let Some(secret) = self.secret(name, file.as_deref())? {
@@ -344,8 +359,8 @@ impl Provisioner {
             affinity: affinity(&made.accessible_topology),
             source: PersistentSource::Csi(Box::new(self.source(wanted, made)?)),
             reclaim: "Delete".to_owned(),
-            class: String::new(),
             phase: "Bound".to_owned(),
+            ..Volume::default()
         };
         self.api.create(volume).map_err(failed)?;
         let bound = |claim: &mut Claim| {

@@ -6,6 +6,7 @@ use crate::layout::Layout;
 use crate::symbols::Symbols;
 
 mod attacher;
+mod copies;
 mod resizer;
 mod volumes;
 

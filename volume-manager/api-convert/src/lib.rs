@@ -5,6 +5,7 @@ mod environment;
 mod pod;
 mod runtime;
 mod service;
+mod snapshot;
 mod storage;
 mod strict;
 
@@ -28,8 +29,8 @@ pub enum ConvertError {
     NoKind,
     /// It is of a kind nothing here looks at.
     #[error(
-        "cannot use a `{kind}`: only pods, claims, volumes, classes, drivers, secrets, config maps and services \
-         count"
+        "cannot use a `{kind}`: only pods, claims, volumes, snapshots, classes, drivers, secrets, config maps and \
+         services count"
     )]
     UnknownKind { kind: String },
     /// It is not shaped like its kind.
@@ -97,6 +98,10 @@ fn object(kind: &str, document: Value) -> Result<Object, ConvertError> {
         "PersistentVolumeClaim" => of.typed(document, storage::claim)?,
         "PersistentVolume" => of.typed(document, storage::volume)?,
         "StorageClass" => of.typed(document, storage::class)?,
+        "VolumeAttributesClass" => of.typed(document, storage::attributes_class)?,
+        "VolumeSnapshot" => of.typed(document, snapshot::snapshot)?,
+        "VolumeSnapshotContent" => of.typed(document, snapshot::content)?,
+        "VolumeSnapshotClass" => of.typed(document, snapshot::class)?,
         "CSIDriver" => of.typed(document, storage::driver)?,
         "Secret" => of.typed(document, secret)?,
         "ConfigMap" => of.typed(document, config_map)?,
@@ -107,7 +112,7 @@ fn object(kind: &str, document: Value) -> Result<Object, ConvertError> {
 }
 
 fn is_namespaced(kind: &str) -> bool {
-    matches!(kind, "Pod" | "PersistentVolumeClaim" | "Secret" | "ConfigMap" | "Service")
+    matches!(kind, "Pod" | "PersistentVolumeClaim" | "VolumeSnapshot" | "Secret" | "ConfigMap" | "Service")
 }
 
 /// The object that is being read.

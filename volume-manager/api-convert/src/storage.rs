@@ -3,9 +3,9 @@
 use api::names::Namespaced;
 use api::object::Meta;
 use api::storage::{
-    AccessMode, Claim, ClaimPhase, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate, Class, Condition,
-    CsiDriver, CsiSource, DataSource, DriverToken, FsGroupPolicy, LifecycleMode, NodeAffinity,
-    PersistentSource, Requirement, Volume, VolumeMode,
+    AccessMode, AttributesClass, Claim, ClaimPhase, ClaimReference, ClaimSpec, ClaimStatus, ClaimTemplate,
+    Class, Condition, CsiDriver, CsiSource, DataSource, DriverToken, FsGroupPolicy, LifecycleMode,
+    ModifyProgress, Modifying, NodeAffinity, PersistentSource, Requirement, Volume, VolumeMode,
 };
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -34,8 +34,20 @@ pub(super) fn claim(claim: core::PersistentVolumeClaim, meta: Meta) -> Result<Cl
         allocated: Some(allocated).filter(|allocated| !allocated.is_zero()),
         resize: resizes.get("storage").cloned().unwrap_or_default(),
         conditions: conditions.collect(),
+        attributes_class: status.current_volume_attributes_class_name.unwrap_or_default(),
+        modifying: status.modify_volume_status.map(modifying).transpose()?,
     };
     Ok(Claim { meta, spec, status })
+}
+
+fn modifying(status: core::ModifyVolumeStatus) -> Result<Modifying, Bad> {
+    let progress = match status.status.as_str() {
+        "Pending" => ModifyProgress::Pending,
+        "InProgress" => ModifyProgress::InProgress,
+        "Infeasible" => ModifyProgress::Infeasible,
+        _ => return Err(Bad::new("the progress of a modification", status.status)),
+    };
+    Ok(Modifying { target: status.target_volume_attributes_class_name.unwrap_or_default(), progress })
 }
 
 pub(super) fn template(template: core::PersistentVolumeClaimTemplate) -> Result<ClaimTemplate, Bad> {
@@ -49,13 +61,17 @@ pub(super) fn template(template: core::PersistentVolumeClaimTemplate) -> Result<
 
 fn claim_spec(spec: core::PersistentVolumeClaimSpec) -> Result<ClaimSpec, Bad> {
     let resources = spec.resources.unwrap_or_default();
-    let source = spec.data_source.map(|source| DataSource { kind: source.kind, name: source.name });
+    let source = match (spec.data_source_ref, spec.data_source) {
+        (Some(source), _) => Some(DataSource { kind: source.kind, name: source.name }),
+        (None, source) => source.map(|source| DataSource { kind: source.kind, name: source.name }),
+    };
     Ok(ClaimSpec {
         access_modes: access_modes(spec.access_modes)?,
         request: amount(resources.requests.as_ref(), "storage")?,
         volume: spec.volume_name.unwrap_or_default(),
         mode: volume_mode(spec.volume_mode.as_deref())?,
         class: spec.storage_class_name,
+        attributes_class: spec.volume_attributes_class_name.unwrap_or_default(),
         data_source: source,
         selector: spec.selector.map(selector),
     })
@@ -81,6 +97,7 @@ pub(super) fn volume(volume: core::PersistentVolume, meta: Meta) -> Result<Volum
         affinity: spec.node_affinity.clone().and_then(|affinity| affinity.required).map(affinity),
         reclaim: spec.persistent_volume_reclaim_policy.clone().unwrap_or_else(|| "Retain".to_owned()),
         class: spec.storage_class_name.clone().unwrap_or_default(),
+        attributes_class: spec.volume_attributes_class_name.clone().unwrap_or_default(),
         source: source(spec),
         phase: volume.status.and_then(|status| status.phase).unwrap_or_default(),
     })
@@ -183,6 +200,13 @@ pub(super) fn class(class: storage::StorageClass, meta: Meta) -> Result<Class, B
         allow_expansion: class.allow_volume_expansion.unwrap_or_default(),
         wait_for_consumer: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
     })
+}
+
+pub(super) fn attributes_class(
+    class: storage::VolumeAttributesClass,
+    meta: Meta,
+) -> Result<AttributesClass, Bad> {
+    Ok(AttributesClass { meta, driver: class.driver_name, parameters: class.parameters.unwrap_or_default() })
 }
 
 pub(super) fn driver(driver: storage::CSIDriver, meta: Meta) -> Result<CsiDriver, Bad> {

@@ -88,7 +88,7 @@ fn a_pod_keeps_what_its_volumes_need() {
         PodVolume { name: "tmp", source: EmptyDir { medium: "Memory", size_limit: Some(Bytes(16777216)) } }
         PodVolume { name: "cfg", source: ConfigMap(Content { name: "m", items: [KeyFile { key: "k", path: "p", mode: Some(256) }], default_mode: 420, optional: false }) }
         PodVolume { name: "in", source: Csi(InlineCsi { driver: "d", fs_type: "", read_only: false, attributes: {"a": "b"}, secret: None }) }
-        PodVolume { name: "own", source: Ephemeral { template: ClaimTemplate { labels: {}, annotations: {}, spec: ClaimSpec { access_modes: [ReadWriteOnce], request: Bytes(1073741824), volume: "", mode: Filesystem, class: None, data_source: None, selector: None } } } }
+        PodVolume { name: "own", source: Ephemeral { template: ClaimTemplate { labels: {}, annotations: {}, spec: ClaimSpec { access_modes: [ReadWriteOnce], request: Bytes(1073741824), volume: "", mode: Filesystem, class: None, attributes_class: "", data_source: None, selector: None } } } }
         PodVolume { name: "tok", source: Projected { sources: [ServiceAccountToken { audience: "", expiration: 3600, path: "t" }, Other { kind: "clusterTrustBundle" }], default_mode: 420 } }
         PodVolume { name: "old", source: Other { kind: "flocker" } }
     "#]].assert_eq(&sources);
@@ -251,6 +251,7 @@ fn a_volume_keeps_the_order_of_its_modes_and_all_its_secrets() {
                     ),
                     reclaim: "Retain",
                     class: "",
+                    attributes_class: "",
                     phase: "",
                 },
             ),
@@ -303,7 +304,7 @@ fn unreadable_object_is_named() {
     let bad = json!({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {"accessModes": "RWO"}});
     expect![[r#"cannot read PersistentVolume `pv`: invalid type: string "RWO", expected a sequence"#]]
         .assert_eq(&read(bad));
-    expect!["cannot use a `Deployment`: only pods, claims, volumes, classes, drivers, secrets, config maps and services count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
+    expect!["cannot use a `Deployment`: only pods, claims, volumes, snapshots, classes, drivers, secrets, config maps and services count"].assert_eq(&read(json!({"kind": "Deployment", "metadata": {"name": "x"}})));
     expect!["cannot tell what the object is: it has no `kind`"].assert_eq(&read(json!({"metadata": {}})));
     expect!["[]"].assert_eq(&read(json!({"kind": "List", "items": []})));
 }

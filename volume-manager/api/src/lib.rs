@@ -20,6 +20,7 @@ pub mod quantity;
 pub mod runtime;
 pub mod service;
 pub mod shape;
+pub mod snapshot;
 pub mod storage;
 #[cfg(test)]
 mod testing;
@@ -40,8 +41,10 @@ pub use object::{Bytes, Meta, Owner, Reference};
 pub use patch::{ClaimStatusPatch, Patch, PatchBody};
 pub use pod::{Container, ContainerKind, Pod, PodVolume, VolumeSource};
 pub use service::{Service, ServicePort};
+pub use snapshot::{Snapshot, SnapshotClass, SnapshotContent};
 pub use storage::{
-    AccessMode, Attachment, Claim, ClaimPhase, Class, CsiDriver, PersistentSource, Volume, VolumeMode,
+    AccessMode, Attachment, AttributesClass, Claim, ClaimPhase, Class, CsiDriver, PersistentSource, Volume,
+    VolumeMode,
 };
 
 /// List, get, watch and write, for every kind the manager and its controllers know.
@@ -275,6 +278,13 @@ kinds! {
     Secret(Secret, "Secret", "secrets");
     ConfigMap(ConfigMap, "ConfigMap", "configmaps");
     Service(Service, "Service", "services");
+    /// A class of attributes that a volume can change to while it is used.
+    AttributesClass(AttributesClass, "VolumeAttributesClass", "volumeattributesclasses");
+    Snapshot(Snapshot, "VolumeSnapshot", "volumesnapshots");
+    /// A snapshot in the driver's storage.
+    SnapshotContent(SnapshotContent, "VolumeSnapshotContent", "volumesnapshotcontents");
+    /// A class of snapshots.
+    SnapshotClass(SnapshotClass, "VolumeSnapshotClass", "volumesnapshotclasses");
     /// An event about another object.
     Notification(Notification, "Event", "events");
 }

@@ -148,7 +148,7 @@ impl VolumeHandle {
 }
 
 /// A namespace and a name in it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Namespaced {
     pub namespace: String,
     pub name: String,

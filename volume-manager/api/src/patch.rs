@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::node::{AttachedVolume, CsiNodeDriver};
 use super::object::{Bytes, Meta};
-use super::storage::{AttachmentError, ClaimStatus, Condition};
+use super::snapshot::{ContentStatus, SnapshotStatus};
+use super::storage::{AttachmentError, ClaimStatus, Condition, Modifying};
 use super::{Key, Object};
 use crate::names::VolumeName;
 
@@ -62,6 +63,12 @@ pub enum PatchBody {
     },
     /// What a persistent volume can hold.
     Capacity(Bytes),
+    /// The class of attributes that a persistent volume has.
+    AttributesClass(String),
+    /// The status of a snapshot, all of it.
+    SnapshotStatus(SnapshotStatus),
+    /// The status of a snapshot's content, all of it.
+    ContentStatus(ContentStatus),
     /// The drivers of a node.
     CsiNodeDrivers(Vec<CsiNodeDriver>),
     /// The phase of a pod and why it has it.
@@ -105,6 +112,15 @@ impl PatchBody {
             (Object::Volume(volume), Self::Capacity(capacity)) => {
                 Arc::make_mut(volume).capacity = capacity;
             }
+            (Object::Volume(volume), Self::AttributesClass(class)) => {
+                Arc::make_mut(volume).attributes_class = class;
+            }
+            (Object::Snapshot(snapshot), Self::SnapshotStatus(status)) => {
+                Arc::make_mut(snapshot).status = status;
+            }
+            (Object::SnapshotContent(content), Self::ContentStatus(status)) => {
+                Arc::make_mut(content).status = status;
+            }
             (Object::CsiNode(node), Self::CsiNodeDrivers(drivers)) => Arc::make_mut(node).drivers = drivers,
             (Object::Pod(pod), Self::PodPhase { phase, .. }) => Arc::make_mut(pod).phase = phase,
             _ => return Err("an object of this kind has no such field"),
@@ -133,6 +149,10 @@ pub struct ClaimStatusPatch {
     pub resize: Option<String>,
     /// All its conditions.
     pub conditions: Option<Vec<Condition>>,
+    /// The class of attributes that its volume has.
+    pub attributes_class: Option<String>,
+    /// The change of attributes that is under way; `Some(None)` when it is over.
+    pub modifying: Option<Option<Modifying>>,
 }
 
 impl ClaimStatusPatch {
@@ -141,5 +161,8 @@ impl ClaimStatusPatch {
         status.allocated = self.allocated.or(status.allocated);
         status.resize = self.resize.unwrap_or_else(|| std::mem::take(&mut status.resize));
         status.conditions = self.conditions.unwrap_or_else(|| std::mem::take(&mut status.conditions));
+        status.attributes_class =
+            self.attributes_class.unwrap_or_else(|| std::mem::take(&mut status.attributes_class));
+        status.modifying = self.modifying.unwrap_or_else(|| status.modifying.take());
     }
 }

@@ -52,10 +52,24 @@ pub fn shape(object: &Object) -> Value {
         Object::CsiNode(node) => json!({ "spec": {
             "drivers": list(&node.drivers, |driver| json!({ "name": driver.name, "nodeID": driver.node_id })),
         } }),
-        // Their content is nobody's business, and may be secret.
+        Object::Snapshot(snapshot) => json!({
+            "spec": { "volumeSnapshotClassName": snapshot.class },
+            "status": {
+                "boundVolumeSnapshotContentName": snapshot.status.content,
+                "readyToUse": snapshot.status.ready,
+                "restoreSize": snapshot.status.restore_size.map(|size| size.to_string()),
+            },
+        }),
+        Object::SnapshotContent(content) => json!({
+            "spec": { "driver": content.driver, "deletionPolicy": content.deletion },
+            "status": { "snapshotHandle": content.status.handle, "readyToUse": content.status.ready },
+        }),
+        // No rule depends on their content, and it may be secret.
         Object::Secret(_)
         | Object::ConfigMap(_)
         | Object::Class(_)
+        | Object::AttributesClass(_)
+        | Object::SnapshotClass(_)
         | Object::Service(_)
         | Object::Notification(_) => json!({}),
     };

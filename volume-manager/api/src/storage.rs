@@ -64,6 +64,8 @@ pub struct ClaimSpec {
     pub mode: VolumeMode,
     /// The class; `None` is the default one, empty is none.
     pub class: Option<String>,
+    /// The class of attributes that its volume is to have; empty for the driver's own.
+    pub attributes_class: String,
     /// The claim or snapshot it starts as a copy of.
     pub data_source: Option<DataSource>,
     /// The labels that its volume must have; `None` where any will do.
@@ -115,6 +117,29 @@ pub struct ClaimStatus {
     /// How far growing has come, such as `NodeResizePending`; empty if it is not being grown.
     pub resize: String,
     pub conditions: Vec<Condition>,
+    /// The class of attributes that its volume has; empty for the driver's own.
+    pub attributes_class: String,
+    /// The change of attributes that is under way.
+    pub modifying: Option<Modifying>,
+}
+
+/// A change of a volume's attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modifying {
+    /// The class of attributes that the volume is changed to.
+    pub target: String,
+    pub progress: ModifyProgress,
+}
+
+/// How far a change of attributes has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModifyProgress {
+    /// The target does not exist yet, or is another driver's.
+    Pending,
+    /// The driver is asked, and its outcome is not known.
+    InProgress,
+    /// The driver has refused it for good.
+    Infeasible,
 }
 
 /// A condition of a claim.
@@ -152,6 +177,8 @@ pub struct Volume {
     pub reclaim: String,
     /// The class it was made from.
     pub class: String,
+    /// The class of attributes that it has; empty for the driver's own.
+    pub attributes_class: String,
     /// `Available`, `Bound`, `Released` or `Failed`.
     pub phase: String,
 }
@@ -299,6 +326,16 @@ pub struct Class {
     pub allow_expansion: bool,
     /// Whether a volume is made only once a pod wants it.
     pub wait_for_consumer: bool,
+}
+
+/// A class of attributes that a volume can change to while it is used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttributesClass {
+    pub meta: Meta,
+    pub driver: String,
+    /// Handed to the driver.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// What a CSI driver wants from a node.

@@ -298,6 +298,7 @@ impl Hands {
         bound.spec.volume = volume.meta.name.clone();
         bound.status.phase = ClaimPhase::Bound;
         bound.status.capacity = volume.capacity;
+        bound.status.attributes_class = volume.attributes_class.clone();
         self.api.update(bound.into_object()).await?;
         Ok(())
     }

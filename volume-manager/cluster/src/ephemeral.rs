@@ -12,6 +12,7 @@ use async_trait::async_trait;
 
 use crate::Trouble;
 use crate::events::Events;
+use crate::found::find;
 use crate::reconciler::{PAUSES, Reconciler, Running};
 
 /// A running controller of ephemeral claims. It stops when this is dropped.
@@ -67,12 +68,12 @@ impl Reconciler for Hands {
 impl Hands {
     /// Makes the claims that a pod lacks.
     async fn make(&self, key: &Key) -> Result<(), Trouble> {
-        let Some(pod) = self.find::<Pod>(key).await? else { return Ok(()) };
+        let Some(pod) = find::<Pod>(&*self.api, key).await? else { return Ok(()) };
         if pod.meta.is_deleting() {
             return Ok(());
         }
         for (name, template) in templates(&pod) {
-            match self.find::<Claim>(&self::key(&pod, name.clone())).await? {
+            match find::<Claim>(&*self.api, &self::key(&pod, name.clone())).await? {
                 Some(claim) if owner(&claim).is_some_and(|owner| owner.uid == pod.meta.uid) => {}
                 Some(_) => {
                     let message =
@@ -102,21 +103,13 @@ impl Hands {
 
     /// Deletes a claim whose pod is gone.
     async fn collect(&self, key: &Key) -> Result<(), Trouble> {
-        let Some(claim) = self.find::<Claim>(key).await? else { return Ok(()) };
+        let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
         let Some(owner) = owner(&claim).filter(|_| !claim.meta.is_deleting()) else { return Ok(()) };
-        let pod = self.find::<Pod>(&Key::namespaced(Kind::Pod, &key.namespace, &owner.name)).await?;
+        let pod = find::<Pod>(&*self.api, &Key::namespaced(Kind::Pod, &key.namespace, &owner.name)).await?;
         if pod.is_none_or(|pod| pod.meta.uid != owner.uid) {
             self.api.delete(key).await?;
         }
         Ok(())
-    }
-
-    async fn find<R: Resource>(&self, key: &Key) -> Result<Option<Arc<R>>, Trouble> {
-        match api::get::<R>(&*self.api, &key.namespace, &key.name).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

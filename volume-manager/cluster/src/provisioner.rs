@@ -7,6 +7,7 @@
 mod create;
 mod parameters;
 mod reclaim;
+mod source;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use api::clock::Clock;
 use api::timely::Timely;
-use api::{ApiSource, Claim, Key, Kind, Object, Reference, Severity, Volume};
+use api::{ApiSource, Claim, Key, Kind, Object, Reference, Severity};
 use async_trait::async_trait;
 
 use crate::events::Events;
@@ -37,6 +38,10 @@ pub struct ProvisionerConfig {
     pub topology: bool,
     /// Whether it makes volumes as copies of others.
     pub clones: bool,
+    /// Whether it makes volumes from snapshots.
+    pub snapshots: bool,
+    /// Whether it makes volumes with attributes that can be changed later.
+    pub modifies: bool,
     /// Whether it tells one writer on a node from many.
     pub fine_modes: bool,
     /// The limit of each call.
@@ -52,6 +57,8 @@ impl ProvisionerConfig {
             driver: driver.into(),
             topology: false,
             clones: false,
+            snapshots: false,
+            modifies: false,
             fine_modes: false,
             call_limit: Duration::from_secs(10),
             first_pause: Duration::from_secs(1),
@@ -99,7 +106,15 @@ struct Hands {
 #[async_trait]
 impl Reconciler for Hands {
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::Class, Kind::CsiNode, Kind::Attachment, Kind::Volume, Kind::Claim]
+        &[
+            Kind::Class,
+            Kind::AttributesClass,
+            Kind::CsiNode,
+            Kind::Attachment,
+            Kind::Snapshot,
+            Kind::Volume,
+            Kind::Claim,
+        ]
     }
 
     fn affected(&self, before: Option<&Object>, after: Option<&Object>) -> Vec<Key> {
@@ -139,22 +154,6 @@ impl Hands {
         message: impl Into<String>,
     ) -> Result<(), Trouble> {
         self.events.tell(Reference::to(Kind::Claim, &claim.meta), severity, reason, message).await
-    }
-
-    async fn find_claim(&self, key: &Key) -> Result<Option<Arc<Claim>>, Trouble> {
-        match api::get::<Claim>(&*self.api, &key.namespace, &key.name).await {
-            Ok(claim) => Ok(Some(claim)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn find_volume(&self, name: &str) -> Result<Option<Arc<Volume>>, Trouble> {
-        match api::get::<Volume>(&*self.api, "", name).await {
-            Ok(volume) => Ok(Some(volume)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use csi_proto::v1;
 use tonic::Code;
 
+use crate::found::find;
 use crate::queue::Pauses;
 use crate::reconciler::{Reconciler, Running};
 use crate::{ExpandService, Trouble, capability, secrets};
@@ -108,10 +109,7 @@ impl Reconciler for Hands {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<(), Trouble> {
-        let claim = match api::get::<Claim>(&*self.api, &key.namespace, &key.name).await {
-            Err(error) if error.is_not_found() => return Ok(()),
-            claim => claim?,
-        };
+        let Some(claim) = find::<Claim>(&*self.api, key).await? else { return Ok(()) };
         if claim.spec.volume.is_empty() || claim.meta.is_deleting() {
             return Ok(());
         }

@@ -106,6 +106,80 @@ impl ProvisionService for Channel {
     }
 }
 
+/// The part of a driver's controller service that takes and deletes snapshots.
+#[async_trait]
+pub trait SnapshotService: fmt::Debug + Send + Sync + 'static {
+    async fn create(
+        &self,
+        request: v1::CreateSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::CreateSnapshotResponse, Status>;
+
+    async fn delete(
+        &self,
+        request: v1::DeleteSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::DeleteSnapshotResponse, Status>;
+
+    async fn list(
+        &self,
+        request: v1::ListSnapshotsRequest,
+        limit: Duration,
+    ) -> Result<v1::ListSnapshotsResponse, Status>;
+}
+
+#[async_trait]
+impl SnapshotService for Channel {
+    async fn create(
+        &self,
+        request: v1::CreateSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::CreateSnapshotResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.create_snapshot(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+
+    async fn delete(
+        &self,
+        request: v1::DeleteSnapshotRequest,
+        limit: Duration,
+    ) -> Result<v1::DeleteSnapshotResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.delete_snapshot(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+
+    async fn list(
+        &self,
+        request: v1::ListSnapshotsRequest,
+        limit: Duration,
+    ) -> Result<v1::ListSnapshotsResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.list_snapshots(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+}
+
+/// The part of a driver's controller service that changes the attributes of volumes.
+#[async_trait]
+pub trait ModifyService: fmt::Debug + Send + Sync + 'static {
+    async fn modify(
+        &self,
+        request: v1::ControllerModifyVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerModifyVolumeResponse, Status>;
+}
+
+#[async_trait]
+impl ModifyService for Channel {
+    async fn modify(
+        &self,
+        request: v1::ControllerModifyVolumeRequest,
+        limit: Duration,
+    ) -> Result<v1::ControllerModifyVolumeResponse, Status> {
+        let mut client = ControllerClient::new(self.clone());
+        client.controller_modify_volume(within(request, limit)).await.map(tonic::Response::into_inner)
+    }
+}
+
 fn within<T>(message: T, limit: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);

@@ -201,6 +201,10 @@ words! {
         Secret = "Secret",
         ConfigMap = "ConfigMap",
         Service = "Service",
+        AttributesClass = "VolumeAttributesClass",
+        Snapshot = "VolumeSnapshot",
+        SnapshotContent = "VolumeSnapshotContent",
+        SnapshotClass = "VolumeSnapshotClass",
         Event = "Event",
     }
 

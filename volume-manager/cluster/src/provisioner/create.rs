@@ -1,16 +1,20 @@
 //! A claim's volume: asked of the driver, and written down.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::names::Namespaced;
 use api::storage::{ClaimReference, CsiSource};
-use api::{Bytes, Claim, Class, Key, Meta, PersistentSource, Resource, Severity, Volume, VolumeMode};
+use api::{
+    AttributesClass, Bytes, Claim, Class, Key, Kind, Meta, PersistentSource, Resource, Severity, Volume,
+    VolumeMode,
+};
 use csi_proto::v1;
-use csi_proto::v1::volume_content_source::{Type as Content, VolumeSource};
 use tonic::Code;
 
 use super::parameters::{self, SecretKind};
 use super::{FINALIZER, Hands, topology};
+use crate::found::find;
 use crate::{Trouble, annotations, capability, secrets};
 
 /// Told by the driver's volumes who made them.
@@ -25,14 +29,14 @@ fn is_unknown(code: Code) -> bool {
 impl Hands {
     /// Has the volume of a claim made.
     pub(super) async fn provision(&self, key: &Key) -> Result<(), Trouble> {
-        let asked = self.find_claim(key).await?.filter(|claim| self.is_asked(claim));
+        let asked = find::<Claim>(&*self.api, key).await?.filter(|claim| self.is_asked(claim));
         let begun = || self.begun().get(key).cloned();
         let Some(claim) = asked.or_else(begun) else {
             self.events.forget(key);
             return Ok(());
         };
         let name = format!("pvc-{}", claim.meta.uid);
-        if self.find_volume(&name).await?.is_some() {
+        if find::<Volume>(&*self.api, &Key::cluster(Kind::Volume, &name)).await?.is_some() {
             return Ok(());
         }
         let class_name = claim.spec.class.clone().unwrap_or_default();
@@ -98,6 +102,7 @@ impl Hands {
             mode: Some(claim.spec.mode),
             reclaim: class.reclaim.clone(),
             class: class.meta.name.clone(),
+            attributes_class: claim.spec.attributes_class.clone(),
             ..Volume::default()
         };
         let content = self.content(claim).await?;
@@ -112,7 +117,7 @@ impl Hands {
             secrets: secrets::read(&*self.api, provisioner_secret.as_ref()).await?,
             volume_content_source: content.clone(),
             accessibility_requirements: self.requirement(claim).await?,
-            ..v1::CreateVolumeRequest::default()
+            mutable_parameters: self.mutable_parameters(claim).await?,
         };
         let answer = self.service.create(request, self.config.call_limit).await.map_err(Trouble::Driver)?;
         let made =
@@ -173,39 +178,20 @@ impl Hands {
         }
     }
 
-    /// What the volume starts as a copy of.
-    async fn content(&self, claim: &Claim) -> Result<Option<v1::VolumeContentSource>, Trouble> {
-        let Some(wanted) = &claim.spec.data_source else { return Ok(None) };
-        if wanted.kind != "PersistentVolumeClaim" {
-            return Err(Trouble::unfit(format!("{} is no data source that can be copied here", wanted.kind)));
+    /// The attributes that a claim's volume is made with.
+    async fn mutable_parameters(&self, claim: &Claim) -> Result<BTreeMap<String, String>, Trouble> {
+        let name = &claim.spec.attributes_class;
+        if name.is_empty() {
+            return Ok(BTreeMap::new());
         }
-        if !self.config.clones {
-            return Err(Trouble::unfit("CSI driver does not support clone operations"));
+        if !self.config.modifies {
+            return Err(Trouble::unfit("CSI driver does not support VolumeAttributesClass"));
         }
-        let source: Arc<Claim> = api::get(&*self.api, &claim.meta.namespace, &wanted.name).await?;
-        let key = source.key();
-        if source.spec.volume.is_empty() || source.status.phase != api::ClaimPhase::Bound {
-            return Err(Trouble::until(key, format!("the PVC {} is not bound", wanted.name)));
+        let class: Arc<AttributesClass> = api::get(&*self.api, "", name).await?;
+        if class.driver != self.config.driver {
+            return Err(Trouble::unfit(format!("VAC {name:?} is of the driver {}", class.driver)));
         }
-        let volume: Arc<Volume> = api::get(&*self.api, "", &source.spec.volume).await?;
-        let PersistentSource::Csi(csi) = &volume.source else {
-            return Err(Trouble::unfit(format!("the PVC {} has no volume of a CSI driver", wanted.name)));
-        };
-        if csi.driver.as_str() != self.config.driver {
-            return Err(Trouble::unfit(format!("the PVC {} is a volume of another driver", wanted.name)));
-        }
-        if claim.spec.request < volume.capacity {
-            return Err(Trouble::unfit(format!(
-                "error, new PVC request must be greater than or equal in size to the specified PVC data source, \
-                 requested {} but source is {}",
-                claim.spec.request.0, volume.capacity.0
-            )));
-        }
-        if claim.spec.mode != source.spec.mode {
-            return Err(Trouble::unfit(format!("the PVC {} has another volumeMode", wanted.name)));
-        }
-        let volume = VolumeSource { volume_id: csi.handle.to_string() };
-        Ok(Some(v1::VolumeContentSource { r#type: Some(Content::Volume(volume)) }))
+        Ok(class.parameters.clone())
     }
 
     /// Has the scheduler choose again where the place that it chose has no room.
@@ -213,7 +199,7 @@ impl Hands {
         if !class.wait_for_consumer {
             return Ok(());
         }
-        let Some(claim) = self.find_claim(&super::key_of(claim)).await? else { return Ok(()) };
+        let Some(claim) = find::<Claim>(&*self.api, &super::key_of(claim)).await? else { return Ok(()) };
         let mut claim = Claim::clone(&claim);
         if claim.meta.annotations.remove(annotations::SELECTED_NODE).is_some() {
             self.api.update(claim.into_object()).await?;

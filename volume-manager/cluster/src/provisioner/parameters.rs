@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use api::names::Namespaced;
 use api::{Claim, Class};
 
+use crate::template::{BadTemplate, resolve};
+
 /// The prefix of the provisioner's own parameters, which no driver sees.
 const PREFIX: &str = "csi.storage.k8s.io/";
 
@@ -43,8 +45,8 @@ impl SecretKind {
 pub(super) enum BadClass {
     #[error("either name and namespace for {0} secrets specified, Both must be specified")]
     HalfSecret(&'static str),
-    #[error("error resolving value {template:?}: invalid tokens: [{token:?}]")]
-    Token { template: String, token: String },
+    #[error(transparent)]
+    Template(#[from] BadTemplate),
 }
 
 /// The parameters that the driver gets in CreateVolume.
@@ -86,20 +88,6 @@ pub(super) fn secret(
     };
     let in_namespace = |token: &str| names(token).filter(|_| token != "pvc.name");
     Ok(Some(Namespaced::new(resolve(namespace, in_namespace)?, resolve(name, in_name)?)))
-}
-
-/// A template with each `${token}` replaced by its value.
-fn resolve(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, BadClass> {
-    let mut resolved = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("${") {
-        let Some((token, after)) = after.split_once('}') else { break };
-        let bad = || BadClass::Token { template: template.to_owned(), token: token.to_owned() };
-        resolved += before;
-        resolved += &value(token).ok_or_else(bad)?;
-        rest = after;
-    }
-    Ok(resolved + rest)
 }
 
 #[cfg(test)]
@@ -145,7 +133,7 @@ mod tests {
                 (Ok(Some(named)), Ok(expected)) => {
                     assert_eq!(format!("{}/{}", named.namespace, named.name), expected);
                 }
-                (Err(BadClass::Token { token, .. }), Err(expected)) => assert_eq!(token, expected),
+                (Err(BadClass::Template(bad)), Err(expected)) => assert_eq!(bad.token, expected),
                 (answer, _) => panic!("{name} {namespace}: {answer:?}"),
             }
         }

@@ -1,10 +1,11 @@
 //! A volume whose claim is gone: deleted by its driver, where its class wants that.
 
 use api::names::Namespaced;
-use api::{Attachment, Key, Kind, Patch, PatchBody, PersistentSource, Reference, Resource, Severity, Volume};
+use api::{Attachment, Key, Kind, PersistentSource, Reference, Resource, Severity, Volume};
 use csi_proto::v1;
 
 use super::{FINALIZER, Hands};
+use crate::found::{find, release};
 use crate::{Trouble, annotations, secrets};
 
 /// Whether a volume is to be deleted by a driver.
@@ -15,7 +16,8 @@ pub(super) fn is_due(volume: &Volume, driver: &str) -> bool {
 
 impl Hands {
     pub(super) async fn reclaim(&self, name: &str) -> Result<(), Trouble> {
-        let Some(volume) = self.find_volume(name).await? else { return Ok(()) };
+        let key = Key::cluster(Kind::Volume, name);
+        let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
         if !is_due(&volume, &self.config.driver) {
             return Ok(());
         }
@@ -24,17 +26,14 @@ impl Hands {
             self.events.tell(about, Severity::Warning, "VolumeFailedDelete", trouble.to_string()).await?;
             return Err(trouble);
         }
-        let key = Key::cluster(Kind::Volume, name);
         self.events.forget(&key);
         match self.api.delete(&key).await {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
         }
         // Its finalizer goes last: as long as the driver may have it, its object is there.
-        let Some(volume) = self.find_volume(name).await? else { return Ok(()) };
-        let others = volume.meta.finalizers.iter().filter(|kept| *kept != FINALIZER).cloned().collect();
-        self.api.patch(Patch::of_version(key, &volume.meta, PatchBody::Finalizers(others))).await?;
-        Ok(())
+        let Some(volume) = find::<Volume>(&*self.api, &key).await? else { return Ok(()) };
+        release(&*self.api, &key, &volume.meta, &[FINALIZER]).await
     }
 
     async fn delete(&self, volume: &Volume) -> Result<(), Trouble> {

@@ -7,6 +7,7 @@ use api::{Claim, CsiNode, Key, Kind, Node};
 use csi_proto::v1;
 
 use super::Hands;
+use crate::found::find;
 use crate::{Trouble, annotations};
 
 /// The place of a node, in the driver's keys.
@@ -52,11 +53,9 @@ impl Hands {
     async fn place(&self, node: &CsiNode) -> Result<Option<Segments>, Trouble> {
         let driver = node.drivers.iter().find(|driver| driver.name == self.config.driver);
         let Some(driver) = driver.filter(|driver| !driver.topology_keys.is_empty()) else { return Ok(None) };
-        let labels = match api::get::<Node>(&*self.api, "", &node.meta.name).await {
-            Ok(node) => node.meta.labels.clone(),
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let key = Key::cluster(Kind::Node, &node.meta.name);
+        let Some(object) = find::<Node>(&*self.api, &key).await? else { return Ok(None) };
+        let labels = &object.meta.labels;
         let mut place = Segments::new();
         for key in &driver.topology_keys {
             let Some(value) = labels.get(key) else {

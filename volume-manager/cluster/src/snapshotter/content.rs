@@ -1,0 +1,127 @@
+//! The content of a snapshot of a claim: made from the claim's volume and the class, and its claim kept until it is cut.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::names::Namespaced;
+use api::snapshot::{ContentSource, SnapshotSource};
+use api::storage::CsiSource;
+use api::{
+    Claim, ClaimPhase, Key, Kind, Meta, PersistentSource, Resource, Severity, Snapshot, SnapshotClass,
+    SnapshotContent, Volume,
+};
+
+use super::binding::Hands;
+use super::{SECRET_NAME, SECRET_NAMESPACE, SOURCE_CLAIM, content_name, display, parameters};
+use crate::Trouble;
+use crate::found::{hold, release};
+
+/// On a class: snapshots that name none get it.
+const IS_DEFAULT: &str = "snapshot.storage.kubernetes.io/is-default-class";
+
+impl Hands {
+    /// Makes the content of a snapshot of a claim.
+    pub(super) async fn make_content(
+        &self,
+        snapshot: &Snapshot,
+        claim: &str,
+    ) -> Result<Arc<SnapshotContent>, Trouble> {
+        let claim: Arc<Claim> = api::get(&*self.api, &snapshot.meta.namespace, claim).await?;
+        if claim.meta.is_deleting() {
+            return Err(Trouble::unfit(format!("the PVC {} is being deleted", claim.meta.name)));
+        }
+        let volume = self.volume_of(&claim).await?;
+        let PersistentSource::Csi(csi) = &volume.source else {
+            return Err(Trouble::unfit(format!(
+                "cannot find CSI PersistentVolumeSource for volume {}",
+                volume.meta.name
+            )));
+        };
+        let class = self.class(snapshot, csi).await?;
+        hold(&*self.api, &claim.key(), &claim.meta, SOURCE_CLAIM).await?;
+        let mut meta = Meta::named("", content_name(snapshot));
+        meta.annotations = secret_annotations(
+            parameters::secret(&class, snapshot).map_err(|bad| Trouble::unfit(bad.to_string()))?,
+        );
+        let content = SnapshotContent {
+            meta,
+            snapshot: Namespaced::new(&snapshot.meta.namespace, &snapshot.meta.name),
+            snapshot_uid: snapshot.meta.uid.clone(),
+            driver: class.driver.clone(),
+            class: class.meta.name.clone(),
+            deletion: class.deletion.clone(),
+            source: ContentSource::Volume(csi.handle.to_string()),
+            source_mode: volume.mode,
+            ..SnapshotContent::default()
+        };
+        let made = self.api.create(content.clone().into_object()).await?;
+        let message =
+            format!("Waiting for a snapshot {} to be created by the CSI driver.", display(&snapshot.key()));
+        self.tell(snapshot, Severity::Normal, "CreatingSnapshot", message).await?;
+        Ok(SnapshotContent::from_object(made).unwrap_or_else(|| Arc::new(content)))
+    }
+
+    async fn volume_of(&self, claim: &Claim) -> Result<Arc<Volume>, Trouble> {
+        if claim.status.phase != ClaimPhase::Bound || claim.spec.volume.is_empty() {
+            let reason = format!(
+                "the PVC {} is not yet bound to a PV, will not attempt to take a snapshot",
+                claim.meta.name
+            );
+            return Err(Trouble::until(claim.key(), reason));
+        }
+        Ok(api::get(&*self.api, "", &claim.spec.volume).await?)
+    }
+
+    /// The class that a snapshot names, or the default one of its volume's driver.
+    async fn class(&self, snapshot: &Snapshot, csi: &CsiSource) -> Result<Arc<SnapshotClass>, Trouble> {
+        let driver = csi.driver.as_str();
+        let Some(name) = &snapshot.class else {
+            let is_default = |class: &Arc<SnapshotClass>| {
+                let marked = class.meta.annotations.get(IS_DEFAULT).is_some_and(|value| value == "true");
+                marked && class.driver == driver
+            };
+            let classes = api::list::<SnapshotClass>(&*self.api).await?;
+            let mut defaults: Vec<_> = classes.into_iter().filter(is_default).collect();
+            return match (defaults.pop(), defaults.len()) {
+                (Some(class), 0) => Ok(class),
+                (None, _) => Err(Trouble::unfit("cannot find default snapshot class")),
+                (Some(_), others) => {
+                    Err(Trouble::unfit(format!("{} default snapshot classes were found", others + 1)))
+                }
+            };
+        };
+        let class: Arc<SnapshotClass> = api::get(&*self.api, "", name).await?;
+        if class.driver != driver {
+            return Err(Trouble::unfit(format!(
+                "VolumeSnapshotClass {name} is of the driver {}, and the volume is of {driver}",
+                class.driver
+            )));
+        }
+        Ok(class)
+    }
+
+    /// Lets the source of a snapshot go, unless another snapshot of it is not finished.
+    pub(super) async fn release_claim(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+        let SnapshotSource::Claim(name) = &snapshot.source else { return Ok(()) };
+        let unfinished = |other: &Arc<Snapshot>| {
+            let beside =
+                other.meta.namespace == snapshot.meta.namespace && other.meta.uid != snapshot.meta.uid;
+            beside && other.source == snapshot.source && !other.status.ready
+        };
+        if api::list::<Snapshot>(&*self.api).await?.iter().any(unfinished) {
+            return Ok(());
+        }
+        let key = Key::namespaced(Kind::Claim, &snapshot.meta.namespace, name);
+        match crate::found::find::<Claim>(&*self.api, &key).await? {
+            Some(claim) => release(&*self.api, &key, &claim.meta, &[SOURCE_CLAIM]).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn secret_annotations(secret: Option<Namespaced>) -> BTreeMap<String, String> {
+    let named = |secret: Namespaced| {
+        [(SECRET_NAME.to_owned(), secret.name), (SECRET_NAMESPACE.to_owned(), secret.namespace)]
+    };
+    secret.into_iter().flat_map(named).collect()
+}

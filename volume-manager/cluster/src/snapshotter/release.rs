@@ -1,0 +1,70 @@
+//! A snapshot that is deleted: its content is told, and goes first where its policy wants that.
+
+use std::collections::BTreeMap;
+
+use api::snapshot::SnapshotSource;
+use api::{ClaimPhase, Key, Kind, Patch, PatchBody, Resource, Severity, Snapshot, SnapshotContent};
+
+use super::binding::{Hands, names};
+use super::{AS_SOURCE, BEING_DELETED, BOUND, content_name, display};
+use crate::Trouble;
+use crate::found::{find, release};
+
+impl Hands {
+    pub(super) async fn let_go(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+        let key = snapshot.key();
+        let Some(content) = self.content_of_deleted(snapshot).await? else {
+            self.release_claim(snapshot).await?;
+            return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND]).await;
+        };
+        self.refuse_while_restored(snapshot).await?;
+        let content_key = content.key();
+        if !content.meta.annotations.contains_key(BEING_DELETED) {
+            let annotations = BTreeMap::from([(BEING_DELETED.to_owned(), Some("yes".to_owned()))]);
+            let body = PatchBody::Metadata { labels: BTreeMap::new(), annotations };
+            self.api.patch(Patch::of(content_key.clone(), body)).await?;
+        }
+        if content.deletion != "Delete" {
+            self.release_claim(snapshot).await?;
+            return release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE, BOUND]).await;
+        }
+        if !content.meta.is_deleting() {
+            match self.api.delete(&content_key).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        release(&*self.api, &key, &snapshot.meta, &[AS_SOURCE]).await
+    }
+
+    /// The content that belongs to a snapshot, also where only the content says so yet.
+    async fn content_of_deleted(&self, snapshot: &Snapshot) -> Result<Option<SnapshotContent>, Trouble> {
+        let name = match (&snapshot.source, snapshot.status.content.as_str()) {
+            (SnapshotSource::Claim(_), "") => content_name(snapshot),
+            (SnapshotSource::Content(name), "") => name.clone(),
+            (_, bound) => bound.to_owned(),
+        };
+        let key = Key::cluster(Kind::SnapshotContent, name);
+        let content = find::<SnapshotContent>(&*self.api, &key).await?;
+        let content = content.filter(|content| !content.snapshot_uid.is_empty() && names(content, snapshot));
+        Ok(content.map(|content| SnapshotContent::clone(&content)))
+    }
+
+    async fn refuse_while_restored(&self, snapshot: &Snapshot) -> Result<(), Trouble> {
+        let claims = self.claims_beside(snapshot).await?;
+        let restored = claims.iter().find(|claim| {
+            let source = claim.spec.data_source.as_ref();
+            let is_source = source
+                .is_some_and(|source| source.kind == "VolumeSnapshot" && source.name == snapshot.meta.name);
+            is_source && claim.status.phase == ClaimPhase::Pending
+        });
+        let Some(claim) = restored else { return Ok(()) };
+        let message = "Snapshot is being used to restore a PVC".to_owned();
+        self.tell(snapshot, Severity::Warning, "SnapshotDeletePending", message).await?;
+        let name = display(&snapshot.key());
+        Err(Trouble::until(
+            claim.key(),
+            format!("snapshot {name} is in use (being used to restore a PVC), will retry deletion"),
+        ))
+    }
+}

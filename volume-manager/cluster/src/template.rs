@@ -1,0 +1,23 @@
+//! The templates in the parameters of classes: `${token}` stands for a value of the object that a class is used for.
+
+/// A template has a token that means nothing where it stands.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error resolving value {template:?}: invalid tokens: [{token:?}]")]
+pub(crate) struct BadTemplate {
+    template: String,
+    pub(crate) token: String,
+}
+
+/// A template with each token replaced by its value.
+pub(crate) fn resolve(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, BadTemplate> {
+    let mut resolved = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((token, after)) = after.split_once('}') else { break };
+        let bad = || BadTemplate { template: template.to_owned(), token: token.to_owned() };
+        resolved += before;
+        resolved += &value(token).ok_or_else(bad)?;
+        rest = after;
+    }
+    Ok(resolved + rest)
+}
