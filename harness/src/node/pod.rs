@@ -204,19 +204,21 @@ impl Pods {
     }
 
     pub(super) async fn wait_mounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
-        self.wait(pod, limit, |progress| *progress == Progress::Mounted).await
+        // One whose object is deleted has its volumes no more: it may be another's of the same name that is waited for.
+        let comes = |worker: &Worker| !worker.deleted.load(Ordering::Relaxed);
+        self.wait(pod, limit, comes, |progress| *progress == Progress::Mounted).await
     }
 
     pub(super) async fn wait_unmounted(&self, pod: &str, limit: Duration) -> Result<(), String> {
         let done = |progress: &Progress| matches!(progress, Progress::Unmounted | Progress::Gone);
-        self.wait(pod, limit, done).await
+        self.wait(pod, limit, |_| true, done).await
     }
 
     pub(super) async fn wait_gone(&self, pod: &str, limit: Duration) -> Result<(), String> {
         if self.worker(pod).is_err() && self.has_no_object(pod).await {
             return self.wait_orphans_gone(limit).await;
         }
-        self.wait(pod, limit, |progress| *progress == Progress::Gone).await
+        self.wait(pod, limit, |_| true, |progress| *progress == Progress::Gone).await
     }
 
     /// An orphan is gone with its directory.
@@ -243,9 +245,10 @@ impl Pods {
         &self,
         pod: &str,
         limit: Duration,
+        counts: impl Fn(&Worker) -> bool,
         done: impl FnMut(&Progress) -> bool,
     ) -> Result<(), String> {
-        let (_, worker) = self.pod_that_comes(pod, limit).await?;
+        let worker = self.pod_that_comes(pod, limit, counts).await?;
         let mut progress = worker.progress.subscribe();
         let waiting = progress.wait_for(done);
         // Real time: this wait must not end when a case advances the node's clock.
@@ -290,12 +293,18 @@ impl Pods {
 
     /// The worker of a pod; waits for a new pod's object, which arrives through a watch shortly after its
     /// order.
-    async fn pod_that_comes(&self, pod: &str, limit: Duration) -> Result<(PodUid, Arc<Worker>), String> {
+    async fn pod_that_comes(
+        &self,
+        pod: &str,
+        limit: Duration,
+        counts: impl Fn(&Worker) -> bool,
+    ) -> Result<Arc<Worker>, String> {
         let moment = limit.min(COMING);
         let coming = async {
             loop {
-                if let Ok(found) = self.worker(pod) {
-                    return found;
+                match self.worker(pod) {
+                    Ok((_, worker)) if counts(&worker) => return worker,
+                    _ => {}
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
